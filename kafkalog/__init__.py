@@ -1,0 +1,1 @@
+"""kafkalog: Apache Kafka's log as an embedded storage engine."""

@@ -1,0 +1,65 @@
+"""Every offset, size and mask of Kafka's formats, each a sum of the one before. No code.
+
+Positions are relative to the first byte of a batch. Integers on disk are big-endian.
+"""
+
+cdef enum:
+    # Framing common to every magic.
+    BASE_OFFSET_POSITION = 0
+    BATCH_LENGTH_POSITION = BASE_OFFSET_POSITION + 8
+    LOG_OVERHEAD = BATCH_LENGTH_POSITION + 4             # bytes that batch_length does not count
+    LEADER_EPOCH_POSITION = LOG_OVERHEAD
+    MAGIC_POSITION = LEADER_EPOCH_POSITION + 4
+    HEADER_SIZE_UP_TO_MAGIC = MAGIC_POSITION + 1         # bytes needed before a batch can be typed
+
+    # Record batch, magic 2 (DefaultRecordBatch).
+    CRC_POSITION = HEADER_SIZE_UP_TO_MAGIC
+    ATTRIBUTES_POSITION = CRC_POSITION + 4               # first byte that the CRC covers
+    LAST_OFFSET_DELTA_POSITION = ATTRIBUTES_POSITION + 2
+    BASE_TIMESTAMP_POSITION = LAST_OFFSET_DELTA_POSITION + 4
+    MAX_TIMESTAMP_POSITION = BASE_TIMESTAMP_POSITION + 8
+    PRODUCER_ID_POSITION = MAX_TIMESTAMP_POSITION + 8
+    PRODUCER_EPOCH_POSITION = PRODUCER_ID_POSITION + 8
+    BASE_SEQUENCE_POSITION = PRODUCER_EPOCH_POSITION + 2
+    RECORD_COUNT_POSITION = BASE_SEQUENCE_POSITION + 4
+    RECORDS_POSITION = RECORD_COUNT_POSITION + 4
+    RECORD_BATCH_OVERHEAD = RECORDS_POSITION             # 61
+    BATCH_LENGTH_MIN = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
+
+    # Legacy message sets, magic 0 and 1: only what tells them from damage.
+    LEGACY_LENGTH_MIN = 14                               # RECORD_OVERHEAD_V0
+
+    # Attributes of a batch, low byte.
+    CODEC_MASK = 0x07
+    TIMESTAMP_TYPE_MASK = 0x08
+    TRANSACTIONAL_MASK = 0x10
+    CONTROL_MASK = 0x20
+    DELETE_HORIZON_MASK = 0x40
+
+    CODEC_NONE = 0
+    CODEC_GZIP = 1
+    CODEC_SNAPPY = 2
+    CODEC_LZ4 = 3
+    CODEC_ZSTD = 4
+
+    MAGIC_V0 = 0
+    MAGIC_V1 = 1
+    MAGIC_V2 = 2
+
+    # One record is never shorter: attributes, timestamp and offset delta, key, value, header count.
+    RECORD_BODY_SIZE_MIN = 6
+    RECORD_SIZE_MIN = RECORD_BODY_SIZE_MIN + 1
+
+    # Entries of the index files.
+    OFFSET_INDEX_ENTRY_SIZE = 8                          # i32 relative offset, i32 position
+    TIME_INDEX_ENTRY_SIZE = 12                           # i64 timestamp, i32 relative offset
+
+    VARINT_SIZE_MAX = 5
+    VARLONG_SIZE_MAX = 10
+
+cdef enum:
+    NO_TIMESTAMP = -1
+    NO_PRODUCER_ID = -1
+    NO_PRODUCER_EPOCH = -1
+    NO_SEQUENCE = -1
+    NO_PARTITION_LEADER_EPOCH = -1

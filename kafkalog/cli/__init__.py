@@ -1,0 +1,1 @@
+"""The `kafkalog` command: every verb is a library call plus a view."""

@@ -1,0 +1,206 @@
+"""Every exception that kafkalog raises, and whose fault each one is.
+
+KafkaLogError
+|-- CorruptRecordError            bytes fail CRC, length, magic or order (Kafka code 2)
+|-- CorruptIndexError             an index disagrees with its log; handled inside by a rebuild
+|-- OffsetOutOfRangeError         asked for an offset that the log does not hold (Kafka code 1)
+|-- InvalidRecordError            the caller's record cannot be appended (Kafka code 87)
+|   |-- RecordTooLargeError       a batch over max.message.bytes (Kafka code 10)
+|   |-- OffsetsOutOfOrderError    offsets given by the caller do not rise, or lie below the log end
+|   `-- UnsupportedCodecError     codec unknown, or its library is not installed (Kafka code 76)
+|-- OffsetOverflowError           an offset does not fit 32 bits beside its base: roll or split
+|-- NotALogError                  the path is no partition directory
+|-- LogStorageError               the disk refused; .errno, and __cause__ is the OSError
+|   |-- DiskFullError             no room: nothing of the append was kept, reads go on
+|   |-- LogPermissionError        the file system does not let this process in
+|   |-- LogLockedError            another writer holds the directory
+|   `-- LogOfflineError           a sync failed earlier: the log takes no more writes
+|-- LogClosedError                use after close
+|-- ReadOnlyLogError              a write on a log opened read-only
+|-- ForkedLogError                a handle of the parent process used for writing in a child
+|-- LogCleaningAbortedError       truncation or shutdown interrupted a pass; may be retried
+`-- ConfigError                   a setting is unknown or out of range
+
+A message is complete without the attributes; attributes are for code. All of them pickle.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any, ClassVar
+
+__all__ = [
+    "ConfigError",
+    "CorruptIndexError",
+    "CorruptRecordError",
+    "DiskFullError",
+    "ForkedLogError",
+    "InvalidRecordError",
+    "KafkaLogError",
+    "LogCleaningAbortedError",
+    "LogClosedError",
+    "LogLockedError",
+    "LogOfflineError",
+    "LogPermissionError",
+    "LogStorageError",
+    "NotALogError",
+    "OffsetOutOfRangeError",
+    "OffsetOverflowError",
+    "OffsetsOutOfOrderError",
+    "ReadOnlyLogError",
+    "RecordTooLargeError",
+    "UnsupportedCodecError",
+]
+
+
+class KafkaLogError(Exception):
+    """
+    Base of all errors of this package.
+
+    Attributes:
+        path: file or directory concerned, as a string, or None.
+        position: byte position in that file or buffer, or None.
+        base_offset: offset of the first record concerned, or None.
+        retriable: whether the same call may succeed later without a change by the caller.
+        kafka_code: error code of Kafka's protocol for the same condition, or None.
+    """
+
+    retriable: ClassVar[bool] = False
+    kafka_code: ClassVar[int | None] = None
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        path: str | PathLike[str] | None = None,
+        position: int | None = None,
+        base_offset: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.path = None if path is None else str(path)
+        self.position = position
+        self.base_offset = base_offset
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keep the keyword attributes when pickled: Spark sends errors between processes."""
+        return (type(self), self.args, dict(self.__dict__))
+
+
+class CorruptRecordError(KafkaLogError):
+    """Stored bytes fail a check; they are fenced, and `on_corrupt="skip"` reads around them."""
+
+    kafka_code: ClassVar[int | None] = 2
+
+
+class CorruptIndexError(KafkaLogError):
+    """An index disagrees with its log. Callers never see it: the index is rebuilt."""
+
+
+class OffsetOutOfRangeError(KafkaLogError, LookupError):
+    """The requested offset is not in the log; `log_start_offset` and `log_end_offset` bound it."""
+
+    kafka_code: ClassVar[int | None] = 1
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        requested: int | None = None,
+        log_start_offset: int | None = None,
+        log_end_offset: int | None = None,
+        path: str | PathLike[str] | None = None,
+        position: int | None = None,
+        base_offset: int | None = None,
+    ) -> None:
+        super().__init__(message, path=path, position=position, base_offset=base_offset)
+        self.requested = requested
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+
+class InvalidRecordError(KafkaLogError, ValueError):
+    """What the caller wants to append is not appendable; nothing of it was written."""
+
+    kafka_code: ClassVar[int | None] = 87
+
+
+class RecordTooLargeError(InvalidRecordError):
+    """A batch is larger than `max.message.bytes`; raise the setting or split the record."""
+
+    kafka_code: ClassVar[int | None] = 10
+
+
+class OffsetsOutOfOrderError(InvalidRecordError):
+    """Batches appended with their own offsets do not rise, or begin below the log end."""
+
+
+class UnsupportedCodecError(InvalidRecordError):
+    """The codec is unknown, or its library is missing; the message says which extra to install."""
+
+    kafka_code: ClassVar[int | None] = 76
+
+
+class OffsetOverflowError(KafkaLogError):
+    """An offset is more than 2^31-1 above its segment's base; the segment must roll or split."""
+
+
+class NotALogError(KafkaLogError, ValueError):
+    """The path is not a partition directory (a file, a data directory, a foreign directory)."""
+
+
+class LogStorageError(KafkaLogError):
+    """The disk failed; `errno` says how, `__cause__` is the OSError."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        errno: int | None = None,
+        path: str | PathLike[str] | None = None,
+        position: int | None = None,
+        base_offset: int | None = None,
+    ) -> None:
+        super().__init__(message, path=path, position=position, base_offset=base_offset)
+        self.errno = errno
+
+
+class DiskFullError(LogStorageError):
+    """No room on the disk or in the quota; nothing of the append is kept, and it may be retried."""
+
+    retriable: ClassVar[bool] = True
+
+
+class LogPermissionError(LogStorageError):
+    """The file system does not let this process read or write there."""
+
+
+class LogLockedError(LogStorageError):
+    """Another writer, in this process or another, holds the directory; close it first."""
+
+    retriable: ClassVar[bool] = True
+
+
+class LogOfflineError(LogStorageError):
+    """An earlier failure left the disk's state unknown: reopen the log to recover it."""
+
+
+class LogClosedError(KafkaLogError):
+    """The log, or an object taken from it, was used after close."""
+
+
+class ReadOnlyLogError(KafkaLogError):
+    """A write was asked of a log that was opened with `read_only=True`."""
+
+
+class ForkedLogError(KafkaLogError):
+    """A handle opened before `fork` was used for writing in the child; open the log there anew."""
+
+
+class LogCleaningAbortedError(KafkaLogError):
+    """Truncation or shutdown interrupted a compaction pass; it may be started again."""
+
+    retriable: ClassVar[bool] = True
+
+
+class ConfigError(KafkaLogError, ValueError):
+    """A setting is unknown or out of range; the message names the Kafka key and the rule."""

@@ -1,0 +1,1 @@
+"""Every disk effect: the FileSystem seam, file names, pools of descriptors and mappings, locks."""

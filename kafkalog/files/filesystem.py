@@ -1,0 +1,114 @@
+"""The disk seam: every effect on a disk goes through these two protocols.
+
+Errors pass as OSError; `kafkalog.files.errors.storage_errors` turns them into the typed errors of
+`kafkalog.errors` at the rim of `log`, `state` and `manager`. The POSIX body is in `posix.py`, a
+simulated disk that crashes, fails and runs full in `tests/support/simulated_disk.py`.
+
+What callers rely on:
+  * `pwrite` writes everything or raises; after an error any part may have been written.
+  * Written bytes, lengths and names survive a power cut only after `sync` of the file
+    (bytes, length) and `sync_directory` of its directory (creation, rename, unlink).
+  * A mapping is read-only. A file that may be mapped is never truncated below what is mapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from typing_extensions import Buffer
+
+__all__ = ["FileFacts", "FileHandle", "FileLock", "FileSystem"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What `stat` says: size in bytes, last modification in ms since 1970, and the kind."""
+
+    size_bytes: int
+    modified_ms: int
+    is_directory: bool
+
+
+class FileHandle(Protocol):
+    """One open file. Positional calls only, so readers and a writer may share it."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def closed(self) -> bool: ...
+    def fileno(self) -> int:
+        """Return the descriptor, for `sendfile`; raises OSError where there is none."""
+        ...
+
+    def size(self) -> int: ...
+    def pread(self, size: int, position: int) -> bytes:
+        """Read up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def pread_into(self, target: Buffer, position: int) -> int:
+        """Fill `target` as far as the file goes; return the number of bytes read."""
+        ...
+
+    def pwrite(self, data: Buffer, position: int) -> None: ...
+    def pwritev(self, parts: Sequence[Buffer], position: int) -> None:
+        """Write the parts one behind the other, in as few system calls as the system allows."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Set the length; longer leaves a hole that reads as zeros."""
+        ...
+
+    def sync(self) -> None:
+        """Put bytes and length on the disk (`fdatasync`)."""
+        ...
+
+    def map(self, size: int) -> memoryview:
+        """Map the first `size` bytes read-only (0 < size <= file size). The mapping goes when the
+        last view of it does, also after `close` and unlink."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FileLock(Protocol):
+    """An exclusive lock between processes, held until `release`."""
+
+    def release(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """The disk. Paths are absolute or relative to the process; no method follows a glob."""
+
+    def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:
+        """Open a file; `create` (which implies write) makes it if absent, never truncates."""
+        ...
+
+    def stat(self, path: Path) -> FileFacts | None:
+        """Return the facts, or None where nothing has that name."""
+        ...
+
+    def list(self, directory: Path) -> list[str]:
+        """Return the names in a directory, sorted."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename, replacing `target` atomically."""
+        ...
+
+    def unlink(self, path: Path) -> None: ...
+    def make_directory(self, path: Path) -> None:
+        """Create one directory; FileExistsError where there is one."""
+        ...
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        ...
+
+    def sync_directory(self, directory: Path) -> None: ...
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None: ...
+    def lock(self, path: Path) -> FileLock | None:
+        """Take the exclusive lock on `path` (created if absent); None where another holds it."""
+        ...

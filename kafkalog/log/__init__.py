@@ -1,0 +1,1 @@
+"""One partition: segments, recovery, reading, appending, durability."""

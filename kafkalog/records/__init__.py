@@ -1,0 +1,1 @@
+"""Batches in memory: reading, building, codecs, validation."""

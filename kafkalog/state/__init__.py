@@ -1,0 +1,1 @@
+"""What is remembered between runs: checkpoints, leader epochs, clean-shutdown marker."""

@@ -1,0 +1,86 @@
+"""Build of the native core: one table of extensions, one table of Cython directives.
+
+Switches (environment):
+  KAFKALOG_DEBUG=1      line tracing, -O0 -g, C assertions: coverage and gdb see the .pyx lines
+  KAFKALOG_SANITIZE=1   AddressSanitizer and UBSan (run through ci/asan.py, which preloads them)
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from Cython.Compiler import Options
+from setuptools import Extension, setup
+
+DEBUG = os.environ.get("KAFKALOG_DEBUG") == "1"
+SANITIZE = os.environ.get("KAFKALOG_SANITIZE") == "1"
+
+CORE = Path("kafkalog") / "_core"
+
+# Module name -> further C sources. Every .pyx of the core has its line here.
+EXTENSIONS: dict[str, list[str]] = {
+    "status": [],
+    "varint": [],
+    "crc32c": ["crc32c_hw.c"],
+    "batch": [],
+    "index": [],
+    "record": [],
+    "builder": [],
+}
+
+DIRECTIVES: dict[str, object] = {
+    "language_level": 3,
+    "boundscheck": True,
+    "wraparound": False,
+    "initializedcheck": False,
+    "nonecheck": True,
+    "cdivision": True,
+    "auto_pickle": False,
+    "autotestdict": False,
+    "embedsignature": True,
+    "embedsignature.format": "python",
+    "linetrace": DEBUG,
+    "warn.unused": True,
+    "warn.maybe_uninitialized": True,
+    "warn.deprecated.DEF": True,
+}
+
+Options.warning_errors = True
+
+
+def compile_flags() -> tuple[list[str], list[str], list[tuple[str, str | None]]]:
+    """Return (compiler flags, linker flags, macros) for the chosen kind of build."""
+    compile_args = ["-Wall", "-Wextra", "-Wsign-compare", "-Wconversion", "-fvisibility=hidden"]
+    link_args: list[str] = []
+    macros: list[tuple[str, str | None]] = []
+    if SANITIZE:
+        sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+        compile_args += [*sanitizers, "-O1", "-g", "-fno-omit-frame-pointer"]
+        link_args += sanitizers
+    elif DEBUG:
+        compile_args += ["-O0", "-g"]
+        macros += [("CYTHON_TRACE_NOGIL", "1"), ("KAFKALOG_DEBUG", "1")]
+    else:
+        compile_args += ["-O3"]
+    return compile_args, link_args, macros
+
+
+def extensions() -> list[Extension]:
+    """Return one Extension for each line of the table."""
+    compile_args, link_args, macros = compile_flags()
+    return [
+        Extension(
+            f"kafkalog._core.{name}",
+            sources=[str(CORE / f"{name}.pyx"), *(str(CORE / source) for source in more)],
+            extra_compile_args=compile_args,
+            extra_link_args=link_args,
+            define_macros=macros,
+        )
+        for name, more in EXTENSIONS.items()
+        if (CORE / f"{name}.pyx").exists()
+    ]
+
+
+setup(ext_modules=cythonize(extensions(), compiler_directives=DIRECTIVES, nthreads=2))
