@@ -1,0 +1,239 @@
+"""One Apache Kafka broker process: format, start, wait until it answers, stop or kill.
+
+KRaft, one node that is broker and controller, on loopback with free ports. The voters are static
+(`controller.quorum.voters`), so a formatted data directory may be copied and started again on
+other ports: nothing in it remembers them. Retention, cleaner and checkpoint tasks are kept away,
+so a broker changes foreign data only where a test asks for it.
+
+A broker never outlives its test: the context manager stops it, and where `setpriv` exists the
+kernel kills it with the process that started it. Every wait has a limit.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from .kafka_maven import KafkaInstall
+
+__all__ = ["Broker", "BrokerError", "format_directory"]
+
+READY_LINE = "Kafka Server started"
+START_TIMEOUT_SECONDS = 90
+STOP_TIMEOUT_SECONDS = 60
+START_ATTEMPTS = 3
+CLUSTER_ID = "kafkalogInteropTests00"
+
+SETTINGS: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+    "log.index.size.max.bytes": "65536",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+    "log.cleaner.backoff.ms": "100000000",
+    "log.retention.ms": "-1",
+    "log.initial.task.delay.ms": "100000000",
+    # A broker killed by a test is forgotten sooner: a restart need not wait 9 s for the old one.
+    "broker.session.timeout.ms": "1500",
+    "broker.heartbeat.interval.ms": "300",
+}
+
+
+class BrokerError(RuntimeError):
+    """The broker did not do what it was told; the message ends with its log's last lines."""
+
+
+class Broker:
+    """
+    A broker on one data directory.
+
+    >>> with Broker(install, directory) as broker:          # doctest: +SKIP
+    ...     consume(broker.address, "orders", 0)
+
+    Thread-safety: one thread starts and stops it; any may use `address`.
+    """
+
+    def __init__(
+        self, install: KafkaInstall, directory: Path, *, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self.install = install
+        self.directory = directory
+        self.settings = dict(settings or {})
+        self.port = 0
+        self._process: subprocess.Popen[str] | None = None
+        self._watcher: LineWatcher | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log_path(self) -> Path:
+        """What the broker wrote to its standard output and error, over all its starts."""
+        return self.directory.with_name(self.directory.name + ".broker.log")
+
+    def start(self) -> None:
+        """Start and wait until it serves; a port taken meanwhile by another is tried anew."""
+        if self._process is not None:
+            raise BrokerError("the broker runs already")
+        for attempt in range(1, START_ATTEMPTS + 1):
+            if self._start_once():
+                return
+            lines = self._give_up()
+            if attempt == START_ATTEMPTS or "Address already in use" not in lines:
+                raise BrokerError(f"the broker on {self.directory} did not start:\n{lines}")
+
+    def stop(self) -> None:
+        """Ask for an ordinary shutdown (SIGTERM) and wait for the end of it."""
+        process, watcher = self._running()
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            lines = self._give_up()
+            raise BrokerError(f"no end {STOP_TIMEOUT_SECONDS} s after SIGTERM:\n{lines}") from error
+        watcher.join()
+        self._process = self._watcher = None
+
+    def kill(self) -> None:
+        """End it with SIGKILL: what a crash of the process leaves stays on the disk."""
+        self._running()
+        self._give_up()
+
+    def log_text(self) -> str:
+        """Return everything the broker has logged so far."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is None:
+            return
+        if kind is None:
+            self.stop()
+        else:
+            self._give_up()
+
+    def _start_once(self) -> bool:
+        ports = free_ports(2)
+        self.port = ports[0]
+        properties = write_properties(self.directory, ports, self.settings)
+        command = self.install.command("kafka.Kafka", str(properties), heap="512m")
+        if shutil.which("setpriv"):
+            command = ["setpriv", "--pdeathsig", "KILL", *command]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+        )
+        assert self._process.stdout is not None
+        self._watcher = LineWatcher(self._process.stdout, self.log_path, READY_LINE)
+        return self._watcher.wait(START_TIMEOUT_SECONDS)
+
+    def _running(self) -> tuple[subprocess.Popen[str], LineWatcher]:
+        if self._process is None or self._watcher is None:
+            raise BrokerError("the broker does not run")
+        return self._process, self._watcher
+
+    def _give_up(self) -> str:
+        process, watcher = self._running()
+        process.kill()
+        process.wait(STOP_TIMEOUT_SECONDS)
+        watcher.join()
+        self._process = self._watcher = None
+        return "\n".join(self.log_text().splitlines()[-30:])
+
+
+class LineWatcher:
+    """Copies a process's output to a file in a thread, and tells when one line was in it."""
+
+    def __init__(self, source: IO[str], target: Path, wanted: str) -> None:
+        self._source = source
+        self._target = target
+        self._wanted = wanted
+        self._seen = False
+        self._changed = threading.Event()
+        self._thread = threading.Thread(target=self._copy, name="broker-log", daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Return True when the line came, False when the output ended or the time was over."""
+        self._changed.wait(timeout_seconds)
+        return self._seen
+
+    def join(self) -> None:
+        self._thread.join(STOP_TIMEOUT_SECONDS)
+
+    def _copy(self) -> None:
+        with self._source, self._target.open("a") as target:
+            for line in self._source:
+                target.write(line)
+                target.flush()
+                if self._wanted in line:
+                    self._seen = True
+                    self._changed.set()
+        self._changed.set()
+
+
+def format_directory(install: KafkaInstall, directory: Path) -> None:
+    """Make `directory` an empty data directory of a fresh cluster (0.8 s)."""
+    directory.mkdir(parents=True)
+    properties = write_properties(directory, free_ports(2), {})
+    answer = install.run(
+        "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)
+    )
+    if answer.returncode != 0:
+        raise BrokerError(f"StorageTool format failed:\n{answer.stdout}{answer.stderr}")
+
+
+def write_properties(directory: Path, ports: Sequence[int], settings: Mapping[str, str]) -> Path:
+    """Write the broker's configuration beside its data directory; return the path."""
+    port, controller_port = ports
+    client = f"PLAINTEXT://127.0.0.1:{port}"
+    chosen = {
+        **SETTINGS,
+        "listeners": f"{client},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": client,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "log.dirs": str(directory),
+        **settings,
+    }
+    path = directory.with_name(directory.name + ".properties")
+    path.write_text("".join(f"{key}={value}\n" for key, value in chosen.items()))
+    return path
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Return ports that were free a moment ago; held together, so they differ."""
+    holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = tuple(holder.getsockname()[1] for holder in holders)
+    for holder in holders:
+        holder.close()
+    return ports
