@@ -1,1 +1,1 @@
-"""Native kernels: bytes in, numbers out. No files, no locks, no policy (see docs/architecture.md)."""
+"""Native kernels: bytes in, numbers out. No files, no locks, no policy (docs/architecture.md)."""

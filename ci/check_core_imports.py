@@ -1,0 +1,69 @@
+"""Fail if a `.pyx` or `.pxd` of `kafkalog/_core` uses more than it may.
+
+import-linter reads Python files only, so the lowest layer would go unwatched. `_core` may import
+itself, `kafkalog.errors`, the C library, CPython's C API, Cython, and NumPy (as Python objects,
+never its C API). Usage: `python ci/check_core_imports.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CORE = ROOT / "kafkalog" / "_core"
+
+ALLOWED_IMPORTS = {"__future__", "cython", "numpy", "sys", "typing", "kafkalog.errors"}
+ALLOWED_CIMPORTS = {"cython", "cpython", "libc"}
+OWN = "kafkalog._core"
+
+STATEMENT = re.compile(
+    r"^\s*(?:from\s+(?P<origin>[\w.]+)\s+(?P<kind>c?import)\s+(?P<names>.+)"
+    r"|(?P<plain>c?import)\s+(?P<modules>.+))$"
+)
+
+
+def problems(path: Path) -> list[str]:
+    """Return one line for each statement of the file that reaches too far."""
+    found = []
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+        match = STATEMENT.match(line.split("#", 1)[0].rstrip())
+        if match is None:
+            continue
+        kind = match["kind"] or match["plain"]
+        place = f"{path.relative_to(ROOT)}:{number}"
+        refused = [module for module in _modules(match) if not _is_allowed(module, kind)]
+        found += [f"{place}: {kind} of {module}" for module in refused]
+    return found
+
+
+def _modules(match: re.Match[str]) -> list[str]:
+    if match["origin"] is None:
+        return [part.split(" as ")[0].strip() for part in match["modules"].split(",")]
+    if match["origin"] == "kafkalog":
+        names = match["names"].strip("() ").split(",")
+        return [f"kafkalog.{name.split(' as ')[0].strip()}" for name in names if name.strip()]
+    return [match["origin"]]
+
+
+def _is_allowed(module: str, kind: str) -> bool:
+    if module == OWN or module.startswith((f"{OWN}.", ".")):
+        return True
+    if kind == "cimport":
+        return module.split(".")[0] in ALLOWED_CIMPORTS
+    return module in ALLOWED_IMPORTS or module.split(".")[0] in {"numpy", "collections"}
+
+
+def main() -> int:
+    """Check every source of the core and print what is wrong."""
+    sources = sorted([*CORE.glob("*.pyx"), *CORE.glob("*.pxd"), *CORE.glob("*.py")])
+    found = [problem for path in sources for problem in problems(path)]
+    for problem in found:
+        print(problem)
+    print(f"{len(sources)} sources of the core, {len(found)} forbidden imports")
+    return 1 if found or not sources else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""The virtual environment that `ci/demo.py` and `ci/test.py` work in: made once, kept in step.
+
+Runs under the system's python3 with nothing but the standard library. The environment is `.venv`
+in the project's root. pip and setuptools are upgraded in it before anything else, because those
+that a distribution ships are too old for this project's metadata; then the project is installed
+editable and without build isolation, so that the extensions are built in place with the same
+compiler flags every time. A stamp in `.venv` remembers what was installed: a second run with
+nothing changed does no work, and one with changed sources only rebuilds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENT = ROOT / ".venv"
+PYTHON = ENVIRONMENT / "bin" / "python"
+STAMP = ENVIRONMENT / "kafkalog-install.json"
+
+# What must be there before the project can be built without isolation.
+BUILD_REQUIREMENTS = ("setuptools>=77.0.3", "Cython>=3.1,<4")
+
+# An environment with the key's extras also serves whoever asks for one of the value's.
+COVERS = {"dev": {"dev", "demo"}, "demo": {"demo"}}
+
+SWITCHES = ("KAFKALOG_DEBUG", "KAFKALOG_SANITIZE")
+
+
+class SetupError(Exception):
+    """The environment could not be made; the message says what to do."""
+
+
+def ensure(extras: str) -> Path:
+    """Make or refresh the environment with these extras and return its interpreter."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - this file also meets interpreters it refuses
+        raise SetupError(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}")
+    if not PYTHON.exists():
+        _make()
+    wanted = {"requirements": _requirements_hash(), "sources": _sources_hash()}
+    present = _read_stamp()
+    if present.get("requirements") != wanted["requirements"] or extras not in COVERS.get(
+        str(present.get("extras")), set()
+    ):
+        _install(extras)
+        present["extras"] = extras
+    elif present.get("sources") != wanted["sources"] or not _extensions_built():
+        _rebuild()
+    STAMP.write_text(json.dumps({**wanted, "extras": present["extras"]}, indent=1) + "\n")
+    return PYTHON
+
+
+def run(command: Sequence[str | Path], *, title: str = "") -> None:
+    """Run a command in the project's root with its output on ours; raise when it fails."""
+    words = [str(word) for word in command]
+    print(f"== {title or shlex.join(words)}", flush=True)
+    begun = time.monotonic()
+    result = subprocess.run(words, cwd=ROOT, check=False)
+    if result.returncode != 0:
+        raise SetupError(f"exit status {result.returncode} from: {shlex.join(words)}")
+    print(f"   done in {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def _make() -> None:
+    try:
+        run([sys.executable, "-m", "venv", ENVIRONMENT], title=f"making {ENVIRONMENT.name}")
+    except SetupError as error:
+        hint = "on Debian and Ubuntu: apt install python3-venv"
+        raise SetupError(f"python3 -m venv failed ({hint})") from error
+
+
+def _install(extras: str) -> None:
+    pip: list[str | Path] = [
+        PYTHON,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+    ]
+    run([*pip, "--upgrade", "pip", *BUILD_REQUIREMENTS], title="upgrading pip and setuptools")
+    run(
+        [*pip, "--no-build-isolation", "--editable", f".[{extras}]"],
+        title=f"building and installing kafkalog[{extras}]: a minute or two the first time",
+    )
+
+
+def _rebuild() -> None:
+    run(
+        [PYTHON, "setup.py", "--quiet", "build_ext", "--inplace"],
+        title="building the changed extensions",
+    )
+
+
+def _extensions_built() -> bool:
+    core = ROOT / "kafkalog" / "_core"
+    return all(any(core.glob(f"{path.stem}.*.so")) for path in core.glob("*.pyx"))
+
+
+def _requirements_hash() -> str:
+    return _hash([ROOT / "pyproject.toml"], version=sys.version)
+
+
+def _sources_hash() -> str:
+    switches = ",".join(f"{name}={os.environ.get(name, '')}" for name in SWITCHES)
+    return _hash(_build_inputs(), version=switches)
+
+
+def _build_inputs() -> Iterator[Path]:
+    yield ROOT / "setup.py"
+    for pattern in ("*.pyx", "*.pxd", "*_hw.c", "*.h"):
+        yield from sorted((ROOT / "kafkalog").rglob(pattern))
+
+
+def _hash(paths: Iterator[Path] | list[Path], *, version: str) -> str:
+    digest = hashlib.sha256(version.encode())
+    for path in paths:
+        digest.update(f"\0{path.relative_to(ROOT)}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _read_stamp() -> dict[str, object]:
+    try:
+        stamp = json.loads(STAMP.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return stamp if isinstance(stamp, dict) else {}

@@ -1,0 +1,166 @@
+"""Set everything up and run every check: `python3 ci/test.py [--quick] [STEP ...]`.
+
+Steps, in the order of the table below: lint, layers, types, checks, tests, asan, bench, wheel.
+Without a name all run; `--quick` leaves out what is slow and what needs a real Kafka. A failed
+step does not stop the later ones; the exit status is 1 if any failed. Output streams as it comes,
+a table of all steps follows, and the last line is pytest's own summary.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import environment
+
+ROOT = environment.ROOT
+GROUPS = ("lint", "layers", "types", "checks", "tests", "asan", "bench", "wheel")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command; `group` is the name by which it is chosen on the command line."""
+
+    group: str
+    title: str
+    command: Sequence[str | Path]
+    folder: Path = ROOT
+    slow: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a step; `last_line` is the last line of output that was not empty."""
+
+    step: Step
+    status: int
+    seconds: float
+    last_line: str
+
+
+def steps(python: Path, *, quick: bool) -> list[Step]:
+    """Return every step there is, in order."""
+    tool = python.parent
+    core_modules = sorted(
+        f"kafkalog._core.{path.stem}" for path in (ROOT / "kafkalog" / "_core").glob("*.pyx")
+    )
+    every = [
+        Step("lint", "ruff check", [tool / "ruff", "check", "."]),
+        Step("lint", "ruff format", [tool / "ruff", "format", "--check", "."]),
+        Step("lint", "cython-lint", [tool / "cython-lint", "kafkalog"]),
+        Step("lint", "codespell", [tool / "codespell"]),
+        Step("layers", "import-linter", [tool / "lint-imports"]),
+        Step("types", "mypy", [tool / "mypy"]),
+        Step("types", "stubtest", [python, "-m", "mypy.stubtest", *_stubtest(), *core_modules]),
+        *_check_scripts(python),
+        Step("tests", "pytest", _pytest(python, quick=quick)),
+        *_asan(python),
+        *_bench(python),
+        Step("wheel", "wheel", [python, "ci/check_wheel.py"], slow=True),
+    ]
+    return [step for step in every if not (quick and step.slow)]
+
+
+def _stubtest() -> list[str]:
+    return ["--mypy-config-file", "pyproject.toml", "--allowlist", "ci/stubtest-allowlist.txt"]
+
+
+def _check_scripts(python: Path) -> list[Step]:
+    """Every quick `ci/check_*.py`; the wheel check has a step of its own."""
+    names = sorted(path.name for path in (ROOT / "ci").glob("check_*.py"))
+    names.remove("check_wheel.py")
+    return [Step("checks", name.removesuffix(".py"), [python, f"ci/{name}"]) for name in names]
+
+
+def _pytest(python: Path, *, quick: bool) -> list[str | Path]:
+    workers = ["-n", str(min(2, os.cpu_count() or 1)), "--dist", "loadgroup"]
+    chosen = ["-m", "not slow and not interop"] if quick else []
+    return [python, "-m", "pytest", "-q", *workers, *chosen]
+
+
+def _asan(python: Path) -> list[Step]:
+    if not (ROOT / "ci" / "asan.py").exists():
+        return []
+    return [Step("asan", "asan", [python, "ci/asan.py", "tests/core"], slow=True)]
+
+
+def _bench(python: Path) -> list[Step]:
+    folder = ROOT / "asv_bench"
+    asv: list[str | Path] = [python, "-m", "asv"]
+    return [
+        Step("bench", "asv check", [*asv, "check", "-E", "existing"], folder),
+        Step("bench", "benchmarks once", [python, "ci/bench_once.py"], slow=True),
+    ]
+
+
+def perform(step: Step) -> Outcome:
+    """Run one step, show its output as it comes, and remember how it ended."""
+    words = [str(word) for word in step.command]
+    print(f"\n=== {step.group}: {step.title}\n", flush=True)
+    begun = time.monotonic()
+    # Some tools start others by name (cython-lint: pycodestyle), so theirs must be found first.
+    path = f"{environment.PYTHON.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    variables = {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}
+    last_line = ""
+    with subprocess.Popen(
+        words,
+        cwd=step.folder,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            last_line = line.strip() or last_line
+    return Outcome(step, process.returncode, time.monotonic() - begun, last_line)
+
+
+def show(outcomes: Sequence[Outcome], seconds: float, *, say: Callable[[str], None]) -> None:
+    """Print the table of steps, and at the very end what pytest said."""
+    say("")
+    width = max(len(outcome.step.title) for outcome in outcomes)
+    for outcome in outcomes:
+        verdict = "ok" if outcome.status == 0 else f"FAILED ({outcome.status})"
+        step = outcome.step
+        say(f"  {step.group:<7} {step.title:<{width}} {outcome.seconds:7.1f} s  {verdict}")
+    failed = [outcome.step.title for outcome in outcomes if outcome.status != 0]
+    verdict = f"FAILED: {', '.join(failed)}" if failed else "all steps ok"
+    say(f"\n{len(outcomes)} steps in {seconds:.0f} s: {verdict}")
+    for outcome in outcomes:
+        if outcome.step.title == "pytest":
+            say(f"pytest: {outcome.last_line}")
+
+
+def main() -> int:
+    """Parse the command line, prepare, run the steps, report."""
+    parser = argparse.ArgumentParser(description="Run every check of the project, or some.")
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=f"of {', '.join(GROUPS)}")
+    parser.add_argument("--quick", action="store_true", help="leave out slow and interop tests")
+    arguments = parser.parse_args()
+    unknown = sorted(set(arguments.steps) - set(GROUPS))
+    if unknown:
+        parser.error(f"no step {', '.join(unknown)}; there are {', '.join(GROUPS)}")
+    begun = time.monotonic()
+    try:
+        python = environment.ensure("dev")
+    except environment.SetupError as error:
+        print(f"test: {error}", file=sys.stderr)
+        return 1
+    chosen = set(arguments.steps or GROUPS)
+    plan = [step for step in steps(python, quick=arguments.quick) if step.group in chosen]
+    outcomes = [perform(step) for step in plan]
+    show(outcomes, time.monotonic() - begun, say=print)
+    return 1 if any(outcome.status != 0 for outcome in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
