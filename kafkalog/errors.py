@@ -3,6 +3,7 @@
 KafkaLogError
 |-- CorruptRecordError            bytes fail CRC, length, magic or order (Kafka code 2)
 |-- CorruptIndexError             an index disagrees with its log; handled inside by a rebuild
+|-- CorruptStateError             a checkpoint or metadata file is damaged; loading does without it
 |-- OffsetOutOfRangeError         asked for an offset that the log does not hold (Kafka code 1)
 |-- InvalidRecordError            the caller's record cannot be appended (Kafka code 87)
 |   |-- RecordTooLargeError       a batch over max.message.bytes (Kafka code 10)
@@ -33,6 +34,7 @@ __all__ = [
     "ConfigError",
     "CorruptIndexError",
     "CorruptRecordError",
+    "CorruptStateError",
     "DiskFullError",
     "ForkedLogError",
     "InvalidRecordError",
@@ -94,6 +96,14 @@ class CorruptRecordError(KafkaLogError):
 
 class CorruptIndexError(KafkaLogError):
     """An index disagrees with its log. Callers never see it: the index is rebuilt."""
+
+
+class CorruptStateError(KafkaLogError):
+    """A checkpoint, `partition.metadata` or `meta.properties` is damaged; the message says where.
+
+    The log itself is the truth about everything but the log start offset: loading goes on as if
+    the file were absent, which costs time and no record.
+    """
 
 
 class OffsetOutOfRangeError(KafkaLogError, LookupError):

@@ -33,7 +33,10 @@ class FileFacts:
 
 
 class FileHandle(Protocol):
-    """One open file. Positional calls only, so readers and a writer may share it."""
+    """One open file. Positional calls only, so readers and a writer may share it.
+
+    After `close` every call but `close` raises ValueError; a call that is running in another
+    thread finishes first. A handle that is forgotten closes itself."""
 
     @property
     def path(self) -> Path: ...
@@ -66,8 +69,8 @@ class FileHandle(Protocol):
         ...
 
     def map(self, size: int) -> memoryview:
-        """Map the first `size` bytes read-only (0 < size <= file size). The mapping goes when the
-        last view of it does, also after `close` and unlink."""
+        """Map the first `size` bytes read-only (0 < size <= file size, else ValueError). The
+        mapping goes when the last view of it does, also after `close` and unlink."""
         ...
 
     def close(self) -> None: ...
@@ -83,7 +86,8 @@ class FileSystem(Protocol):
     """The disk. Paths are absolute or relative to the process; no method follows a glob."""
 
     def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:
-        """Open a file; `create` (which implies write) makes it if absent, never truncates."""
+        """Open a regular file; `create` (which implies write) makes it if absent, never truncates.
+        IsADirectoryError for a directory."""
         ...
 
     def stat(self, path: Path) -> FileFacts | None:
@@ -110,5 +114,10 @@ class FileSystem(Protocol):
     def sync_directory(self, directory: Path) -> None: ...
     def set_modified_ms(self, path: Path, modified_ms: int) -> None: ...
     def lock(self, path: Path) -> FileLock | None:
-        """Take the exclusive lock on `path` (created if absent); None where another holds it."""
+        """Take the exclusive lock on `path` (created if absent); None where another holds it,
+        in this process or another. Use it through `kafkalog.files.locking`."""
+        ...
+
+    def lock_holder(self, path: Path) -> int | None:
+        """Return the id of the process that holds the lock on `path`, None where not known."""
         ...

@@ -1,0 +1,81 @@
+"""Translation of OSError into the typed storage errors of `kafkalog.errors`.
+
+Below this line of the house everything raises OSError; at the rim (`log`, `state`, `manager`)
+`storage_errors` turns it into a `LogStorageError` that says which file, what was being done, and
+what the system answered. The OSError stays as `__cause__`.
+
+Thread-safety: no state. It never swallows an error and never retries.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from types import TracebackType
+
+from kafkalog.errors import DiskFullError, LogPermissionError, LogStorageError
+
+__all__ = ["storage_errors", "translate"]
+
+_PathLike = str | os.PathLike[str]
+
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+def translate(
+    error: OSError, path: _PathLike | None = None, *, doing: str = "using"
+) -> LogStorageError:
+    """
+    Return the typed error that stands for `error`; the caller raises it `from error`.
+
+    Args:
+        error: what the file system raised.
+        path: the file or directory concerned; the OSError's own file name where None.
+        doing: what was being done, as a word ending in -ing ("writing", "syncing").
+    """
+    where = path if path is not None else error.filename
+    number = error.errno
+    if number in _DISK_FULL:
+        kind: type[LogStorageError] = DiskFullError
+    elif number in _NO_PERMISSION:
+        kind = LogPermissionError
+    else:
+        kind = LogStorageError
+    answer = error.strerror or (os.strerror(number) if number else str(error) or "unknown error")
+    name = "" if number is None else f" ({errno.errorcode.get(number, number)})"
+    subject = "the disk" if where is None else os.fsdecode(where)
+    return kind(f"{subject}: {doing} failed: {answer}{name}", errno=number, path=_text(where))
+
+
+def _text(path: _PathLike | bytes | int | None) -> str | None:
+    if path is None:
+        return None
+    return str(path) if isinstance(path, int) else os.fsdecode(path)
+
+
+class storage_errors:  # noqa: N801 - used as a statement: `with storage_errors(path, doing=...)`
+    """
+    Raise every OSError of the block as a typed storage error.
+
+    >>> with storage_errors("/data/orders-0/00000000000000000000.log", doing="syncing"):
+    ...     handle.sync()
+    """
+
+    __slots__ = ("_doing", "_path")
+
+    def __init__(self, path: _PathLike | None = None, *, doing: str = "using") -> None:
+        self._path = path
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            raise translate(error, self._path, doing=self._doing) from error

@@ -1,0 +1,235 @@
+"""Who may write where: the `.lock` file of a directory, and one writer for each partition.
+
+Two rules, held by one registry for the whole process:
+
+  * A directory is locked against other processes by its `.lock` file, with a lock that a Kafka
+    broker honours. All partitions of one data directory that are open in this process share it;
+    the last release lets it go. The file stays behind: an unheld `.lock` means nothing, while
+    deleting it would let two others lock two different files of that name.
+  * A partition has one writer, in this process too: the second one gets `LogLockedError`, which
+    names the first.
+
+Fork: a child holds nothing that its parent locked. Its registry starts empty, `is_held` of what it
+inherited is False and `release` does nothing, so a child can neither write on the parent's lock
+nor take it away.
+
+Thread-safety: every function and method may be called from any thread. Releasing is idempotent.
+It never waits for a lock: what is held elsewhere is refused at once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from kafkalog.errors import LogLockedError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileLock, FileSystem
+from kafkalog.files.names import LOCK_FILE
+
+__all__ = ["DirectoryLock", "PartitionLock", "acquire_directory_lock", "acquire_partition_lock"]
+
+
+class _Key(NamedTuple):
+    """A directory of one file system; all POSIX file systems are equal, so they share keys."""
+
+    filesystem: FileSystem
+    directory: Path
+
+
+class _Held:
+    """One `.lock` file that is held, and how many share it."""
+
+    __slots__ = ("count", "file_lock")
+
+    def __init__(self, file_lock: FileLock) -> None:
+        self.file_lock = file_lock
+        self.count = 1
+
+
+class _Registry:
+    """What this process holds. The guard is never held while anything waits."""
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        self.directories: dict[_Key, _Held] = {}
+        self.writers: dict[_Key, str] = {}
+
+    def share(self, key: _Key) -> None:
+        with self.guard:
+            held = self.directories.get(key)
+            if held is not None:
+                held.count += 1
+                return
+            path = key.directory / LOCK_FILE
+            with storage_errors(path, doing="locking"):
+                file_lock = key.filesystem.lock(path)
+            if file_lock is None:
+                raise LogLockedError(_refusal(key.filesystem, path), path=path)
+            self.directories[key] = _Held(file_lock)
+
+    def unshare(self, key: _Key) -> None:
+        with self.guard:
+            held = self.directories[key]
+            held.count -= 1
+            if held.count:
+                return
+            del self.directories[key]
+            held.file_lock.release()
+
+    def register(self, key: _Key) -> None:
+        holder = f"thread {threading.current_thread().name!r} of this process (pid {os.getpid()})"
+        with self.guard:
+            other = self.writers.setdefault(key, holder)
+            if other is not holder:
+                raise LogLockedError(
+                    f"{key.directory}: already open for writing by {other}; close that log first, "
+                    "or open this one with read_only=True",
+                    path=key.directory,
+                )
+
+    def unregister(self, key: _Key) -> None:
+        with self.guard:
+            del self.writers[key]
+
+    def forget_in_child(self) -> None:
+        self.guard = threading.Lock()
+        self.directories.clear()
+        self.writers.clear()
+
+
+_REGISTRY = _Registry()
+
+os.register_at_fork(
+    before=lambda: _REGISTRY.guard.acquire(),
+    after_in_parent=lambda: _REGISTRY.guard.release(),
+    after_in_child=_REGISTRY.forget_in_child,
+)
+
+
+def _refusal(filesystem: FileSystem, path: Path) -> str:
+    holder = filesystem.lock_holder(path)
+    if holder is None:
+        who = "another process (a Kafka broker, or another writer)"
+    elif holder == os.getpid():
+        who = f"this process (pid {holder}), under another path or file system object"
+    else:
+        who = f"process {holder}"
+    return f"{path}: held by {who}; close it first, or open with read_only=True"
+
+
+class DirectoryLock:
+    """A share in the lock of one directory."""
+
+    __slots__ = ("_guard", "_held", "_key", "_process")
+
+    def __init__(self, key: _Key) -> None:
+        _REGISTRY.share(key)
+        self._key = key
+        self._process = os.getpid()
+        self._guard = threading.Lock()
+        self._held = True
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._key.directory}{'' if self.is_held else ' released'}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    @property
+    def directory(self) -> Path:
+        """The locked directory, symbolic links resolved."""
+        return self._key.directory
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process took the lock and has not released it: False after a fork."""
+        return self._held and os.getpid() == self._process
+
+    def release(self) -> None:
+        """Give the share back. Idempotent; without effect in a forked child."""
+        if os.getpid() != self._process:
+            return
+        with self._guard:
+            held, self._held = self._held, False
+        if held:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        _REGISTRY.unshare(self._key)
+
+
+class PartitionLock(DirectoryLock):
+    """The right to write one partition, with a share in the lock of the directory around it."""
+
+    __slots__ = ("_writer_key",)
+
+    def __init__(self, writer_key: _Key, lock_key: _Key) -> None:
+        # The registration comes first: its refusal names the thread that has the log open.
+        _REGISTRY.register(writer_key)
+        try:
+            super().__init__(lock_key)
+        except BaseException:
+            _REGISTRY.unregister(writer_key)
+            raise
+        self._writer_key = writer_key
+
+    @property
+    def partition_directory(self) -> Path:
+        """The partition's directory, symbolic links resolved."""
+        return self._writer_key.directory
+
+    def _give_back(self) -> None:
+        # The registration goes last: who can register can also lock.
+        super()._give_back()
+        _REGISTRY.unregister(self._writer_key)
+
+
+def acquire_directory_lock(filesystem: FileSystem, directory: Path) -> DirectoryLock:
+    """
+    Lock a directory against other processes; more locks of it in this process share one file.
+
+    Args:
+        filesystem: the disk; its identity is part of the lock's.
+        directory: an existing directory; its `.lock` is created where absent.
+
+    Raises:
+        LogLockedError: another process holds it.
+        LogStorageError: the lock file cannot be made (LogPermissionError: no permission).
+    """
+    return DirectoryLock(_key(filesystem, directory))
+
+
+def acquire_partition_lock(
+    filesystem: FileSystem, partition_directory: Path, *, lock_directory: Path
+) -> PartitionLock:
+    """
+    Become the one writer of a partition.
+
+    Args:
+        filesystem: the disk.
+        partition_directory: existing directory of the partition.
+        lock_directory: directory whose `.lock` keeps other processes out: the data directory, or
+            the partition's own directory where it stands alone.
+
+    Raises:
+        LogLockedError: this process has the partition open for writing already (the message
+            names the thread), or another process holds `lock_directory`.
+        LogStorageError: the lock file cannot be made.
+    """
+    return PartitionLock(_key(filesystem, partition_directory), _key(filesystem, lock_directory))
+
+
+def _key(filesystem: FileSystem, directory: Path) -> _Key:
+    return _Key(filesystem, Path(os.path.realpath(directory)))

@@ -1,0 +1,351 @@
+"""The grammar of file and directory names: the only place that knows what a name means.
+
+    00000000000000005000.log            segment that begins at offset 5000 (20 ASCII digits)
+    00000000000000005000.index          its offset index; .timeindex .txnindex likewise
+    00000000000000005000.snapshot       producer state as of (exclusive) offset 5000
+    00000000000000005000.log.deleted    any of them in a state: .deleted .cleaned .swap .tmp
+    00000000000000005000.log.broken     bytes that recovery cut from that file; with the position
+    00000000000000005000.log.817.broken   at which they were cut
+    orders-eu-0                         directory of partition 0 of topic orders-eu
+    orders-eu-0.<32 hex>-delete         the same, doomed; -stray and -future likewise
+
+Invariants: parsing and building are inverse to each other on every name that is accepted; what is
+not built here is not parsed here. In particular only exactly 20 digits are an offset, only lower
+case hex an id, only the shortest decimal form a partition number.
+
+Thread-safety: pure functions and frozen values. Nothing here touches a disk.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kafkalog.errors import NotALogError
+from kafkalog.model import TopicPartition
+
+__all__ = [
+    "CLEANER_OFFSET_CHECKPOINT",
+    "CLEAN_SHUTDOWN_MARKER",
+    "CLUSTER_METADATA_TOPIC",
+    "HIGH_WATERMARK_CHECKPOINT",
+    "INTERNAL_TOPICS",
+    "LEADER_EPOCH_CHECKPOINT",
+    "LOCK_FILE",
+    "LOG_START_OFFSET_CHECKPOINT",
+    "MAX_NAME_SIZE",
+    "MAX_OFFSET",
+    "MAX_TOPIC_SIZE",
+    "META_PROPERTIES",
+    "OFFSET_DIGITS",
+    "PARTITION_METADATA",
+    "RECOVERY_POINT_CHECKPOINT",
+    "REMOTE_INDEX_CACHE",
+    "DirectoryState",
+    "FileKind",
+    "FileState",
+    "PartitionDirectory",
+    "SegmentFileName",
+    "SegmentFiles",
+    "ensure_topic_name",
+    "is_topic_name",
+    "parse_partition_directory",
+    "parse_segment_file",
+    "partition_directory_name",
+    "segment_file_name",
+    "temporary_path",
+    "topics_collide",
+    "try_parse_partition_directory",
+    "try_parse_segment_file",
+]
+
+OFFSET_DIGITS: Final = 20
+MAX_OFFSET: Final = 2**63 - 1
+MAX_PARTITION: Final = 2**31 - 1
+MAX_NAME_SIZE: Final = 255
+MAX_TOPIC_SIZE: Final = 249
+
+# In a data directory.
+LOCK_FILE: Final = ".lock"
+CLEAN_SHUTDOWN_MARKER: Final = ".kafka_cleanshutdown"
+META_PROPERTIES: Final = "meta.properties"
+RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
+
+# In a partition directory.
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
+
+
+class FileKind(StrEnum):
+    """What a file of a segment holds; the value is the suffix."""
+
+    LOG = ".log"
+    OFFSET_INDEX = ".index"
+    TIME_INDEX = ".timeindex"
+    TRANSACTION_INDEX = ".txnindex"
+    SNAPSHOT = ".snapshot"
+
+
+class FileState(StrEnum):
+    """How far a file is from being live; the value is the suffix behind that of its kind."""
+
+    LIVE = ""
+    DELETED = ".deleted"  # doomed, readers may still hold it; removed at load
+    CLEANED = ".cleaned"  # output of compaction or of a split, incomplete; removed at load
+    SWAP = ".swap"  # the same, complete, on its way to the final name
+    TEMPORARY = ".tmp"  # written beside the final name, before the rename
+    BROKEN = ".broken"  # bytes that recovery cut off and kept
+
+
+class DirectoryState(StrEnum):
+    """What a partition directory's suffix says of it."""
+
+    LIVE = ""
+    DELETE = "-delete"
+    FUTURE = "-future"
+    STRAY = "-stray"
+
+
+def _alternatives(kinds: type[StrEnum]) -> str:
+    return "|".join(re.escape(kind.value) for kind in kinds if kind.value)
+
+
+_SEGMENT_FILE = re.compile(
+    rf"(?P<offset>[0-9]{{{OFFSET_DIGITS}}})(?P<kind>{_alternatives(FileKind)})"
+    rf"(?:\.(?P<cut>0|[1-9][0-9]{{0,18}})(?=\.broken))?(?P<state>{_alternatives(FileState)})?"
+)
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_DIRECTORY = re.compile(
+    r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})"
+    rf"(?:\.(?P<id>[0-9a-f]{{32}})(?P<state>{_alternatives(DirectoryState)}))?"
+)
+
+
+class SegmentFileName(NamedTuple):
+    """The parts of a segment file's name; `cut_position` only for state `BROKEN`, or None."""
+
+    base_offset: int
+    kind: FileKind
+    state: FileState = FileState.LIVE
+    cut_position: int | None = None
+
+
+def segment_file_name(
+    base_offset: int,
+    kind: FileKind,
+    state: FileState = FileState.LIVE,
+    cut_position: int | None = None,
+) -> str:
+    """
+    Return a segment file's name.
+
+    >>> segment_file_name(5000, FileKind.LOG, FileState.SWAP)
+    '00000000000000005000.log.swap'
+    """
+    if not 0 <= base_offset <= MAX_OFFSET:
+        raise ValueError(f"{base_offset} is no base offset: 0 to {MAX_OFFSET} are")
+    cut = ""
+    if cut_position is not None:
+        if state is not FileState.BROKEN or not 0 <= cut_position <= MAX_OFFSET:
+            raise ValueError(f"cut position {cut_position} in a name of state {state.name}")
+        cut = f".{cut_position}"
+    return f"{base_offset:0{OFFSET_DIGITS}d}{kind.value}{cut}{state.value}"
+
+
+def try_parse_segment_file(name: str) -> SegmentFileName | None:
+    """Return the parts of a segment file's name, or None where it is none."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    if match is None:
+        return None
+    base_offset = int(match["offset"])
+    cut_position = None if match["cut"] is None else int(match["cut"])
+    if base_offset > MAX_OFFSET or (cut_position or 0) > MAX_OFFSET:
+        return None
+    state = FileState(match["state"] or "")
+    return SegmentFileName(base_offset, FileKind(match["kind"]), state, cut_position)
+
+
+def parse_segment_file(name: str) -> SegmentFileName:
+    """Return the parts of a segment file's name; ValueError where it is none."""
+    parsed = try_parse_segment_file(name)
+    if parsed is None:
+        raise ValueError(f"{name!r} is not the name of a segment file")
+    return parsed
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFiles:
+    """
+    The paths of one segment's files, all in the same state.
+
+    >>> SegmentFiles(Path("orders-0"), 0).in_state(FileState.SWAP).log.name
+    '00000000000000000000.log.swap'
+    """
+
+    directory: Path
+    base_offset: int
+    state: FileState = FileState.LIVE
+
+    def path(self, kind: FileKind) -> Path:
+        """Return the path of the file of one kind."""
+        return self.directory / segment_file_name(self.base_offset, kind, self.state)
+
+    @property
+    def log(self) -> Path:
+        return self.path(FileKind.LOG)
+
+    @property
+    def offset_index(self) -> Path:
+        return self.path(FileKind.OFFSET_INDEX)
+
+    @property
+    def time_index(self) -> Path:
+        return self.path(FileKind.TIME_INDEX)
+
+    @property
+    def transaction_index(self) -> Path:
+        return self.path(FileKind.TRANSACTION_INDEX)
+
+    @property
+    def snapshot(self) -> Path:
+        """Path of the producer state as of this base offset (it describes what lies before)."""
+        return self.path(FileKind.SNAPSHOT)
+
+    def broken(self, kind: FileKind, cut_position: int | None = None) -> Path:
+        """Return the path for bytes cut from the file of one kind at `cut_position`."""
+        return self.directory / segment_file_name(
+            self.base_offset, kind, FileState.BROKEN, cut_position
+        )
+
+    def in_state(self, state: FileState) -> SegmentFiles:
+        """Return the paths of the same segment in another state."""
+        return SegmentFiles(self.directory, self.base_offset, state)
+
+    def in_directory(self, directory: Path) -> SegmentFiles:
+        """Return the paths after the directory was renamed."""
+        return SegmentFiles(directory, self.base_offset, self.state)
+
+    def __iter__(self) -> Iterator[Path]:
+        """Yield log, offset index, time index, transaction index: the order of renames."""
+        yield self.log
+        yield self.offset_index
+        yield self.time_index
+        yield self.transaction_index
+
+
+def temporary_path(path: Path) -> Path:
+    """Return the name beside `path` under which its successor is written before the rename."""
+    return path.with_name(path.name + FileState.TEMPORARY.value)
+
+
+def is_topic_name(topic: str) -> bool:
+    """Return whether `topic` is legal: 1 to 249 of [A-Za-z0-9._-], and not '.' or '..'."""
+    return topic not in (".", "..") and _TOPIC.fullmatch(topic) is not None
+
+
+def ensure_topic_name(topic: str) -> str:
+    """Return `topic`; ValueError that says which rule it breaks."""
+    if is_topic_name(topic):
+        return topic
+    if topic in ("", ".", ".."):
+        raise ValueError(f"{topic!r} is not a topic name")
+    if len(topic) > MAX_TOPIC_SIZE:
+        raise ValueError(
+            f"topic name of {len(topic)} characters; {MAX_TOPIC_SIZE} are allowed: {topic[:40]}..."
+        )
+    raise ValueError(f"topic name {topic!r} has a character outside [A-Za-z0-9._-]")
+
+
+def topics_collide(topic: str, other: str) -> bool:
+    """Return whether two topics differ at most in '.' against '_' (metric names would clash)."""
+    return topic.replace(".", "_") == other.replace(".", "_")
+
+
+class PartitionDirectory(NamedTuple):
+    """What a partition directory's name says."""
+
+    topic_partition: TopicPartition
+    state: DirectoryState = DirectoryState.LIVE
+    unique_id: str | None = None
+
+    @property
+    def topic_may_be_cut(self) -> bool:
+        """Whether the name is so long that the topic may be only the beginning of the real one."""
+        if self.state not in (DirectoryState.DELETE, DirectoryState.STRAY):
+            return False
+        size = len(str(self.topic_partition)) + 1 + len(self.unique_id or "") + len(self.state)
+        return size >= MAX_NAME_SIZE
+
+
+def partition_directory_name(
+    topic_partition: TopicPartition,
+    state: DirectoryState = DirectoryState.LIVE,
+    unique_id: str | None = None,
+) -> str:
+    """
+    Return the name of a partition's directory.
+
+    Args:
+        topic_partition: whose directory; the topic must be legal.
+        state: what the name is to say; all but LIVE carry an id.
+        unique_id: 32 lower-case hex digits; a random one where None.
+
+    Names of 255 characters and more: as in Kafka the topic is cut for DELETE and STRAY, where the
+    name only has to be unique; for FUTURE, where it must not be cut, ValueError.
+    """
+    topic = ensure_topic_name(topic_partition.topic)
+    partition = topic_partition.partition
+    if not 0 <= partition <= MAX_PARTITION:
+        raise ValueError(f"{partition} is no partition number: 0 to {MAX_PARTITION} are")
+    if state is DirectoryState.LIVE:
+        if unique_id is not None:
+            raise ValueError("a live partition directory carries no id")
+        return f"{topic}-{partition}"
+    if unique_id is None:
+        unique_id = uuid.uuid4().hex
+    elif re.fullmatch(r"[0-9a-f]{32}", unique_id) is None:
+        raise ValueError(f"{unique_id!r} is not 32 lower-case hex digits")
+    tail = f"-{partition}.{unique_id}{state.value}"
+    if len(topic) + len(tail) > MAX_NAME_SIZE:
+        if state is DirectoryState.FUTURE:
+            raise ValueError(
+                f"{topic}{tail}: {len(topic) + len(tail)} characters, a file system takes 255"
+            )
+        topic = topic[: MAX_NAME_SIZE - len(tail)]
+    return topic + tail
+
+
+def try_parse_partition_directory(name: str) -> PartitionDirectory | None:
+    """Return what a partition directory's name says, or None where it is none."""
+    match = _DIRECTORY.fullmatch(name)
+    if match is None or len(name) > MAX_NAME_SIZE or not is_topic_name(match["topic"]):
+        return None
+    partition = int(match["partition"])
+    if partition > MAX_PARTITION:
+        return None
+    state = DirectoryState(match["state"] or "")
+    return PartitionDirectory(TopicPartition(match["topic"], partition), state, match["id"])
+
+
+def parse_partition_directory(name: str) -> PartitionDirectory:
+    """Return what a partition directory's name says; NotALogError where it is none."""
+    parsed = try_parse_partition_directory(name)
+    if parsed is None:
+        raise NotALogError(
+            f"{name!r} is not the name of a partition directory (topic-partition, as 'orders-0')"
+        )
+    return parsed

@@ -1,0 +1,385 @@
+"""The disk seam on a POSIX system: descriptors, positional reads and writes, syncs, maps, locks.
+
+Invariants:
+  * A call uses the descriptor that was open when the call began, or raises; never a number that
+    the system has since given to another file. The number is owned by a small object that closes
+    it when the last reference goes; every call holds one, so `close` in one thread cannot pull
+    the descriptor from under a read in another. No lock is needed for it, with or without the GIL.
+  * Short reads and writes are continued; `EINTR` is retried by Python itself.
+  * A mapping lives as long as a view of it does. Nothing here closes one: a `munmap` under a
+    reader kills the process.
+  * One `.lock` file is opened at most once in a process: POSIX locks vanish when the process
+    closes *any* descriptor of that file.
+
+Thread-safety: everything may be called from any thread. It never truncates a file on open, never
+follows a glob, never writes through a mapping and never retries a failed sync.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import stat as stat_bits
+import struct
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from typing_extensions import Buffer
+
+from kafkalog.files.filesystem import FileFacts, FileHandle, FileLock
+
+__all__ = ["PosixFileHandle", "PosixFileSystem"]
+
+# Darwin has no fdatasync. (Its fsync leaves the bytes in the drive's cache as well; only Linux is
+# a supported home for data that has to survive a power cut.)
+_sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+_IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
+_IOV_MAX = _IOV_MAX if _IOV_MAX > 0 else 1024
+
+
+class _Descriptor:
+    """Owner of one open descriptor: the last reference to this object closes the number."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
+        # Linux frees the number even when close fails, and no unsynced byte was promised.
+        with contextlib.suppress(OSError):
+            _close(self.number)
+
+
+class PosixFileHandle:
+    """
+    One open regular file.
+
+    Forgetting the handle closes the file as well; `close` only says so at a known time.
+
+    Thread-safety: reads and writes at different positions may run at the same time.
+    """
+
+    __slots__ = ("_descriptor", "_path")
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor: _Descriptor | None = _Descriptor(descriptor)
+
+    def __repr__(self) -> str:
+        return f"<PosixFileHandle {self._path}{' closed' if self.closed else ''}>"
+
+    @property
+    def path(self) -> Path:
+        """The name under which the file was opened; it may have been renamed since."""
+        return self._path
+
+    @property
+    def closed(self) -> bool:
+        return self._descriptor is None
+
+    def _open_descriptor(self) -> _Descriptor:
+        descriptor = self._descriptor
+        if descriptor is None:
+            raise ValueError(f"{self._path}: the file is closed")
+        return descriptor
+
+    def fileno(self) -> int:
+        """Return the descriptor; the number is valid only while the handle stays open."""
+        return self._open_descriptor().number
+
+    def size(self) -> int:
+        descriptor = self._open_descriptor()
+        return os.fstat(descriptor.number).st_size
+
+    def pread(self, size: int, position: int) -> bytes:
+        descriptor = self._open_descriptor()
+        data = os.pread(descriptor.number, size, position)
+        if len(data) == size:
+            return data
+        # A short read is nearly always the end of the file; only an empty one proves it.
+        parts = [data]
+        done = len(data)
+        while data and done < size:
+            data = os.pread(descriptor.number, size - done, position + done)
+            parts.append(data)
+            done += len(data)
+        return b"".join(parts)
+
+    def pread_into(self, target: Buffer, position: int) -> int:
+        descriptor = self._open_descriptor()
+        view = memoryview(target)
+        size = view.nbytes
+        if size == 0:
+            return 0
+        view = view.cast("B")
+        done = 0
+        while done < size:
+            count = os.preadv(descriptor.number, [view[done:]], position + done)
+            if count == 0:
+                break
+            done += count
+        return done
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        descriptor = self._open_descriptor()
+        view = memoryview(data)
+        size = view.nbytes
+        if size == 0:
+            return
+        done = os.pwrite(descriptor.number, view, position)
+        if done < size:
+            self._write_rest(descriptor, view.cast("B"), done, position)
+
+    def pwritev(self, parts: Sequence[Buffer], position: int) -> None:
+        descriptor = self._open_descriptor()
+        views = [view for view in (memoryview(part) for part in parts) if view.nbytes]
+        for first in range(0, len(views), _IOV_MAX):
+            group = views[first : first + _IOV_MAX]
+            size = sum(view.nbytes for view in group)
+            done = os.pwritev(descriptor.number, group, position)
+            if done < size:
+                self._write_group_rest(descriptor, group, done, position)
+            position += size
+
+    def _write_group_rest(
+        self, descriptor: _Descriptor, group: Sequence[memoryview], done: int, position: int
+    ) -> None:
+        """Finish a vectored write of which the system took only `done` bytes."""
+        for view in group:
+            size = view.nbytes
+            if done < size:
+                self._write_rest(descriptor, view.cast("B"), done, position)
+            done = max(0, done - size)
+            position += size
+
+    def _write_rest(
+        self, descriptor: _Descriptor, view: memoryview, done: int, position: int
+    ) -> None:
+        size = view.nbytes
+        while done < size:
+            count = os.pwrite(descriptor.number, view[done:], position + done)
+            if count == 0:
+                raise OSError(errno.EIO, "the system wrote nothing and gave no error", self._path)
+            done += count
+
+    def truncate(self, size: int) -> None:
+        descriptor = self._open_descriptor()
+        os.ftruncate(descriptor.number, size)
+
+    def sync(self) -> None:
+        descriptor = self._open_descriptor()
+        _sync_descriptor(descriptor.number)
+
+    def map(self, size: int) -> memoryview:
+        descriptor = self._open_descriptor()
+        if size <= 0:
+            raise ValueError(f"{self._path}: cannot map {size} bytes")
+        # Python before 3.13 keeps a duplicate of the descriptor with each mapping.
+        if sys.version_info >= (3, 13):
+            mapping = mmap.mmap(descriptor.number, size, access=mmap.ACCESS_READ, trackfd=False)
+        else:
+            mapping = mmap.mmap(descriptor.number, size, access=mmap.ACCESS_READ)
+        return memoryview(mapping)
+
+    def close(self) -> None:
+        """Close the file; calls still running in other threads finish first. Idempotent."""
+        self._descriptor = None
+
+
+class PosixFileSystem:
+    """
+    The disks of this machine.
+
+    All instances are the same disk and compare equal.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PosixFileSystem)
+
+    def __hash__(self) -> int:
+        return hash(PosixFileSystem)
+
+    def __repr__(self) -> str:
+        return "PosixFileSystem()"
+
+    def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:
+        flags = os.O_RDWR if create or write else os.O_RDONLY
+        if create:
+            flags |= os.O_CREAT
+        # O_NONBLOCK means nothing to a regular file; without it, a FIFO that somebody named like
+        # a segment would hang the open for ever.
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+        handle = PosixFileHandle(path, descriptor)
+        mode = os.fstat(descriptor).st_mode
+        if stat_bits.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat_bits.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return handle
+
+    def stat(self, path: Path) -> FileFacts | None:
+        try:
+            facts = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return FileFacts(
+            size_bytes=facts.st_size,
+            modified_ms=facts.st_mtime_ns // 1_000_000,
+            is_directory=stat_bits.S_ISDIR(facts.st_mode),
+        )
+
+    def list(self, directory: Path) -> list[str]:
+        return sorted(os.listdir(directory))
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def make_directory(self, path: Path) -> None:
+        os.mkdir(path)
+
+    def remove_directory(self, path: Path) -> None:
+        os.rmdir(path)
+
+    def sync_directory(self, directory: Path) -> None:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            # Some network file systems have no such operation on directories: their names are as
+            # safe as they make them. Every other error is a failed sync.
+            if error.errno != errno.EINVAL:
+                raise
+        finally:
+            os.close(descriptor)
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def lock(self, path: Path) -> FileLock | None:
+        return _HELD_LOCKS.take(path)
+
+    def lock_holder(self, path: Path) -> int | None:
+        return _HELD_LOCKS.holder(path)
+
+
+class _PosixFileLock:
+    """A POSIX record lock over one whole file, owned by this process."""
+
+    __slots__ = ("_descriptor", "_identity", "_process")
+
+    def __init__(self, identity: tuple[int, int], descriptor: int) -> None:
+        self._identity = identity
+        self._descriptor = descriptor
+        self._process = os.getpid()
+
+    def release(self) -> None:
+        """Let other processes in. Idempotent; does nothing in a forked child, which has no lock."""
+        if os.getpid() == self._process:
+            _HELD_LOCKS.give_back(self._identity, self._descriptor)
+
+
+class _HeldLocks:
+    """
+    The lock files that this process holds, by device and inode.
+
+    Locks are `fcntl` record locks, the ones that Java's `FileChannel.tryLock` takes: a broker is
+    refused by us and refuses us. Such a lock belongs to the process, so a second request from the
+    same process would succeed, and closing its descriptor would then free the first lock as well.
+    This table refuses the second request before anything is opened.
+
+    The file is never deleted on release. A broker does delete it, so a lock may be won on a name
+    that is already gone while a third process locks its successor; `take` therefore compares the
+    name with what it locked, and starts over when they differ. An unheld `.lock` means nothing.
+
+    Fork: the child has none of the locks. Its copies of the descriptors are closed at once, since
+    closing one later would free a lock that the child may by then have taken itself.
+    """
+
+    # struct flock of the C library: type, whence, start, length, process id.
+    _FLOCK = struct.Struct("hhqqi4x")
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        self._descriptors: dict[tuple[int, int], int] = {}
+
+    def take(self, path: Path) -> _PosixFileLock | None:
+        with self.guard:
+            while True:
+                if self._identity(path) in self._descriptors:
+                    return None
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                try:
+                    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    os.close(descriptor)
+                    if error.errno in (errno.EACCES, errno.EAGAIN):
+                        return None
+                    raise
+                facts = os.fstat(descriptor)
+                identity = (facts.st_dev, facts.st_ino)
+                if self._identity(path) == identity:
+                    self._descriptors[identity] = descriptor
+                    return _PosixFileLock(identity, descriptor)
+                os.close(descriptor)
+
+    def holder(self, path: Path) -> int | None:
+        with self.guard:
+            if self._identity(path) in self._descriptors:
+                return os.getpid()
+            if sys.platform != "linux":
+                return None  # struct flock is laid out differently elsewhere
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return None
+            try:
+                question = self._FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+                answer = self._FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
+            except OSError:
+                return None
+            finally:
+                os.close(descriptor)
+            return answer[4] if answer[0] != fcntl.F_UNLCK and answer[4] > 0 else None
+
+    def give_back(self, identity: tuple[int, int], descriptor: int) -> None:
+        with self.guard:
+            if self._descriptors.get(identity) == descriptor:
+                del self._descriptors[identity]
+                os.close(descriptor)
+
+    def forget_in_child(self) -> None:
+        """Start empty in a forked child."""
+        descriptors = list(self._descriptors.values())
+        self._descriptors.clear()
+        self.guard = threading.Lock()
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    @staticmethod
+    def _identity(path: Path) -> tuple[int, int] | None:
+        try:
+            facts = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return (facts.st_dev, facts.st_ino)
+
+
+_HELD_LOCKS = _HeldLocks()
+
+os.register_at_fork(
+    before=lambda: _HELD_LOCKS.guard.acquire(),
+    after_in_parent=lambda: _HELD_LOCKS.guard.release(),
+    after_in_child=_HELD_LOCKS.forget_in_child,
+)

@@ -1,0 +1,66 @@
+"""Small files read and replaced as a whole: checkpoints, metadata, snapshots, rebuilt indexes.
+
+Replacing writes `NAME.tmp`, syncs it, renames it over `NAME` and syncs the directory. After a crash
+
+  1. before the rename reached the disk, `NAME` is what it was; a `NAME.tmp` with anything in it may
+     be left, which the next replacement overwrites;
+  2. after it, `NAME` is the new content, whole: its bytes were on the disk before the name was.
+
+Thread-safety: no state; two replacements of one file must not run at the same time, since they
+share the temporary name. Errors pass as OSError. It never writes into `NAME` itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from typing_extensions import Buffer
+
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import temporary_path
+
+__all__ = ["read_whole", "replace_whole"]
+
+
+def read_whole(filesystem: FileSystem, path: Path, *, max_bytes: int) -> bytes | None:
+    """
+    Return a file's content, or None where there is no such file.
+
+    Raises:
+        ValueError: the file is larger than `max_bytes`; nothing was read.
+        OSError: the disk refused.
+    """
+    try:
+        handle = filesystem.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        size = handle.size()
+        if size > max_bytes:
+            raise ValueError(f"{path}: {size} bytes, where at most {max_bytes} are believable")
+        return handle.pread(size, 0)
+    finally:
+        handle.close()
+
+
+def replace_whole(filesystem: FileSystem, path: Path, data: Buffer) -> None:
+    """Put `data` in place of a file's content, on the disk when this returns."""
+    temporary = temporary_path(path)
+    handle = filesystem.open(temporary, create=True)
+    try:
+        try:
+            # A crash may have left a longer one.
+            if handle.size():
+                handle.truncate(0)
+            handle.pwrite(data, 0)
+            handle.sync()
+        finally:
+            handle.close()
+        filesystem.rename(temporary, path)
+    except OSError:
+        # Give the room back: the cause may be a full disk. The first error is the one to tell.
+        with contextlib.suppress(OSError):
+            filesystem.unlink(temporary)
+        raise
+    filesystem.sync_directory(path.parent)

@@ -1,0 +1,250 @@
+"""The text checkpoints: an offset for each partition of a data directory, leader epochs of a log.
+
+On disk, UTF-8, each line ended by a newline:
+
+    0                       version
+    2                       number of entries
+    orders-eu 0 5100        topic partition offset        (offset checkpoints)
+    orders-eu 1 0
+
+    0
+    2
+    0 0                     epoch start-offset, ascending (leader-epoch-checkpoint)
+    3 5010
+
+A missing file, an empty one and one with only a version are "no entries". Everything else that a
+broker would not have written raises `CorruptStateError` with file and line; who loads a log treats
+that file as absent, and the log is scanned instead.
+
+Crash points of a write (new content to `NAME.tmp`, sync, rename, sync of the directory):
+
+  1. while `NAME.tmp` is written or synced: the old checkpoint stands; the rest of a `.tmp` is
+     overwritten by the next write and read by nobody;
+  2. between rename and directory sync: old or new content, whole in both cases;
+  3. afterwards: the new content.
+
+An old recovery point costs scanning, an old cleaner offset costs cleaning; an old log start offset
+brings deleted records back, so who moves it waits for the write before deleting.
+
+Thread-safety: writes and updates of one path exclude each other in this process, whatever object
+they go through; the directory's lock excludes other processes. Reads take no lock: a rename shows
+them the old or the new file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kafkalog.errors import CorruptStateError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import is_topic_name
+from kafkalog.files.whole import read_whole, replace_whole
+from kafkalog.model import TopicPartition
+
+__all__ = ["EpochEntry", "LeaderEpochCheckpoint", "OffsetCheckpoint"]
+
+VERSION: Final = 0
+
+# 500,000 partitions with the longest topic names; a larger file is not a checkpoint.
+MAX_CHECKPOINT_BYTES: Final = 128 * 1024 * 1024
+
+_MAX_INT32: Final = 2**31 - 1
+_MAX_INT64: Final = 2**63 - 1
+_NUMBER = re.compile(rb"[0-9]{1,19}")
+
+# Who updates one entry reads, changes and writes: one lock for each file name, made on demand. The
+# names are few (four in a data directory), so they are kept.
+_WRITERS: dict[str, threading.Lock] = {}
+os.register_at_fork(after_in_child=_WRITERS.clear)
+
+
+def _writer_lock(path: Path) -> threading.Lock:
+    return _WRITERS.setdefault(os.path.realpath(path), threading.Lock())
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the offset of its first record."""
+
+    epoch: int
+    start_offset: int
+
+
+class _Checkpoint:
+    """What both kinds have in common: the two lines at the top, and how to write."""
+
+    __slots__ = ("_filesystem", "_path")
+
+    def __init__(self, filesystem: FileSystem, path: Path) -> None:
+        self._filesystem = filesystem
+        self._path = path
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._path})"
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def _damage(self, line_number: int, problem: str) -> CorruptStateError:
+        return CorruptStateError(f"{self._path}: line {line_number}: {problem}", path=self._path)
+
+    def _lines(self) -> Iterator[tuple[int, list[bytes]]]:
+        """Yield line number and fields of each entry, after checking version and count."""
+        try:
+            with storage_errors(self._path, doing="reading"):
+                data = read_whole(self._filesystem, self._path, max_bytes=MAX_CHECKPOINT_BYTES)
+        except ValueError as error:
+            raise CorruptStateError(str(error), path=self._path) from error
+        if not data:
+            return
+        lines = data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        version = self._number(1, lines[0].strip(), "version", _MAX_INT32)
+        if version != VERSION:
+            raise self._damage(1, f"version {version}, where {VERSION} is known")
+        if len(lines) == 1:
+            return
+        count = self._number(2, lines[1].strip(), "entry count", _MAX_INT32)
+        if count != len(lines) - 2:
+            raise self._damage(2, f"{count} entries announced, {len(lines) - 2} lines follow")
+        for line_number, line in enumerate(lines[2:], start=3):
+            yield line_number, line.split()
+
+    def _number(self, line_number: int, text: bytes, name: str, largest: int) -> int:
+        if _NUMBER.fullmatch(text) is None or int(text) > largest:
+            raise self._damage(line_number, f"{_shown(text)} is no {name} (0 to {largest})")
+        return int(text)
+
+    def _replace(self, entries: Sequence[str]) -> None:
+        """Write the whole file. The caller holds the writer lock."""
+        text = "\n".join([str(VERSION), str(len(entries)), *entries, ""])
+        with storage_errors(self._path, doing="replacing the checkpoint"):
+            replace_whole(self._filesystem, self._path, text.encode())
+
+
+class OffsetCheckpoint(_Checkpoint):
+    """
+    One offset for each partition: recovery points, log start offsets, high watermarks, ...
+
+    The file is shared by all partitions of a data directory, and by partitions that nobody here
+    knows: `update` keeps their entries.
+    """
+
+    __slots__ = ()
+
+    def read(self) -> dict[TopicPartition, int]:
+        """
+        Return all entries; of two for one partition the last.
+
+        Raises:
+            CorruptStateError: the file is damaged.
+            LogStorageError: it cannot be read.
+        """
+        offsets = {}
+        for line_number, fields in self._lines():
+            if len(fields) != 3:
+                raise self._damage(
+                    line_number, f"{len(fields)} fields, where 'topic partition offset' belongs"
+                )
+            topic = fields[0].decode("utf-8", "backslashreplace")
+            if not is_topic_name(topic):
+                raise self._damage(line_number, f"{_shown(fields[0])} is no topic name")
+            partition = self._number(line_number, fields[1], "partition", _MAX_INT32)
+            offset = self._number(line_number, fields[2], "offset", _MAX_INT64)
+            offsets[TopicPartition(topic, partition)] = offset
+        return offsets
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace all entries; on the disk when this returns."""
+        with _writer_lock(self._path):
+            self._write(offsets)
+
+    def update(self, changes: Mapping[TopicPartition, int | None]) -> None:
+        """
+        Set the entries named in `changes`, remove those given as None, keep all others.
+
+        A file that is damaged, and so worth nothing to anyone, is replaced by the changes alone.
+        Without a difference nothing is written.
+        """
+        with _writer_lock(self._path):
+            damaged = False
+            try:
+                before = self.read()
+            except CorruptStateError:
+                before = {}
+                damaged = True
+            after = dict(before)
+            for topic_partition, offset in changes.items():
+                if offset is None:
+                    after.pop(topic_partition, None)
+                else:
+                    after[topic_partition] = offset
+            if damaged or after != before:
+                self._write(after)
+
+    def _write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        lines = []
+        for (topic, partition), offset in offsets.items():
+            known = is_topic_name(topic) and 0 <= partition <= _MAX_INT32
+            if not known or not 0 <= offset <= _MAX_INT64:
+                raise ValueError(f"{topic!r} {partition} {offset} cannot be checkpointed")
+            lines.append(f"{topic} {partition} {offset}")
+        self._replace(lines)
+
+
+class LeaderEpochCheckpoint(_Checkpoint):
+    """The leader epochs of one log and where each began, both ascending."""
+
+    __slots__ = ()
+
+    def read(self) -> list[EpochEntry]:
+        """
+        Return the entries in ascending order.
+
+        Raises:
+            CorruptStateError: the file is damaged, or epochs or offsets do not rise.
+            LogStorageError: it cannot be read.
+        """
+        entries: list[EpochEntry] = []
+        for line_number, fields in self._lines():
+            if len(fields) != 2:
+                raise self._damage(
+                    line_number, f"{len(fields)} fields, where 'epoch start-offset' belongs"
+                )
+            epoch = self._number(line_number, fields[0], "leader epoch", _MAX_INT32)
+            start_offset = self._number(line_number, fields[1], "offset", _MAX_INT64)
+            if entries and not _rises(entries[-1], EpochEntry(epoch, start_offset)):
+                raise self._damage(
+                    line_number, f"epoch {epoch} from offset {start_offset} follows {entries[-1]}"
+                )
+            entries.append(EpochEntry(epoch, start_offset))
+        return entries
+
+    def write(self, entries: Iterable[EpochEntry]) -> None:
+        """Replace all entries; on the disk when this returns. They must rise."""
+        lines = []
+        last: EpochEntry | None = None
+        for entry in entries:
+            if not (0 <= entry.epoch <= _MAX_INT32 and 0 <= entry.start_offset <= _MAX_INT64):
+                raise ValueError(f"{entry} cannot be checkpointed")
+            if last is not None and not _rises(last, entry):
+                raise ValueError(f"{entry} does not follow {last}")
+            lines.append(f"{entry.epoch} {entry.start_offset}")
+            last = entry
+        with _writer_lock(self._path):
+            self._replace(lines)
+
+
+def _rises(lower: EpochEntry, upper: EpochEntry) -> bool:
+    return lower.epoch < upper.epoch and lower.start_offset < upper.start_offset
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:40].decode("ascii", "backslashreplace"))

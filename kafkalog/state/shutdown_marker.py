@@ -1,0 +1,88 @@
+"""The clean-shutdown marker: a file whose existence says that every log of a directory was closed.
+
+`.kafka_cleanshutdown` holds `{"version":0,"brokerEpoch":17}` without a newline. Only its existence
+counts; the content yields the epoch of the broker that wrote it, for whom it matters.
+
+Order that makes it true:
+
+  * it is written last, after all logs are flushed and closed and the checkpoints are written;
+  * it is removed first, and the removal is on the disk, before anything of the directory changes.
+    A crash at any later moment then counts as one.
+
+Thread-safety: pure functions over the disk; the holder of the directory's lock calls them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import CLEAN_SHUTDOWN_MARKER
+from kafkalog.files.whole import read_whole, replace_whole
+
+__all__ = [
+    "UNKNOWN_BROKER_EPOCH",
+    "ShutdownMarker",
+    "read_shutdown_marker",
+    "remove_shutdown_marker",
+    "write_shutdown_marker",
+]
+
+UNKNOWN_BROKER_EPOCH: Final = -1
+_MAX_MARKER_BYTES: Final = 64 * 1024
+
+
+class ShutdownMarker(NamedTuple):
+    """A marker that is there; the epoch is None where its content does not say."""
+
+    broker_epoch: int | None
+
+
+def read_shutdown_marker(filesystem: FileSystem, directory: Path) -> ShutdownMarker | None:
+    """Return the directory's marker, or None where there is none: the last shutdown was no clean
+    one."""
+    path = directory / CLEAN_SHUTDOWN_MARKER
+    with storage_errors(path, doing="reading"):
+        try:
+            data = read_whole(filesystem, path, max_bytes=_MAX_MARKER_BYTES)
+        except ValueError:
+            return ShutdownMarker(None)
+    return None if data is None else ShutdownMarker(_broker_epoch(data))
+
+
+def _broker_epoch(data: bytes) -> int | None:
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict) or type(content.get("version")) is not int:
+        return None
+    epoch = content.get("brokerEpoch")
+    if type(epoch) is not int or not 0 <= epoch < 2**63:
+        return None
+    return epoch
+
+
+def write_shutdown_marker(
+    filesystem: FileSystem, directory: Path, *, broker_epoch: int = UNKNOWN_BROKER_EPOCH
+) -> None:
+    """Put the marker into the directory; on the disk when this returns."""
+    path = directory / CLEAN_SHUTDOWN_MARKER
+    text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    with storage_errors(path, doing="writing"):
+        replace_whole(filesystem, path, text.encode())
+
+
+def remove_shutdown_marker(filesystem: FileSystem, directory: Path) -> bool:
+    """Remove the marker, on the disk too when this returns; return whether there was one."""
+    path = directory / CLEAN_SHUTDOWN_MARKER
+    with storage_errors(path, doing="removing"):
+        try:
+            filesystem.unlink(path)
+        except FileNotFoundError:
+            return False
+        filesystem.sync_directory(directory)
+    return True
