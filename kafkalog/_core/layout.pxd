@@ -25,9 +25,11 @@ cdef enum:
     RECORDS_POSITION = RECORD_COUNT_POSITION + 4
     RECORD_BATCH_OVERHEAD = RECORDS_POSITION             # 61
     BATCH_LENGTH_MIN = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
+    BATCH_LENGTH_MAX = 0x7fffffff - LOG_OVERHEAD         # no segment file is larger than 2^31-1
 
     # Legacy message sets, magic 0 and 1: only what tells them from damage.
     LEGACY_LENGTH_MIN = 14                               # RECORD_OVERHEAD_V0
+    LEGACY_LENGTH_MIN_V1 = LEGACY_LENGTH_MIN + 8         # and a timestamp
 
     # Attributes of a batch, low byte.
     CODEC_MASK = 0x07

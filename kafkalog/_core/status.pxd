@@ -7,7 +7,7 @@ cdef enum Status:
     STATUS_OK = 0
     STATUS_TRUNCATED = 1               # the bytes end before the item does
     STATUS_VARINT_TOO_LONG = 2         # sixth byte of a varint, eleventh of a varlong
-    STATUS_BATCH_LENGTH = 3            # batch_length below the smallest batch, or negative
+    STATUS_BATCH_LENGTH = 3            # batch_length below the smallest batch or above 2^31-13
     STATUS_MAGIC = 4                   # magic is not 0, 1 or 2
     STATUS_CRC = 5                     # CRC-32C of attributes..end disagrees with the header
     STATUS_RECORD_COUNT = 6            # record_count negative, or disagrees with the payload
@@ -24,9 +24,10 @@ cdef enum Status:
     STATUS_LEGACY = 17                 # magic 0 or 1: another reader's batch
     STATUS_FULL = 18                   # the caller's columns or buffer have no room left
     STATUS_TOO_LARGE = 19              # the result does not fit the format's 32-bit lengths
-    STATUS_BASE_OFFSET = 20            # base offset negative or outside the accepted range
+    STATUS_BASE_OFFSET = 20            # a stored base offset is negative
     STATUS_NO_MEMORY = 21
     STATUS_INTERNAL = 22               # a broken invariant of our own
-    STATUS_LAST = 22                   # highest code; a test walks 1..STATUS_LAST
+    STATUS_RELATIVE_OFFSET = 23        # an offset or position does not fit 32 bits in its segment
+    STATUS_LAST = 23                   # highest code; a test walks 1..STATUS_LAST
 
 cdef object raise_for_status(int status, Py_ssize_t position, object path=*, object base_offset=*)

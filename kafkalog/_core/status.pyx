@@ -17,7 +17,7 @@ _MEANINGS = {
     STATUS_VARINT_TOO_LONG: (
         "VARINT_TOO_LONG", CorruptRecordError, "a varint is longer than its type allows"),
     STATUS_BATCH_LENGTH: (
-        "BATCH_LENGTH", CorruptRecordError, "the batch length is below the smallest batch"),
+        "BATCH_LENGTH", CorruptRecordError, "the batch length is one that no batch has"),
     STATUS_MAGIC: ("MAGIC", CorruptRecordError, "the magic byte is not 0, 1 or 2"),
     STATUS_CRC: ("CRC", CorruptRecordError, "the CRC-32C does not match the bytes"),
     STATUS_RECORD_COUNT: (
@@ -48,9 +48,12 @@ _MEANINGS = {
     STATUS_TOO_LARGE: (
         "TOO_LARGE", RecordTooLargeError, "the batch does not fit 32-bit lengths"),
     STATUS_BASE_OFFSET: (
-        "BASE_OFFSET", OffsetOverflowError, "an offset is outside the range it must lie in"),
+        "BASE_OFFSET", CorruptRecordError, "the base offset is negative"),
     STATUS_NO_MEMORY: ("NO_MEMORY", MemoryError, "memory ran out"),
     STATUS_INTERNAL: ("INTERNAL", AssertionError, "an invariant of kafkalog broke: please report"),
+    STATUS_RELATIVE_OFFSET: (
+        "RELATIVE_OFFSET", OffsetOverflowError,
+        "an offset or position does not fit 32 bits beside its segment's base"),
 }
 
 STATUS_CODES = {meaning[0]: code for code, meaning in _MEANINGS.items()} | {"OK": STATUS_OK}
