@@ -14,7 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CORE = ROOT / "kafkalog" / "_core"
 
-ALLOWED_IMPORTS = {"__future__", "cython", "numpy", "sys", "typing", "kafkalog.errors"}
+# crc32c is the portable fallback of the checksum kernel; it is imported on first need only.
+ALLOWED_IMPORTS = {"__future__", "crc32c", "cython", "numpy", "sys", "typing", "kafkalog.errors"}
 ALLOWED_CIMPORTS = {"cython", "cpython", "libc"}
 OWN = "kafkalog._core"
 
