@@ -27,6 +27,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "batch": [],
     "index": [],
     "record": [],
+    "columns": [],
     "builder": [],
 }
 

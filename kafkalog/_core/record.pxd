@@ -1,0 +1,306 @@
+"""One record of a v2 batch: the leaf that reads it, the walk over a batch, and the object.
+
+`read_record` is the only place that knows a record's layout (DefaultRecord.readFrom). It has a
+fast path for what nearly all records are (lengths below 1 Mi, no headers, bytes to spare behind)
+and a careful path that decides everything else and names what is wrong. The fast path never
+refuses: what it does not recognise, it hands over.
+
+The position of the next record comes from the length in front, not from the end of the fields:
+so the processor starts on the next record before this one is done.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from kafkalog._core.batch cimport BatchFields, BatchHeader
+from kafkalog._core.cursor cimport Cursor, remaining
+from kafkalog._core.layout cimport RECORD_SIZE_MIN, TIMESTAMP_TYPE_MASK
+from kafkalog._core.status cimport (
+    STATUS_FIELD_LENGTH,
+    STATUS_HEADER_KEY,
+    STATUS_OFFSET_DELTA,
+    STATUS_OK,
+    STATUS_RECORD_COUNT,
+    STATUS_TRAILING_BYTES,
+    STATUS_TRUNCATED,
+)
+from kafkalog._core.varint cimport read_varint
+
+
+cdef enum:
+    # Longest prefix that the fast path reads unchecked: length 3, attributes 1, timestamp
+    # delta 10, offset delta 3, key length 3.
+    FAST_PREFIX_SIZE = 20
+    FAST_VARINT_SIZE_MAX = 3
+
+
+cdef struct RecordFields:
+    int64_t timestamp_delta
+    const uint8_t* key
+    const uint8_t* value
+    const uint8_t* headers             # first byte behind the header count
+    const uint8_t* end                 # one past the record
+    int32_t offset_delta
+    int32_t key_size                   # -1: null
+    int32_t value_size                 # -1: null
+    int32_t header_count
+
+
+cdef inline const uint8_t* read_short_varint(
+    const uint8_t* position, uint32_t* value
+) noexcept nogil:
+    """Read at most FAST_VARINT_SIZE_MAX bytes, unchecked; NULL if the varint is longer."""
+    cdef uint32_t byte = position[0]
+    if byte < 0x80:
+        value[0] = byte
+        return position + 1
+    cdef uint32_t second = position[1]
+    if second < 0x80:
+        value[0] = (byte & 0x7f) | (second << 7)
+        return position + 2
+    cdef uint32_t third = position[2]
+    if third < 0x80:
+        value[0] = (byte & 0x7f) | ((second & 0x7f) << 7) | (third << 14)
+        return position + 3
+    return NULL
+
+
+cdef inline bint try_read_record(Cursor* cursor, RecordFields* fields) noexcept nogil:
+    """Read a plain record and return True; return False, with nothing consumed, for any other."""
+    cdef const uint8_t* position = cursor.position
+    cdef const uint8_t* end
+    cdef uint32_t encoded = 0
+    cdef uint64_t encoded_long
+    cdef int32_t size
+    cdef int shift
+    if remaining(cursor) < FAST_PREFIX_SIZE:
+        return False
+    position = read_short_varint(position, &encoded)
+    # An odd code is a negative number: here a broken length, for a key or a value null.
+    if position == NULL or encoded & 1 or <int64_t>(encoded >> 1) > cursor.end - position:
+        return False
+    end = position + (encoded >> 1)
+    fields.end = end
+    position += 1                      # attributes: unused, ignored as Kafka does
+    encoded_long = position[0]
+    position += 1
+    if encoded_long >= 0x80:
+        encoded_long &= 0x7f
+        shift = 7
+        while position[0] >= 0x80:
+            if shift == 63:
+                return False
+            encoded_long |= <uint64_t>(position[0] & 0x7f) << shift
+            position += 1
+            shift += 7
+        encoded_long |= <uint64_t>position[0] << shift
+        position += 1
+    fields.timestamp_delta = <int64_t>((encoded_long >> 1) ^ (0 - (encoded_long & 1)))
+    position = read_short_varint(position, &encoded)
+    if position == NULL:
+        return False
+    fields.offset_delta = <int32_t>((encoded >> 1) ^ (0 - (encoded & 1)))
+    position = read_short_varint(position, &encoded)
+    if position == NULL:
+        return False
+    size = <int32_t>(encoded >> 1)
+    if encoded & 1:
+        fields.key_size = -1
+    else:
+        if size > end - position:
+            return False
+        fields.key_size = size
+    fields.key = position
+    position += fields.key_size & ~(fields.key_size >> 31)
+    if cursor.end - position < FAST_VARINT_SIZE_MAX:
+        return False
+    position = read_short_varint(position, &encoded)
+    if position == NULL:
+        return False
+    size = <int32_t>(encoded >> 1)
+    if encoded & 1:
+        fields.value_size = -1
+        size = 0
+    else:
+        fields.value_size = size
+    fields.value = position
+    # Exactly one byte, a header count of zero, must be left. Nothing was read past `cursor.end`:
+    # what was read past `end` only made this comparison fail.
+    if end - position - size != 1 or position[size] != 0:
+        return False
+    fields.headers = end
+    fields.header_count = 0
+    cursor.position = end
+    return True
+
+
+cdef inline int read_field(
+    Cursor* cursor, const uint8_t** data, int32_t* size
+) noexcept nogil:
+    """Read a length and the bytes it counts; any negative length is null, as in Kafka."""
+    cdef int status = read_varint(cursor, size)
+    if status != STATUS_OK:
+        return STATUS_FIELD_LENGTH if status == STATUS_TRUNCATED else status
+    data[0] = cursor.position
+    if size[0] < 0:
+        size[0] = -1
+        return STATUS_OK
+    if size[0] > remaining(cursor):
+        return STATUS_FIELD_LENGTH
+    cursor.position += size[0]
+    return STATUS_OK
+
+
+cdef inline int read_header(
+    Cursor* cursor,
+    const uint8_t** key,
+    int32_t* key_size,
+    const uint8_t** value,
+    int32_t* value_size,
+) noexcept nogil:
+    cdef int status = read_field(cursor, key, key_size)
+    if status != STATUS_OK:
+        return status
+    if key_size[0] < 0:
+        return STATUS_HEADER_KEY
+    return read_field(cursor, value, value_size)
+
+
+cdef int read_record_carefully(Cursor* cursor, RecordFields* fields) noexcept nogil
+
+
+cdef inline int read_record(Cursor* cursor, RecordFields* fields) noexcept nogil:
+    """Read the record at the cursor; on a status other than STATUS_OK nothing is consumed."""
+    if try_read_record(cursor, fields):
+        return STATUS_OK
+    return read_record_carefully(cursor, fields)
+
+
+# What a batch header says about its records, in the form that the loops need.
+cdef struct RecordsContext:
+    int64_t base_offset
+    int64_t timestamp_base             # base timestamp; the append time if the batch has one
+    int64_t timestamp_mask             # -1: add the record's delta; 0: every record the same
+    int64_t last_offset_delta
+    int64_t previous_delta             # offset delta of the record before, for strict reading
+    int64_t record_count
+    int timestamp_type
+    bint strict
+
+
+cdef inline int check_count(const RecordsContext* context, const Cursor* cursor) noexcept nogil:
+    """Refuse a count that cannot be true, before anything is allocated for it."""
+    if context.record_count < 0:
+        return STATUS_RECORD_COUNT
+    if context.record_count > remaining(cursor) // RECORD_SIZE_MIN:
+        return STATUS_RECORD_COUNT
+    return STATUS_OK
+
+
+cdef inline int next_record(
+    RecordsContext* context, Cursor* cursor, RecordFields* fields
+) noexcept nogil:
+    """Read one record as the batch demands; on another status than STATUS_OK stay before it."""
+    cdef const uint8_t* start = cursor.position
+    cdef int status = read_record(cursor, fields)
+    if status != STATUS_OK:
+        return status
+    if context.strict:
+        if (
+            fields.offset_delta <= context.previous_delta
+            or fields.offset_delta > context.last_offset_delta
+        ):
+            cursor.position = start
+            return STATUS_OFFSET_DELTA
+        context.previous_delta = fields.offset_delta
+    return STATUS_OK
+
+
+cdef inline int check_end(const RecordsContext* context, const Cursor* cursor) noexcept nogil:
+    """Refuse bytes behind the last record; a batch without records is not looked into."""
+    if context.record_count > 0 and cursor.position != cursor.end:
+        return STATUS_TRAILING_BYTES
+    return STATUS_OK
+
+
+cdef inline int64_t offset_of(
+    const RecordsContext* context, const RecordFields* fields
+) noexcept nogil:
+    return <int64_t>(<uint64_t>context.base_offset + <uint64_t><int64_t>fields.offset_delta)
+
+
+cdef inline int64_t timestamp_of(
+    const RecordsContext* context, const RecordFields* fields
+) noexcept nogil:
+    return <int64_t>(
+        <uint64_t>context.timestamp_base
+        + <uint64_t>(fields.timestamp_delta & context.timestamp_mask)
+    )
+
+
+cdef inline RecordsContext context_of(const BatchFields* fields, bint strict) noexcept nogil:
+    cdef bint append_time = (fields.attributes & TIMESTAMP_TYPE_MASK) != 0
+    cdef RecordsContext context
+    context.base_offset = fields.base_offset
+    context.timestamp_base = fields.max_timestamp if append_time else fields.base_timestamp
+    context.timestamp_mask = 0 if append_time else -1
+    context.timestamp_type = append_time
+    context.last_offset_delta = fields.last_offset_delta
+    context.record_count = fields.record_count
+    context.previous_delta = -1
+    context.strict = strict
+    return context
+
+
+@cython.nonecheck(False)
+cdef inline RecordsContext header_context(BatchHeader header, bint strict) noexcept:
+    cdef BatchFields fields
+    fields.base_offset = header.base_offset
+    fields.base_timestamp = header.base_timestamp
+    fields.max_timestamp = header.max_timestamp
+    fields.attributes = header.attributes
+    fields.last_offset_delta = header.last_offset_delta
+    fields.record_count = header.record_count
+    return context_of(&fields, strict)
+
+
+@cython.final
+cdef class PayloadHold:
+    cdef Py_buffer view
+
+
+@cython.final
+@cython.no_gc
+cdef class Record:
+    cdef readonly int64_t offset
+    cdef readonly int64_t timestamp_ms
+    cdef const uint8_t* _key_data
+    cdef const uint8_t* _value_data
+    cdef const uint8_t* _headers_data
+    cdef const uint8_t* _headers_end
+    cdef PayloadHold _hold             # None: key, value and headers are all objects
+    cdef bytes _key                    # None: null, or not made yet
+    cdef bytes _value
+    cdef tuple _headers
+    cdef int32_t _key_size             # -1: null
+    cdef int32_t _value_size
+    cdef int32_t _header_count
+    cdef readonly int timestamp_type
+
+    cdef bytes key_bytes(self)
+    cdef bytes value_bytes(self)
+    cdef tuple header_pairs(self)
+
+
+cdef inline Cursor open_payload(
+    const Py_buffer* view, Py_ssize_t start, Py_ssize_t end
+) except *:
+    """Return a cursor over `view[start:end]`, or raise IndexError."""
+    cdef Cursor cursor
+    cursor.position = <const uint8_t*>view.buf
+    cursor.end = cursor.position
+    if start < 0 or end < start or end > view.len:
+        raise IndexError(f"records at {start} to {end} are outside the {view.len} bytes given")
+    cursor.end = cursor.position + end
+    cursor.position += start
+    return cursor

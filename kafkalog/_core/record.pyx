@@ -1,0 +1,470 @@
+"""Decode the records of v2 batches (DefaultRecord, DefaultRecordBatch) to Python objects.
+
+Three ways: `decode_records` gives lazy objects that hold the buffer, `decode_tuples` and
+`decode_lists` plain bytes; columns.pyx gives positions and sizes. All of them, and
+`check_records`, give the same verdict on the same bytes: every record is returned, or
+CorruptRecordError is raised with the position of the record at fault.
+
+Verdicts are Kafka's (those of its full parse, not of the leader's skipping one), with one
+difference: `strict=True`, the default, also refuses offset deltas that do not rise or leave
+0..last_offset_delta, which Kafka's readers accept. `strict=False` reads such data at rest.
+A record count of 0 yields nothing and does not look behind the header; only `check_records`
+refuses bytes there. Timestamps are read as they are, below -1 too.
+
+Never decompresses: `payload[start:end]` are plain records. Never checks a CRC.
+Thread-safety: functions are pure; a Record caches on touch and relies on the GIL for it.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kafkalog._core.batch cimport BatchHeader
+from kafkalog._core.cursor cimport Cursor, remaining
+from kafkalog._core.status cimport (
+    STATUS_HEADER_COUNT,
+    STATUS_OK,
+    STATUS_RECORD_LENGTH,
+    STATUS_TRAILING_BYTES,
+    STATUS_TRUNCATED,
+    raise_for_status,
+)
+from kafkalog._core.varint cimport read_varint, read_varlong
+
+cdef extern from "Python.h":
+    object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
+    void PyObject_GC_UnTrack(PyObject* item)
+
+
+# ---- reading one record carefully -------------------------------------------------------------
+
+cdef int _check_headers(Cursor* cursor, int32_t count) noexcept nogil:
+    cdef const uint8_t* data = NULL
+    cdef int32_t key_size = 0
+    cdef int32_t value_size = 0
+    cdef int status
+    if count < 0 or count > remaining(cursor):
+        return STATUS_HEADER_COUNT
+    while count > 0:
+        count -= 1
+        status = read_header(cursor, &data, &key_size, &data, &value_size)
+        if status != STATUS_OK:
+            return status
+    return STATUS_OK
+
+
+cdef int read_record_carefully(Cursor* cursor, RecordFields* fields) noexcept nogil:
+    cdef Cursor body = cursor[0]
+    cdef int32_t length = 0
+    cdef int status = read_varint(&body, &length)
+    if status != STATUS_OK:
+        return status
+    if length < 0:
+        return STATUS_RECORD_LENGTH
+    if length > remaining(&body):
+        return STATUS_TRUNCATED
+    body.end = body.position + length
+    fields.end = body.end
+    if length == 0:
+        return STATUS_RECORD_LENGTH
+    body.position += 1
+    status = read_varlong(&body, &fields.timestamp_delta)
+    if status == STATUS_OK:
+        status = read_varint(&body, &fields.offset_delta)
+    if status == STATUS_OK:
+        status = read_field(&body, &fields.key, &fields.key_size)
+    if status == STATUS_OK:
+        status = read_field(&body, &fields.value, &fields.value_size)
+    if status == STATUS_OK:
+        status = read_varint(&body, &fields.header_count)
+    if status == STATUS_TRUNCATED:
+        return STATUS_RECORD_LENGTH
+    if status != STATUS_OK:
+        return status
+    fields.headers = body.position
+    status = _check_headers(&body, fields.header_count)
+    if status != STATUS_OK:
+        return status
+    if body.position != body.end:
+        return STATUS_RECORD_LENGTH
+    cursor.position = body.end
+    return STATUS_OK
+
+
+cdef int _check_kernel(RecordsContext* context, Cursor* cursor) noexcept nogil:
+    cdef RecordFields fields
+    cdef int64_t left = context.record_count
+    cdef int status = check_count(context, cursor)
+    if status != STATUS_OK:
+        return status
+    while left > 0:
+        left -= 1
+        status = next_record(context, cursor, &fields)
+        if status != STATUS_OK:
+            return status
+    return STATUS_OK if cursor.position == cursor.end else STATUS_TRAILING_BYTES
+
+
+# ---- the record object ------------------------------------------------------------------------
+
+cdef class PayloadHold:
+    """
+    Keep the buffer of lazy records alive; shared by all records of one call.
+
+    Thread-safety: immutable.
+    """
+
+    def __cinit__(self, data):
+        PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+
+def _bytes_or_none(field, name):
+    if field is None or type(field) is bytes:
+        return field
+    if isinstance(field, (bytes, bytearray, memoryview)):
+        return bytes(field)
+    raise TypeError(f"{name} must be bytes or None, not {type(field).__name__}")
+
+
+def _header_pair(header):
+    try:
+        key, value = header
+    except (TypeError, ValueError) as error:
+        raise TypeError("a header must be a pair of str and bytes or None") from error
+    if not isinstance(key, str):
+        raise TypeError(f"header key must be str, not {type(key).__name__}")
+    return str(key), _bytes_or_none(value, "header value")
+
+
+@cython.freelist(512)
+cdef class Record:
+    """
+    One record: to be appended, or read from a batch.
+
+    Two records are equal if offset, timestamp, key, value and headers are. Records that were read
+    make key, value and headers when they are touched and hold the buffer until then; `detach()`
+    lets it go. Bytes of a header key that are not UTF-8 become surrogates (`surrogateescape`).
+
+    >>> record = Record(key=b"k", value=b"v", headers=[("trace", b"1")], timestamp_ms=7)
+    >>> record.key, record.headers, record.offset
+    (b'k', (('trace', b'1'),), -1)
+
+    Thread-safety: immutable; what is made on touch is made under the GIL.
+    """
+
+    def __init__(
+        self, *, key=None, value=None, headers=(), int64_t timestamp_ms=-1, int64_t offset=-1
+    ):
+        # A second call would change an object that others hold: nothing in here allows one.
+        if self._headers is not None or self._hold is not None:
+            raise TypeError("a Record is immutable")
+        if isinstance(headers, (str, bytes)):
+            raise TypeError("headers must be a sequence of (str, bytes or None) pairs")
+        self._key = _bytes_or_none(key, "key")
+        self._value = _bytes_or_none(value, "value")
+        self._headers = tuple([_header_pair(header) for header in headers])
+        self._key_size = -1 if self._key is None else 0
+        self._value_size = -1 if self._value is None else 0
+        self._header_count = <int32_t>len(self._headers)
+        self.timestamp_ms = timestamp_ms
+        self.offset = offset
+
+    cdef bytes key_bytes(self):
+        if self._key is None and self._key_size >= 0:
+            self._key = PyBytes_FromStringAndSize(<const char*>self._key_data, self._key_size)
+        return self._key
+
+    cdef bytes value_bytes(self):
+        if self._value is None and self._value_size >= 0:
+            self._value = PyBytes_FromStringAndSize(<const char*>self._value_data, self._value_size)
+        return self._value
+
+    cdef tuple header_pairs(self):
+        if self._headers is None:
+            self._headers = () if self._header_count == 0 else _make_headers(self)
+        return self._headers
+
+    @property
+    def key(self):
+        """The key as bytes, or None."""
+        return self.key_bytes()
+
+    @property
+    def value(self):
+        """The value as bytes, or None for a tombstone."""
+        return self.value_bytes()
+
+    @property
+    def headers(self):
+        """The headers as a tuple of (str, bytes or None) pairs, in their order."""
+        return self.header_pairs()
+
+    def detach(self):
+        """Make everything that is not made yet, let the buffer go, and return this record."""
+        self.key_bytes()
+        self.value_bytes()
+        self.header_pairs()
+        self._hold = None
+        return self
+
+    def __eq__(self, other):
+        if not isinstance(other, Record):
+            return NotImplemented
+        cdef Record that = <Record>other
+        return (
+            self.offset == that.offset
+            and self.timestamp_ms == that.timestamp_ms
+            and self.key_bytes() == that.key_bytes()
+            and self.value_bytes() == that.value_bytes()
+            and self.header_pairs() == that.header_pairs()
+        )
+
+    def __hash__(self):
+        return hash((self.offset, self.timestamp_ms, self.key, self.value, self.headers))
+
+    def __repr__(self):
+        return (
+            f"Record(offset={self.offset}, timestamp_ms={self.timestamp_ms}, key={self.key!r}, "
+            f"value={self.value!r}, headers={self.headers!r})"
+        )
+
+    def __reduce__(self):
+        return _restore_record, (
+            self.offset, self.timestamp_ms, self.timestamp_type, self.key, self.value, self.headers
+        )
+
+
+def _restore_record(offset, timestamp_ms, int timestamp_type, key, value, headers):
+    cdef Record record = Record(
+        key=key, value=value, headers=headers, timestamp_ms=timestamp_ms, offset=offset
+    )
+    record.timestamp_type = timestamp_type
+    return record
+
+
+cdef tuple _make_headers(Record record):
+    cdef const uint8_t* key = NULL
+    cdef const uint8_t* value = NULL
+    cdef int32_t key_size = 0
+    cdef int32_t value_size = 0
+    cdef Cursor cursor
+    cdef list pairs = []
+    cdef int status
+    cursor.position = record._headers_data
+    cursor.end = record._headers_end
+    for _ in range(record._header_count):
+        # Checked when the record was read; the buffer may be a writable one and have changed.
+        status = read_header(&cursor, &key, &key_size, &value, &value_size)
+        if status != STATUS_OK:
+            raise_for_status(status, 0, None, record.offset)
+        pairs.append((
+            PyUnicode_DecodeUTF8(<const char*>key, key_size, b"surrogateescape"),
+            None if value_size < 0
+            else PyBytes_FromStringAndSize(<const char*>value, value_size),
+        ))
+    return tuple(pairs)
+
+
+# ---- doors ------------------------------------------------------------------------------------
+
+cdef inline bytes _field_bytes(const uint8_t* data, int32_t size):
+    return None if size < 0 else PyBytes_FromStringAndSize(<const char*>data, size)
+
+
+cdef inline Record _make_record(
+    const RecordsContext* context, const RecordFields* fields, PayloadHold hold
+):
+    cdef Record record = Record.__new__(Record)
+    record.offset = offset_of(context, fields)
+    record.timestamp_ms = timestamp_of(context, fields)
+    record.timestamp_type = context.timestamp_type
+    record._hold = hold
+    record._key_data = fields.key
+    record._key_size = fields.key_size
+    record._value_data = fields.value
+    record._value_size = fields.value_size
+    record._headers_data = fields.headers
+    record._headers_end = fields.end
+    record._header_count = fields.header_count
+    return record
+
+
+cdef inline tuple _make_pair(const RecordFields* fields):
+    cdef tuple pair = PyTuple_New(2)
+    cdef bytes field = _field_bytes(fields.key, fields.key_size)
+    Py_INCREF(field)
+    PyTuple_SET_ITEM(pair, 0, field)
+    field = _field_bytes(fields.value, fields.value_size)
+    Py_INCREF(field)
+    PyTuple_SET_ITEM(pair, 1, field)
+    # Bytes and None form no cycle. The collector would find that out for each tuple; tell it.
+    PyObject_GC_UnTrack(<PyObject*>pair)
+    return pair
+
+
+cdef inline void _set_item(list target, Py_ssize_t slot, object item):
+    Py_INCREF(item)
+    PyList_SET_ITEM(target, slot, item)
+
+
+def decode_records(
+    payload not None,
+    BatchHeader header not None,
+    Py_ssize_t start,
+    Py_ssize_t end,
+    *,
+    bint strict=True,
+):
+    """
+    Return the records in `payload[start:end]` as a list of lazy Record objects.
+
+    Args:
+        payload: any buffer; it stays held until every record is gone or detached.
+        header: the batch's header; offsets, timestamps and the record count come from it.
+        start: position of the first record; `end`: one past the last.
+        strict: also refuse offset deltas that fall, repeat or leave the batch.
+
+    Raises:
+        CorruptRecordError: the bytes are not `header.record_count` whole records.
+    """
+    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
+    cdef RecordFields fields
+    cdef list records
+    cdef Py_ssize_t row
+    cdef RecordsContext context = header_context(header, strict)
+    cdef Cursor cursor = open_payload(&hold.view, start, end)
+    cdef int status = check_count(&context, &cursor)
+    if status == STATUS_OK:
+        records = PyList_New(context.record_count)
+        for row in range(context.record_count):
+            status = next_record(&context, &cursor, &fields)
+            if status != STATUS_OK:
+                break
+            _set_item(records, row, _make_record(&context, &fields, hold))
+        else:
+            status = check_end(&context, &cursor)
+            if status == STATUS_OK:
+                return records
+    start = cursor.position - <const uint8_t*>hold.view.buf
+    raise_for_status(status, start, None, header.base_offset)
+
+
+def decode_tuples(
+    payload not None,
+    BatchHeader header not None,
+    Py_ssize_t start,
+    Py_ssize_t end,
+    *,
+    bint strict=True,
+):
+    """
+    Return the records in `payload[start:end]` as a list of (key, value) tuples of bytes or None.
+
+    Arguments and errors are those of `decode_records`; the payload is not held afterwards.
+    """
+    cdef Py_buffer view
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        return _decode_tuples(&view, header, start, end, strict)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef list _decode_tuples(
+    const Py_buffer* view, BatchHeader header, Py_ssize_t start, Py_ssize_t end, bint strict
+):
+    cdef RecordFields fields
+    cdef list pairs
+    cdef Py_ssize_t row
+    cdef RecordsContext context = header_context(header, strict)
+    cdef Cursor cursor = open_payload(view, start, end)
+    cdef int status = check_count(&context, &cursor)
+    if status == STATUS_OK:
+        pairs = PyList_New(context.record_count)
+        for row in range(context.record_count):
+            status = next_record(&context, &cursor, &fields)
+            if status != STATUS_OK:
+                break
+            _set_item(pairs, row, _make_pair(&fields))
+        else:
+            status = check_end(&context, &cursor)
+            if status == STATUS_OK:
+                return pairs
+    raise_for_status(status, cursor.position - <const uint8_t*>view.buf, None, header.base_offset)
+
+
+def decode_lists(
+    payload not None,
+    BatchHeader header not None,
+    Py_ssize_t start,
+    Py_ssize_t end,
+    *,
+    bint strict=True,
+):
+    """
+    Return the records in `payload[start:end]` as two lists, keys and values, of bytes or None.
+
+    Arguments and errors are those of `decode_records`; the payload is not held afterwards.
+    """
+    cdef Py_buffer view
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        return _decode_lists(&view, header, start, end, strict)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef tuple _decode_lists(
+    const Py_buffer* view, BatchHeader header, Py_ssize_t start, Py_ssize_t end, bint strict
+):
+    cdef RecordFields fields
+    cdef list keys
+    cdef list values
+    cdef Py_ssize_t row
+    cdef RecordsContext context = header_context(header, strict)
+    cdef Cursor cursor = open_payload(view, start, end)
+    cdef int status = check_count(&context, &cursor)
+    if status == STATUS_OK:
+        keys = PyList_New(context.record_count)
+        values = PyList_New(context.record_count)
+        for row in range(context.record_count):
+            status = next_record(&context, &cursor, &fields)
+            if status != STATUS_OK:
+                break
+            _set_item(keys, row, _field_bytes(fields.key, fields.key_size))
+            _set_item(values, row, _field_bytes(fields.value, fields.value_size))
+        else:
+            status = check_end(&context, &cursor)
+            if status == STATUS_OK:
+                return keys, values
+    raise_for_status(status, cursor.position - <const uint8_t*>view.buf, None, header.base_offset)
+
+
+def check_records(
+    payload not None,
+    BatchHeader header not None,
+    Py_ssize_t start,
+    Py_ssize_t end,
+    *,
+    bint strict=True,
+):
+    """
+    Return the status of `payload[start:end]`: 0, or what the decoders would raise for it.
+
+    One difference: a record count of 0 with bytes behind it is refused here.
+    """
+    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
+    cdef int status
+    cdef RecordsContext context = header_context(header, strict)
+    cdef Cursor cursor = open_payload(&hold.view, start, end)
+    with nogil:
+        status = _check_kernel(&context, &cursor)
+    return status
