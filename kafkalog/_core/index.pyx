@@ -1,0 +1,478 @@
+"""The .index and .timeindex files of a segment (OffsetIndex and TimeIndex in Kafka): look-ups, checks.
+
+Entries are big-endian, without header or checksum: offset index 8 bytes (int32 relative offset, int32
+file position of a batch), time index 12 bytes (int64 timestamp, int32 relative offset). They are read
+where they lie, in a mapped file or in memory, and never copied or converted.
+
+Callers are the offset and time index of a segment, and its recovery. Nothing here trusts the entries:
+a damaged index gives wrong answers, never a read outside the buffer; `check_offset_index` and
+`check_time_index` tell whether it may be used at all.
+
+Thread-safety: views are immutable and may be shared; a selector belongs to one thread.
+"""
+
+cimport cython
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+
+from kafkalog._core.byteorder cimport load_i32, load_i64, store_i32, store_i64
+from kafkalog._core.layout cimport NO_TIMESTAMP, OFFSET_INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE
+from kafkalog._core.status cimport (
+    STATUS_OFFSET_ORDER,
+    STATUS_OK,
+    STATUS_RELATIVE_OFFSET,
+    raise_for_status,
+)
+
+cdef enum:
+    # So many searches go side by side: each waits for memory most of the time.
+    LANES = 16
+    # A bulk look-up of so many keys takes some tens of microseconds.
+    NOGIL_COUNT_MIN = 1000
+
+
+cdef struct SelectionState:
+    int64_t base_offset
+    int64_t interval_bytes
+    int64_t last_indexed_position
+    int64_t last_indexed_offset
+    int64_t max_timestamp
+    int64_t offset_of_max_timestamp
+    int64_t last_indexed_timestamp
+
+
+# ---- kernels ----
+
+
+cdef inline void upper_slots_kernel(const uint8_t* entries, Py_ssize_t count,
+                                    const int64_t* targets, int64_t* slots,
+                                    IndexKey key) noexcept nogil:
+    """find_upper_slot for LANES targets at once, step by step; `count` is at least 1."""
+    cdef Py_ssize_t size = count
+    cdef Py_ssize_t half
+    cdef int lane
+    for lane in range(LANES):
+        slots[lane] = 0
+    while size > 1:
+        half = size >> 1
+        for lane in range(LANES):
+            slots[lane] += (
+                half if load_key(entries, slots[lane] + half - 1, key) <= targets[lane] else 0)
+        size -= half
+    for lane in range(LANES):
+        slots[lane] += 1 if load_key(entries, slots[lane], key) <= targets[lane] else 0
+
+
+cdef inline void floor_values_kernel(const uint8_t* entries, Py_ssize_t count, int64_t base_offset,
+                                     const int64_t* targets, int64_t* values, Py_ssize_t size,
+                                     IndexKey key) noexcept nogil:
+    """For each target, the position (or, in a time index, the offset) that its floor entry holds."""
+    cdef int64_t[LANES] slots
+    cdef int64_t[LANES] lanes
+    cdef Py_ssize_t start = 0
+    cdef Py_ssize_t lane, width
+    # Below every entry: the start of the segment.
+    cdef int64_t none = base_offset if key == KEY_TIMESTAMP else 0
+    while start < size:
+        width = size - start if size - start < LANES else LANES
+        for lane in range(LANES):
+            lanes[lane] = targets[start + lane] if lane < width else 0
+            if key == KEY_OFFSET:
+                # Cannot overflow: base_offset is not negative, and keys are only compared.
+                lanes[lane] = lanes[lane] - base_offset if lanes[lane] >= 0 else -1
+        upper_slots_kernel(entries, count, lanes, slots, key)
+        for lane in range(width):
+            if slots[lane] == 0:
+                values[start + lane] = none
+            elif key == KEY_OFFSET:
+                values[start + lane] = load_key(entries, slots[lane] - 1, KEY_POSITION)
+            else:
+                values[start + lane] = (
+                    base_offset + load_key(entries, slots[lane] - 1, KEY_TIME_OFFSET))
+        start += LANES
+
+
+cdef Py_ssize_t used_count_kernel(const uint8_t* entries, Py_ssize_t count,
+                                  Py_ssize_t entry_size) noexcept nogil:
+    """Count the entries before the zeros that a preallocated file ends with."""
+    cdef const uint8_t* last = entries + count * entry_size
+    while last - entries >= 8 and load_i64(last - 8) == 0:
+        last -= 8
+    while last > entries and (last - 1)[0] == 0:
+        last -= 1
+    return (last - entries + entry_size - 1) // entry_size
+
+
+cdef Py_ssize_t check_offsets_kernel(const uint8_t* entries, Py_ssize_t count,
+                                     int64_t segment_size) noexcept nogil:
+    """Return how many entries, from the first, are in order."""
+    cdef int64_t offset, position
+    cdef int64_t last_offset = -1
+    # The first batch of a segment is never indexed: position 0 stands in no sound index.
+    cdef int64_t last_position = 0
+    cdef Py_ssize_t slot
+    for slot in range(count):
+        offset = load_key(entries, slot, KEY_OFFSET)
+        position = load_key(entries, slot, KEY_POSITION)
+        if offset <= last_offset or position <= last_position or position >= segment_size:
+            return slot
+        last_offset = offset
+        last_position = position
+    return count
+
+
+cdef Py_ssize_t check_times_kernel(const uint8_t* entries, Py_ssize_t count) noexcept nogil:
+    """Return how many entries, from the first, are in order."""
+    cdef int64_t timestamp, offset
+    cdef int64_t last_timestamp = NO_TIMESTAMP
+    cdef int64_t last_offset = 0
+    cdef Py_ssize_t slot
+    for slot in range(count):
+        timestamp = load_key(entries, slot, KEY_TIMESTAMP)
+        offset = load_key(entries, slot, KEY_TIME_OFFSET)
+        if timestamp <= last_timestamp or offset < last_offset:
+            return slot
+        last_timestamp = timestamp
+        last_offset = offset
+    return count
+
+
+cdef inline uint8_t* write_time_entry(uint8_t* target, SelectionState* state) noexcept nogil:
+    """TimeIndex.maybeAppend: write the largest timestamp so far unless the last entry has it."""
+    if state.max_timestamp <= state.last_indexed_timestamp:
+        return target
+    state.last_indexed_timestamp = state.max_timestamp
+    store_i64(target, state.max_timestamp)
+    store_i32(target + 8, <int32_t>(state.offset_of_max_timestamp - state.base_offset))
+    return target + TIME_INDEX_ENTRY_SIZE
+
+
+cdef int select_kernel(SelectionState* state, const int64_t* positions, const int64_t* last_offsets,
+                       const int64_t* max_timestamps, Py_ssize_t* count, uint8_t** offset_entries,
+                       uint8_t** time_entries) noexcept nogil:
+    """LogSegment.recover's choice of entries; on failure `count` is the row at fault."""
+    cdef Py_ssize_t row
+    cdef int64_t last_offset, position
+    for row in range(count[0]):
+        last_offset = last_offsets[row]
+        position = positions[row]
+        if (
+            last_offset < state.base_offset
+            or last_offset - state.base_offset > INT32_MAX
+            or position < 0
+            or position > INT32_MAX
+        ):
+            count[0] = row
+            return STATUS_RELATIVE_OFFSET
+        if max_timestamps[row] > state.max_timestamp:
+            state.max_timestamp = max_timestamps[row]
+            state.offset_of_max_timestamp = last_offset
+        if position - state.last_indexed_position > state.interval_bytes:
+            if last_offset <= state.last_indexed_offset:
+                count[0] = row
+                return STATUS_OFFSET_ORDER
+            store_i32(offset_entries[0], <int32_t>(last_offset - state.base_offset))
+            store_i32(offset_entries[0] + 4, <int32_t>position)
+            offset_entries[0] += OFFSET_INDEX_ENTRY_SIZE
+            time_entries[0] = write_time_entry(time_entries[0], state)
+            state.last_indexed_position = position
+            state.last_indexed_offset = last_offset
+    return STATUS_OK
+
+
+# ---- views ----
+
+
+cdef Py_ssize_t _entry_count(Py_ssize_t size, Py_ssize_t entry_size, object count) except -1:
+    """Return how many entries are in use, of those that fit `size` bytes."""
+    cdef Py_ssize_t used = size // entry_size if count is None else <Py_ssize_t>count
+    if not 0 <= used <= size // entry_size:
+        raise ValueError(f"{used} entries of {entry_size} bytes do not fit {size} bytes")
+    return used
+
+
+cdef int _check_base_offset(int64_t base_offset) except -1:
+    # The last relative offset must be an offset still.
+    if not 0 <= base_offset <= 0x7fffffffffffffff - <int64_t>INT32_MAX:
+        raise ValueError(f"base_offset {base_offset} is not the base of a segment")
+    return 0
+
+
+cdef int _check_lengths(Py_ssize_t given, Py_ssize_t room) except -1:
+    if given != room:
+        raise ValueError(f"{given} keys need an output of as many items, not {room}")
+    return 0
+
+
+@cython.final
+cdef class OffsetIndexView:
+    """
+    The entries of an .index file, searched in place.
+
+    Holds the buffer: a mapped file cannot be closed while a view of it lives. Thread-safety: shared
+    freely.
+
+    Args:
+        entries: the bytes of the file, preallocated tail included.
+        base_offset: that of the segment.
+        count: entries in use; None for as many as the bytes hold.
+    """
+
+    cdef const uint8_t[::1] _entries
+    cdef const uint8_t* _first
+    cdef readonly int64_t base_offset
+    cdef Py_ssize_t _count
+
+    def __cinit__(self, const uint8_t[::1] entries not None, int64_t base_offset, count=None):
+        _check_base_offset(base_offset)
+        self._count = _entry_count(entries.shape[0], OFFSET_INDEX_ENTRY_SIZE, count)
+        self._entries = entries
+        self._first = &entries[0] if entries.shape[0] > 0 else NULL
+        self.base_offset = base_offset
+
+    def __len__(self):
+        return self._count
+
+    cdef inline Py_ssize_t _floor_slot(self, int64_t offset) noexcept:
+        if offset < self.base_offset:
+            return -1
+        return find_upper_slot(self._first, self._count, offset - self.base_offset, KEY_OFFSET) - 1
+
+    cdef inline tuple _entry(self, Py_ssize_t slot):
+        return (self.base_offset + load_key(self._first, slot, KEY_OFFSET),
+                load_key(self._first, slot, KEY_POSITION))
+
+    @property
+    def last_offset(self):
+        """Offset of the last entry, base_offset if there is none."""
+        return self._entry(self._count - 1)[0] if self._count > 0 else self.base_offset
+
+    def lookup(self, int64_t offset):
+        """Return (offset, position) of the greatest entry not above `offset`, or (base_offset, 0)."""
+        cdef Py_ssize_t slot = self._floor_slot(offset)
+        return self._entry(slot) if slot >= 0 else (self.base_offset, 0)
+
+    def lookup_slot(self, int64_t offset):
+        """Return the slot of the greatest entry not above `offset`, -1 if there is none."""
+        return self._floor_slot(offset)
+
+    def entry(self, Py_ssize_t slot):
+        """Return (offset, position) of the entry in `slot`; IndexError outside 0..len-1."""
+        if not 0 <= slot < self._count:
+            raise IndexError(f"slot {slot} is not in 0..{self._count - 1}")
+        return self._entry(slot)
+
+    def lookup_many(self, const int64_t[::1] offsets not None, int64_t[::1] positions_out not None):
+        """Write the position that `lookup` gives for each of `offsets` to `positions_out`."""
+        cdef Py_ssize_t size = offsets.shape[0]
+        _check_lengths(size, positions_out.shape[0])
+        if size == 0:
+            return
+        if self._count == 0:
+            positions_out[:] = 0
+        elif size < NOGIL_COUNT_MIN:
+            floor_values_kernel(self._first, self._count, self.base_offset, &offsets[0],
+                                &positions_out[0], size, KEY_OFFSET)
+        else:
+            with nogil:
+                floor_values_kernel(self._first, self._count, self.base_offset, &offsets[0],
+                                    &positions_out[0], size, KEY_OFFSET)
+
+    def ceiling_position(self, int64_t position):
+        """Return (offset, position) of the first entry whose position is not below `position`."""
+        if position == -0x8000000000000000:
+            position += 1
+        cdef Py_ssize_t slot = find_upper_slot(
+            self._first, self._count, position - 1, KEY_POSITION)
+        return self._entry(slot) if slot < self._count else None
+
+
+@cython.final
+cdef class TimeIndexView:
+    """
+    The entries of a .timeindex file, searched in place.
+
+    An entry (T, O) says: every record newer than T has an offset above O. Holds the buffer, as
+    OffsetIndexView does. Thread-safety: shared freely.
+
+    Args:
+        entries: the bytes of the file, preallocated tail included.
+        base_offset: that of the segment.
+        count: entries in use; None for as many as the bytes hold.
+    """
+
+    cdef const uint8_t[::1] _entries
+    cdef const uint8_t* _first
+    cdef readonly int64_t base_offset
+    cdef Py_ssize_t _count
+
+    def __cinit__(self, const uint8_t[::1] entries not None, int64_t base_offset, count=None):
+        _check_base_offset(base_offset)
+        self._count = _entry_count(entries.shape[0], TIME_INDEX_ENTRY_SIZE, count)
+        self._entries = entries
+        self._first = &entries[0] if entries.shape[0] > 0 else NULL
+        self.base_offset = base_offset
+
+    def __len__(self):
+        return self._count
+
+    cdef inline tuple _entry(self, Py_ssize_t slot):
+        return (load_key(self._first, slot, KEY_TIMESTAMP),
+                self.base_offset + load_key(self._first, slot, KEY_TIME_OFFSET))
+
+    def lookup(self, int64_t timestamp_ms):
+        """Return (timestamp, offset) of the greatest entry not above, or (-1, base_offset)."""
+        cdef Py_ssize_t slot = find_upper_slot(
+            self._first, self._count, timestamp_ms, KEY_TIMESTAMP) - 1
+        return self._entry(slot) if slot >= 0 else (NO_TIMESTAMP, self.base_offset)
+
+    def entry(self, Py_ssize_t slot):
+        """Return (timestamp, offset) of the entry in `slot`; IndexError outside 0..len-1."""
+        if not 0 <= slot < self._count:
+            raise IndexError(f"slot {slot} is not in 0..{self._count - 1}")
+        return self._entry(slot)
+
+    def floor_slot_by_offset(self, int64_t offset):
+        """Return the last slot whose offset is not above `offset`, -1 if there is none."""
+        if offset < self.base_offset:
+            return -1
+        return find_upper_slot(
+            self._first, self._count, offset - self.base_offset, KEY_TIME_OFFSET) - 1
+
+    def lookup_many(self, const int64_t[::1] timestamps not None, int64_t[::1] offsets_out not None):
+        """Write the offset that `lookup` gives for each of `timestamps` to `offsets_out`."""
+        cdef Py_ssize_t size = timestamps.shape[0]
+        _check_lengths(size, offsets_out.shape[0])
+        if size == 0:
+            return
+        if self._count == 0:
+            offsets_out[:] = self.base_offset
+        elif size < NOGIL_COUNT_MIN:
+            floor_values_kernel(self._first, self._count, self.base_offset, &timestamps[0],
+                                &offsets_out[0], size, KEY_TIMESTAMP)
+        else:
+            with nogil:
+                floor_values_kernel(self._first, self._count, self.base_offset, &timestamps[0],
+                                    &offsets_out[0], size, KEY_TIMESTAMP)
+
+
+# ---- checks ----
+
+
+def check_offset_index(const uint8_t[::1] entries not None, *, int64_t segment_size):
+    """
+    Return (count, ok) for the bytes of an .index file.
+
+    `count` is the number of sound entries from the first on, without the zeros that a preallocated
+    file ends with. `ok` is False if anything else follows them, or the size is not a multiple of 8.
+    Sound: offsets and positions rise strictly, and positions lie inside the segment, past its start.
+    """
+    cdef Py_ssize_t size = entries.shape[0]
+    if size < OFFSET_INDEX_ENTRY_SIZE:
+        return 0, size == 0
+    cdef Py_ssize_t used = used_count_kernel(
+        &entries[0], size // OFFSET_INDEX_ENTRY_SIZE, OFFSET_INDEX_ENTRY_SIZE)
+    cdef Py_ssize_t sound = check_offsets_kernel(&entries[0], used, segment_size)
+    return sound, sound == used and size % OFFSET_INDEX_ENTRY_SIZE == 0
+
+
+def check_time_index(const uint8_t[::1] entries not None):
+    """
+    Return (count, ok) for the bytes of a .timeindex file, as `check_offset_index` does.
+
+    Sound: timestamps rise strictly from 0 on, offsets do not fall. An entry of zeros at the very
+    end cannot be told from preallocated room and is not counted; a look-up answers the same.
+    """
+    cdef Py_ssize_t size = entries.shape[0]
+    if size < TIME_INDEX_ENTRY_SIZE:
+        return 0, size == 0
+    cdef Py_ssize_t used = used_count_kernel(
+        &entries[0], size // TIME_INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE)
+    cdef Py_ssize_t sound = check_times_kernel(&entries[0], used)
+    return sound, sound == used and size % TIME_INDEX_ENTRY_SIZE == 0
+
+
+# ---- building ----
+
+
+@cython.final
+cdef class IndexEntrySelector:
+    """
+    Chooses the index entries of a segment from its batches, as LogSegment.recover does.
+
+    Fed with the columns of consecutive scans over one segment, from its first batch to its last.
+    A batch gets an entry (last offset, position) if it begins more than `interval_bytes` behind
+    the batch that got the last one, or behind the start of the segment; with it goes the largest
+    timestamp so far, unless the last time entry has it. `final_time_entry` ends a time index.
+    Thread-safety: one thread at a time.
+
+    Args:
+        base_offset: that of the segment.
+        interval_bytes: `index.interval.bytes`.
+    """
+
+    cdef SelectionState _state
+
+    def __cinit__(self, int64_t base_offset, int64_t interval_bytes):
+        _check_base_offset(base_offset)
+        if interval_bytes < 0:
+            raise ValueError(f"interval_bytes must not be negative: {interval_bytes}")
+        self._state.base_offset = base_offset
+        self._state.interval_bytes = interval_bytes
+        self._state.last_indexed_position = 0
+        self._state.last_indexed_offset = -1
+        self._state.max_timestamp = NO_TIMESTAMP
+        self._state.offset_of_max_timestamp = -1
+        self._state.last_indexed_timestamp = NO_TIMESTAMP
+
+    @property
+    def last_indexed_position(self):
+        """Position of the batch that has the last entry, 0 before the first."""
+        return self._state.last_indexed_position
+
+    @property
+    def max_timestamp(self):
+        """Largest timestamp so far, -1 if there was none."""
+        return self._state.max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self):
+        """Last offset of the earliest batch that has the largest timestamp, or -1."""
+        return self._state.offset_of_max_timestamp
+
+    def select(self, const int64_t[::1] positions not None,
+               const int64_t[::1] last_offsets not None,
+               const int64_t[::1] max_timestamps not None, count=None):
+        """
+        Return (bytes for .index, bytes for .timeindex) for the first `count` rows of the columns.
+
+        Raises:
+            OffsetOverflowError: an offset or position does not fit 32 bits; nothing is taken over.
+            CorruptRecordError: offsets do not rise; nothing is taken over.
+        """
+        cdef Py_ssize_t rows = positions.shape[0]
+        cdef SelectionState state = self._state
+        cdef uint8_t* offset_entries
+        cdef uint8_t* time_entries
+        if count is not None:
+            rows = count
+        if not 0 <= rows <= min(positions.shape[0], last_offsets.shape[0], max_timestamps.shape[0]):
+            raise ValueError(f"the columns do not have {rows} rows each")
+        if rows == 0:
+            return b"", b""
+        cdef uint8_t[::1] offset_room = bytearray(rows * OFFSET_INDEX_ENTRY_SIZE)
+        cdef uint8_t[::1] time_room = bytearray(rows * TIME_INDEX_ENTRY_SIZE)
+        offset_entries = &offset_room[0]
+        time_entries = &time_room[0]
+        cdef int status = select_kernel(&state, &positions[0], &last_offsets[0], &max_timestamps[0],
+                                        &rows, &offset_entries, &time_entries)
+        if status != STATUS_OK:
+            return raise_for_status(status, <Py_ssize_t>positions[rows])
+        self._state = state
+        return (bytes(offset_room[:offset_entries - &offset_room[0]]),
+                bytes(time_room[:time_entries - &time_room[0]]))
+
+    def final_time_entry(self):
+        """Return the entry (12 bytes) that a time index ends with, b"" if it is there already."""
+        cdef uint8_t[TIME_INDEX_ENTRY_SIZE] entry
+        cdef uint8_t* end = write_time_entry(entry, &self._state)
+        return entry[:end - entry]
