@@ -1,0 +1,1 @@
+"""Benchmarks of the native kernels, without a file."""

@@ -1,0 +1,1 @@
+"""Benchmarks of a whole log on a real file system."""
