@@ -1,0 +1,307 @@
+"""Settings of a log: Kafka's topic configuration as far as the log layer uses it, and our own.
+
+Each field is one key, dots turned into underscores (`segment.bytes` is `segment_bytes`); the keys
+that Kafka does not have begin with `kafkalog.`, which the field names leave out. Names, types,
+defaults and ranges are Kafka 4.1's; every difference is listed in `docs/configuration.md`, which
+`ci/check_config_docs.py --write` makes from this file. A new setting is one more field here.
+
+Thread-safety: a config is immutable and may be shared. Nothing here reads the environment.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from kafkalog import settings
+from kafkalog.errors import ConfigError
+from kafkalog.settings import LONG_MAX, setting
+
+__all__ = ["BEHAVIOUR", "KEYS_WITHOUT_USE", "PERFORMANCE", "LogConfig"]
+
+BEHAVIOUR: Final = "Behaviour"
+PERFORMANCE: Final = "Performance"
+
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+_COMPRESSION: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+_NEVER: Final = f"{LONG_MAX} means never"
+
+_ONE_PROCESS = "it belongs to the brokers of a cluster, and a log here is one process"
+_LOCAL_ONLY = "all data of a log here is local"
+
+# Topic settings of Kafka 4.1 that are refused by name, with the reason.
+KEYS_WITHOUT_USE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "follower.replication.throttled.replicas": _ONE_PROCESS,
+        "internal.segment.bytes": "segment.bytes itself may be as small here",
+        "leader.replication.throttled.replicas": _ONE_PROCESS,
+        "local.retention.bytes": _LOCAL_ONLY,
+        "local.retention.ms": _LOCAL_ONLY,
+        "min.insync.replicas": _ONE_PROCESS,
+        "remote.log.copy.disable": _LOCAL_ONLY,
+        "remote.log.delete.on.disable": _LOCAL_ONLY,
+        "remote.storage.enable": _LOCAL_ONLY,
+        "unclean.leader.election.enable": _ONE_PROCESS,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """
+    Settings of one log.
+
+    >>> LogConfig.from_properties({"segment.bytes": "1048576"}).segment_bytes
+    1048576
+
+    Raises:
+        ConfigError: a value is not of its key's type or out of its range, or two keys contradict
+            each other; the message names the key, the value and the rule.
+    """
+
+    # Behaviour: what is kept, for how long, and what an append may hold.
+
+    cleanup_policy: tuple[str, ...] = setting(
+        "cleanup.policy", "list", ("delete",),
+        "What becomes of old records: `delete` drops whole segments by age and size, `compact` "
+        "keeps the newest record of each key. Both together do both; an empty list keeps all.",
+        group=BEHAVIOUR, choices=("compact", "delete"),
+    )  # fmt: skip
+    retention_ms: int = setting(
+        "retention.ms", "long", 7 * _DAY_MS,
+        "Age at which a segment is deleted, where `delete` is in the policy. -1 keeps for ever.",
+        group=BEHAVIOUR, unit="ms", lower=-1,
+    )  # fmt: skip
+    retention_bytes: int = setting(
+        "retention.bytes", "long", -1,
+        "Size of the log above which its oldest segments are deleted; negative sets no limit. "
+        "Leave it alone unless disk space matters more than history.",
+        group=BEHAVIOUR, unit="bytes",
+    )  # fmt: skip
+    delete_retention_ms: int = setting(
+        "delete.retention.ms", "long", _DAY_MS,
+        "How long compaction keeps tombstones and transaction markers, so that a slow reader "
+        "still sees them. Leave it alone unless a full read takes longer.",
+        group=BEHAVIOUR, unit="ms", lower=0,
+    )  # fmt: skip
+    min_compaction_lag_ms: int = setting(
+        "min.compaction.lag.ms", "long", 0,
+        "Age below which a record is not compacted. Must not exceed `max.compaction.lag.ms`.",
+        group=BEHAVIOUR, unit="ms", lower=0,
+    )  # fmt: skip
+    max_compaction_lag_ms: int = setting(
+        "max.compaction.lag.ms", "long", LONG_MAX,
+        "Age at which compaction is due whatever the dirty ratio; with `compact` it also limits "
+        f"`segment.ms`. {_NEVER}.",
+        group=BEHAVIOUR, unit="ms", lower=1,
+    )  # fmt: skip
+    file_delete_delay_ms: int = setting(
+        "file.delete.delay.ms", "long", 60_000,
+        "Time between the renaming of a file to `.deleted` and its removal. Leave it alone.",
+        group=BEHAVIOUR, unit="ms", lower=0,
+    )  # fmt: skip
+    max_message_bytes: int = setting(
+        "max.message.bytes", "int", 1_048_588,
+        "Largest batch that an append takes, header included, after compression.",
+        group=BEHAVIOUR, unit="bytes", lower=0,
+    )  # fmt: skip
+    message_timestamp_type: str = setting(
+        "message.timestamp.type", "string", "CreateTime",
+        "Whose time a record carries: the one it was made with, or that of the append.",
+        group=BEHAVIOUR, choices=("CreateTime", "LogAppendTime"),
+    )  # fmt: skip
+    message_timestamp_before_max_ms: int = setting(
+        "message.timestamp.before.max.ms", "long", LONG_MAX,
+        "How far a record's timestamp may lie in the past. Only with CreateTime; a record "
+        f"without a timestamp always passes. {LONG_MAX} sets no limit.",
+        group=BEHAVIOUR, unit="ms", lower=0,
+    )  # fmt: skip
+    message_timestamp_after_max_ms: int = setting(
+        "message.timestamp.after.max.ms", "long", 3_600_000,
+        "How far a record's timestamp may lie in the future. Only with CreateTime. Raise it "
+        "where events carry planned times; but one far timestamp keeps its segment for as long.",
+        group=BEHAVIOUR, unit="ms", lower=0,
+    )  # fmt: skip
+    flush_messages: int = setting(
+        "flush.messages", "long", LONG_MAX,
+        "Records after which the log is forced to the disk. Leave it alone: an append that must "
+        f"survive a power cut says so itself. {_NEVER}.",
+        group=BEHAVIOUR, unit="records", lower=1,
+    )  # fmt: skip
+    flush_ms: int = setting(
+        "flush.ms", "long", LONG_MAX,
+        f"Age of unflushed records at which the log is forced to the disk. {_NEVER}.",
+        group=BEHAVIOUR, unit="ms", lower=0,
+    )  # fmt: skip
+    decompressed_max_bytes: int = setting(
+        "kafkalog.decompressed.max.bytes", "long", 256 << 20,
+        "Largest size that one batch may have after decompression; a batch above it is refused "
+        "before the memory is taken. Leave it alone unless whole batches are refused for it.",
+        group=BEHAVIOUR, unit="bytes", lower=1,
+    )  # fmt: skip
+
+    # Performance: the same records in other files, batches or memory.
+
+    segment_bytes: int = setting(
+        "segment.bytes", "int", 1 << 30,
+        "Size at which a new segment begins, and the most that one append may hold. Smaller "
+        "segments make retention finer and cost more files.",
+        group=PERFORMANCE, unit="bytes", lower=14,
+    )  # fmt: skip
+    segment_ms: int = setting(
+        "segment.ms", "long", 7 * _DAY_MS,
+        "Span of record time after which a new segment begins.",
+        group=PERFORMANCE, unit="ms", lower=1,
+    )  # fmt: skip
+    segment_jitter_ms: int = setting(
+        "segment.jitter.ms", "long", 0,
+        "Upper bound of a random part of `segment.ms` that is taken off for each segment, so "
+        "that many logs do not roll at once. Leave it alone with few logs.",
+        group=PERFORMANCE, unit="ms", lower=0,
+    )  # fmt: skip
+    segment_index_bytes: int = setting(
+        "segment.index.bytes", "int", 10 << 20,
+        "Room for each index of the newest segment (a sparse file, trimmed when the segment is "
+        "complete); a full index begins a new segment. Leave it alone.",
+        group=PERFORMANCE, unit="bytes", lower=4,
+    )  # fmt: skip
+    index_interval_bytes: int = setting(
+        "index.interval.bytes", "int", 4096,
+        "Bytes of records between two index entries: smaller makes look-ups scan less and the "
+        "indexes larger. Leave it alone unless single records are read at random.",
+        group=PERFORMANCE, unit="bytes", lower=0,
+    )  # fmt: skip
+    preallocate: bool = setting(
+        "preallocate", "boolean", False,
+        "Give a new segment file its full size at once. Leave it alone on Linux.",
+        group=PERFORMANCE,
+    )  # fmt: skip
+    min_cleanable_dirty_ratio: float = setting(
+        "min.cleanable.dirty.ratio", "double", 0.5,
+        "Share of the log that must be uncompacted before compaction starts: smaller saves "
+        "space and costs writing.",
+        group=PERFORMANCE, lower=0, upper=1,
+    )  # fmt: skip
+    compression_type: str = setting(
+        "compression.type", "string", "producer",
+        "Codec of stored batches. `producer` keeps the codec that encoded batches come with, and "
+        "writes single records uncompressed.",
+        group=PERFORMANCE, choices=_COMPRESSION,
+    )  # fmt: skip
+    compression_gzip_level: int = setting(
+        "compression.gzip.level", "int", -1,
+        "Level of gzip; -1 is the library's own choice.",
+        group=PERFORMANCE, lower=1, upper=9, extra=-1,
+    )  # fmt: skip
+    compression_lz4_level: int = setting(
+        "compression.lz4.level", "int", 9,
+        "Level of lz4. As in Kafka 9 is the fast compressor and any other the thorough one.",
+        group=PERFORMANCE, lower=1, upper=17,
+    )  # fmt: skip
+    compression_zstd_level: int = setting(
+        "compression.zstd.level", "int", 3,
+        "Level of zstd; negative ones are faster than 1.",
+        group=PERFORMANCE, lower=-131_072, upper=22,
+    )  # fmt: skip
+    batch_bytes: int = setting(
+        "kafkalog.batch.bytes", "int", 65_536,
+        "Uncompressed size up to which appended records are packed into one batch, never more "
+        "than `max.message.bytes`. Larger compresses better and makes single reads dearer.",
+        group=PERFORMANCE, unit="bytes", lower=1,
+    )  # fmt: skip
+    open_files_max: int = setting(
+        "kafkalog.open.files.max", "int", 256,
+        "Segment files kept open for reading. Leave it alone unless descriptors are scarce.",
+        group=PERFORMANCE, unit="files", lower=1,
+    )  # fmt: skip
+    mappings_max: int = setting(
+        "kafkalog.mappings.max", "int", 256,
+        "Segment files kept mapped into memory for reading. Leave it alone.",
+        group=PERFORMANCE, unit="files", lower=1,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        settings.checked(self)
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise ConfigError(
+                f"min.compaction.lag.ms = {self.min_compaction_lag_ms}: must not exceed "
+                f"max.compaction.lag.ms = {self.max_compaction_lag_ms}"
+            )
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
+        """
+        Return the config that dotted keys and their texts describe; what is not named has its
+        default.
+
+        Raises:
+            ConfigError: a key is unknown (the message has the nearest known one), or a value is
+                wrong.
+        """
+        return cls(**settings.from_properties(cls, properties, KEYS_WITHOUT_USE))
+
+    def to_properties(self) -> dict[str, str]:
+        """Return every setting as dotted key and text; `from_properties` takes it back."""
+        return settings.to_properties(self)
+
+    def replace(self, **changes: Any) -> LogConfig:
+        """
+        Return a config with some fields changed.
+
+        Raises:
+            ConfigError: a field is unknown, or a value is wrong.
+        """
+        known = settings.settings_of(LogConfig)
+        for name in changes:
+            if name not in known:
+                raise settings.unknown_name("field", name, known)
+        return replace(self, **changes)
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether `compact` is in the policy."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether `delete` is in the policy."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether records get the time of their append."""
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @property
+    def max_segment_ms(self) -> int:
+        """Span of time after which a segment rolls: a compaction lag that is due limits it."""
+        if self.is_compacted:
+            return min(self.max_compaction_lag_ms, self.segment_ms)
+        return self.segment_ms
+
+    @property
+    def init_file_size(self) -> int:
+        """Bytes that a new segment file is given at once."""
+        return self.segment_bytes if self.preallocate else 0
+
+    @property
+    def append_batch_bytes(self) -> int:
+        """Uncompressed size up to which one batch is packed."""
+        return min(self.batch_bytes, self.max_message_bytes)
+
+    def compression_level(self, codec_name: str) -> int | None:
+        """Return the level for a codec by its Kafka name, None where it has no levels."""
+        levels = {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }
+        return levels.get(codec_name)
+
+    def random_segment_jitter(self, source: random.Random) -> int:
+        """Return the milliseconds to take off `max_segment_ms`; drawn once for each segment."""
+        bound = min(self.segment_jitter_ms, self.segment_ms)
+        return source.randrange(bound) if bound > 0 else 0

@@ -1,0 +1,262 @@
+"""What one setting is: its Kafka key, its type, its range, and the text of its documentation.
+
+A class of settings is a dataclass whose fields are made with `setting(...)`; everything about a
+setting stands in that one place, and parsing, checking, printing and the generated documentation
+read it from there. Texts are parsed as Kafka's ConfigDef parses them: blanks around a number are
+nothing, a boolean is `true` or `false` in any case, a list is parted by commas.
+
+Thread-safety: everything here is immutable. Nothing here reads files or the environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal
+
+from kafkalog.errors import ConfigError
+
+__all__ = [
+    "INT_MAX",
+    "LONG_MAX",
+    "OWN_PREFIX",
+    "Setting",
+    "checked",
+    "from_properties",
+    "setting",
+    "settings_of",
+    "to_properties",
+    "unknown_name",
+]
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+# Begins the keys that Kafka does not have; field names leave it out.
+OWN_PREFIX: Final = "kafkalog."
+
+Kind = Literal["int", "long", "double", "boolean", "string", "list"]
+
+_BITS: Final[dict[str, int]] = {"int": 31, "long": 63}
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DOUBLE: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+# More digits than any value in range has; int() of a megabyte of digits would take seconds.
+_DIGITS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """
+    One setting.
+
+    Attributes:
+        key: Kafka's name, with dots.
+        name: the field that holds it.
+        kind: type of Kafka's ConfigDef.
+        default: value when nothing is said.
+        lower, upper: inclusive bounds of a number, None for the type's own.
+        extra: a number outside the bounds that is allowed too.
+        choices: the words a string is one of, or the elements of a list come from.
+        group: heading in the documentation.
+        unit: what a number counts, "" where it has none.
+        doc: what it does, and when to leave it alone.
+    """
+
+    key: str
+    name: str
+    kind: Kind
+    default: Any
+    lower: float | None
+    upper: float | None
+    extra: int | None
+    choices: tuple[str, ...]
+    group: str
+    unit: str
+    doc: str
+
+    @property
+    def rule(self) -> str:
+        """What a value must be, as the end of the sentence "must be ..."."""
+        if self.kind == "boolean":
+            return "true or false"
+        if self.kind == "string":
+            return "one of " + ", ".join(self.choices)
+        if self.kind == "list":
+            return "a list with elements of " + ", ".join(self.choices)
+        noun = "a number" if self.kind == "double" else "an integer"
+        lower, upper = self.lower, self.upper
+        if self.kind in _BITS:
+            upper = 2 ** _BITS[self.kind] - 1 if upper is None else upper
+            lower = -(2 ** _BITS[self.kind]) if lower is None else lower
+        rule = f"{noun} from {_number(lower)} to {_number(upper)}"
+        return rule if self.extra is None else f"{rule}, or {self.extra}"
+
+    def refusal(self, value: object) -> ConfigError:
+        """Return the error that says what is wrong with `value`."""
+        shown = repr(value)
+        if len(shown) > 80:
+            shown = shown[:77] + "..."
+        return ConfigError(f"{self.key} = {shown}: must be {self.rule}")
+
+    def parse(self, text: str) -> Any:
+        """Return the value that a line of a properties file stands for, not yet range-checked."""
+        if not isinstance(text, str):
+            raise self.refusal(text)
+        stripped = text.strip()
+        if self.kind == "boolean":
+            lowered = stripped.lower()
+            if lowered not in {"true", "false"}:
+                raise self.refusal(text)
+            return lowered == "true"
+        if self.kind == "string":
+            return text
+        if self.kind == "list":
+            return tuple(part.strip() for part in stripped.split(",")) if stripped else ()
+        pattern = _DOUBLE if self.kind == "double" else _INTEGER
+        if len(stripped) > _DIGITS_MAX or not pattern.fullmatch(stripped):
+            raise self.refusal(text)
+        return float(stripped) if self.kind == "double" else int(stripped)
+
+    def format(self, value: Any) -> str:
+        """Return the text that `parse` turns into `value`."""
+        if self.kind == "boolean":
+            return "true" if value else "false"
+        if self.kind == "list":
+            return ",".join(value)
+        return str(value)
+
+    def check(self, value: Any) -> Any:
+        """Return `value` in the type the setting has; raise ConfigError if it is not allowed."""
+        if self.kind == "boolean":
+            if not isinstance(value, bool):
+                raise self.refusal(value)
+            return value
+        if self.kind == "string":
+            if not isinstance(value, str) or value not in self.choices:
+                raise self.refusal(value)
+            return value
+        if self.kind == "list":
+            return self._check_list(value)
+        return self._check_number(value)
+
+    def _check_list(self, value: Any) -> tuple[str, ...]:
+        # A string is iterable too, but its letters are not what anybody meant.
+        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+            raise self.refusal(value)
+        elements = sorted(value) if isinstance(value, set | frozenset) else list(value)
+        if any(element not in self.choices for element in elements):
+            raise self.refusal(value)
+        return tuple(dict.fromkeys(elements))
+
+    def _check_number(self, value: Any) -> int | float:
+        number: int | float
+        if isinstance(value, bool):
+            raise self.refusal(value)
+        try:
+            number = operator.index(value)
+        except TypeError:
+            if self.kind != "double" or not isinstance(value, float) or math.isnan(value):
+                raise self.refusal(value) from None
+            number = value
+        if number == self.extra:
+            return number
+        bits = _BITS.get(self.kind)
+        if bits is not None and not -(2**bits) <= number < 2**bits:
+            raise self.refusal(value)
+        if self.lower is not None and number < self.lower:
+            raise self.refusal(value)
+        if self.upper is not None and number > self.upper:
+            raise self.refusal(value)
+        return float(number) if self.kind == "double" else number
+
+
+def setting(
+    key: str,
+    kind: Kind,
+    default: object,
+    doc: str,
+    *,
+    group: str,
+    lower: float | None = None,
+    upper: float | None = None,
+    extra: int | None = None,
+    choices: tuple[str, ...] = (),
+    unit: str = "",
+) -> Any:
+    """Return a dataclass field for the setting `key`; see `Setting` for the arguments."""
+    described = Setting(
+        key=key,
+        name=key.removeprefix(OWN_PREFIX).replace(".", "_"),
+        kind=kind,
+        default=default,
+        lower=lower,
+        upper=upper,
+        extra=extra,
+        choices=choices,
+        group=group,
+        unit=unit,
+        doc=doc,
+    )
+    return field(default=default, metadata={"setting": described})
+
+
+def settings_of(cls: type[Any]) -> dict[str, Setting]:
+    """Return field name -> Setting of a dataclass of settings, in the order of its fields."""
+    return {each.name: each.metadata["setting"] for each in fields(cls)}
+
+
+def checked(config: object) -> None:
+    """Check every setting of a frozen dataclass under construction, and store it normalised."""
+    for name, each in settings_of(type(config)).items():
+        value = each.check(getattr(config, name))
+        object.__setattr__(config, name, value)
+
+
+def from_properties(
+    cls: type[Any], properties: Mapping[str, str], without_use: Mapping[str, str]
+) -> dict[str, Any]:
+    """
+    Return the keyword arguments for `cls` that dotted keys and texts stand for.
+
+    Args:
+        cls: a dataclass of settings.
+        properties: dotted key to text.
+        without_use: keys that Kafka has and `cls` has not, and why.
+
+    Raises:
+        ConfigError: a key is unknown, or a text is not of the key's type.
+    """
+    by_key = {each.key: each for each in settings_of(cls).values()}
+    arguments: dict[str, Any] = {}
+    for key, text in properties.items():
+        found = by_key.get(key)
+        if found is None:
+            if key in without_use:
+                raise ConfigError(f"{key} has no meaning here: {without_use[key]}")
+            raise unknown_name("setting", key, by_key)
+        arguments[found.name] = found.parse(text)
+    return arguments
+
+
+def to_properties(config: object) -> dict[str, str]:
+    """Return dotted key -> text of every setting of a config."""
+    return {
+        each.key: each.format(getattr(config, name))
+        for name, each in settings_of(type(config)).items()
+    }
+
+
+def unknown_name(what: str, name: object, known: Iterable[str]) -> ConfigError:
+    """Return the error for a name that nothing has, with the nearest one that something has."""
+    nearest = difflib.get_close_matches(str(name), sorted(known), n=1, cutoff=0.5)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    return ConfigError(f"unknown {what} {name!r}{hint}")
+
+
+def _number(value: float | None) -> str:
+    """Return a bound as people write it."""
+    return "any" if value is None else str(value)
