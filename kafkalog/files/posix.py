@@ -277,17 +277,17 @@ class PosixFileSystem:
 class _PosixFileLock:
     """A POSIX record lock over one whole file, owned by this process."""
 
-    __slots__ = ("_descriptor", "_identity", "_process")
+    __slots__ = ("_process", "descriptor", "identity")
 
     def __init__(self, identity: tuple[int, int], descriptor: int) -> None:
-        self._identity = identity
-        self._descriptor = descriptor
+        self.identity = identity
+        self.descriptor = descriptor
         self._process = os.getpid()
 
     def release(self) -> None:
         """Let other processes in. Idempotent; does nothing in a forked child, which has no lock."""
         if os.getpid() == self._process:
-            _HELD_LOCKS.give_back(self._identity, self._descriptor)
+            _HELD_LOCKS.give_back(self)
 
 
 class _HeldLocks:
@@ -312,12 +312,12 @@ class _HeldLocks:
 
     def __init__(self) -> None:
         self.guard = threading.Lock()
-        self._descriptors: dict[tuple[int, int], int] = {}
+        self._held: dict[tuple[int, int], _PosixFileLock] = {}
 
     def take(self, path: Path) -> _PosixFileLock | None:
         with self.guard:
             while True:
-                if self._identity(path) in self._descriptors:
+                if self._identity(path) in self._held:
                     return None
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
                 try:
@@ -330,13 +330,13 @@ class _HeldLocks:
                 facts = os.fstat(descriptor)
                 identity = (facts.st_dev, facts.st_ino)
                 if self._identity(path) == identity:
-                    self._descriptors[identity] = descriptor
-                    return _PosixFileLock(identity, descriptor)
+                    lock = self._held[identity] = _PosixFileLock(identity, descriptor)
+                    return lock
                 os.close(descriptor)
 
     def holder(self, path: Path) -> int | None:
         with self.guard:
-            if self._identity(path) in self._descriptors:
+            if self._identity(path) in self._held:
                 return os.getpid()
             if sys.platform != "linux":
                 return None  # struct flock is laid out differently elsewhere
@@ -353,19 +353,20 @@ class _HeldLocks:
                 os.close(descriptor)
             return answer[4] if answer[0] != fcntl.F_UNLCK and answer[4] > 0 else None
 
-    def give_back(self, identity: tuple[int, int], descriptor: int) -> None:
+    def give_back(self, lock: _PosixFileLock) -> None:
         with self.guard:
-            if self._descriptors.get(identity) == descriptor:
-                del self._descriptors[identity]
-                os.close(descriptor)
+            # Compared as an object: a lock released twice may find its numbers in use again.
+            if self._held.get(lock.identity) is lock:
+                del self._held[lock.identity]
+                os.close(lock.descriptor)
 
     def forget_in_child(self) -> None:
         """Start empty in a forked child."""
-        descriptors = list(self._descriptors.values())
-        self._descriptors.clear()
+        inherited = list(self._held.values())
+        self._held.clear()
         self.guard = threading.Lock()
-        for descriptor in descriptors:
-            os.close(descriptor)
+        for lock in inherited:
+            os.close(lock.descriptor)
 
     @staticmethod
     def _identity(path: Path) -> tuple[int, int] | None:

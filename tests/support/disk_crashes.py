@@ -1,0 +1,120 @@
+"""Which unsynced operations survive a crash: the choices, and the contents that they leave.
+
+The rules are told in `tests.support.simulated_disk`; everything is deterministic by seed.
+
+Thread-safety: pure functions; the disk's lock is held around every call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from tests.support.disk_images import NameOperation, SimulatedFile, without_orphans
+
+__all__ = ["CrashChoice", "crash_choices", "survivors"]
+
+ContentOf = Callable[[SimulatedFile], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class CrashChoice:
+    """
+    Which unsynced operations survive a crash; a failing test prints it, and `crash` repeats it.
+
+    kind: nothing, all, names (no contents), contents (no names), zeros (names and lengths),
+        prefix (the first `number` operations in order), torn (those, and a part of the next one),
+        random (anything the fault model allows). `seed` decides torn and random.
+    """
+
+    kind: str
+    number: int = 0
+    seed: int = 0
+
+
+def crash_choices(operation_count: int, limit: int, seed: int) -> Iterator[CrashChoice]:
+    """Yield choices, the telling ones first; more than `limit`, since some have one outcome."""
+    for kind in ("nothing", "all", "names", "contents", "zeros"):
+        yield CrashChoice(kind)
+    random = Random(seed)
+    share = max(1, limit // 3)
+    numbers: Sequence[int] = range(operation_count)
+    if operation_count > share:
+        numbers = sorted(random.sample(numbers, share))
+    for number in numbers:
+        yield CrashChoice("prefix", number)
+        yield CrashChoice("torn", number, random.getrandbits(32))
+    for _ in range(4 * limit):
+        yield CrashChoice("random", 0, random.getrandbits(32))
+
+
+def survivors(
+    choice: CrashChoice, names: Sequence[NameOperation], files: Sequence[SimulatedFile]
+) -> tuple[Sequence[NameOperation], ContentOf]:
+    """
+    Return the name operations that survive, and how to get a file's surviving content.
+
+    Args:
+        choice: what to keep.
+        names: unsynced name operations, in order.
+        files: the files with unsynced operations, in a stable order.
+    """
+    random = Random(choice.seed)
+    match choice.kind:
+        case "nothing":
+            return [], lambda file: file.image_until(-1)
+        case "all":
+            return names, lambda file: bytes(file.data)
+        case "names":
+            return names, lambda file: file.image_until(-1)
+        case "contents":
+            return [], lambda file: bytes(file.data)
+        case "zeros":
+            return names, SimulatedFile.image_zero_filled
+        case "prefix" | "torn":
+            return _first_survivors(choice, names, files)
+        case "random":
+            kept = random.choice((0.2, 0.5, 0.8))
+            lucky = list(without_orphans(names, lambda _: random.random() < kept))
+            contents = {id(file): _some_image(file, random) for file in files}
+            return lucky, lambda file: contents.get(id(file), bytes(file.data))
+    raise ValueError(f"unknown crash kind {choice.kind!r}")
+
+
+def _first_survivors(
+    choice: CrashChoice, names: Sequence[NameOperation], files: Sequence[SimulatedFile]
+) -> tuple[Sequence[NameOperation], ContentOf]:
+    sequences = sorted(
+        [operation.sequence for operation in names]
+        + [operation.sequence for file in files for operation in file.pending]
+    )
+    last = sequences[choice.number - 1] if 0 < choice.number <= len(sequences) else -1
+    following = sequences[choice.number] if choice.number < len(sequences) else math.inf
+
+    def content(file: SimulatedFile) -> bytes:
+        if choice.kind == "torn":
+            for operation in file.pending:
+                if operation.sequence == following:
+                    return file.image_torn(operation, Random(choice.seed))
+        return file.image_until(last)
+
+    return [operation for operation in names if operation.sequence <= last], content
+
+
+def _some_image(file: SimulatedFile, random: Random) -> bytes:
+    """Return one of the contents that the fault model allows, from mild to wild."""
+    match random.randrange(6):
+        case 0:
+            return file.image_until(-1)
+        case 1:
+            return bytes(file.data)
+        case 2:
+            return file.image_until(random.choice(file.pending).sequence)
+        case 3:
+            return file.image_torn(random.choice(file.pending), random)
+        case 4:
+            return file.image_zero_filled()
+        case _:
+            return file.image_scattered(random)

@@ -1,0 +1,289 @@
+"""What a simulated disk holds: files and directories, what of them is durable, what a crash leaves.
+
+Each node keeps its present (volatile) state and the operations since the last sync of it. A write
+remembers what it replaced, so that any earlier state can be had by undoing; sync only forgets the
+list. The rules by which a crash chooses are told in `tests.support.simulated_disk`.
+
+Thread-safety: none of its own; the disk's lock is held around every call.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+SECTOR_BYTES: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class DataOperation:
+    """A write (`data`) or a truncation (`data` None) that no sync has covered."""
+
+    sequence: int
+    position: int
+    data: bytes | None
+    undo: bytes
+    old_size: int
+    new_size: int
+
+    def apply(self, image: bytearray) -> None:
+        if self.data is None:
+            _resize(image, self.new_size)
+            return
+        if len(image) < self.position:
+            _resize(image, self.position)
+        image[self.position : self.position + len(self.data)] = self.data
+
+    def revert(self, image: bytearray) -> None:
+        if self.data is None:
+            if self.new_size < self.old_size:
+                image += self.undo
+            else:
+                _resize(image, self.old_size)
+            return
+        image[self.position : self.position + len(self.undo)] = self.undo
+        _resize(image, self.old_size)
+
+    def sectors(self) -> range:
+        """Return the sectors whose bytes this operation may change."""
+        if self.data is not None:
+            start, end = self.position, self.position + len(self.data)
+        else:
+            start, end = self.new_size, self.old_size
+        return range(start // SECTOR_BYTES, -(-max(start, end) // SECTOR_BYTES))
+
+
+def _resize(image: bytearray, size: int) -> None:
+    if size < len(image):
+        del image[size:]
+    else:
+        image += bytes(size - len(image))
+
+
+class MappedBytes(bytearray):
+    """Memory of one mapping; a class of its own because plain bytearrays take no weak reference."""
+
+    __slots__ = ("__weakref__",)
+
+
+class SimulatedFile:
+    """Bytes under an inode: present content, operations since the last sync, live mappings."""
+
+    def __init__(self, content: bytes = b"", modified_ms: int = 0) -> None:
+        self.data = bytearray(content)
+        self.modified_ms = modified_ms
+        self.pending: list[DataOperation] = []
+        self.sync_failed = False
+        # Sectors with room on the disk; holes have none.
+        self.sectors = set(range(-(-len(content) // SECTOR_BYTES)))
+        self._mappings: list[weakref.ref[MappedBytes]] = []
+
+    # The calls of a file system.
+
+    def write(self, sequence: int, position: int, data: bytes) -> None:
+        old_size = len(self.data)
+        end = position + len(data)
+        undo = bytes(self.data[position:end])
+        operation = DataOperation(sequence, position, data, undo, old_size, max(old_size, end))
+        operation.apply(self.data)
+        self.pending.append(operation)
+        self.sectors.update(operation.sectors())
+        for mapping in self._live_mappings():
+            mapped = mapping[position:end]
+            if mapped:
+                mapping[position : position + len(mapped)] = data[: len(mapped)]
+
+    def truncate(self, sequence: int, size: int) -> None:
+        old_size = len(self.data)
+        if size == old_size:
+            return
+        if any(len(mapping) > size for mapping in self._live_mappings()):
+            raise AssertionError(
+                f"a file that is mapped is cut to {size} bytes: its readers would die of SIGBUS"
+            )
+        undo = bytes(self.data[size:])
+        self.pending.append(DataOperation(sequence, size, None, undo, old_size, size))
+        _resize(self.data, size)
+        end = -(-size // SECTOR_BYTES)
+        self.sectors = {sector for sector in self.sectors if sector < end}
+
+    def sync(self) -> None:
+        """Make the present content durable, unless a sync failed before: then nothing ever is."""
+        if not self.sync_failed:
+            self.pending.clear()
+
+    def map(self, size: int) -> memoryview:
+        for mapping in self._live_mappings():
+            if len(mapping) == size:
+                return memoryview(mapping).toreadonly()
+        mapping = MappedBytes(self.data[:size])
+        self._mappings.append(weakref.ref(mapping))
+        return memoryview(mapping).toreadonly()
+
+    def _live_mappings(self) -> list[MappedBytes]:
+        if not self._mappings:
+            return []
+        alive = [mapping for reference in self._mappings if (mapping := reference()) is not None]
+        if len(alive) < len(self._mappings):
+            self._mappings = [weakref.ref(mapping) for mapping in alive]
+        return alive
+
+    # What a crash leaves.
+
+    def image_until(self, sequence: float) -> bytes:
+        """Return the content after all pending operations up to a sequence number, in order."""
+        image = bytearray(self.data)
+        for operation in reversed(self.pending):
+            if operation.sequence <= sequence:
+                break
+            operation.revert(image)
+        return bytes(image)
+
+    def image_zero_filled(self) -> bytes:
+        """Return the durable content with the present length: what grew is zeros."""
+        image = bytearray(self.image_until(-1))
+        _resize(image, len(self.data))
+        return bytes(image)
+
+    def image_scattered(self, random: Random) -> bytes:
+        """Return the content with each sector, and the length, from a moment of its own."""
+        versions: dict[int, list[int]] = {}
+        for number, operation in enumerate(self.pending):
+            for sector in operation.sectors():
+                versions.setdefault(sector, [-1]).append(number)
+        survivors: dict[int, list[int]] = {}
+        for sector, numbers in versions.items():
+            survivors.setdefault(random.choice(numbers), []).append(sector)
+        working = bytearray(self.image_until(-1))
+        result = bytearray(working)
+        for number, operation in enumerate(self.pending):
+            operation.apply(working)
+            _copy_sectors(working, result, survivors.get(number, ()))
+        _resize(result, self._some_size(random, self.pending))
+        return bytes(result)
+
+    def image_torn(self, operation: DataOperation, random: Random) -> bytes:
+        """Return the content after the operations before `operation` and a part of that one."""
+        result = bytearray(self.image_until(operation.sequence - 1))
+        working = bytearray(result)
+        operation.apply(working)
+        sectors = operation.sectors()
+        if random.random() < 0.5:
+            chosen = list(sectors[: random.randint(0, len(sectors))])
+        else:
+            chosen = [sector for sector in sectors if random.random() < 0.5]
+        _copy_sectors(working, result, chosen)
+        _resize(result, self._some_size(random, [operation]))
+        return bytes(result)
+
+    def _some_size(self, random: Random, operations: list[DataOperation]) -> int:
+        """Return a length that the disk may have: before, after, or at a sector in between."""
+        if not operations:
+            return len(self.data)
+        sizes = [operations[0].old_size, *(operation.new_size for operation in operations)]
+        if random.random() < 0.25:
+            lower, upper = min(sizes), max(sizes)
+            between = range(lower // SECTOR_BYTES + 1, -(-upper // SECTOR_BYTES))
+            if between:
+                return random.choice(between) * SECTOR_BYTES
+        return random.choice(sizes)
+
+
+def _copy_sectors(source: bytearray, target: bytearray, sectors: Iterable[int]) -> None:
+    for sector in sectors:
+        start = sector * SECTOR_BYTES
+        piece = source[start : start + SECTOR_BYTES]
+        piece += bytes(SECTOR_BYTES - len(piece))
+        if len(target) < start:
+            _resize(target, start)
+        target[start : start + SECTOR_BYTES] = piece
+
+
+@dataclass(eq=False, slots=True)
+class SimulatedDirectory:
+    """Names under an inode: the present ones, and those that a crash cannot take."""
+
+    entries: dict[str, SimulatedFile | SimulatedDirectory] = field(default_factory=dict)
+    durable: dict[str, SimulatedFile | SimulatedDirectory] = field(default_factory=dict)
+    modified_ms: int = 0
+    sync_failed: bool = False
+
+
+Node = SimulatedFile | SimulatedDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class NameOperation:
+    """A creation, removal or rename that no directory sync has covered: all of it or nothing."""
+
+    sequence: int
+    changes: tuple[tuple[SimulatedDirectory, str, Node | None], ...]
+    description: str
+
+    def keys(self) -> set[tuple[int, str]]:
+        return {(id(directory), name) for directory, name, _ in self.changes}
+
+    def touches(self, directory: SimulatedDirectory) -> bool:
+        return any(changed is directory for changed, _, _ in self.changes)
+
+    def apply(self, entries_of: Callable[[SimulatedDirectory], dict[str, Node]]) -> None:
+        for directory, name, node in self.changes:
+            if node is None:
+                entries_of(directory).pop(name, None)
+            else:
+                entries_of(directory)[name] = node
+
+
+def without_orphans(
+    operations: Iterable[NameOperation], keep: Callable[[NameOperation], bool]
+) -> Iterator[NameOperation]:
+    """Yield what is kept, leaving out all that builds on a name change which is not kept."""
+    lost: set[tuple[int, str]] = set()
+    for operation in operations:
+        keys = operation.keys()
+        if keys & lost or not keep(operation):
+            lost |= keys
+        else:
+            yield operation
+
+
+def with_foundations(
+    operations: list[NameOperation], wanted: Callable[[NameOperation], bool]
+) -> list[NameOperation]:
+    """Return what is wanted, with all earlier changes of the same names that it builds on."""
+    needed: set[tuple[int, str]] = set()
+    chosen = []
+    for operation in reversed(operations):
+        keys = operation.keys()
+        if wanted(operation) or keys & needed:
+            needed |= keys
+            chosen.append(operation)
+    return chosen[::-1]
+
+
+def copy_tree(
+    directory: SimulatedDirectory,
+    entries_of: Callable[[SimulatedDirectory], dict[str, Node]],
+    content_of: Callable[[SimulatedFile], bytes],
+) -> SimulatedDirectory:
+    """Return a new, wholly durable tree of the chosen names and contents."""
+    copy = SimulatedDirectory(modified_ms=directory.modified_ms)
+    for name, node in entries_of(directory).items():
+        if isinstance(node, SimulatedDirectory):
+            copy.entries[name] = copy_tree(node, entries_of, content_of)
+        else:
+            copy.entries[name] = SimulatedFile(content_of(node), node.modified_ms)
+    copy.durable = dict(copy.entries)
+    return copy
+
+
+def walk(directory: SimulatedDirectory, prefix: str = "") -> Iterator[tuple[str, Node]]:
+    """Yield every path under a directory with its node, sorted."""
+    for name in sorted(directory.entries):
+        node = directory.entries[name]
+        yield f"{prefix}/{name}", node
+        if isinstance(node, SimulatedDirectory):
+            yield from walk(node, f"{prefix}/{name}")

@@ -1,0 +1,505 @@
+"""A disk in memory that loses power, fails and runs full, as a `kafkalog.files` FileSystem.
+
+The fault model
+---------------
+The disk is a strict reading of POSIX; no help of a particular file system is assumed.
+
+*Contents.* A file consists of sectors of 512 bytes and a length. Until `sync` of the file, a crash
+leaves each sector as it was after any one of the operations that touched it since the last sync, or
+as it was at that sync, independently of all other sectors; never a mixture of moments inside one
+sector. The length is the one of any of those moments, or a sector border in between. So writes
+arrive in any order, torn at sectors, with the length ahead of the data (zeros) or behind it (cut),
+and truncations may be lost. `sync` makes bytes and length durable; it does nothing for the name.
+
+*Names.* Creation, removal and rename become durable with `sync_directory` of the directory; until
+then each is lost or kept independently of the others and of the contents, so that a synced file may
+have no name, and a name an empty file. A rename is atomic: all of it or nothing. A change of a name
+survives only together with earlier unsynced changes of the same name, since what it found there
+would otherwise have to be made up. A directory that has lost its name takes what is in it along.
+
+*Failed syncs.* After a `sync` that raised, the system may have dropped the dirty pages and call
+the next one a success. Here no later sync of that file or directory makes anything durable: code
+that retries and believes the answer is found out.
+
+*Mappings* show the present content, live. Truncating a file below a living mapping is an
+AssertionError: on a machine it would kill the process.
+
+*Room.* With `capacity_bytes`, each sector that was written takes 512 bytes; holes take none. A
+write that does not fit writes what fits and raises ENOSPC.
+
+*Not modelled:* sectors that rot, half-written sectors, renames torn in two, loss of synced data.
+Modification times survive crashes as they are. Everything is deterministic by seed.
+
+How a test uses it
+------------------
+`crash_at(n)` lets the n-th changing call raise `PowerCut` before it has any effect, and every call
+after it; then `crash_states()` yields new disks, each with one legal set of survivors, to reopen
+on. What the call at n would have done in part is covered by the states at n + 1. `fail_at(n,
+errno)` lets the n-th call fail, once. Counting starts at the moment of the request, at 1.
+
+Thread-safety: one lock around every call, so readers and a writer in threads see one disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import threading
+from builtins import list as List  # noqa: N812 - the disk has a method called list
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from typing_extensions import Buffer
+
+from kafkalog.clock import Clock
+from kafkalog.files.filesystem import FileFacts, FileHandle, FileLock
+from tests.support.disk_crashes import CrashChoice, crash_choices, survivors
+from tests.support.disk_faults import (
+    MUTATING,
+    SYNCING,
+    Fault,
+    FaultyCalls,
+    PowerCut,
+    disk_error,
+)
+from tests.support.disk_images import (
+    SECTOR_BYTES,
+    NameOperation,
+    Node,
+    SimulatedDirectory,
+    SimulatedFile,
+    copy_tree,
+    walk,
+    with_foundations,
+)
+
+__all__ = ["MUTATING", "SYNCING", "CrashChoice", "PowerCut", "SimulatedDisk"]
+
+
+class SimulatedDisk(FaultyCalls):
+    """
+    A FileSystem in memory; the root directory exists, all paths count from it.
+
+    Args:
+        capacity_bytes: room for contents; None for no end of it. May be set at any time.
+        clock: source of modification times; without one each change is a millisecond after the
+            one before.
+    """
+
+    def __init__(self, *, capacity_bytes: int | None = None, clock: Clock | None = None) -> None:
+        super().__init__()
+        self.capacity_bytes = capacity_bytes
+        self._clock = clock
+        self._guard = threading.RLock()
+        self._root = SimulatedDirectory()
+        self._sequence = 0
+        self._name_operations: list[NameOperation] = []
+        self._locked: set[SimulatedFile] = set()
+        # Contents that have, or had, a name: those with unsynced operations are looked for here.
+        self._files: set[SimulatedFile] = set()
+
+    def __repr__(self) -> str:
+        return f"<SimulatedDisk {sum(self.calls.values())} calls{' off' if self._is_off else ''}>"
+
+    # Crashes.
+
+    def unsynced(self) -> List[tuple[int, str]]:
+        """Return number and description of each operation that a crash may take, in order."""
+        operations = [(change.sequence, change.description) for change in self._name_operations]
+        names = {id(node): path for path, node in walk(self._root)}
+        for file in self._pending_files():
+            name = names.get(id(file), "(no name)")
+            for change in file.pending:
+                what = "truncate" if change.data is None else f"write {len(change.data)} bytes"
+                operations.append((change.sequence, f"{what} at {change.position} of {name}"))
+        return sorted(operations)
+
+    def crash(self, choice: CrashChoice | None = None) -> SimulatedDisk:
+        """Return the disk as the next start finds it; this one stays as it is. Locks are gone."""
+        choice = CrashChoice("nothing") if choice is None else choice
+        with self._guard:
+            pending = self._pending_files()
+            return self._with_survivors(*survivors(choice, self._name_operations, pending))
+
+    def crash_states(
+        self, limit: int = 64, seed: int = 0
+    ) -> Iterator[tuple[CrashChoice, SimulatedDisk]]:
+        """Yield up to `limit` different states after a crash, the telling ones first."""
+        seen = set()
+        repeats = 0
+        count = 0
+        for choice in crash_choices(len(self.unsynced()), limit, seed):
+            disk = self.crash(choice)
+            fingerprint = disk.fingerprint()
+            if fingerprint in seen:
+                repeats += 1
+                if choice.kind == "random" and repeats > limit:
+                    return
+                continue
+            repeats = 0
+            seen.add(fingerprint)
+            yield choice, disk
+            count += 1
+            if count >= limit:
+                return
+
+    def _with_survivors(
+        self, names: Sequence[NameOperation], content_of: Callable[[SimulatedFile], bytes]
+    ) -> SimulatedDisk:
+        entries: dict[int, dict[str, Node]] = {}
+
+        def entries_of(directory: SimulatedDirectory) -> dict[str, Node]:
+            return entries.setdefault(id(directory), dict(directory.durable))
+
+        for operation in names:
+            operation.apply(entries_of)
+        disk = SimulatedDisk(capacity_bytes=self.capacity_bytes, clock=self._clock)
+        disk._root = copy_tree(self._root, entries_of, content_of)
+        disk._sequence = self._sequence
+        disk._files = {node for _, node in walk(disk._root) if isinstance(node, SimulatedFile)}
+        return disk
+
+    def fingerprint(self) -> bytes:
+        """Return a digest of all names and contents as they are now."""
+        digest = hashlib.blake2b(digest_size=16)
+        for path, content in self.snapshot().items():
+            digest.update(f"{path}\0{-1 if content is None else len(content)}\0".encode())
+            digest.update(content or b"")
+        return digest.digest()
+
+    def snapshot(self) -> dict[str, bytes | None]:
+        """Return the present content of every file by path; None for a directory."""
+        with self._guard:
+            return {
+                path: bytes(node.data) if isinstance(node, SimulatedFile) else None
+                for path, node in walk(self._root)
+            }
+
+    # The file system.
+
+    def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:
+        with self._guard:
+            return SimulatedFileHandle(self, path, self._open_file(path, create), create or write)
+
+    def _open_file(self, path: Path, create: bool) -> SimulatedFile:
+        node = self._find(path)
+        self.enter_call("create" if create and node is None else "open", path)
+        if isinstance(node, SimulatedDirectory):
+            raise disk_error(errno.EISDIR, path)
+        if node is None:
+            parent, name = self._parent(path)
+            if not create:
+                raise disk_error(errno.ENOENT, path)
+            node = SimulatedFile(modified_ms=self._now_ms())
+            self._files.add(node)
+            self._change_names(f"create {path}", (parent, name, node))
+        return node
+
+    def stat(self, path: Path) -> FileFacts | None:
+        with self._guard:
+            self.enter_call("stat", path)
+            node = self._find(path)
+            if node is None:
+                return None
+            if isinstance(node, SimulatedDirectory):
+                return FileFacts(0, node.modified_ms, is_directory=True)
+            return FileFacts(len(node.data), node.modified_ms, is_directory=False)
+
+    def list(self, directory: Path) -> List[str]:
+        with self._guard:
+            self.enter_call("list", directory)
+            return sorted(self._directory(directory).entries)
+
+    def rename(self, source: Path, target: Path) -> None:
+        with self._guard:
+            self.enter_call("rename", source)
+            source_parent, source_name = self._parent(source)
+            target_parent, target_name = self._parent(target)
+            node = source_parent.entries.get(source_name)
+            replaced = target_parent.entries.get(target_name)
+            if node is None:
+                raise disk_error(errno.ENOENT, source)
+            if node is replaced:
+                return
+            if isinstance(node, SimulatedDirectory):
+                if PurePosixPath(source) in PurePosixPath(target).parents:
+                    raise disk_error(errno.EINVAL, target)
+                if isinstance(replaced, SimulatedFile):
+                    raise disk_error(errno.ENOTDIR, target)
+                if replaced is not None and replaced.entries:
+                    raise disk_error(errno.ENOTEMPTY, target)
+            elif isinstance(replaced, SimulatedDirectory):
+                raise disk_error(errno.EISDIR, target)
+            self._change_names(
+                f"rename {source} to {target}",
+                (source_parent, source_name, None),
+                (target_parent, target_name, node),
+            )
+
+    def unlink(self, path: Path) -> None:
+        with self._guard:
+            self.enter_call("unlink", path)
+            parent, name = self._parent(path)
+            node = parent.entries.get(name)
+            if node is None:
+                raise disk_error(errno.ENOENT, path)
+            if isinstance(node, SimulatedDirectory):
+                raise disk_error(errno.EISDIR, path)
+            self._change_names(f"unlink {path}", (parent, name, None))
+
+    def make_directory(self, path: Path) -> None:
+        with self._guard:
+            self.enter_call("make_directory", path)
+            parent, name = self._parent(path)
+            if name in parent.entries:
+                raise disk_error(errno.EEXIST, path)
+            node = SimulatedDirectory(modified_ms=self._now_ms())
+            self._change_names(f"make directory {path}", (parent, name, node))
+
+    def remove_directory(self, path: Path) -> None:
+        with self._guard:
+            self.enter_call("remove_directory", path)
+            directory = self._directory(path)
+            if directory.entries:
+                raise disk_error(errno.ENOTEMPTY, path)
+            parent, name = self._parent(path)
+            self._change_names(f"remove directory {path}", (parent, name, None))
+
+    def sync_directory(self, directory: Path) -> None:
+        with self._guard:
+            node = self._directory(directory)
+            try:
+                self.enter_call("sync_directory", directory)
+            except OSError:
+                node.sync_failed = True
+                raise
+            if node.sync_failed:
+                return
+            durable = with_foundations(self._name_operations, lambda change: change.touches(node))
+            for operation in durable:
+                operation.apply(lambda changed: changed.durable)
+            kept = set(map(id, durable))
+            self._name_operations = [
+                change for change in self._name_operations if id(change) not in kept
+            ]
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        with self._guard:
+            self.enter_call("set_modified_ms", path)
+            node = self._find(path)
+            if node is None:
+                raise disk_error(errno.ENOENT, path)
+            node.modified_ms = modified_ms
+
+    def lock(self, path: Path) -> FileLock | None:
+        with self._guard:
+            file = self._open_file(path, create=True)
+            if file in self._locked:
+                return None
+            self._locked.add(file)
+            return _SimulatedLock(self, file)
+
+    def lock_holder(self, path: Path) -> int | None:
+        return None
+
+    def make_durable(self, *directories: Path | str) -> None:
+        """Create directories, with those above them, and sync all names and contents: a start."""
+        for directory in map(Path, directories):
+            for path in reversed((directory, *directory.parents)):
+                if self._find(path) is None:
+                    self.make_directory(path)
+        self.sync_directory(Path("/"))
+        for name, node in walk(self._root):
+            if isinstance(node, SimulatedFile):
+                node.sync()
+            else:
+                self.sync_directory(Path(name))
+        self.calls.clear()
+
+    # Inside.
+
+    def _now_ms(self) -> int:
+        return self._sequence if self._clock is None else self._clock.now_ms()
+
+    def _pending_files(self) -> List[SimulatedFile]:
+        """Return the files with unsynced operations, in the order of their first one."""
+        pending = [file for file in self._files if file.pending]
+        return sorted(pending, key=lambda file: file.pending[0].sequence)
+
+    def _next_sequence(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+    def _change_names(
+        self, description: str, *changes: tuple[SimulatedDirectory, str, Node | None]
+    ) -> None:
+        operation = NameOperation(self._next_sequence(), changes, description)
+        operation.apply(lambda directory: directory.entries)
+        for directory, _, _ in changes:
+            directory.modified_ms = self._now_ms()
+        self._name_operations.append(operation)
+
+    def _find(self, path: Path | str) -> Node | None:
+        node: Node | None = self._root
+        for part in _parts(path):
+            if not isinstance(node, SimulatedDirectory):
+                return None
+            node = node.entries.get(part)
+        return node
+
+    def _directory(self, path: Path) -> SimulatedDirectory:
+        node = self._find(path)
+        if node is None:
+            raise disk_error(errno.ENOENT, path)
+        if isinstance(node, SimulatedFile):
+            raise disk_error(errno.ENOTDIR, path)
+        return node
+
+    def _parent(self, path: Path) -> tuple[SimulatedDirectory, str]:
+        parts = _parts(path)
+        if not parts:
+            raise disk_error(errno.EBUSY, path)
+        if len(parts[-1].encode()) > 255:
+            raise disk_error(errno.ENAMETOOLONG, path)
+        return self._directory(Path("/", *parts[:-1])), parts[-1]
+
+    def _room(self, file: SimulatedFile, position: int, size: int) -> int:
+        """Return how many of `size` bytes at `position` fit on the disk."""
+        if self.capacity_bytes is None:
+            return size
+        free = self.capacity_bytes // SECTOR_BYTES
+        named = {node for _, node in walk(self._root) if isinstance(node, SimulatedFile)}
+        free -= sum(len(node.sectors) for node in named | {file})
+        for sector in range(position // SECTOR_BYTES, -(-(position + size) // SECTOR_BYTES)):
+            if sector not in file.sectors:
+                if free <= 0:
+                    return max(0, sector * SECTOR_BYTES - position)
+                free -= 1
+        return size
+
+
+class SimulatedFileHandle:
+    """One open file of a simulated disk."""
+
+    def __init__(
+        self, disk: SimulatedDisk, path: Path, file: SimulatedFile, is_writable: bool
+    ) -> None:
+        self._disk = disk
+        self._path = path
+        self._file = file
+        self._is_writable = is_writable
+        self._closed = False
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def _enter(self, name: str, *, writing: bool = False) -> Fault | None:
+        if self._closed:
+            raise ValueError(f"{self._path}: the file is closed")
+        if writing and not self._is_writable:
+            raise disk_error(errno.EINVAL if name == "truncate" else errno.EBADF, self._path)
+        return self._disk.enter_call(name, self._path)
+
+    def fileno(self) -> int:
+        raise OSError(errno.EBADF, "a simulated file has no descriptor", str(self._path))
+
+    def size(self) -> int:
+        with self._disk._guard:
+            self._enter("size")
+            return len(self._file.data)
+
+    def pread(self, size: int, position: int) -> bytes:
+        with self._disk._guard:
+            self._enter("pread")
+            if size < 0 or position < 0:
+                raise disk_error(errno.EINVAL, self._path)
+            return bytes(self._file.data[position : position + size])
+
+    def pread_into(self, target: Buffer, position: int) -> int:
+        view = memoryview(target)
+        if view.readonly:
+            raise TypeError("the target of a read must be writable")
+        with self._disk._guard:
+            self._enter("pread_into")
+            if position < 0:
+                raise disk_error(errno.EINVAL, self._path)
+            data = self._file.data[position : position + view.nbytes]
+            if data:
+                view.cast("B")[: len(data)] = data
+            return len(data)
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        self._write("pwrite", memoryview(data).tobytes(), position)
+
+    def pwritev(self, parts: Sequence[Buffer], position: int) -> None:
+        self._write("pwritev", b"".join(memoryview(part).tobytes() for part in parts), position)
+
+    def _write(self, name: str, data: bytes, position: int) -> None:
+        with self._disk._guard:
+            fault = self._enter(name, writing=True)
+            if position < 0:
+                raise disk_error(errno.EINVAL, self._path)
+            error_number = 0
+            fitting = self._disk._room(self._file, position, len(data))
+            if fitting < len(data):
+                data, error_number = data[:fitting], errno.ENOSPC
+            if fault is not None:
+                data, error_number = data[: fault.short_write_bytes], fault.error_number
+            if data:
+                self._file.write(self._disk._next_sequence(), position, data)
+                self._file.modified_ms = self._disk._now_ms()
+            if error_number:
+                raise disk_error(error_number, self._path)
+
+    def truncate(self, size: int) -> None:
+        with self._disk._guard:
+            self._enter("truncate", writing=True)
+            if size < 0:
+                raise disk_error(errno.EINVAL, self._path)
+            self._file.truncate(self._disk._next_sequence(), size)
+            self._file.modified_ms = self._disk._now_ms()
+
+    def sync(self) -> None:
+        with self._disk._guard:
+            try:
+                self._enter("sync")
+            except OSError:
+                self._file.sync_failed = True
+                raise
+            self._file.sync()
+
+    def map(self, size: int) -> memoryview:
+        with self._disk._guard:
+            self._enter("map")
+            if not 0 < size <= len(self._file.data):
+                raise ValueError(f"{self._path}: cannot map {size} bytes")
+            return self._file.map(size)
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class _SimulatedLock:
+    """A lock that is gone with the disk's crash."""
+
+    def __init__(self, disk: SimulatedDisk, file: SimulatedFile) -> None:
+        self._disk = disk
+        self._file: SimulatedFile | None = file
+
+    def release(self) -> None:
+        with self._disk._guard:
+            if self._file is not None:
+                self._disk._locked.discard(self._file)
+                self._file = None
+
+
+def _parts(path: Path | str) -> list[str]:
+    parts = [part for part in PurePosixPath(path).parts if part != "/"]
+    if ".." in parts:
+        raise ValueError(f"{path}: a simulated disk takes no '..'")
+    return parts
