@@ -24,6 +24,8 @@ EXTENSIONS: dict[str, list[str]] = {
     "status": [],
     "varint": [],
     "crc32c": ["crc32c_hw.c"],
+    "header": [],
+    "stamp": [],
     "batch": [],
     "index": [],
     "record": [],

@@ -1,69 +1,32 @@
-"""Types of the batch doors: headers, walks, CRC and stamping."""
+"""Types of the batch doors: walks, look-ups and columns."""
 
-from typing import NamedTuple, final
+from typing import NamedTuple, Self, final
 
 import numpy
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-@final
-class BatchHeader:
-    position: int
-    base_offset: int
-    batch_length: int
-    partition_leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-    def __init__(
-        self,
-        position: int,
-        base_offset: int,
-        batch_length: int,
-        partition_leader_epoch: int,
-        magic: int,
-        crc: int,
-        attributes: int,
-        last_offset_delta: int,
-        base_timestamp: int,
-        max_timestamp: int,
-        producer_id: int,
-        producer_epoch: int,
-        base_sequence: int,
-        record_count: int,
-    ) -> None: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def end_position(self) -> int: ...
-    @property
-    def last_offset(self) -> int: ...
-    @property
-    def next_offset(self) -> int: ...
-    @property
-    def last_sequence(self) -> int: ...
-    @property
-    def codec(self) -> int: ...
-    @property
-    def timestamp_type(self) -> int: ...
-    @property
-    def is_transactional(self) -> bool: ...
-    @property
-    def is_control(self) -> bool: ...
-    @property
-    def delete_horizon_ms(self) -> int | None: ...
-    def __hash__(self) -> int: ...
-    def __eq__(self, other: object) -> bool: ...
+from kafkalog._core.header import BatchHeader as BatchHeader
+from kafkalog._core.header import parse_header as parse_header
+from kafkalog._core.stamp import assign_offsets as assign_offsets
+from kafkalog._core.stamp import set_max_timestamp as set_max_timestamp
+
+__all__ = [
+    "BatchColumns",
+    "BatchHeader",
+    "ScanResult",
+    "assign_offsets",
+    "check_batch",
+    "find_batch",
+    "find_offset",
+    "find_timestamp",
+    "parse_header",
+    "scan_batches",
+    "set_max_timestamp",
+]
 
 class ScanResult(NamedTuple):
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody misses here
     position: int
     status: int
     next_offset: int
@@ -85,13 +48,12 @@ class BatchColumns:
     crc: NDArray[numpy.uint32]
     attributes: NDArray[numpy.int16]
     producer_epoch: NDArray[numpy.int16]
-    def __init__(self, capacity: int) -> None: ...
+    def __new__(cls, capacity: int) -> Self: ...
     def __len__(self) -> int: ...
     @property
     def capacity(self) -> int: ...
     def clear(self) -> None: ...
 
-def parse_header(data: Buffer, position: int = 0) -> BatchHeader: ...
 def check_batch(data: Buffer, position: int = 0, *, check_crc: bool = True) -> int: ...
 def scan_batches(
     data: Buffer,
@@ -117,14 +79,3 @@ def find_batch(
     offset_min: int = 0,
     offset_max: int = ...,
 ) -> int: ...
-def assign_offsets(
-    data: Buffer,
-    *,
-    base_offset: int,
-    partition_leader_epoch: int = -1,
-    position: int = 0,
-    end: int | None = None,
-) -> int: ...
-def set_max_timestamp(
-    data: Buffer, position: int, *, timestamp_type: int, max_timestamp: int
-) -> None: ...

@@ -1,7 +1,7 @@
-"""Record batches seen from outside: headers, walks, CRC, stamping (DefaultRecordBatch, FileRecords).
+"""Walks over record batches: scans, look-ups, resynchronisation (FileRecords in Kafka).
 
-Reads and rewrites batch headers, never records. Callers are the segment (position look-ups), the
-loader (recovery scans), the validator (stamping) and the record decoders (`BatchHeader`).
+Reads headers and sums up bytes, never decodes a record. Callers are the segment (position
+look-ups) and the loader (recovery scans).
 
 A walk goes from batch to batch and stops at the first it does not believe, naming status and
 position; what a stop means (torn tail, corruption, another format) is for the callers to say.
@@ -11,30 +11,25 @@ writing to the bytes meanwhile. Columns belong to one thread at a time.
 """
 
 cimport cython
-from cpython.object cimport Py_EQ, Py_NE
-from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr
 
-from kafkalog._core.byteorder cimport load_i64, store_i16, store_i32, store_i64, store_u32
-from kafkalog._core.crc32c cimport crc32c
+from kafkalog._core.byteorder cimport load_i64
 from kafkalog._core.cursor cimport Cursor, remaining
+from kafkalog._core.header cimport (
+    BatchFields,
+    crc_of_batch,
+    last_offset_of,
+    load_whole_batch,
+    open_cursor,
+    prefetch_header,
+)
 from kafkalog._core.layout cimport (
-    ATTRIBUTES_POSITION,
     BASE_OFFSET_POSITION,
-    CODEC_MASK,
-    CONTROL_MASK,
-    CRC_POSITION,
-    DELETE_HORIZON_MASK,
-    LEADER_EPOCH_POSITION,
-    LOG_OVERHEAD,
     MAGIC_POSITION,
     MAGIC_V2,
-    MAX_TIMESTAMP_POSITION,
-    NO_SEQUENCE,
     NO_TIMESTAMP,
     RECORD_BATCH_OVERHEAD,
-    TIMESTAMP_TYPE_MASK,
-    TRANSACTIONAL_MASK,
 )
 from kafkalog._core.status cimport (
     STATUS_CRC,
@@ -42,14 +37,28 @@ from kafkalog._core.status cimport (
     STATUS_OFFSET_ORDER,
     STATUS_OK,
     STATUS_TRUNCATED,
-    raise_for_status,
 )
 
 from typing import NamedTuple
 
 import numpy
 
-from kafkalog.errors import OffsetOverflowError
+from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog._core.stamp import assign_offsets, set_max_timestamp
+
+__all__ = [
+    "BatchColumns",
+    "BatchHeader",
+    "ScanResult",
+    "assign_offsets",
+    "check_batch",
+    "find_batch",
+    "find_offset",
+    "find_timestamp",
+    "parse_header",
+    "scan_batches",
+    "set_max_timestamp",
+]
 
 cdef enum:
     # Below this a walk takes a few microseconds: keeping the GIL is cheaper than winning it back.
@@ -93,10 +102,6 @@ cdef struct ColumnPointers:
 
 
 # ---- kernels ----
-
-
-cdef inline uint32_t crc_of_batch(const uint8_t* batch, int64_t size_bytes) noexcept nogil:
-    return crc32c(0, batch + ATTRIBUTES_POSITION, <size_t>(size_bytes - ATTRIBUTES_POSITION))
 
 
 cdef inline void store_row(ColumnPointers* columns, const BatchFields* fields,
@@ -211,177 +216,7 @@ cdef int check_kernel(const Cursor* cursor, bint check_crc, BatchFields* fields)
     return STATUS_OK
 
 
-cdef int check_run_kernel(Cursor* cursor, int64_t* offset_count) noexcept nogil:
-    """Walk headers to the end; sum up how many offsets the batches take, -1 if over 63 bits."""
-    cdef BatchFields fields
-    cdef int64_t total = 0
-    cdef int status
-    while cursor.position < cursor.end:
-        status = load_whole_batch(cursor, &fields)
-        if status != STATUS_OK:
-            return status
-        # At most 2^31 each, from at least 61 bytes each: no address space reaches 2^63.
-        total += <int64_t>fields.last_offset_delta + 1
-        cursor.position += fields.size_bytes
-    offset_count[0] = total
-    return STATUS_OK
-
-
-cdef int assign_kernel(uint8_t* batch, uint8_t* end, int64_t base_offset,
-                       int32_t partition_leader_epoch) noexcept nogil:
-    """Stamp a run that check_run_kernel has passed."""
-    cdef BatchFields fields
-    cdef Cursor cursor
-    cdef int status
-    cursor.end = end
-    while batch < end:
-        cursor.position = batch
-        status = load_whole_batch(&cursor, &fields)
-        if status != STATUS_OK:
-            return status
-        store_i64(batch + BASE_OFFSET_POSITION, base_offset)
-        store_i32(batch + LEADER_EPOCH_POSITION, partition_leader_epoch)
-        base_offset += <int64_t>fields.last_offset_delta + 1
-        batch += fields.size_bytes
-    return STATUS_OK
-
-
-cdef void restamp_kernel(uint8_t* batch, int64_t size_bytes, int16_t attributes,
-                         int64_t max_timestamp) noexcept nogil:
-    store_i16(batch + ATTRIBUTES_POSITION, attributes)
-    store_i64(batch + MAX_TIMESTAMP_POSITION, max_timestamp)
-    store_u32(batch + CRC_POSITION, crc_of_batch(batch, size_bytes))
-
-
-# ---- headers as objects ----
-
-
-@cython.final
-cdef class BatchHeader:
-    """
-    The header of one v2 batch, and where it was found.
-
-    Made by `parse_header`; the arguments of the constructor are the fields in their order on disk.
-    Immutable, hashable, picklable. Thread-safety: immutable.
-    """
-
-    def __init__(self, Py_ssize_t position, int64_t base_offset, int32_t batch_length,
-                 int32_t partition_leader_epoch, int8_t magic, uint32_t crc, int16_t attributes,
-                 int32_t last_offset_delta, int64_t base_timestamp, int64_t max_timestamp,
-                 int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
-                 int32_t record_count):
-        self.position = position
-        self.base_offset = base_offset
-        self.batch_length = batch_length
-        self.partition_leader_epoch = partition_leader_epoch
-        self.magic = magic
-        self.crc = crc
-        self.attributes = attributes
-        self.last_offset_delta = last_offset_delta
-        self.base_timestamp = base_timestamp
-        self.max_timestamp = max_timestamp
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.base_sequence = base_sequence
-        self.record_count = record_count
-
-    @property
-    def size_bytes(self):
-        """Size of the whole batch, header included."""
-        return <int64_t>self.batch_length + LOG_OVERHEAD
-
-    @property
-    def end_position(self):
-        """Position one past the batch."""
-        return self.position + <int64_t>self.batch_length + LOG_OVERHEAD
-
-    @property
-    def last_offset(self):
-        """Offset of the last record of the original batch, kept by compaction."""
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def next_offset(self):
-        """Offset one past the last."""
-        return self.base_offset + self.last_offset_delta + 1
-
-    @property
-    def last_sequence(self):
-        """Sequence of the last record, wrapping from 2^31-1 to 0; -1 without sequences."""
-        cdef int64_t sequence = self.base_sequence
-        if sequence == NO_SEQUENCE:
-            return NO_SEQUENCE
-        sequence += self.last_offset_delta
-        return sequence if sequence <= INT32_MAX else sequence - INT32_MAX - 1
-
-    @property
-    def codec(self):
-        """Number of the compression codec; 5 to 7 name none."""
-        return self.attributes & CODEC_MASK
-
-    @property
-    def timestamp_type(self):
-        """0 for create time, 1 for log append time."""
-        return 1 if self.attributes & TIMESTAMP_TYPE_MASK else 0
-
-    @property
-    def is_transactional(self):
-        """Whether the batch belongs to a transaction."""
-        return self.attributes & TRANSACTIONAL_MASK != 0
-
-    @property
-    def is_control(self):
-        """Whether the batch holds markers instead of a user's records."""
-        return self.attributes & CONTROL_MASK != 0
-
-    @property
-    def delete_horizon_ms(self):
-        """Time from which tombstones of the batch may go, or None; replaces base_timestamp."""
-        return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
-
-    cdef tuple _fields(self):
-        return (self.position, self.base_offset, self.batch_length, self.partition_leader_epoch,
-                self.magic, self.crc, self.attributes, self.last_offset_delta,
-                self.base_timestamp, self.max_timestamp, self.producer_id, self.producer_epoch,
-                self.base_sequence, self.record_count)
-
-    def __reduce__(self):
-        return (BatchHeader, self._fields())
-
-    def __richcmp__(self, other, int operation):
-        if not isinstance(other, BatchHeader) or operation not in (Py_EQ, Py_NE):
-            return NotImplemented
-        return (self._fields() == (<BatchHeader>other)._fields()) == (operation == Py_EQ)
-
-    def __hash__(self):
-        return hash(self._fields())
-
-    def __repr__(self):
-        return (
-            f"BatchHeader(position={self.position}, size_bytes={self.size_bytes}, "
-            f"offsets={self.base_offset}..{self.last_offset}, records={self.record_count}, "
-            f"attributes={self.attributes:#04x}, max_timestamp={self.max_timestamp}, "
-            f"producer_id={self.producer_id})"
-        )
-
-
-cdef BatchHeader make_header(const BatchFields* fields, Py_ssize_t position):
-    cdef BatchHeader header = BatchHeader.__new__(BatchHeader)
-    header.position = position
-    header.base_offset = fields.base_offset
-    header.batch_length = fields.batch_length
-    header.partition_leader_epoch = fields.partition_leader_epoch
-    header.magic = fields.magic
-    header.crc = fields.crc
-    header.attributes = fields.attributes
-    header.last_offset_delta = fields.last_offset_delta
-    header.base_timestamp = fields.base_timestamp
-    header.max_timestamp = fields.max_timestamp
-    header.producer_id = fields.producer_id
-    header.producer_epoch = fields.producer_epoch
-    header.base_sequence = fields.base_sequence
-    header.record_count = fields.record_count
-    return header
+# ---- results ----
 
 
 class ScanResult(NamedTuple):
@@ -488,44 +323,12 @@ cdef class BatchColumns:
 # ---- doors ----
 
 
-cdef const uint8_t* _open(const uint8_t[::1] data, Py_ssize_t position, object end,
-                          Cursor* cursor) except NULL:
-    """Fill the cursor with data[position:end] and return where the data begins."""
-    cdef Py_ssize_t size = data.shape[0]
-    cdef Py_ssize_t last = size if end is None else <Py_ssize_t>end
-    cdef const uint8_t* start = <const uint8_t*><const char*>b""
-    if not 0 <= position <= last <= size:
-        raise IndexError(f"bytes {position} to {last} are not inside the {size} bytes given")
-    if size > 0:
-        start = &data[0]
-    cursor.position = start + position
-    cursor.end = start + last
-    return start
-
-
-def parse_header(const uint8_t[::1] data not None, Py_ssize_t position=0):
-    """
-    Return the header of the batch at `position`; 61 bytes suffice, the records may be missing.
-
-    Raises:
-        CorruptRecordError: too few bytes, or fields that no batch can have.
-        InvalidRecordError: the batch has magic 0 or 1.
-    """
-    cdef Cursor cursor
-    cdef BatchFields fields
-    _open(data, position, None, &cursor)
-    cdef int status = load_batch_fields(&cursor, &fields)
-    if status != STATUS_OK:
-        return raise_for_status(status, position)
-    return make_header(&fields, position)
-
-
 def check_batch(const uint8_t[::1] data not None, Py_ssize_t position=0, *, bint check_crc=True):
     """Return the status of the batch at `position`, which must be there as a whole; 0 is good."""
     cdef Cursor cursor
     cdef BatchFields fields
     cdef int status
-    _open(data, position, None, &cursor)
+    open_cursor(data, position, None, &cursor)
     if remaining(&cursor) < NOGIL_SIZE_MIN:
         return check_kernel(&cursor, check_crc, &fields)
     with nogil:
@@ -551,7 +354,7 @@ def scan_batches(const uint8_t[::1] data not None, Py_ssize_t position=0, *, end
     cdef Cursor cursor
     cdef ScanState state
     cdef ColumnPointers* pointers = NULL
-    cdef const uint8_t* start = _open(data, position, end, &cursor)
+    cdef const uint8_t* start = open_cursor(data, position, end, &cursor)
     cdef int status
     state.count = 0
     state.next_offset = next_offset
@@ -572,7 +375,7 @@ cdef tuple _find(const uint8_t[::1] data, Py_ssize_t position, object end, FindK
                  int64_t target):
     cdef Cursor cursor
     cdef int status
-    cdef const uint8_t* start = _open(data, position, end, &cursor)
+    cdef const uint8_t* start = open_cursor(data, position, end, &cursor)
     if remaining(&cursor) < NOGIL_SIZE_MIN:
         status = find_kernel(&cursor, kind, target)
     else:
@@ -613,76 +416,10 @@ def find_batch(const uint8_t[::1] data not None, Py_ssize_t position, *, end=Non
     """
     cdef Cursor cursor
     cdef int status
-    cdef const uint8_t* start = _open(data, position, end, &cursor)
+    cdef const uint8_t* start = open_cursor(data, position, end, &cursor)
     if remaining(&cursor) < NOGIL_SIZE_MIN:
         status = resync_kernel(&cursor, offset_min, offset_max)
     else:
         with nogil:
             status = resync_kernel(&cursor, offset_min, offset_max)
     return <Py_ssize_t>(cursor.position - start) if status == STATUS_OK else -1
-
-
-def assign_offsets(uint8_t[::1] data not None, *, int64_t base_offset,
-                   int32_t partition_leader_epoch=-1, Py_ssize_t position=0, end=None):
-    """
-    Stamp consecutive offsets and the leader epoch on the batches of data[position:end], in place.
-
-    Each batch takes last_offset_delta + 1 offsets. The CRC does not cover what is stamped. Headers
-    are checked before the first byte is written; the CRC is not.
-
-    Returns:
-        The next offset, one past the last one given.
-
-    Raises:
-        CorruptRecordError, InvalidRecordError: a batch is cut, damaged or old; nothing is stamped.
-        OffsetOverflowError: the offsets would not fit 63 bits; nothing is stamped.
-    """
-    cdef Cursor cursor
-    cdef int64_t offset_count = 0
-    cdef const uint8_t* start = _open(data, position, end, &cursor)
-    if base_offset < 0:
-        raise ValueError(f"base_offset must not be negative: {base_offset}")
-    cdef int status = check_run_kernel(&cursor, &offset_count)
-    if status != STATUS_OK:
-        return raise_for_status(status, cursor.position - start)
-    if offset_count > INT64_MAX - base_offset:
-        raise OffsetOverflowError(
-            f"{offset_count} offsets from {base_offset} on do not fit 63 bits",
-            position=position, base_offset=base_offset)
-    if offset_count > 0:
-        status = assign_kernel(&data[position], &data[0] + (cursor.end - start), base_offset,
-                               partition_leader_epoch)
-        raise_for_status(status, position)
-    return base_offset + offset_count
-
-
-def set_max_timestamp(uint8_t[::1] data not None, Py_ssize_t position, *, int timestamp_type,
-                      int64_t max_timestamp):
-    """
-    Set timestamp type and max_timestamp of the batch at `position` in place, and its CRC anew.
-
-    Does nothing if both are so already. Otherwise unused attribute bits are cleared, as Kafka does.
-
-    Args:
-        timestamp_type: 0 for create time, 1 for log append time.
-        max_timestamp: in milliseconds since 1970; with type 1 it is the time of every record.
-    """
-    cdef Cursor cursor
-    cdef BatchFields fields
-    cdef int16_t attributes
-    if timestamp_type not in (0, 1):
-        raise ValueError(f"timestamp_type must be 0 or 1, not {timestamp_type}")
-    _open(data, position, None, &cursor)
-    cdef int status = check_kernel(&cursor, False, &fields)
-    if status != STATUS_OK:
-        return raise_for_status(status, position)
-    attributes = <int16_t>(
-        (fields.attributes
-         & (CODEC_MASK | TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK))
-        | (TIMESTAMP_TYPE_MASK if timestamp_type == 1 else 0))
-    if (
-        (fields.attributes & TIMESTAMP_TYPE_MASK) == (attributes & TIMESTAMP_TYPE_MASK)
-        and fields.max_timestamp == max_timestamp
-    ):
-        return
-    restamp_kernel(&data[position], fields.size_bytes, attributes, max_timestamp)

@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli), the checksum of record batches (Crc32C in Kafka), by the fastest kernel here.
+"""CRC-32C (Castagnoli), the checksum of record batches (Crc32C in Kafka), by the fastest kernel.
 
 The kernel is chosen once, at import: AVX-512 or AVX2 carry-less multiplication, the SSE4.2 or ARMv8
 instruction, or tables. On a CPU that fits none of the fast ones the door `value` hands over to the
@@ -59,15 +59,17 @@ def value(const uint8_t[::1] data not None, uint32_t start=0):
         start: CRC of the bytes that precede `data`, 0 for none.
     """
     cdef size_t size = <size_t>data.shape[0]
+    cdef const uint8_t* first
     cdef uint32_t result
     if size == 0:
         return start
     if _ONLY_PORTABLE:
         return _package_value(data, start)
+    first = &data[0]
     if size < NOGIL_SIZE_MIN:
-        return kafkalog_crc32c(start, &data[0], size)
+        return kafkalog_crc32c(start, first, size)
     with nogil:
-        result = kafkalog_crc32c(start, &data[0], size)
+        result = kafkalog_crc32c(start, first, size)
     return result
 
 

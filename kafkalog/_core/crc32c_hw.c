@@ -8,9 +8,9 @@
  *   portable  eight table look-ups for eight bytes
  *
  * Arithmetic. Polynomials over GF(2) are kept bit-reflected: bit 31 of a 32-bit word is x^0, bit 63
- * of a 64-bit word likewise. A carry-less product of two reflected words comes out one bit low, that
- * is, multiplied by x; and a 32-bit remainder in the low half of a 64-bit word is multiplied by
- * x^32. Hence the exponents below: to move a word by D bits
+ * of a 64-bit word likewise. A carry-less product of two reflected words comes out one bit low,
+ * that is, multiplied by x; and a 32-bit remainder in the low half of a 64-bit word is multiplied
+ * by x^32. Hence the exponents below: to move a word by D bits
  *
  *   before the crc32 instruction, which multiplies by x^32:   x^(D - 33)
  *   low (first) half of a 128-bit word:                       x^(D + 64 - 33)

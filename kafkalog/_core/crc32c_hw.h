@@ -1,4 +1,4 @@
-/* CRC-32C kernels: one entry point that takes the fastest kernel of this CPU, and each by number. */
+/* CRC-32C kernels: one entry that takes the fastest kernel of this CPU, and each by number. */
 
 #ifndef KAFKALOG_CRC32C_HW_H
 #define KAFKALOG_CRC32C_HW_H

@@ -1,4 +1,4 @@
-"""Searching the entries of index files: leaves, inline so that each kind of key gets its own loop."""
+"""Searching the entries of index files: inline, so that each kind of key gets its own loop."""
 
 from libc.stdint cimport int64_t, uint8_t
 

@@ -1,12 +1,13 @@
-"""The .index and .timeindex files of a segment (OffsetIndex and TimeIndex in Kafka): look-ups, checks.
+"""The .index and .timeindex files of a segment: look-ups, checks, choice of entries.
 
-Entries are big-endian, without header or checksum: offset index 8 bytes (int32 relative offset, int32
-file position of a batch), time index 12 bytes (int64 timestamp, int32 relative offset). They are read
-where they lie, in a mapped file or in memory, and never copied or converted.
+OffsetIndex and TimeIndex in Kafka. Entries are big-endian, without header or checksum: 8 bytes in
+an offset index (int32 relative offset, int32 file position of a batch), 12 in a time index (int64
+timestamp, int32 relative offset). They are read where they lie, in a mapped file or in memory, and
+never copied or converted.
 
-Callers are the offset and time index of a segment, and its recovery. Nothing here trusts the entries:
-a damaged index gives wrong answers, never a read outside the buffer; `check_offset_index` and
-`check_time_index` tell whether it may be used at all.
+Callers are the offset and time index of a segment, and its recovery. Nothing here trusts the
+entries: a damaged index gives wrong answers, never a read outside the buffer; `check_offset_index`
+and `check_time_index` tell whether it may be used at all.
 
 Thread-safety: views are immutable and may be shared; a selector belongs to one thread.
 """
@@ -14,7 +15,7 @@ Thread-safety: views are immutable and may be shared; a selector belongs to one 
 cimport cython
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
-from kafkalog._core.byteorder cimport load_i32, load_i64, store_i32, store_i64
+from kafkalog._core.byteorder cimport load_i64, store_i32, store_i64
 from kafkalog._core.layout cimport NO_TIMESTAMP, OFFSET_INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE
 from kafkalog._core.status cimport (
     STATUS_OFFSET_ORDER,
@@ -65,7 +66,7 @@ cdef inline void upper_slots_kernel(const uint8_t* entries, Py_ssize_t count,
 cdef inline void floor_values_kernel(const uint8_t* entries, Py_ssize_t count, int64_t base_offset,
                                      const int64_t* targets, int64_t* values, Py_ssize_t size,
                                      IndexKey key) noexcept nogil:
-    """For each target, the position (or, in a time index, the offset) that its floor entry holds."""
+    """For each target, the position (in a time index: the offset) that its floor entry holds."""
     cdef int64_t[LANES] slots
     cdef int64_t[LANES] lanes
     cdef Py_ssize_t start = 0
@@ -247,7 +248,7 @@ cdef class OffsetIndexView:
         return self._entry(self._count - 1)[0] if self._count > 0 else self.base_offset
 
     def lookup(self, int64_t offset):
-        """Return (offset, position) of the greatest entry not above `offset`, or (base_offset, 0)."""
+        """Return (offset, position) of the greatest entry not above, or (base_offset, 0)."""
         cdef Py_ssize_t slot = self._floor_slot(offset)
         return self._entry(slot) if slot >= 0 else (self.base_offset, 0)
 
@@ -264,18 +265,23 @@ cdef class OffsetIndexView:
     def lookup_many(self, const int64_t[::1] offsets not None, int64_t[::1] positions_out not None):
         """Write the position that `lookup` gives for each of `offsets` to `positions_out`."""
         cdef Py_ssize_t size = offsets.shape[0]
+        cdef const int64_t* targets
+        cdef int64_t* values
         _check_lengths(size, positions_out.shape[0])
         if size == 0:
             return
         if self._count == 0:
             positions_out[:] = 0
-        elif size < NOGIL_COUNT_MIN:
-            floor_values_kernel(self._first, self._count, self.base_offset, &offsets[0],
-                                &positions_out[0], size, KEY_OFFSET)
-        else:
-            with nogil:
-                floor_values_kernel(self._first, self._count, self.base_offset, &offsets[0],
-                                    &positions_out[0], size, KEY_OFFSET)
+            return
+        targets = &offsets[0]
+        values = &positions_out[0]
+        if size < NOGIL_COUNT_MIN:
+            floor_values_kernel(self._first, self._count, self.base_offset, targets, values, size,
+                                KEY_OFFSET)
+            return
+        with nogil:
+            floor_values_kernel(self._first, self._count, self.base_offset, targets, values, size,
+                                KEY_OFFSET)
 
     def ceiling_position(self, int64_t position):
         """Return (offset, position) of the first entry whose position is not below `position`."""
@@ -338,21 +344,27 @@ cdef class TimeIndexView:
         return find_upper_slot(
             self._first, self._count, offset - self.base_offset, KEY_TIME_OFFSET) - 1
 
-    def lookup_many(self, const int64_t[::1] timestamps not None, int64_t[::1] offsets_out not None):
+    def lookup_many(self, const int64_t[::1] timestamps not None,
+                    int64_t[::1] offsets_out not None):
         """Write the offset that `lookup` gives for each of `timestamps` to `offsets_out`."""
         cdef Py_ssize_t size = timestamps.shape[0]
+        cdef const int64_t* targets
+        cdef int64_t* values
         _check_lengths(size, offsets_out.shape[0])
         if size == 0:
             return
         if self._count == 0:
             offsets_out[:] = self.base_offset
-        elif size < NOGIL_COUNT_MIN:
-            floor_values_kernel(self._first, self._count, self.base_offset, &timestamps[0],
-                                &offsets_out[0], size, KEY_TIMESTAMP)
-        else:
-            with nogil:
-                floor_values_kernel(self._first, self._count, self.base_offset, &timestamps[0],
-                                    &offsets_out[0], size, KEY_TIMESTAMP)
+            return
+        targets = &timestamps[0]
+        values = &offsets_out[0]
+        if size < NOGIL_COUNT_MIN:
+            floor_values_kernel(self._first, self._count, self.base_offset, targets, values, size,
+                                KEY_TIMESTAMP)
+            return
+        with nogil:
+            floor_values_kernel(self._first, self._count, self.base_offset, targets, values, size,
+                                KEY_TIMESTAMP)
 
 
 # ---- checks ----
@@ -363,8 +375,8 @@ def check_offset_index(const uint8_t[::1] entries not None, *, int64_t segment_s
     Return (count, ok) for the bytes of an .index file.
 
     `count` is the number of sound entries from the first on, without the zeros that a preallocated
-    file ends with. `ok` is False if anything else follows them, or the size is not a multiple of 8.
-    Sound: offsets and positions rise strictly, and positions lie inside the segment, past its start.
+    file ends with. `ok` is False if anything else follows them, or the size is no multiple of 8.
+    Sound: offsets and positions rise strictly; positions lie inside the segment, past its start.
     """
     cdef Py_ssize_t size = entries.shape[0]
     if size < OFFSET_INDEX_ENTRY_SIZE:

@@ -1,0 +1,189 @@
+"""The 61-byte header of a record batch, format v2 (DefaultRecordBatch in Kafka): leaves and types.
+
+`load_batch_fields` is the only place that decides whether a header is believable. Order of its
+checks, which is also the order in which a torn write shows: framing (12 bytes), magic (17 bytes),
+smallest length, whole header (61 bytes), then the fields against each other.
+"""
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memset
+
+from kafkalog._core.byteorder cimport load_i16, load_i32, load_i64, load_u32
+from kafkalog._core.crc32c cimport crc32c
+from kafkalog._core.cursor cimport Cursor, remaining
+from kafkalog._core.layout cimport (
+    ATTRIBUTES_POSITION,
+    BASE_OFFSET_POSITION,
+    BASE_SEQUENCE_POSITION,
+    BASE_TIMESTAMP_POSITION,
+    BATCH_LENGTH_MAX,
+    BATCH_LENGTH_MIN,
+    BATCH_LENGTH_POSITION,
+    CODEC_MASK,
+    CODEC_NONE,
+    CRC_POSITION,
+    HEADER_SIZE_UP_TO_MAGIC,
+    LAST_OFFSET_DELTA_POSITION,
+    LEADER_EPOCH_POSITION,
+    LEGACY_LENGTH_MIN,
+    LEGACY_LENGTH_MIN_V1,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    MAGIC_V0,
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_TIMESTAMP_POSITION,
+    PRODUCER_EPOCH_POSITION,
+    PRODUCER_ID_POSITION,
+    RECORD_BATCH_OVERHEAD,
+    RECORD_COUNT_POSITION,
+    RECORD_SIZE_MIN,
+)
+from kafkalog._core.prefetch cimport prefetch
+from kafkalog._core.status cimport (
+    STATUS_BASE_OFFSET,
+    STATUS_BATCH_LENGTH,
+    STATUS_LAST_OFFSET_DELTA,
+    STATUS_LEGACY,
+    STATUS_MAGIC,
+    STATUS_OK,
+    STATUS_RECORD_COUNT,
+    STATUS_TRUNCATED,
+)
+
+
+cdef struct BatchFields:
+    int64_t base_offset
+    int64_t size_bytes                 # batch_length + LOG_OVERHEAD
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t producer_id
+    int32_t batch_length
+    int32_t partition_leader_epoch
+    int32_t last_offset_delta
+    int32_t base_sequence
+    int32_t record_count
+    uint32_t crc
+    int16_t attributes
+    int16_t producer_epoch
+    int8_t magic
+
+
+cdef inline int64_t last_offset_of(const BatchFields* fields) noexcept nogil:
+    return fields.base_offset + fields.last_offset_delta
+
+
+cdef inline uint32_t crc_of_batch(const uint8_t* batch, int64_t size_bytes) noexcept nogil:
+    """Sum up the bytes that the CRC covers; `size_bytes` is that of a checked header."""
+    return crc32c(0, batch + ATTRIBUTES_POSITION, <size_t>(size_bytes - ATTRIBUTES_POSITION))
+
+
+cdef inline int load_batch_framing(const Cursor* cursor, BatchFields* fields) noexcept nogil:
+    """Load what stands before the magic byte, and the magic; needs 17 bytes. The rest is zeroed."""
+    cdef const uint8_t* batch = cursor.position
+    memset(fields, 0, sizeof(BatchFields))
+    if remaining(cursor) < LOG_OVERHEAD:
+        return STATUS_TRUNCATED
+    fields.base_offset = load_i64(batch + BASE_OFFSET_POSITION)
+    fields.batch_length = load_i32(batch + BATCH_LENGTH_POSITION)
+    fields.size_bytes = <int64_t>fields.batch_length + LOG_OVERHEAD
+    if fields.batch_length < LEGACY_LENGTH_MIN or fields.batch_length > BATCH_LENGTH_MAX:
+        return STATUS_BATCH_LENGTH
+    if remaining(cursor) < HEADER_SIZE_UP_TO_MAGIC:
+        return STATUS_TRUNCATED
+    fields.partition_leader_epoch = load_i32(batch + LEADER_EPOCH_POSITION)
+    fields.magic = <int8_t>batch[MAGIC_POSITION]
+    if fields.magic == MAGIC_V0:
+        return STATUS_LEGACY
+    if fields.magic == MAGIC_V1:
+        return STATUS_BATCH_LENGTH if fields.batch_length < LEGACY_LENGTH_MIN_V1 else STATUS_LEGACY
+    if fields.magic != MAGIC_V2:
+        return STATUS_MAGIC
+    return STATUS_OK if fields.batch_length >= BATCH_LENGTH_MIN else STATUS_BATCH_LENGTH
+
+
+cdef inline int check_batch_fields(const BatchFields* fields) noexcept nogil:
+    """Hold the fields against each other: what the CRC cannot tell, or has not told yet."""
+    if fields.last_offset_delta < 0:
+        return STATUS_LAST_OFFSET_DELTA
+    if fields.record_count < 0:
+        return STATUS_RECORD_COUNT
+    if fields.attributes & CODEC_MASK == CODEC_NONE and (
+        <int64_t>fields.record_count * RECORD_SIZE_MIN > fields.batch_length - BATCH_LENGTH_MIN
+    ):
+        return STATUS_RECORD_COUNT
+    if fields.base_offset < 0:
+        return STATUS_BASE_OFFSET
+    # The next offset, one past the last, must be an int64 as well.
+    if fields.base_offset > INT64_MAX - 1 - fields.last_offset_delta:
+        return STATUS_LAST_OFFSET_DELTA
+    return STATUS_OK
+
+
+cdef inline int load_batch_fields(const Cursor* cursor, BatchFields* fields) noexcept nogil:
+    """
+    Load and check the header at the cursor, which does not move; the records may be missing.
+
+    On failure the fields that were not loaded are zero; with STATUS_LEGACY base_offset,
+    batch_length, size_bytes and magic are usable.
+    """
+    cdef const uint8_t* batch = cursor.position
+    cdef int status = load_batch_framing(cursor, fields)
+    if status != STATUS_OK:
+        return status
+    if remaining(cursor) < RECORD_BATCH_OVERHEAD:
+        return STATUS_TRUNCATED
+    fields.crc = load_u32(batch + CRC_POSITION)
+    fields.attributes = load_i16(batch + ATTRIBUTES_POSITION)
+    fields.last_offset_delta = load_i32(batch + LAST_OFFSET_DELTA_POSITION)
+    fields.base_timestamp = load_i64(batch + BASE_TIMESTAMP_POSITION)
+    fields.max_timestamp = load_i64(batch + MAX_TIMESTAMP_POSITION)
+    fields.producer_id = load_i64(batch + PRODUCER_ID_POSITION)
+    fields.producer_epoch = load_i16(batch + PRODUCER_EPOCH_POSITION)
+    fields.base_sequence = load_i32(batch + BASE_SEQUENCE_POSITION)
+    fields.record_count = load_i32(batch + RECORD_COUNT_POSITION)
+    return check_batch_fields(fields)
+
+
+cdef inline int load_whole_batch(const Cursor* cursor, BatchFields* fields) noexcept nogil:
+    """As load_batch_fields, but the batch must end before the cursor does, legacy ones too."""
+    cdef int status = load_batch_fields(cursor, fields)
+    if (status == STATUS_OK or status == STATUS_LEGACY) and fields.size_bytes > remaining(cursor):
+        return STATUS_TRUNCATED
+    return status
+
+
+cdef inline void prefetch_header(const Cursor* cursor, int64_t distance) noexcept nogil:
+    """Ask for both lines that the header `distance` bytes ahead can touch."""
+    if distance < remaining(cursor) - RECORD_BATCH_OVERHEAD:
+        prefetch(cursor.position + distance)
+        prefetch(cursor.position + distance + RECORD_BATCH_OVERHEAD)
+
+
+@cython.final
+cdef class BatchHeader:
+    cdef readonly Py_ssize_t position
+    cdef readonly int64_t base_offset
+    cdef readonly int32_t batch_length
+    cdef readonly int32_t partition_leader_epoch
+    cdef readonly int8_t magic
+    cdef readonly uint32_t crc
+    cdef readonly int16_t attributes
+    cdef readonly int32_t last_offset_delta
+    cdef readonly int64_t base_timestamp
+    cdef readonly int64_t max_timestamp
+    cdef readonly int64_t producer_id
+    cdef readonly int16_t producer_epoch
+    cdef readonly int32_t base_sequence
+    cdef readonly int32_t record_count
+
+    cdef tuple _fields(self)
+
+
+cdef BatchHeader make_header(const BatchFields* fields, Py_ssize_t position)
+
+# For doors: fill the cursor with data[position:end] (`end` may be None) and return where the data
+# begins. IndexError if that is not inside.
+cdef const uint8_t* open_cursor(const uint8_t[::1] data, Py_ssize_t position, object end,
+                                Cursor* cursor) except NULL

@@ -1,0 +1,15 @@
+"""Types of the stamping doors."""
+
+from typing_extensions import Buffer
+
+def assign_offsets(
+    data: Buffer,
+    *,
+    base_offset: int,
+    partition_leader_epoch: int = -1,
+    position: int = 0,
+    end: int | None = None,
+) -> int: ...
+def set_max_timestamp(
+    data: Buffer, position: int, *, timestamp_type: int, max_timestamp: int
+) -> None: ...

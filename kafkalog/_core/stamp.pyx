@@ -1,0 +1,141 @@
+"""Stamping of encoded batches in place: offsets, leader epoch, log append time.
+
+What a leader does to a producer's batches before it writes them (LogValidator's in-place paths and
+DefaultRecordBatch.setMaxTimestamp in Kafka). Records are never touched.
+
+Thread-safety: pure functions; the caller owns the bytes.
+"""
+
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
+
+from kafkalog._core.byteorder cimport store_i16, store_i32, store_i64, store_u32
+from kafkalog._core.cursor cimport Cursor
+from kafkalog._core.header cimport (
+    BatchFields,
+    crc_of_batch,
+    load_whole_batch,
+    open_cursor,
+)
+from kafkalog._core.layout cimport (
+    ATTRIBUTES_POSITION,
+    BASE_OFFSET_POSITION,
+    CODEC_MASK,
+    CONTROL_MASK,
+    CRC_POSITION,
+    DELETE_HORIZON_MASK,
+    LEADER_EPOCH_POSITION,
+    MAX_TIMESTAMP_POSITION,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+)
+from kafkalog._core.status cimport STATUS_OK, raise_for_status
+
+from kafkalog.errors import OffsetOverflowError
+
+
+cdef int check_run_kernel(Cursor* cursor, int64_t* offset_count) noexcept nogil:
+    """Walk headers to the end and sum up how many offsets the batches take."""
+    cdef BatchFields fields
+    cdef int64_t total = 0
+    cdef int status
+    while cursor.position < cursor.end:
+        status = load_whole_batch(cursor, &fields)
+        if status != STATUS_OK:
+            return status
+        # At most 2^31 each, from at least 61 bytes each: no address space reaches 2^63.
+        total += <int64_t>fields.last_offset_delta + 1
+        cursor.position += fields.size_bytes
+    offset_count[0] = total
+    return STATUS_OK
+
+
+cdef int assign_kernel(uint8_t* batch, uint8_t* end, int64_t base_offset,
+                       int32_t partition_leader_epoch) noexcept nogil:
+    """Stamp a run that check_run_kernel has passed."""
+    cdef BatchFields fields
+    cdef Cursor cursor
+    cdef int status
+    cursor.end = end
+    while batch < end:
+        cursor.position = batch
+        status = load_whole_batch(&cursor, &fields)
+        if status != STATUS_OK:
+            return status
+        store_i64(batch + BASE_OFFSET_POSITION, base_offset)
+        store_i32(batch + LEADER_EPOCH_POSITION, partition_leader_epoch)
+        base_offset += <int64_t>fields.last_offset_delta + 1
+        batch += fields.size_bytes
+    return STATUS_OK
+
+
+cdef void restamp_kernel(uint8_t* batch, int64_t size_bytes, int16_t attributes,
+                         int64_t max_timestamp) noexcept nogil:
+    store_i16(batch + ATTRIBUTES_POSITION, attributes)
+    store_i64(batch + MAX_TIMESTAMP_POSITION, max_timestamp)
+    store_u32(batch + CRC_POSITION, crc_of_batch(batch, size_bytes))
+
+
+def assign_offsets(uint8_t[::1] data not None, *, int64_t base_offset,
+                   int32_t partition_leader_epoch=-1, Py_ssize_t position=0, end=None):
+    """
+    Stamp consecutive offsets and the leader epoch on the batches of data[position:end], in place.
+
+    Each batch takes last_offset_delta + 1 offsets. The CRC does not cover what is stamped. Headers
+    are checked before the first byte is written; the CRC is not.
+
+    Returns:
+        The next offset, one past the last one given.
+
+    Raises:
+        CorruptRecordError, InvalidRecordError: a batch is cut, damaged or old; nothing is stamped.
+        OffsetOverflowError: the offsets would not fit 63 bits; nothing is stamped.
+    """
+    cdef Cursor cursor
+    cdef int64_t offset_count = 0
+    cdef const uint8_t* start = open_cursor(data, position, end, &cursor)
+    if base_offset < 0:
+        raise ValueError(f"base_offset must not be negative: {base_offset}")
+    cdef int status = check_run_kernel(&cursor, &offset_count)
+    if status != STATUS_OK:
+        return raise_for_status(status, cursor.position - start)
+    if offset_count > INT64_MAX - base_offset:
+        raise OffsetOverflowError(
+            f"{offset_count} offsets from {base_offset} on do not fit 63 bits",
+            position=position, base_offset=base_offset)
+    if offset_count > 0:
+        status = assign_kernel(&data[position], &data[0] + (cursor.end - start), base_offset,
+                               partition_leader_epoch)
+        raise_for_status(status, position)
+    return base_offset + offset_count
+
+
+def set_max_timestamp(uint8_t[::1] data not None, Py_ssize_t position, *, int timestamp_type,
+                      int64_t max_timestamp):
+    """
+    Set timestamp type and max_timestamp of the batch at `position` in place, and its CRC anew.
+
+    Does nothing if both are so already. Otherwise unused attribute bits are cleared, as Kafka does.
+
+    Args:
+        timestamp_type: 0 for create time, 1 for log append time.
+        max_timestamp: in milliseconds since 1970; with type 1 it is the time of every record.
+    """
+    cdef Cursor cursor
+    cdef BatchFields fields
+    cdef int16_t attributes
+    if timestamp_type not in (0, 1):
+        raise ValueError(f"timestamp_type must be 0 or 1, not {timestamp_type}")
+    open_cursor(data, position, None, &cursor)
+    cdef int status = load_whole_batch(&cursor, &fields)
+    if status != STATUS_OK:
+        return raise_for_status(status, position)
+    attributes = <int16_t>(
+        (fields.attributes
+         & (CODEC_MASK | TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK))
+        | (TIMESTAMP_TYPE_MASK if timestamp_type == 1 else 0))
+    if (
+        (fields.attributes & TIMESTAMP_TYPE_MASK) == (attributes & TIMESTAMP_TYPE_MASK)
+        and fields.max_timestamp == max_timestamp
+    ):
+        return
+    restamp_kernel(&data[position], fields.size_bytes, attributes, max_timestamp)
