@@ -14,8 +14,10 @@ import hashlib
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -42,6 +44,7 @@ def ensure(extras: str) -> Path:
     """Make or refresh the environment with these extras and return its interpreter."""
     if sys.version_info < (3, 11):  # noqa: UP036 - this file also meets interpreters it refuses
         raise SetupError(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}")
+    _check_machine()
     if not PYTHON.exists():
         _make()
     wanted = {"requirements": _requirements_hash(), "sources": _sources_hash()}
@@ -68,10 +71,22 @@ def run(command: Sequence[str | Path], *, title: str = "") -> None:
     print(f"   done in {time.monotonic() - begun:.0f} s", flush=True)
 
 
+def _check_machine() -> None:
+    """Say in one sentence what a compiler would say in a hundred lines."""
+    hint = "on Debian and Ubuntu: apt install gcc python3-dev python3-venv"
+    compiler = os.environ.get("CC", "cc").split()[0]
+    if shutil.which(compiler) is None and shutil.which("gcc") is None:
+        raise SetupError(f"there is no C compiler ({hint})")
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        raise SetupError(f"the headers of {sys.executable} are missing ({hint})")
+
+
 def _make() -> None:
     try:
         run([sys.executable, "-m", "venv", ENVIRONMENT], title=f"making {ENVIRONMENT.name}")
     except SetupError as error:
+        # Half an environment would be taken for a whole one by the next run.
+        shutil.rmtree(ENVIRONMENT, ignore_errors=True)
         hint = "on Debian and Ubuntu: apt install python3-venv"
         raise SetupError(f"python3 -m venv failed ({hint})") from error
 

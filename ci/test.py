@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from pathlib import Path
 import environment
 
 ROOT = environment.ROOT
+COUNTED = re.compile(r"\b\d+ (?:passed|failed|skipped|errors?|deselected)\b.* in [\d.]+s")
 GROUPS = ("lint", "layers", "types", "checks", "tests", "asan", "bench", "wheel")
 
 
@@ -36,12 +38,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a step; `last_line` is the last line of output that was not empty."""
+    """What became of a step; `counted` is its last line that counts tests, if there was one."""
 
     step: Step
     status: int
     seconds: float
-    last_line: str
+    counted: str
 
 
 def steps(python: Path, *, quick: bool) -> list[Step]:
@@ -107,7 +109,7 @@ def perform(step: Step) -> Outcome:
     # Some tools start others by name (cython-lint: pycodestyle), so theirs must be found first.
     path = f"{environment.PYTHON.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     variables = {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}
-    last_line = ""
+    counted = ""
     with subprocess.Popen(
         words,
         cwd=step.folder,
@@ -120,8 +122,9 @@ def perform(step: Step) -> Outcome:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
-            last_line = line.strip() or last_line
-    return Outcome(step, process.returncode, time.monotonic() - begun, last_line)
+            if COUNTED.search(line):
+                counted = line.strip()
+    return Outcome(step, process.returncode, time.monotonic() - begun, counted)
 
 
 def show(outcomes: Sequence[Outcome], seconds: float, *, say: Callable[[str], None]) -> None:
@@ -137,7 +140,7 @@ def show(outcomes: Sequence[Outcome], seconds: float, *, say: Callable[[str], No
     say(f"\n{len(outcomes)} steps in {seconds:.0f} s: {verdict}")
     for outcome in outcomes:
         if outcome.step.title == "pytest":
-            say(f"pytest: {outcome.last_line}")
+            say(f"pytest: {outcome.counted or 'no summary: see above'}")
 
 
 def main() -> int:
