@@ -28,8 +28,11 @@ EXTENSIONS: dict[str, list[str]] = {
     "stamp": [],
     "batch": [],
     "index": [],
+    "bytes_column": [],
     "record": [],
     "columns": [],
+    "batch_memory": [],
+    "header_writer": [],
     "builder": [],
 }
 

@@ -9,6 +9,7 @@ Thread-safety: one caller at a time for a RecordColumns; nothing else has state.
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from kafkalog._core.layout cimport (
     CODEC_MASK,
     CODEC_NONE,
     CODEC_ZSTD,
-    NO_TIMESTAMP,
     RECORD_BATCH_OVERHEAD,
 )
 from kafkalog._core.record cimport (
@@ -125,7 +125,7 @@ cdef int _run_kernel(
     cdef BatchFields fields
     cdef Cursor records
     cdef int status
-    fields.max_timestamp = NO_TIMESTAMP    # gcc does not see that a good status means loaded
+    memset(&fields, 0, sizeof(fields))     # gcc does not see that a good status means loaded
     while cursor.position < cursor.end:
         status = _open_batch_kernel(cursor, check_crc, &fields)
         if status != STATUS_OK:

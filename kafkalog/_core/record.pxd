@@ -282,7 +282,7 @@ cdef class Record:
     cdef bytes _key                    # None: null, or not made yet
     cdef bytes _value
     cdef tuple _headers
-    cdef int32_t _key_size             # -1: null
+    cdef int32_t _key_size             # -1: null; else what _key_data holds, if _key is None
     cdef int32_t _value_size
     cdef int32_t _header_count
     cdef readonly int timestamp_type
@@ -304,3 +304,7 @@ cdef inline Cursor open_payload(
     cursor.end = cursor.position + end
     cursor.position += start
     return cursor
+
+
+cdef object bytes_or_none(object field, str name)
+cdef tuple header_tuple(object headers)

@@ -37,6 +37,7 @@ from kafkalog._core.status cimport (
 from kafkalog._core.varint cimport read_varint, read_varlong
 
 cdef extern from "Python.h":
+    object PyBytes_FromObject(object item)
     object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
     void PyObject_GC_UnTrack(PyObject* item)
 
@@ -126,22 +127,29 @@ cdef class PayloadHold:
         PyBuffer_Release(&self.view)
 
 
-def _bytes_or_none(field, name):
+cdef object bytes_or_none(object field, str name):
+    """Return a field as bytes that nobody can change, or None; runs no Python code."""
     if field is None or type(field) is bytes:
         return field
     if isinstance(field, (bytes, bytearray, memoryview)):
-        return bytes(field)
+        return PyBytes_FromObject(field)
     raise TypeError(f"{name} must be bytes or None, not {type(field).__name__}")
 
 
-def _header_pair(header):
-    try:
-        key, value = header
-    except (TypeError, ValueError) as error:
-        raise TypeError("a header must be a pair of str and bytes or None") from error
-    if not isinstance(key, str):
-        raise TypeError(f"header key must be str, not {type(key).__name__}")
-    return str(key), _bytes_or_none(value, "header value")
+cdef tuple header_tuple(object headers):
+    """Return headers as a tuple of (str, bytes or None) tuples."""
+    cdef list pairs = []
+    if isinstance(headers, (str, bytes)):
+        raise TypeError("headers must be a sequence of (str, bytes or None) pairs")
+    for header in headers:
+        try:
+            key, value = header
+        except (TypeError, ValueError) as error:
+            raise TypeError("a header must be a pair of str and bytes or None") from error
+        if not isinstance(key, str):
+            raise TypeError(f"header key must be str, not {type(key).__name__}")
+        pairs.append((str(key), bytes_or_none(value, "header value")))
+    return tuple(pairs)
 
 
 @cython.freelist(512)
@@ -166,11 +174,9 @@ cdef class Record:
         # A second call would change an object that others hold: nothing in here allows one.
         if self._headers is not None or self._hold is not None:
             raise TypeError("a Record is immutable")
-        if isinstance(headers, (str, bytes)):
-            raise TypeError("headers must be a sequence of (str, bytes or None) pairs")
-        self._key = _bytes_or_none(key, "key")
-        self._value = _bytes_or_none(value, "value")
-        self._headers = tuple([_header_pair(header) for header in headers])
+        self._key = bytes_or_none(key, "key")
+        self._value = bytes_or_none(value, "value")
+        self._headers = header_tuple(headers)
         self._key_size = -1 if self._key is None else 0
         self._value_size = -1 if self._value is None else 0
         self._header_count = <int32_t>len(self._headers)

@@ -1,0 +1,120 @@
+"""The leaf that writes one record (DefaultRecord.writeTo), into a batch under construction.
+
+`add_record` computes every size first and writes only into room that is there: the caller makes
+room and calls again. It never allocates and never writes half a record.
+"""
+
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from kafkalog._core.layout cimport NO_TIMESTAMP
+from kafkalog._core.status cimport STATUS_FULL, STATUS_OK, STATUS_TOO_LARGE
+from kafkalog._core.varint cimport write_unsigned_varlong, zigzag32, zigzag64
+
+
+cdef extern from *:
+    int __builtin_clzll(unsigned long long value) nogil
+
+
+cdef enum AddStatus:
+    # Beside STATUS_OK, STATUS_FULL (no room: `needed` says how much) and STATUS_TOO_LARGE.
+    ADD_OVER_LIMIT = 1001              # the record is for the next batch
+    ADD_BAD_TIMESTAMP = 1002           # below -1
+
+
+cdef struct BatchDraft:
+    uint8_t* data                      # header first, records behind it
+    int64_t capacity
+    int64_t size
+    int64_t needed
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t last_offset_delta          # -1: no record yet
+    int64_t count
+    bint base_given                    # the base timestamp is not the first record's
+
+
+cdef struct RecordParts:
+    const uint8_t* key
+    const uint8_t* value
+    const uint8_t* headers             # encoded, without their count
+    int64_t key_size                   # -1: null
+    int64_t value_size
+    int64_t headers_size
+    int64_t header_count
+    int64_t timestamp_ms
+    int64_t offset_delta
+
+
+cdef inline int64_t size_of_code(uint64_t code) noexcept nogil:
+    """Bytes of a varint whose zigzag code is given: one for each seven bits begun."""
+    return ((63 - __builtin_clzll(code | 1)) * 9 + 73) >> 6
+
+
+cdef inline int64_t size_of_bytes(int64_t size) noexcept nogil:
+    return 1 if size < 0 else size_of_code(<uint64_t>size << 1) + size
+
+
+cdef inline uint8_t* write_bytes(
+    uint8_t* target, const uint8_t* data, int64_t size
+) noexcept nogil:
+    """Write a length and the bytes; the caller has made room."""
+    if size < 0:
+        target[0] = 1
+        return target + 1
+    target = write_unsigned_varlong(target, <uint64_t>size << 1)
+    memcpy(target, data, <size_t>size)
+    return target + size
+
+
+cdef inline int add_record(
+    BatchDraft* draft, const RecordParts* parts, int64_t size_limit
+) noexcept nogil:
+    """Write the record behind the others, if the batch stays within the limit or was empty."""
+    cdef int64_t base_timestamp = draft.base_timestamp
+    cdef uint64_t timestamp_code
+    cdef uint64_t offset_code
+    cdef int64_t body
+    cdef int64_t size
+    cdef uint8_t* target
+    if parts.timestamp_ms < NO_TIMESTAMP:
+        return ADD_BAD_TIMESTAMP
+    if parts.offset_delta > INT32_MAX:
+        return STATUS_TOO_LARGE
+    if draft.count == 0 and not draft.base_given:
+        base_timestamp = parts.timestamp_ms
+    timestamp_code = zigzag64(<int64_t>(<uint64_t>parts.timestamp_ms - <uint64_t>base_timestamp))
+    offset_code = zigzag32(<int32_t>parts.offset_delta)
+    body = (
+        1
+        + size_of_code(timestamp_code)
+        + size_of_code(offset_code)
+        + size_of_bytes(parts.key_size)
+        + size_of_bytes(parts.value_size)
+        + size_of_code(<uint64_t>parts.header_count << 1)
+        + parts.headers_size
+    )
+    size = draft.size + size_of_code(<uint64_t>body << 1) + body
+    if size > size_limit and draft.count > 0:
+        return ADD_OVER_LIMIT
+    if size > INT32_MAX:
+        return STATUS_TOO_LARGE
+    if size > draft.capacity:
+        draft.needed = size
+        return STATUS_FULL
+    target = write_unsigned_varlong(draft.data + draft.size, <uint64_t>body << 1)
+    target[0] = 0
+    target = write_unsigned_varlong(target + 1, timestamp_code)
+    target = write_unsigned_varlong(target, offset_code)
+    target = write_bytes(target, parts.key, parts.key_size)
+    target = write_bytes(target, parts.value, parts.value_size)
+    target = write_unsigned_varlong(target, <uint64_t>parts.header_count << 1)
+    if parts.headers_size > 0:
+        memcpy(target, parts.headers, <size_t>parts.headers_size)
+    draft.base_timestamp = base_timestamp
+    draft.size = size
+    draft.count += 1
+    draft.last_offset_delta = parts.offset_delta
+    if parts.timestamp_ms > draft.max_timestamp:
+        draft.max_timestamp = parts.timestamp_ms
+    return STATUS_OK

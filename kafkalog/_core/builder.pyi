@@ -1,0 +1,84 @@
+"""Types of the batch builder."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NoReturn, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+from kafkalog._core.bytes_column import BytesColumn
+from kafkalog._core.record import Record
+
+_Field: TypeAlias = bytes | bytearray | memoryview | None
+_Timestamps: TypeAlias = int | NDArray[np.int64]
+
+@final
+class BatchBuilder:
+    count: Final[int]
+    size_bytes: Final[int]
+    capacity: Final[int]
+    base_timestamp: Final[int]
+    max_timestamp: Final[int]
+    last_offset_delta: Final[int]
+    def __init__(self, *, capacity: int = 16384) -> None: ...
+    def __reduce__(self) -> NoReturn: ...
+    def reset(self, *, base_timestamp: int | None = None) -> None: ...
+    def append(
+        self,
+        key: _Field,
+        value: _Field,
+        timestamp_ms: int = -1,
+        headers: Iterable[tuple[str, _Field]] | None = None,
+    ) -> int: ...
+    def append_at(
+        self,
+        offset_delta: int,
+        key: _Field,
+        value: _Field,
+        timestamp_ms: int = -1,
+        headers: Iterable[tuple[str, _Field]] | None = None,
+    ) -> int: ...
+    def append_record(self, record: Record, default_timestamp_ms: int = -1) -> int: ...
+    def extend_records(
+        self,
+        records: Iterable[Record],
+        start: int = 0,
+        default_timestamp_ms: int = -1,
+        size_limit: int = ...,
+    ) -> int: ...
+    def extend_lists(
+        self,
+        keys: Sequence[_Field] | None,
+        values: Sequence[_Field],
+        timestamps: _Timestamps = -1,
+        start: int = 0,
+        size_limit: int = ...,
+    ) -> int: ...
+    def extend_columns(
+        self,
+        keys: BytesColumn | None,
+        values: BytesColumn | None,
+        timestamps: _Timestamps = -1,
+        start: int = 0,
+        stop: int | None = None,
+        size_limit: int = ...,
+    ) -> int: ...
+    def payload(self) -> memoryview: ...
+    def finish(
+        self,
+        *,
+        base_offset: int = 0,
+        partition_leader_epoch: int = -1,
+        codec: int = 0,
+        payload: Buffer | None = None,
+        timestamp_type: int = 0,
+        max_timestamp: int | None = None,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        transactional: bool = False,
+        control: bool = False,
+        delete_horizon: bool = False,
+        last_offset_delta: int | None = None,
+    ) -> memoryview: ...

@@ -1,0 +1,92 @@
+"""A column of byte strings that the caller holds in Arrow's layout: input of the batch builder.
+
+One run of bytes, `count + 1` offsets into it (int32 or int64, native order), and optionally a
+validity bitmap, least significant bit first, 0 for null. This is the memory of a pyarrow `binary`,
+`large_binary` or `string` array, and two lines of NumPy make it. Nothing is copied; offsets are
+checked when a cell is loaded, not here, so that making a column costs nothing per row.
+
+Thread-safety: immutable; the buffers stay held until the column is gone.
+"""
+
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS,
+    PyBUF_FORMAT,
+    PyBUF_SIMPLE,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
+from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+
+
+cdef class BytesColumn:
+    """
+    A read-only column of byte strings, some of them perhaps null, over buffers of the caller.
+
+    Args:
+        data: the bytes of all cells.
+        offsets: contiguous int32 or int64, one more than there are cells, never falling.
+        validity: bitmap with at least one bit a cell, or None if no cell is null.
+
+    An Arrow array that begins at a slot above 0 is given whole; `extend_columns` takes the range.
+    """
+
+    def __cinit__(self, data not None, offsets not None, validity=None):
+        PyObject_GetBuffer(data, &self._data, PyBUF_SIMPLE)
+        PyObject_GetBuffer(offsets, &self._offsets, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+        kind = memoryview(offsets).format.lstrip("@=")
+        if self._offsets.ndim != 1 or kind not in ("i", "l", "q") or (
+            self._offsets.itemsize not in (4, 8)
+        ):
+            raise TypeError(f"offsets must be one row of int32 or int64, not of format {kind!r}")
+        if <uintptr_t>self._offsets.buf % <uintptr_t>self._offsets.itemsize:
+            raise ValueError("offsets must be aligned to their size")
+        if self._offsets.len == 0:
+            raise ValueError("offsets must hold one number more than there are cells")
+        self.count = self._offsets.len // self._offsets.itemsize - 1
+        if validity is not None:
+            PyObject_GetBuffer(validity, &self._validity, PyBUF_SIMPLE)
+            if self._validity.len < (self.count + 7) // 8:
+                raise ValueError(
+                    f"validity has {self._validity.len} bytes for {self.count} cells"
+                )
+        self.cells.data = <const uint8_t*>self._data.buf
+        if self.cells.data == NULL:
+            # NULL says that all is null; with no byte to point to, any other address will do.
+            self.cells.data = <const uint8_t*>self._offsets.buf
+        self.cells.data_size = self._data.len
+        self.cells.validity = <const uint8_t*>self._validity.buf
+        if self._offsets.itemsize == 4:
+            self.cells.offsets = <const int32_t*>self._offsets.buf
+        else:
+            self.cells.wide_offsets = <const int64_t*>self._offsets.buf
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self._data)
+        PyBuffer_Release(&self._offsets)
+        PyBuffer_Release(&self._validity)
+
+    def __len__(self):
+        return self.count
+
+
+cdef class TimestampColumn:
+    """
+    One timestamp for all rows, or one a row from an int64 array.
+
+    Thread-safety: immutable.
+    """
+
+    def __cinit__(self, timestamps):
+        if isinstance(timestamps, int):
+            self.constant = timestamps
+            self.count = -1
+            return
+        self._view = timestamps
+        self.count = self._view.shape[0]
+        if self.count > 0:
+            self.each = &self._view[0]
+
+    cdef int check(self, Py_ssize_t count) except -1:
+        if 0 <= self.count < count:
+            raise ValueError(f"{self.count} timestamps for {count} records")
+        return 0

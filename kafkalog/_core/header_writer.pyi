@@ -1,0 +1,1 @@
+"""The header writer has no door: other modules cimport it."""
