@@ -1,0 +1,102 @@
+"""Appending: from records to the page cache, and to the disk."""
+
+from __future__ import annotations
+
+from ..common import BASE_TIMESTAMP_MS, InDirectory, keys_and_values, load, run
+
+APPENDED_RECORDS = 20_000
+ENCODED_BYTES = 8 << 20
+
+
+class AppendSequential(InDirectory):
+    """Twenty thousand records into a new log, in appends of several sizes."""
+
+    # One call fills one log; the next one gets a new log from `setup`.
+    number = 1
+    repeat = (3, 10, 5.0)
+    params = ((100, 1024), (1, 100, 10_000))
+    param_names = ("value_bytes", "append_records")
+
+    def setup(self, value_bytes, append_records):
+        """Make the records and an empty log."""
+        open_log, record = load("kafkalog", "open_log", "Record")
+        count = min(APPENDED_RECORDS, append_records * 2_000)
+        keys, values = keys_and_values(count, value_bytes)
+        records = [
+            record(key=key, value=value, timestamp_ms=BASE_TIMESTAMP_MS)
+            for key, value in zip(keys, values, strict=True)
+        ]
+        self.chunks = [
+            records[start : start + append_records] for start in range(0, count, append_records)
+        ]
+        self.log = open_log(self.make_directory() / "append-0")
+
+    def time_append(self, value_bytes, append_records):
+        """Return when the operating system has the bytes."""
+        append = self.log.append
+        for chunk in self.chunks:
+            append(chunk)
+
+
+class AppendBatches(InDirectory):
+    """Eight mebibytes of encoded batches, checked and stamped in place."""
+
+    number = 1
+    repeat = (3, 10, 5.0)
+    params = (16 * 1024, 1024 * 1024)
+    param_names = ("batch_bytes",)
+
+    def setup(self, batch_bytes):
+        """Make the batches and an empty log."""
+        (open_log,) = load("kafkalog", "open_log")
+        self.data = bytearray(run(ENCODED_BYTES, batch_bytes - 1024, 100))
+        self.log = open_log(self.make_directory() / "append-0")
+
+    def time_append_batches(self, batch_bytes):
+        """All of them in one call."""
+        self.log.append_batches(self.data)
+
+
+class AppendSynced(InDirectory):
+    """Appends that wait for the disk. Measures the disk, not the library."""
+
+    number = 1
+    repeat = (3, 5, 5.0)
+    params = (1, 1_000)
+    param_names = ("append_records",)
+
+    def setup(self, append_records):
+        """Make the records and an empty log."""
+        open_log, record = load("kafkalog", "open_log", "Record")
+        keys, values = keys_and_values(append_records, 100)
+        self.records = [
+            record(key=key, value=value) for key, value in zip(keys, values, strict=True)
+        ]
+        self.log = open_log(self.make_directory() / "append-0")
+
+    def time_append_flush(self, append_records):
+        """Ten appends, one sync each."""
+        for _ in range(10):
+            self.log.append(self.records, wait="durable")
+
+
+class BytesPerRecord(InDirectory):
+    """What a record of 116 bytes takes on the disk, batch header and indexes included."""
+
+    unit = "bytes"
+
+    def setup(self):
+        """Fill a log."""
+        open_log, record = load("kafkalog", "open_log", "Record")
+        keys, values = keys_and_values(APPENDED_RECORDS, 100)
+        path = self.make_directory() / "append-0"
+        with open_log(path) as log:
+            log.append(
+                record(key=key, value=value, timestamp_ms=BASE_TIMESTAMP_MS)
+                for key, value in zip(keys, values, strict=True)
+            )
+        self.size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+
+    def track_bytes_per_record(self):
+        """Apparent size of all files after a clean close."""
+        return self.size / APPENDED_RECORDS

@@ -1,0 +1,111 @@
+"""Reading a log that lies in the page cache."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..common import BASE_TIMESTAMP_MS, SEED, InDirectory, load, run
+
+TOTAL_BYTES = 16 << 20
+SEGMENT_BYTES = 4 << 20
+VALUE_BYTES = 100
+LOOKUPS = 200
+BATCHES_PER_APPEND = 8
+
+
+def batch_size(data):
+    """Return the size of the batch that the data begins with; those of a run all have it."""
+    return int.from_bytes(data[8:12], "big") + 12
+
+
+class FilledLog(InDirectory):
+    """Base: a log of sixteen mebibytes in four segments."""
+
+    params = (4 * 1024, 16 * 1024)
+    param_names = ("batch_bytes",)
+
+    def setup(self, batch_bytes):
+        """Fill the log with ready batches."""
+        open_log, config = load("kafkalog", "open_log", "LogConfig")
+        data = run(TOTAL_BYTES, batch_bytes, VALUE_BYTES)
+        self.log = open_log(
+            self.make_directory() / "read-0", config=config(segment_bytes=SEGMENT_BYTES)
+        )
+        # Whole batches; one larger batch would not be split over segments.
+        step = batch_size(data)
+        for start in range(0, len(data), step * BATCHES_PER_APPEND):
+            self.log.append_batches(bytearray(data[start : start + step * BATCHES_PER_APPEND]))
+        random = np.random.default_rng(SEED)
+        self.offsets = random.integers(0, self.log.log_end_offset, LOOKUPS).tolist()
+
+
+class ReadSequential(FilledLog):
+    """The whole log, from its first offset to its end."""
+
+    def time_read(self, batch_bytes):
+        """Slices of a mebibyte."""
+        log, offset = self.log, 0
+        while offset < log.log_end_offset:
+            fetched = log.read(offset, max_bytes=1 << 20)
+            offset = fetched.next_offset
+
+    def time_records(self, batch_bytes):
+        """Record objects, untouched."""
+        for _ in self.log.records():
+            pass
+
+    def time_batches(self, batch_bytes):
+        """Batch views."""
+        for _ in self.log.batches():
+            pass
+
+
+class ReadRandom(FilledLog):
+    """Two hundred look-ups anywhere in the log."""
+
+    def time_read(self, batch_bytes):
+        """The batch that holds an offset, its bytes in hand."""
+        read = self.log.read
+        for offset in self.offsets:
+            read(offset, max_bytes=1).data
+
+    def time_get(self, batch_bytes):
+        """One record by its offset."""
+        records = self.log.records
+        for offset in self.offsets:
+            next(records(offset, offset + 1)).value
+
+    def time_offset_for_timestamp(self, batch_bytes):
+        """The first record at or after a time."""
+        find = self.log.offset_for_timestamp
+        for offset in self.offsets:
+            find(BASE_TIMESTAMP_MS + offset)
+
+
+class ReadTail(FilledLog):
+    """The newest batch, which most readers want."""
+
+    def time_read_last_batch(self, batch_bytes):
+        """Two hundred times."""
+        read, offset = self.log.read, self.log.log_end_offset - 1
+        for _ in range(LOOKUPS):
+            read(offset).data
+
+
+class ReadMissing(FilledLog):
+    """An offset that does not exist yet."""
+
+    def setup(self, batch_bytes):
+        """Know the error."""
+        (self.error,) = load("kafkalog.errors", "OffsetOutOfRangeError")
+        super().setup(batch_bytes)
+
+    def time_read_past_end(self, batch_bytes):
+        """Two hundred refusals."""
+        read, offset = self.log.read, self.log.log_end_offset + 1
+        for _ in range(LOOKUPS):
+            try:
+                read(offset)
+            except self.error:
+                continue
+            raise AssertionError("an offset above the end was read")

@@ -1,0 +1,42 @@
+"""The collection of segments: finding one among many, and what a change costs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..common import SEED, InDirectory, batch, load
+
+LOOKUPS = 1_000
+
+
+class FloorLookup(InDirectory):
+    """Offsets anywhere in a log of many segments."""
+
+    params = (10, 500)
+    param_names = ("segments",)
+
+    def setup(self, segments):
+        """Make a log that rolled so often."""
+        open_log, config = load("kafkalog", "open_log", "LogConfig")
+        self.log = open_log(
+            self.make_directory() / "many-0", config=config(segment_index_bytes=4096)
+        )
+        for _ in range(segments):
+            self.log.append_batches(bytearray(batch(0, 10, 100)))
+            self.log.roll()
+        random = np.random.default_rng(SEED)
+        self.offsets = random.integers(0, self.log.log_end_offset, LOOKUPS).tolist()
+
+    def time_floor(self, segments):
+        """A thousand reads; the bytes are not asked for."""
+        read = self.log.read
+        for offset in self.offsets:
+            read(offset)
+
+    def time_snapshot_while_rolling(self, segments):
+        """Ten rolls, each with an append before it and a reader's look behind it."""
+        data = batch(0, 1, 100)
+        for _ in range(10):
+            self.log.append_batches(bytearray(data))
+            self.log.roll()
+            self.log.segments()
