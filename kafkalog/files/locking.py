@@ -13,6 +13,9 @@ Fork: a child holds nothing that its parent locked. Its registry starts empty, `
 inherited is False and `release` does nothing, so a child can neither write on the parent's lock
 nor take it away.
 
+A lock that is forgotten without a release is given back when the collector finds it, so that a log
+which nobody closed does not keep its partition until the process ends.
+
 Thread-safety: every function and method may be called from any thread. Releasing is idempotent.
 It never waits for a lock: what is held elsewhere is refused at once.
 """
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -57,48 +61,72 @@ class _Registry:
         self.guard = threading.Lock()
         self.directories: dict[_Key, _Held] = {}
         self.writers: dict[_Key, str] = {}
+        # Shares that nobody released: (directory, partition or None).
+        self.abandoned: deque[tuple[_Key, _Key | None]] = deque()
 
-    def share(self, key: _Key) -> None:
+    def take(self, key: _Key, writer_key: _Key | None) -> None:
+        """Take a share in a directory and, where a partition is given, the right to write it."""
         with self.guard:
+            self._collect()
+            if writer_key is not None:
+                # First: this refusal names the thread that has the log open.
+                self._ensure_no_writer(writer_key)
             held = self.directories.get(key)
-            if held is not None:
+            if held is None:
+                path = key.directory / LOCK_FILE
+                with storage_errors(path, doing="locking"):
+                    file_lock = key.filesystem.lock(path)
+                if file_lock is None:
+                    raise LogLockedError(_refusal(key.filesystem, path), path=path)
+                self.directories[key] = _Held(file_lock)
+            else:
                 held.count += 1
-                return
-            path = key.directory / LOCK_FILE
-            with storage_errors(path, doing="locking"):
-                file_lock = key.filesystem.lock(path)
-            if file_lock is None:
-                raise LogLockedError(_refusal(key.filesystem, path), path=path)
-            self.directories[key] = _Held(file_lock)
-
-    def unshare(self, key: _Key) -> None:
-        with self.guard:
-            held = self.directories[key]
-            held.count -= 1
-            if held.count:
-                return
-            del self.directories[key]
-            held.file_lock.release()
-
-    def register(self, key: _Key) -> None:
-        holder = f"thread {threading.current_thread().name!r} of this process (pid {os.getpid()})"
-        with self.guard:
-            other = self.writers.setdefault(key, holder)
-            if other is not holder:
-                raise LogLockedError(
-                    f"{key.directory}: already open for writing by {other}; close that log first, "
-                    "or open this one with read_only=True",
-                    path=key.directory,
+            if writer_key is not None:
+                self.writers[writer_key] = (
+                    f"thread {threading.current_thread().name!r} of this process "
+                    f"(pid {os.getpid()})"
                 )
 
-    def unregister(self, key: _Key) -> None:
+    def give_back(self, key: _Key, writer_key: _Key | None) -> None:
         with self.guard:
-            del self.writers[key]
+            self._give_back(key, writer_key)
+
+    def abandon(self, key: _Key, writer_key: _Key | None) -> None:
+        """Give back without waiting: the collector may run in a thread that has the guard."""
+        self.abandoned.append((key, writer_key))
+        if self.guard.acquire(blocking=False):
+            try:
+                self._collect()
+            finally:
+                self.guard.release()
+
+    def _collect(self) -> None:
+        while self.abandoned:
+            self._give_back(*self.abandoned.popleft())
+
+    def _give_back(self, key: _Key, writer_key: _Key | None) -> None:
+        held = self.directories[key]
+        held.count -= 1
+        if not held.count:
+            del self.directories[key]
+            held.file_lock.release()
+        if writer_key is not None:
+            del self.writers[writer_key]
+
+    def _ensure_no_writer(self, key: _Key) -> None:
+        holder = self.writers.get(key)
+        if holder is not None:
+            raise LogLockedError(
+                f"{key.directory}: already open for writing by {holder}; close that log first, "
+                "or open this one with read_only=True",
+                path=key.directory,
+            )
 
     def forget_in_child(self) -> None:
         self.guard = threading.Lock()
         self.directories.clear()
         self.writers.clear()
+        self.abandoned.clear()
 
 
 _REGISTRY = _Registry()
@@ -124,17 +152,24 @@ def _refusal(filesystem: FileSystem, path: Path) -> str:
 class DirectoryLock:
     """A share in the lock of one directory."""
 
-    __slots__ = ("_guard", "_held", "_key", "_process")
+    __slots__ = ("_guard", "_held", "_key", "_process", "_writer_key")
 
-    def __init__(self, key: _Key) -> None:
-        _REGISTRY.share(key)
+    def __init__(self, key: _Key, writer_key: _Key | None = None) -> None:
+        self._held = False
         self._key = key
+        self._writer_key = writer_key
         self._process = os.getpid()
         self._guard = threading.Lock()
+        _REGISTRY.take(key, writer_key)
         self._held = True
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._key.directory}{'' if self.is_held else ' released'}>"
+
+    def __del__(self) -> None:
+        if self.is_held:
+            self._held = False
+            _REGISTRY.abandon(self._key, self._writer_key)
 
     def __enter__(self) -> Self:
         return self
@@ -164,36 +199,22 @@ class DirectoryLock:
         with self._guard:
             held, self._held = self._held, False
         if held:
-            self._give_back()
-
-    def _give_back(self) -> None:
-        _REGISTRY.unshare(self._key)
+            _REGISTRY.give_back(self._key, self._writer_key)
 
 
 class PartitionLock(DirectoryLock):
     """The right to write one partition, with a share in the lock of the directory around it."""
 
-    __slots__ = ("_writer_key",)
+    __slots__ = ("_partition_directory",)
 
-    def __init__(self, writer_key: _Key, lock_key: _Key) -> None:
-        # The registration comes first: its refusal names the thread that has the log open.
-        _REGISTRY.register(writer_key)
-        try:
-            super().__init__(lock_key)
-        except BaseException:
-            _REGISTRY.unregister(writer_key)
-            raise
-        self._writer_key = writer_key
+    def __init__(self, key: _Key, writer_key: _Key) -> None:
+        super().__init__(key, writer_key)
+        self._partition_directory = writer_key.directory
 
     @property
     def partition_directory(self) -> Path:
         """The partition's directory, symbolic links resolved."""
-        return self._writer_key.directory
-
-    def _give_back(self) -> None:
-        # The registration goes last: who can register can also lock.
-        super()._give_back()
-        _REGISTRY.unregister(self._writer_key)
+        return self._partition_directory
 
 
 def acquire_directory_lock(filesystem: FileSystem, directory: Path) -> DirectoryLock:
@@ -228,7 +249,7 @@ def acquire_partition_lock(
             names the thread), or another process holds `lock_directory`.
         LogStorageError: the lock file cannot be made.
     """
-    return PartitionLock(_key(filesystem, partition_directory), _key(filesystem, lock_directory))
+    return PartitionLock(_key(filesystem, lock_directory), _key(filesystem, partition_directory))
 
 
 def _key(filesystem: FileSystem, directory: Path) -> _Key:

@@ -13,9 +13,10 @@ Invariants:
     a moment: those that a reader still holds, and one for each thread that is opening one.
     (Python before 3.13 keeps one more descriptor for each mapping.)
 
-Order of taking back: the clock rule. Each use sets a mark; the hand goes round, clears marks and
-takes the first file it finds without one. A use therefore costs one attribute store and no lock;
-an exact order would cost a lock for each read.
+Order of taking back: the clock rule. Each use of what is open sets a mark; the hand goes round,
+clears marks and takes the first file it finds without one. A use therefore costs one attribute
+store and no lock; an exact order would cost a lock for each read. Opening alone sets no mark, so
+that one pass over all files of a log does not drive out those that are read again and again.
 
 Thread-safety: everything may be called from any thread, with or without the GIL. Reads of what is
 open or mapped take no lock; opening, mapping, renaming and closing take the pool's. After a fork
@@ -86,7 +87,7 @@ class PooledFile:
     def _use(self) -> FileHandle:
         handle = self._handle
         if handle is None:
-            handle = self._pool._open_handle(self)
+            return self._pool._open_handle(self)
         self._handle_used = True
         return handle
 
@@ -121,7 +122,8 @@ class PooledFile:
             if size == 0 and not self._closed:
                 return memoryview(b"")
             mapping = self._pool._map(self, size)
-        self._mapping_used = True
+        else:
+            self._mapping_used = True
         return mapping if len(mapping) == size else mapping[:size]
 
     def rename(self, target: Path) -> None:
@@ -205,7 +207,7 @@ class FilePool:
             return handle
         self._take_back_handles(self._max_open_files - 1)
         handle = self._with_descriptors(partial(self._filesystem.open, file._path))
-        file._handle_used = True
+        file._handle_used = False
         file._handle = handle
         self._opened.append(file)
         return handle
@@ -221,7 +223,7 @@ class FilePool:
             larger = self._with_descriptors(partial(handle.map, size))
             if file._mapping is None:
                 self._mapped.append(file)
-            file._mapping_used = True
+            file._mapping_used = False
             file._mapping = larger
             return larger
 

@@ -1,0 +1,273 @@
+"""The pool: bounds, second chances, renames, files that go while they are read, threads."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from kafkalog.files.pool import FilePool, PooledFile
+from kafkalog.files.posix import PosixFileSystem
+from tests.support.simulated_disk import SimulatedDisk
+from tests.unit.files.conftest import Disk
+
+
+def make_files(disk: Disk, count: int) -> list[Path]:
+    """Make files of 100 bytes; each byte is the file's number."""
+    paths = []
+    for number in range(count):
+        handle = disk.filesystem.open(disk.directory / f"{number:03d}", create=True)
+        handle.pwrite(bytes([number]) * 100, 0)
+        handle.close()
+        paths.append(handle.path)
+    return paths
+
+
+def open_all(pool: FilePool, paths: list[Path]) -> list[PooledFile]:
+    """Open every path in the pool."""
+    return [pool.open(path) for path in paths]
+
+
+def test_reads_beyond_the_bound_reopen_what_was_taken_back(disk: Disk) -> None:
+    """At most three handles and two mappings are kept, and every read is right."""
+    pool = FilePool(disk.filesystem, max_open_files=3, max_mappings=2)
+    files = open_all(pool, make_files(disk, 7))
+    assert (0, 0) == (pool.open_count, pool.mapping_count)
+    for _ in range(2):
+        for number, file in enumerate(files):
+            assert bytes([number]) * 10 == file.read(10, 5)
+            assert bytes([number]) * 50 == file.view(50)
+            assert pool.open_count <= 3
+            assert pool.mapping_count <= 2
+    assert (3, 2) == (pool.open_count, pool.mapping_count)
+
+
+def test_files_in_use_stay_and_idle_ones_go() -> None:
+    """A file that is read between the openings of others is not opened again."""
+    disk = SimulatedDisk()
+    disk.make_durable("/d")
+    paths = make_files(Disk(disk, Path("/d")), 10)
+    pool = FilePool(disk, max_open_files=3, max_mappings=3)
+    files = open_all(pool, paths)
+    disk.calls.clear()
+    for other in files[1:]:
+        files[0].read(1, 0)
+        other.read(1, 0)
+        files[0].view(10)
+        other.view(10)
+    assert 10 == disk.calls["open"]
+    assert 10 == disk.calls["map"]
+
+
+def test_view_is_mapped_once_and_again_only_when_larger(disk: Disk) -> None:
+    """A smaller view is a slice of the mapping; a larger one takes its place."""
+    pool = FilePool(disk.filesystem)
+    (path,) = make_files(disk, 1)
+    file = pool.open(path)
+    small = file.view(10)
+    large = file.view(100)
+    again = file.view(20)
+    assert (10, 100, 20) == (len(small), len(large), len(again))
+    assert large.obj is again.obj
+    assert 1 == pool.mapping_count
+    assert small == large[:10]
+    assert 0 == len(file.view(0))
+    with pytest.raises(ValueError, match="map"):
+        file.view(101)
+    assert large.readonly
+
+
+def test_slices_outlive_eviction_close_and_unlink(disk: Disk) -> None:
+    """Forgetting a mapping never takes it from who still looks at it."""
+    paths = make_files(disk, 2)
+    pool = FilePool(disk.filesystem, max_open_files=1, max_mappings=1)
+    first, second = open_all(pool, paths)
+    part = first.view(100)[20:30]
+    second.view(100)
+    disk.filesystem.unlink(paths[0])
+    first.close()
+    pool.close()
+    assert bytes(10) == bytes(part)
+
+
+def test_renamed_file_is_found_again_after_eviction(disk: Disk) -> None:
+    """The new name is used to reopen, though another file has taken the old one."""
+    paths = make_files(disk, 3)
+    pool = FilePool(disk.filesystem, max_open_files=1, max_mappings=1)
+    first, second, _ = files = open_all(pool, paths)
+    assert 0 == first.read(1, 0)[0]
+    doomed = disk.directory / "000.deleted"
+    first.rename(doomed)
+    disk.filesystem.rename(paths[2], paths[0])
+    assert 0 == first.read(1, 0)[0]
+    second.read(1, 0)
+    assert 0 == first.read(1, 0)[0]
+    assert 0 == first.view(5)[4]
+    assert doomed == first.path
+    assert ["000", "000.deleted", "001"] == disk.filesystem.list(disk.directory)
+    assert all(not file.closed for file in files)
+
+
+def test_failed_rename_keeps_the_old_name(disk: Disk) -> None:
+    """Unlike in Kafka, a rename that raised has not happened."""
+    (path,) = make_files(disk, 1)
+    pool = FilePool(disk.filesystem)
+    file = pool.open(path)
+    with pytest.raises(FileNotFoundError):
+        file.rename(disk.directory / "none" / "000")
+    assert path == file.path
+    assert 100 == file.size()
+
+
+def test_files_of_a_renamed_directory_are_told_their_new_names(disk: Disk) -> None:
+    """Somebody else renamed: the pool takes note."""
+    disk.filesystem.make_directory(disk.directory / "a-0")
+    inner = Disk(disk.filesystem, disk.directory / "a-0")
+    paths = make_files(inner, 2)
+    pool = FilePool(disk.filesystem, max_open_files=1)
+    files = open_all(pool, paths)
+    disk.filesystem.rename(inner.directory, disk.directory / "b-0")
+    for file in files:
+        file.moved_to(disk.directory / "b-0" / file.path.name)
+    assert [0, 1, 0] == [files[number].read(1, 0)[0] for number in (0, 1, 0)]
+
+
+def test_unlinked_file_is_read_on_while_it_is_leased(disk: Disk) -> None:
+    """The lease keeps the handle through eviction; without it the file is gone."""
+    paths = make_files(disk, 2)
+    pool = FilePool(disk.filesystem, max_open_files=1)
+    first, second = open_all(pool, paths)
+    lease = first.lease()
+    disk.filesystem.unlink(paths[0])
+    second.read(1, 0)
+    assert bytes(4) == lease.pread(4, 0)
+    with pytest.raises(FileNotFoundError):
+        first.read(1, 0)
+    assert 1 == second.read(1, 0)[0]
+
+
+def test_closed_file_and_closed_pool_refuse(disk: Disk) -> None:
+    """ValueError, as from a closed handle; closing twice is fine."""
+    first, second = open_all(pool := FilePool(disk.filesystem), make_files(disk, 2))
+    first.view(10)
+    second.read(1, 0)
+    first.close()
+    first.close()
+    assert (1, 0) == (pool.open_count, pool.mapping_count)
+    for call in (first.size, lambda: first.read(1, 0), lambda: first.view(1), first.lease):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+    with pytest.raises(ValueError, match="closed"):
+        first.view(0)
+    with pytest.raises(ValueError, match="closed"):
+        first.rename(disk.directory / "x")
+    pool.close()
+    pool.close()
+    assert second.closed
+    assert "closed" in repr(second)
+    with pytest.raises(ValueError, match="closed"):
+        second.read(1, 0)
+    with pytest.raises(ValueError, match="closed"):
+        pool.open(disk.directory / "000")
+
+
+@pytest.mark.parametrize("bounds", [(0, 1), (1, 0)])
+def test_pool_without_room_is_refused(disk: Disk, bounds: tuple[int, int]) -> None:
+    """A pool has to keep the one file that is being read."""
+    with pytest.raises(ValueError, match="at least one"):
+        FilePool(disk.filesystem, max_open_files=bounds[0], max_mappings=bounds[1])
+
+
+def test_read_into_and_descriptor(disk: Disk, tmp_path: Path) -> None:
+    """Caller's memory is filled; a real file has a descriptor."""
+    (path,) = make_files(disk, 1)
+    file = FilePool(disk.filesystem).open(path)
+    target = bytearray(b"x" * 4)
+    assert 3 == file.read_into(target, 97)
+    assert b"\0\0\0x" == target
+    if isinstance(disk.filesystem, PosixFileSystem):
+        assert os.fstat(file.fileno()).st_size == 100
+    else:
+        with pytest.raises(OSError, match="no descriptor"):
+            file.fileno()
+
+
+def test_process_without_descriptors_gets_half_of_the_pools() -> None:
+    """EMFILE on open or map: the pool gives some back and goes on; other errors are told."""
+    disk = SimulatedDisk()
+    disk.make_durable("/d")
+    pool = FilePool(disk, max_open_files=8, max_mappings=8)
+    files = open_all(pool, make_files(Disk(disk, Path("/d")), 6))
+    for file in files[:4]:
+        file.view(10)
+    disk.fail_at(1, errno.EMFILE, only=frozenset({"open"}))
+    assert 4 == files[4].read(1, 0)[0]
+    assert (3, 2) == (pool.open_count, pool.mapping_count)
+    disk.fail_at(1, errno.EMFILE, only=frozenset({"map"}))
+    assert 4 == files[4].view(10)[0]
+    assert 2 == pool.mapping_count
+    disk.fail_at(1, errno.EIO, only=frozenset({"open"}))
+    with pytest.raises(OSError, match="Input/output"):
+        files[5].read(1, 0)
+    assert 5 == files[5].read(1, 0)[0]
+
+
+def test_threads_read_right_bytes_while_files_come_and_go(disk: Disk) -> None:
+    """Readers, a renamer and a bound that is far too small: each byte is still its file's."""
+    count = 12
+    pool = FilePool(disk.filesystem, max_open_files=2, max_mappings=2)
+    files = open_all(pool, make_files(disk, count))
+    failures: list[object] = []
+    stop = threading.Event()
+
+    def read(seed: int) -> None:
+        chance = random.Random(seed)
+        try:
+            for _ in range(600):
+                number = chance.randrange(count)
+                data = files[number].read(8, 3) if chance.random() < 0.5 else files[number].view(8)
+                if bytes(data) != bytes([number]) * 8:
+                    failures.append((number, bytes(data)))
+        except Exception as error:  # noqa: BLE001 - told by the main thread
+            failures.append(error)
+
+    def rename() -> None:
+        turn = 0
+        while not stop.is_set():
+            number = turn % count
+            files[number].rename(disk.directory / f"{number:03d}.{turn}")
+            turn += 1
+
+    readers = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    renamer = threading.Thread(target=rename)
+    for thread in (*readers, renamer):
+        thread.start()
+    for thread in readers:
+        thread.join(60)
+    stop.set()
+    renamer.join(60)
+    assert [] == failures
+    assert pool.open_count <= 2
+    assert pool.mapping_count <= 2
+
+
+def test_forked_child_reads_on_though_the_pool_was_busy(tmp_path: Path) -> None:
+    """A guard that another thread of the parent held at the fork must not stop the child."""
+    disk = Disk(PosixFileSystem(), tmp_path)
+    pool = FilePool(disk.filesystem)
+    first, second = open_all(pool, make_files(disk, 2))
+    first.read(1, 0)
+    with pool._guard:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                if (first.read(1, 0)[0], second.read(1, 0)[0]) == (0, 1):
+                    status = 0
+            finally:
+                os._exit(status)
+    assert (child, 0) == os.waitpid(child, 0)

@@ -1,0 +1,84 @@
+"""Whole-file replacement: the old content or the new one, whatever happens in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog.files.whole import read_whole, replace_whole
+from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
+from tests.unit.files.conftest import Disk
+
+PATH = Path("/data/checkpoint")
+OLD, NEW = b"old " * 300, b"new " * 400
+
+
+def with_old_content() -> SimulatedDisk:
+    """Return a disk with the old content, durable, and a longer leftover of an earlier crash."""
+    disk = SimulatedDisk()
+    disk.make_durable("/data")
+    replace_whole(disk, PATH, OLD)
+    disk.open(Path("/data/checkpoint.tmp"), create=True).pwrite(b"x" * 5000, 0)
+    disk.make_durable()
+    return disk
+
+
+def test_replace_and_read_back(disk: Disk) -> None:
+    """None before, the content afterwards, no temporary file left."""
+    path = disk.directory / "file"
+    assert read_whole(disk.filesystem, path, max_bytes=10) is None
+    for content in (b"first", b"", b"2nd"):
+        replace_whole(disk.filesystem, path, content)
+        assert content == read_whole(disk.filesystem, path, max_bytes=10)
+        assert ["file"] == disk.filesystem.list(disk.directory)
+    with pytest.raises(ValueError, match="3 bytes, where at most 2"):
+        read_whole(disk.filesystem, path, max_bytes=2)
+
+
+def test_crash_at_every_call_leaves_old_or_new() -> None:
+    """All calls, all survivors; the new content is certain once the call returned."""
+    for number in range(1, 100):
+        disk = with_old_content()
+        disk.crash_at(number)
+        try:
+            replace_whole(disk, PATH, NEW)
+        except PowerCut:
+            states = list(disk.crash_states(60, seed=number))
+            for choice, state in states:
+                found = read_whole(state, PATH, max_bytes=10_000)
+                assert found in (OLD, NEW), (number, choice, disk.unsynced())
+                replace_whole(state, PATH, b"next")
+                assert b"next" == read_whole(state.crash(), PATH, max_bytes=10_000)
+        else:
+            assert {NEW} == {s.snapshot()[str(PATH)] for _, s in disk.crash_states(60)}
+            break
+    assert 6 == number  # truncate, write, sync, rename, directory sync, and nothing more
+
+
+def test_failure_of_every_call_leaves_old_or_new_and_no_temporary_file() -> None:
+    """The error is told; the old content stands until the rename; room is given back."""
+    for number in range(1, 100):
+        disk = with_old_content()
+        disk.fail_at(number)
+        try:
+            replace_whole(disk, PATH, NEW)
+        except OSError:
+            content = disk.snapshot()[str(PATH)]
+            names = disk.list(PATH.parent)
+            assert content in (OLD, NEW)
+            # Only where the opening itself failed is the leftover of before still there.
+            assert number == 1 or ["checkpoint"] == names
+        else:
+            break
+    assert 8 == number
+
+
+def test_full_disk_keeps_the_old_content_and_gives_room_back() -> None:
+    """The temporary file does not stay on a full disk."""
+    disk = with_old_content()
+    disk.capacity_bytes = 2048
+    with pytest.raises(OSError, match="No space"):
+        replace_whole(disk, PATH, NEW)
+    assert {"/data": None, str(PATH): OLD} == disk.snapshot()
+    assert OLD == disk.crash(CrashChoice("all")).snapshot()[str(PATH)]
