@@ -25,10 +25,10 @@ STATEMENT = re.compile(
 )
 
 
-def problems(path: Path) -> list[str]:
-    """Return one line for each statement of the file that reaches too far."""
+def problems_of(path: Path, lines: list[str]) -> list[str]:
+    """Return one line for each statement that reaches too far."""
     found = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         match = STATEMENT.match(line.split("#", 1)[0].rstrip())
         if match is None:
             continue
@@ -59,7 +59,11 @@ def _is_allowed(module: str, kind: str) -> bool:
 def main() -> int:
     """Check every source of the core and print what is wrong."""
     sources = sorted([*CORE.glob("*.pyx"), *CORE.glob("*.pxd"), *CORE.glob("*.py")])
-    found = [problem for path in sources for problem in problems(path)]
+    found = [
+        problem
+        for path in sources
+        for problem in problems_of(path, path.read_text("utf-8").splitlines())
+    ]
     for problem in found:
         print(problem)
     print(f"{len(sources)} sources of the core, {len(found)} forbidden imports")

@@ -1,0 +1,111 @@
+"""The project's own checks find what they are for: a check that cannot fail protects nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+CI = Path(__file__).resolve().parents[2] / "ci"
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"_ci_{name}", CI / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        (["## [Unreleased]", "- entry"], "under no heading"),
+        (["## [Unreleased]", "### Removed", "### Added"], "out of order"),
+        (["## [Unreleased]", "### News"], "none of"),
+        (["## [1.0.0] - 2026-01-31", "## [Unreleased]"], "not the first"),
+        (["## [1.0.0] - 2026-02-31"], "no date"),
+        (["## [1.0.0] - 2026-01-31", "## [1.0.1] - 2026-01-30"], "do not fall"),
+        (["## 1.0.0"], "want"),
+        (["## [Unreleased]", "### Added", "prose"], "no bullet"),
+    ],
+)
+def test_changelog_with_a_broken_rule_is_refused(lines: list[str], complaint: str) -> None:
+    """Each rule of the grammar is enforced."""
+    reader = _load("check_changelog").Reader()
+    for number, line in enumerate(lines, start=1):
+        reader.read(number, line)
+    assert len(reader.problems) == 1
+    assert complaint in reader.problems[0]
+
+
+def test_changelog_in_order_is_accepted() -> None:
+    """Sections, headings, bullets and their continuation lines."""
+    reader = _load("check_changelog").Reader()
+    text = "## [Unreleased]\n\n### Added\n\n- a\n  b\n\n### Fixed\n\n- c\n\n## [0.1.0] - 2026-01-31"
+    for number, line in enumerate(text.splitlines(), start=1):
+        reader.read(number, line)
+    assert reader.problems == []
+    assert reader.versions == [(0, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_refused"),
+    [
+        ("from kafkalog.errors import CorruptRecordError", False),
+        ("from kafkalog._core.cursor cimport Cursor", False),
+        ("from libc.stdint cimport int64_t", False),
+        ("import numpy as np", False),
+        ("cimport numpy as np", True),
+        ("from numpy cimport ndarray", True),
+        ("from kafkalog import config", True),
+        ("from kafkalog.files import names", True),
+        ("import os", True),
+        ("    import threading", True),
+        ("# import os", False),
+    ],
+)
+def test_core_import_beyond_errors_is_refused(statement: str, is_refused: bool) -> None:
+    """What the core may and may not use, statement by statement."""
+    module = _load("check_core_imports")
+    path = module.CORE / "imagined.pyx"
+    assert is_refused == bool(module.problems_of(path, [statement]))
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("x" * 101, "columns"),
+        ("caf\u00e9", "not ASCII"),
+        ("path = '/home/" + "someone/x'", "path of somebody"),
+        ("# TO" + "DO: later", "number of an issue"),
+    ],
+)
+def test_tidy_line_with_a_broken_rule_is_refused(line: str, complaint: str) -> None:
+    """Each rule about single lines is enforced."""
+    found = list(_load("check_tidy").line_problems(Path("imagined.py"), [line]))
+    assert len(found) == 1
+    assert complaint in found[0][1]
+
+
+def test_tidy_long_functions_are_refused() -> None:
+    """In Python by the syntax tree, in Cython by indentation."""
+    tidy = _load("check_tidy")
+    body = "    x = 1\n" * 71
+    python = list(tidy.python_problems(Path("imagined.py"), f'"""D."""\ndef f():\n{body}'))
+    cython = ['"""D."""', "cdef int f(", "    int a,", ") noexcept nogil:", *body.splitlines()]
+    assert ["f has 72 lines"] == [problem for _, problem in python]
+    assert ["a function of 74 lines"] == [problem for _, problem in tidy.cython_problems(cython)]
+    short = [*cython[:20], "cdef int g(int a):", "    return a"]
+    assert list(tidy.cython_problems(short)) == []
+
+
+def test_docs_fragments_follow_from_headings(tmp_path: Path) -> None:
+    """Headings become anchors as on the usual hosts; fenced blocks are not read."""
+    docs = _load("check_docs")
+    page = tmp_path / "page.md"
+    page.write_text("# The `name`, byte by byte\n```text\n# no heading\n```\n## Two\n")
+    assert {"the-name-byte-by-byte", "two"} == docs.anchors(page)
