@@ -43,8 +43,12 @@ from typing import NamedTuple
 
 import numpy
 
-from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog._core import header as _header
+from kafkalog._core.header import parse_header
 from kafkalog._core.stamp import assign_offsets, set_max_timestamp
+
+# batch.pxd hands the type on to other kernels, and Cython keeps such names out of the module.
+globals()["BatchHeader"] = _header.BatchHeader
 
 __all__ = [
     "BatchColumns",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
+from typing import cast
 
 import numpy
 from typing_extensions import Buffer
@@ -18,7 +19,7 @@ __all__ = ["BUFFER_KINDS", "exact"]
 
 def exact(data: bytes) -> Buffer:
     """Return the bytes in a malloc'd block of just their size."""
-    return numpy.frombuffer(data, numpy.uint8).copy()
+    return cast(Buffer, numpy.frombuffer(data, numpy.uint8).copy())
 
 
 def _mapped(data: bytes) -> Buffer:
@@ -32,6 +33,6 @@ BUFFER_KINDS: dict[str, Callable[[bytes], Buffer]] = {
     "bytearray": bytearray,
     "memoryview": lambda data: memoryview(b"\x02" + data)[1:],
     "read-only memoryview": lambda data: memoryview(bytearray(data)).toreadonly(),
-    "ndarray": exact,
+    "ndarray": lambda data: cast(Buffer, numpy.frombuffer(data, numpy.uint8)),
     "mmap": _mapped,
 }
