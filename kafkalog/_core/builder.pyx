@@ -22,7 +22,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
-from kafkalog._core.batch cimport BatchFields
+from kafkalog._core.header cimport BatchFields
 from kafkalog._core.batch_memory cimport BatchMemory
 from kafkalog._core.bytes_column cimport BytesCells, BytesColumn, TimestampColumn, load_cell
 from kafkalog._core.header_writer cimport (
@@ -315,6 +315,8 @@ cdef class BatchBuilder:
         self._own()
         return self._add(&parts, INT32_MAX)
 
+    # Not bound: a plain method of the type is called a few nanoseconds faster.
+    @cython.binding(False)
     def append(self, key, value, int64_t timestamp_ms=NO_TIMESTAMP, headers=None):
         """
         Add a record at the next offset and return the size of the batch, header included.

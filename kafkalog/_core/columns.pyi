@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from kafkalog._core.batch import BatchHeader
+from kafkalog._core.header import BatchHeader
 
 @final
 class RecordColumns:

@@ -13,7 +13,7 @@ from libc.string cimport memset
 
 import numpy as np
 
-from kafkalog._core.batch cimport BatchFields, BatchHeader, load_whole_batch
+from kafkalog._core.header cimport BatchFields, BatchHeader, load_whole_batch
 from kafkalog._core.crc32c cimport crc32c
 from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.layout cimport (
@@ -35,6 +35,7 @@ from kafkalog._core.record cimport (
     offset_of,
     open_payload,
     timestamp_of,
+    why_refused,
 )
 from kafkalog._core.status cimport (
     STATUS_COMPRESSED,
@@ -62,24 +63,32 @@ cdef struct ColumnPointers:
 
 
 cdef int _columns_kernel(
-    RecordsContext* context,
+    const RecordsContext* given,
     Cursor* cursor,
     const uint8_t* start,
-    const ColumnPointers* columns,
+    const ColumnPointers* targets,
     int64_t row,
 ) noexcept nogil:
     """Fill rows from `row` on; positions count from `start`. The caller has made room."""
+    # Copies: the compiler must not fear that a store to a column changes them.
+    cdef RecordsContext context = given[0]
+    cdef ColumnPointers columns = targets[0]
+    cdef const uint8_t* position = cursor.position
+    cdef const uint8_t* end = cursor.end
+    cdef const uint8_t* next_position
     cdef RecordFields fields
     cdef int64_t end_row = row + context.record_count
-    cdef int status = check_count(context, cursor)
+    cdef int status = check_count(given, cursor)
     if status != STATUS_OK:
         return status
     while row < end_row:
-        status = next_record(context, cursor, &fields)
-        if status != STATUS_OK:
-            return status
-        columns.offset[row] = offset_of(context, &fields)
-        columns.timestamp[row] = timestamp_of(context, &fields)
+        next_position = next_record(&context, position, end, &fields)
+        if next_position == NULL:
+            cursor.position = position
+            return why_refused(position, end)
+        position = next_position
+        columns.offset[row] = offset_of(&context, &fields)
+        columns.timestamp[row] = timestamp_of(&context, &fields)
         columns.key_position[row] = fields.key - start
         columns.value_position[row] = fields.value - start
         columns.headers_position[row] = fields.headers - start
@@ -88,7 +97,8 @@ cdef int _columns_kernel(
         columns.headers_size[row] = <int32_t>(fields.end - fields.headers)
         columns.header_count[row] = fields.header_count
         row += 1
-    return check_end(context, cursor)
+    cursor.position = position
+    return check_end(given, cursor)
 
 
 cdef int _open_batch_kernel(

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kafkalog._core.batch cimport BatchFields
+from kafkalog._core.header cimport BatchFields
 from kafkalog._core.builder cimport BatchDraft
 
 cdef void write_batch_header(

@@ -8,7 +8,7 @@ Thread-safety: pure functions.
 
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 
-from kafkalog._core.batch cimport BatchFields
+from kafkalog._core.header cimport BatchFields
 from kafkalog._core.builder cimport BatchDraft
 from kafkalog._core.byteorder cimport store_i16, store_i32, store_i64, store_u32
 from kafkalog._core.crc32c cimport crc32c

@@ -12,7 +12,7 @@ so the processor starts on the next record before this one is done.
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from kafkalog._core.batch cimport BatchFields, BatchHeader
+from kafkalog._core.header cimport BatchFields, BatchHeader
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.layout cimport RECORD_SIZE_MIN, TIMESTAMP_TYPE_MASK
 from kafkalog._core.status cimport (
@@ -65,20 +65,21 @@ cdef inline const uint8_t* read_short_varint(
     return NULL
 
 
-cdef inline bint try_read_record(Cursor* cursor, RecordFields* fields) noexcept nogil:
-    """Read a plain record and return True; return False, with nothing consumed, for any other."""
-    cdef const uint8_t* position = cursor.position
+cdef inline const uint8_t* try_read_record(
+    const uint8_t* position, const uint8_t* limit, RecordFields* fields
+) noexcept nogil:
+    """Read a plain record that ends at or before `limit`; NULL for any other kind."""
     cdef const uint8_t* end
     cdef uint32_t encoded = 0
     cdef uint64_t encoded_long
     cdef int32_t size
     cdef int shift
-    if remaining(cursor) < FAST_PREFIX_SIZE:
-        return False
+    if limit - position < FAST_PREFIX_SIZE:
+        return NULL
     position = read_short_varint(position, &encoded)
     # An odd code is a negative number: here a broken length, for a key or a value null.
-    if position == NULL or encoded & 1 or <int64_t>(encoded >> 1) > cursor.end - position:
-        return False
+    if position == NULL or encoded & 1 or <int64_t>(encoded >> 1) > limit - position:
+        return NULL
     end = position + (encoded >> 1)
     fields.end = end
     position += 1                      # attributes: unused, ignored as Kafka does
@@ -89,7 +90,7 @@ cdef inline bint try_read_record(Cursor* cursor, RecordFields* fields) noexcept 
         shift = 7
         while position[0] >= 0x80:
             if shift == 63:
-                return False
+                return NULL
             encoded_long |= <uint64_t>(position[0] & 0x7f) << shift
             position += 1
             shift += 7
@@ -98,25 +99,25 @@ cdef inline bint try_read_record(Cursor* cursor, RecordFields* fields) noexcept 
     fields.timestamp_delta = <int64_t>((encoded_long >> 1) ^ (0 - (encoded_long & 1)))
     position = read_short_varint(position, &encoded)
     if position == NULL:
-        return False
+        return NULL
     fields.offset_delta = <int32_t>((encoded >> 1) ^ (0 - (encoded & 1)))
     position = read_short_varint(position, &encoded)
     if position == NULL:
-        return False
+        return NULL
     size = <int32_t>(encoded >> 1)
     if encoded & 1:
         fields.key_size = -1
     else:
         if size > end - position:
-            return False
+            return NULL
         fields.key_size = size
     fields.key = position
     position += fields.key_size & ~(fields.key_size >> 31)
-    if cursor.end - position < FAST_VARINT_SIZE_MAX:
-        return False
+    if limit - position < FAST_VARINT_SIZE_MAX:
+        return NULL
     position = read_short_varint(position, &encoded)
     if position == NULL:
-        return False
+        return NULL
     size = <int32_t>(encoded >> 1)
     if encoded & 1:
         fields.value_size = -1
@@ -124,14 +125,13 @@ cdef inline bint try_read_record(Cursor* cursor, RecordFields* fields) noexcept 
     else:
         fields.value_size = size
     fields.value = position
-    # Exactly one byte, a header count of zero, must be left. Nothing was read past `cursor.end`:
+    # Exactly one byte, a header count of zero, must be left. Nothing was read past `limit`:
     # what was read past `end` only made this comparison fail.
     if end - position - size != 1 or position[size] != 0:
-        return False
+        return NULL
     fields.headers = end
     fields.header_count = 0
-    cursor.position = end
-    return True
+    return end
 
 
 cdef inline int read_field(
@@ -166,14 +166,22 @@ cdef inline int read_header(
     return read_field(cursor, value, value_size)
 
 
-cdef int read_record_carefully(Cursor* cursor, RecordFields* fields) noexcept nogil
+cdef int read_record_carefully(
+    const uint8_t* position, const uint8_t* limit, RecordFields* fields
+) noexcept nogil
 
 
-cdef inline int read_record(Cursor* cursor, RecordFields* fields) noexcept nogil:
-    """Read the record at the cursor; on a status other than STATUS_OK nothing is consumed."""
-    if try_read_record(cursor, fields):
-        return STATUS_OK
-    return read_record_carefully(cursor, fields)
+cdef inline const uint8_t* read_record(
+    const uint8_t* position, const uint8_t* limit, RecordFields* fields
+) noexcept nogil:
+    """Read the record at `position` and return where the next begins; NULL if it is refused."""
+    cdef RecordFields careful
+    cdef const uint8_t* end = try_read_record(position, limit, fields)
+    if end == NULL and read_record_carefully(position, limit, &careful) == STATUS_OK:
+        # A copy: were `fields` itself handed out, no caller could keep it in registers.
+        fields[0] = careful
+        end = careful.end
+    return end
 
 
 # What a batch header says about its records, in the form that the loops need.
@@ -197,23 +205,29 @@ cdef inline int check_count(const RecordsContext* context, const Cursor* cursor)
     return STATUS_OK
 
 
-cdef inline int next_record(
-    RecordsContext* context, Cursor* cursor, RecordFields* fields
+cdef inline const uint8_t* next_record(
+    RecordsContext* context,
+    const uint8_t* position,
+    const uint8_t* limit,
+    RecordFields* fields,
 ) noexcept nogil:
-    """Read one record as the batch demands; on another status than STATUS_OK stay before it."""
-    cdef const uint8_t* start = cursor.position
-    cdef int status = read_record(cursor, fields)
-    if status != STATUS_OK:
-        return status
-    if context.strict:
+    """As read_record, but the record must also fit its batch; `why_refused` says why if not."""
+    cdef const uint8_t* end = read_record(position, limit, fields)
+    if end != NULL and context.strict:
         if (
             fields.offset_delta <= context.previous_delta
             or fields.offset_delta > context.last_offset_delta
         ):
-            cursor.position = start
-            return STATUS_OFFSET_DELTA
+            return NULL
         context.previous_delta = fields.offset_delta
-    return STATUS_OK
+    return end
+
+
+cdef inline int why_refused(const uint8_t* position, const uint8_t* limit) noexcept nogil:
+    """Return the status of a record that `next_record` refused."""
+    cdef RecordFields fields
+    cdef int status = read_record_carefully(position, limit, &fields)
+    return STATUS_OFFSET_DELTA if status == STATUS_OK else status
 
 
 cdef inline int check_end(const RecordsContext* context, const Cursor* cursor) noexcept nogil:

@@ -5,7 +5,7 @@ from typing import Final, Self, final
 
 from typing_extensions import Buffer
 
-from kafkalog._core.batch import BatchHeader
+from kafkalog._core.header import BatchHeader
 
 @final
 class PayloadHold:

@@ -24,7 +24,7 @@ from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kafkalog._core.batch cimport BatchHeader
+from kafkalog._core.header cimport BatchHeader
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.status cimport (
     STATUS_HEADER_COUNT,
@@ -59,10 +59,15 @@ cdef int _check_headers(Cursor* cursor, int32_t count) noexcept nogil:
     return STATUS_OK
 
 
-cdef int read_record_carefully(Cursor* cursor, RecordFields* fields) noexcept nogil:
-    cdef Cursor body = cursor[0]
+cdef int read_record_carefully(
+    const uint8_t* position, const uint8_t* limit, RecordFields* fields
+) noexcept nogil:
+    cdef Cursor body
     cdef int32_t length = 0
-    cdef int status = read_varint(&body, &length)
+    cdef int status
+    body.position = position
+    body.end = limit
+    status = read_varint(&body, &length)
     if status != STATUS_OK:
         return status
     if length < 0:
@@ -91,23 +96,22 @@ cdef int read_record_carefully(Cursor* cursor, RecordFields* fields) noexcept no
     status = _check_headers(&body, fields.header_count)
     if status != STATUS_OK:
         return status
-    if body.position != body.end:
-        return STATUS_RECORD_LENGTH
-    cursor.position = body.end
-    return STATUS_OK
+    return STATUS_OK if body.position == body.end else STATUS_RECORD_LENGTH
 
 
 cdef int _check_kernel(RecordsContext* context, Cursor* cursor) noexcept nogil:
     cdef RecordFields fields
     cdef int64_t left = context.record_count
+    cdef const uint8_t* next_position
     cdef int status = check_count(context, cursor)
     if status != STATUS_OK:
         return status
     while left > 0:
         left -= 1
-        status = next_record(context, cursor, &fields)
-        if status != STATUS_OK:
-            return status
+        next_position = next_record(context, cursor.position, cursor.end, &fields)
+        if next_position == NULL:
+            return why_refused(cursor.position, cursor.end)
+        cursor.position = next_position
     return STATUS_OK if cursor.position == cursor.end else STATUS_TRAILING_BYTES
 
 
@@ -152,6 +156,8 @@ cdef tuple header_tuple(object headers):
     return tuple(pairs)
 
 
+# No cycle goes through a record: it holds bytes, str, and what keeps a buffer.
+@cython.no_gc
 @cython.freelist(512)
 cdef class Record:
     """
@@ -344,6 +350,7 @@ def decode_records(
     cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
     cdef RecordFields fields
     cdef list records
+    cdef const uint8_t* next_position
     cdef Py_ssize_t row
     cdef RecordsContext context = header_context(header, strict)
     cdef Cursor cursor = open_payload(&hold.view, start, end)
@@ -351,9 +358,11 @@ def decode_records(
     if status == STATUS_OK:
         records = PyList_New(context.record_count)
         for row in range(context.record_count):
-            status = next_record(&context, &cursor, &fields)
-            if status != STATUS_OK:
+            next_position = next_record(&context, cursor.position, cursor.end, &fields)
+            if next_position == NULL:
+                status = why_refused(cursor.position, cursor.end)
                 break
+            cursor.position = next_position
             _set_item(records, row, _make_record(&context, &fields, hold))
         else:
             status = check_end(&context, &cursor)
@@ -389,6 +398,7 @@ cdef list _decode_tuples(
 ):
     cdef RecordFields fields
     cdef list pairs
+    cdef const uint8_t* next_position
     cdef Py_ssize_t row
     cdef RecordsContext context = header_context(header, strict)
     cdef Cursor cursor = open_payload(view, start, end)
@@ -396,9 +406,11 @@ cdef list _decode_tuples(
     if status == STATUS_OK:
         pairs = PyList_New(context.record_count)
         for row in range(context.record_count):
-            status = next_record(&context, &cursor, &fields)
-            if status != STATUS_OK:
+            next_position = next_record(&context, cursor.position, cursor.end, &fields)
+            if next_position == NULL:
+                status = why_refused(cursor.position, cursor.end)
                 break
+            cursor.position = next_position
             _set_item(pairs, row, _make_pair(&fields))
         else:
             status = check_end(&context, &cursor)
@@ -434,6 +446,7 @@ cdef tuple _decode_lists(
     cdef RecordFields fields
     cdef list keys
     cdef list values
+    cdef const uint8_t* next_position
     cdef Py_ssize_t row
     cdef RecordsContext context = header_context(header, strict)
     cdef Cursor cursor = open_payload(view, start, end)
@@ -442,9 +455,11 @@ cdef tuple _decode_lists(
         keys = PyList_New(context.record_count)
         values = PyList_New(context.record_count)
         for row in range(context.record_count):
-            status = next_record(&context, &cursor, &fields)
-            if status != STATUS_OK:
+            next_position = next_record(&context, cursor.position, cursor.end, &fields)
+            if next_position == NULL:
+                status = why_refused(cursor.position, cursor.end)
                 break
+            cursor.position = next_position
             _set_item(keys, row, _field_bytes(fields.key, fields.key_size))
             _set_item(values, row, _field_bytes(fields.value, fields.value_size))
         else:
