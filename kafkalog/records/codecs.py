@@ -1,0 +1,195 @@
+"""The five codecs of Kafka, each in the framing that brokers and clients agree on.
+
+Only the records of a batch are compressed, never its header. What a codec's framing is stands in
+`snappy`, `lz4_frame` and `zstd_frames`; gzip is here, for it is one call of zlib.
+
+Invariants: the limit bounds the output and the memory taken for it, whatever the input declares; a
+stream that ends early is refused; every error is one of kafkalog's. Safe in any thread; libraries
+release the GIL while they work. A codec whose package is not installed fails at its first use.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final
+
+from typing_extensions import Buffer
+
+from kafkalog.config import LogConfig
+from kafkalog.errors import ConfigError, CorruptRecordError, UnsupportedCodecError
+from kafkalog.records import lz4_frame, snappy, zstd_frames
+from kafkalog.settings import settings_of
+
+__all__ = ["DEFAULT_LIMIT_BYTES", "Codec", "compress", "decompress"]
+
+DEFAULT_LIMIT_BYTES: Final[int] = settings_of(LogConfig)["decompressed_max_bytes"].default
+
+_GZIP_WINDOW: Final = 31
+_GZIP_MAGIC: Final = b"\x1f\x8b\x08"
+# Input of a second or later member is handed over in pieces: zlib copies what it leaves over, and
+# thousands of tiny members in one large input would otherwise be copied thousands of times.
+_GZIP_PIECE_BYTES: Final = 8192
+
+
+class Codec(IntEnum):
+    """A codec by the number that stands in the attributes of a batch."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @property
+    def kafka_name(self) -> str:
+        """Kafka's word for it in lower case."""
+        return self.name.lower()
+
+    @classmethod
+    def of(cls, number: int) -> Codec:
+        """
+        Return the codec with a number.
+
+        Raises:
+            UnsupportedCodecError: there is none; the bits of a batch leave room for 5 to 7.
+        """
+        try:
+            return cls(number)
+        except ValueError as error:
+            raise UnsupportedCodecError(f"unknown codec {number}, 0 to 4 are known") from error
+
+    @classmethod
+    def of_config(cls, compression_type: str) -> Codec | None:
+        """
+        Return the codec that a value of `compression.type` stands for; None for `producer`.
+
+        Raises:
+            UnsupportedCodecError: no codec has that name.
+        """
+        if compression_type == "producer":
+            return None
+        if compression_type == "uncompressed":
+            return cls.NONE
+        try:
+            return cls[compression_type.upper()]
+        except KeyError as error:
+            raise UnsupportedCodecError(f"unknown codec {compression_type!r}") from error
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """
+    Return `data` compressed in the codec's framing.
+
+    Args:
+        codec: a `Codec` or its number.
+        data: what to compress, any contiguous buffer.
+        level: in the codec's own range, None for its default; none and snappy have no levels.
+
+    Raises:
+        UnsupportedCodecError: the codec is unknown, or its library is not installed.
+        ConfigError: the level is out of range.
+    """
+    known = Codec.of(codec)
+    level = _checked_level(known, level)
+    octets = _octets(data)
+    if known is Codec.GZIP:
+        return zlib.compress(octets, level, wbits=_GZIP_WINDOW)
+    if known is Codec.SNAPPY:
+        return snappy.compress(octets)
+    if known is Codec.LZ4:
+        return lz4_frame.compress(octets, level)
+    if known is Codec.ZSTD:
+        return zstd_frames.compress(octets, level)
+    return bytes(octets)
+
+
+def decompress(codec: int, data: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes:
+    """
+    Return what `data` holds.
+
+    Args:
+        codec: a `Codec` or its number.
+        data: the compressed records of one batch, any contiguous buffer.
+        limit_bytes: most that may come out; more is an error before it is memory.
+
+    Raises:
+        CorruptRecordError: the data is damaged, cut short, or larger than the limit.
+        UnsupportedCodecError: the codec is unknown, or its library is not installed.
+    """
+    return _DECOMPRESS[Codec.of(codec)](_octets(data), limit_bytes)
+
+
+def _octets(data: Buffer) -> memoryview:
+    """Return a view of single bytes."""
+    view = memoryview(data)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+def _copy(data: memoryview, limit_bytes: int) -> bytes:
+    if len(data) > limit_bytes:
+        raise CorruptRecordError(f"{len(data)} bytes, {limit_bytes} are allowed")
+    return bytes(data)
+
+
+def _decompress_gzip(data: memoryview, limit_bytes: int) -> bytes:
+    """Decode one member or several; what follows the last one and is none is ignored."""
+    chunk, position = _gzip_member(data, 0, len(data), limit_bytes, limit_bytes)
+    chunks = [chunk]
+    remaining = limit_bytes - len(chunk)
+    while bytes(data[position : position + 3]) == _GZIP_MAGIC:
+        chunk, position = _gzip_member(data, position, _GZIP_PIECE_BYTES, remaining, limit_bytes)
+        chunks.append(chunk)
+        remaining -= len(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _gzip_member(
+    data: memoryview, position: int, piece_bytes: int, remaining: int, limit_bytes: int
+) -> tuple[bytes, int]:
+    """Decode the member at `position`; return (what it holds, position after it)."""
+    inflater = zlib.decompressobj(wbits=_GZIP_WINDOW)
+    chunks: list[bytes] = []
+    while not inflater.eof:
+        piece = data[position : position + piece_bytes]
+        if len(piece) == 0:
+            raise CorruptRecordError("gzip data: the stream ends early")
+        position += len(piece)
+        try:
+            # At least 1, for 0 means no limit to zlib; one more than allowed tells "exactly".
+            chunk = inflater.decompress(piece, remaining + 1)
+        except zlib.error as error:
+            raise CorruptRecordError(f"gzip data: {error}") from error
+        if len(chunk) > remaining:
+            raise CorruptRecordError(f"gzip data: it decompresses to more than {limit_bytes} bytes")
+        remaining -= len(chunk)
+        chunks.append(chunk)
+    return b"".join(chunks), position - len(inflater.unused_data)
+
+
+_DECOMPRESS: Final[dict[Codec, Callable[[memoryview, int], bytes]]] = {
+    Codec.NONE: _copy,
+    Codec.GZIP: _decompress_gzip,
+    Codec.SNAPPY: snappy.decompress,
+    Codec.LZ4: lz4_frame.decompress,
+    Codec.ZSTD: zstd_frames.decompress,
+}
+
+
+def _checked_level(codec: Codec, level: int | None) -> int:
+    """Return the level to use, 0 for a codec without levels."""
+    setting = _LEVELS.get(codec)
+    if setting is None:
+        if level is not None:
+            raise ConfigError(f"{codec.kafka_name} has no levels, {level!r} was given")
+        return 0
+    checked: int = setting.default if level is None else setting.check(level)
+    return checked
+
+
+_LEVELS: Final = {
+    codec: setting
+    for codec in Codec
+    if (setting := settings_of(LogConfig).get(f"compression_{codec.kafka_name}_level"))
+}

@@ -1,0 +1,184 @@
+"""The LZ4 frame as Kafka writes and reads it: a subset of the frame format, version 1.5.1.
+
+    u32 magic 0x184D2204 | FLG | BD | [u64 content size] | HC | blocks | u32 0 | [u32 checksum]
+    block: u32 size (bit 31: stored as it is) | data | [u32 checksum]          all little-endian
+
+Written: FLG 0x60, BD 0x40 (independent blocks of up to 64 KiB, no checksums, no content size).
+Read: version 1, independent blocks, any block size; the header's checksum and those of blocks are
+verified, that of the content is stepped over, as a broker does. One frame only: what comes after
+its end is ignored. A frame without an end mark is refused.
+
+Invariants: nothing is read past the end; the output never exceeds the limit by more than a block.
+Pure functions, safe in any thread. Errors are CorruptRecordError.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from kafkalog.errors import CorruptRecordError
+
+__all__ = ["FAST_LEVEL", "compress", "decompress"]
+
+# Kafka's default level stands for the fast compressor, every other one for the thorough.
+FAST_LEVEL: Final = 9
+# Kafka allows levels up to 17; the library's thorough compressor ends at 12 and takes no more.
+_LIBRARY_LEVEL_MAX: Final = 12
+
+_MAGIC: Final = b"\x04\x22\x4d\x18"
+# Magic, FLG, BD, HC of nearly every frame there is: no need to look closer.
+_USUAL_HEADER: Final = _MAGIC + b"\x60\x40\x82"
+
+_VERSION_MASK: Final = 0xC0
+_VERSION_1: Final = 0x40
+_INDEPENDENT: Final = 0x20
+_BLOCK_CHECKSUM: Final = 0x10
+_CONTENT_SIZE: Final = 0x08
+_CONTENT_CHECKSUM: Final = 0x04
+_FLG_RESERVED: Final = 0x03
+_BD_RESERVED: Final = 0x8F
+_BLOCK_SIZE_MAX: Final = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
+
+_STORED: Final = 0x8000_0000
+_UINT32 = struct.Struct("<I")
+_UINT64 = struct.Struct("<Q")
+
+
+def compress(data: memoryview, level: int) -> bytes:
+    """Return one frame that holds `data`."""
+    import lz4.frame
+
+    library_level = 0 if level == FAST_LEVEL else min(max(level, 3), _LIBRARY_LEVEL_MAX)
+    frame: bytes = lz4.frame.compress(
+        data,
+        compression_level=library_level,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        content_checksum=False,
+        block_checksum=False,
+        store_size=False,
+    )
+    return frame
+
+
+def decompress(data: memoryview, limit_bytes: int, *, check_header: bool = True) -> bytes:
+    """
+    Return what the frame at the start of `data` holds.
+
+    Args:
+        data: the frame, and whatever follows it.
+        limit_bytes: most that may come out.
+        check_header: whether a wrong header checksum is an error; in records of magic 0 it is
+            always wrong, by an old mistake.
+
+    Raises:
+        CorruptRecordError: no frame, a damaged one, or one that holds more than the limit.
+    """
+    from lz4.block import LZ4BlockError
+    from lz4.block import decompress as decompress_block
+
+    flags, block_size_max, position = _read_header(data, limit_bytes, check_header=check_header)
+    has_checksum = bool(flags & _BLOCK_CHECKSUM)
+    chunks: list[bytes] = []
+    total = 0
+    while True:
+        if len(data) - position < 4:
+            raise _broken("the stream ends before its end mark")
+        word = int.from_bytes(data[position : position + 4], "little")
+        position += 4
+        size = word & ~_STORED
+        if size == 0:
+            break
+        if size > block_size_max:
+            raise _broken(f"a block of {size} bytes, {block_size_max} are the most")
+        checksum_size = 4 if has_checksum else 0
+        if len(data) - position < size + checksum_size:
+            raise _broken("the stream ends inside a block")
+        block = data[position : position + size]
+        if has_checksum:
+            _check_block(data[position - 4 : position + size + 4])
+        position += size + checksum_size
+        if word & _STORED:
+            chunk = bytes(block)
+        else:
+            try:
+                chunk = decompress_block(block, uncompressed_size=block_size_max)
+            except LZ4BlockError as error:
+                raise _broken("a block does not decompress") from error
+        chunks.append(chunk)
+        total += len(chunk)
+        if total > limit_bytes:
+            raise _too_large(limit_bytes)
+    if flags & _CONTENT_CHECKSUM and len(data) - position < 4:
+        raise _broken("the stream ends before its checksum")
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _read_header(data: memoryview, limit_bytes: int, *, check_header: bool) -> tuple[int, int, int]:
+    """Return (FLG, largest block, position of the first block)."""
+    if bytes(data[:7]) == _USUAL_HEADER:
+        return 0x60, _BLOCK_SIZE_MAX[4], 7
+    if len(data) < 7 or bytes(data[:4]) != _MAGIC:
+        raise _broken("it does not begin with the magic number and a header")
+    flags, block_descriptor = data[4], data[5]
+    if flags & _VERSION_MASK != _VERSION_1:
+        raise _broken(f"version {flags >> 6}, only 1 is known")
+    if not flags & _INDEPENDENT:
+        raise _broken("its blocks depend on each other")
+    if flags & _FLG_RESERVED or block_descriptor & _BD_RESERVED:
+        raise _broken("reserved bits are set")
+    block_size_max = _BLOCK_SIZE_MAX.get(block_descriptor >> 4)
+    if block_size_max is None:
+        raise _broken(f"block size code {block_descriptor >> 4}")
+    end = 14 if flags & _CONTENT_SIZE else 6
+    if len(data) < end + 1:
+        raise _broken("the stream ends inside its header")
+    if check_header and data[end] != _header_checksum(bytes(data[4:end])):
+        raise _broken("the checksum of its header does not match")
+    if flags & _CONTENT_SIZE and _UINT64.unpack_from(data, 6)[0] > limit_bytes:
+        raise _too_large(limit_bytes)
+    return flags, block_size_max, end + 1
+
+
+def _check_block(block: memoryview) -> None:
+    """
+    Verify the checksum behind a block; `block` is its size word, data and checksum.
+
+    The library has the hash (xxh32) only inside its frame decoder, so the block is put into a
+    frame of its own. Frames with block checksums are rare, and the price is a second decoding.
+    """
+    import lz4.frame
+
+    descriptor = bytes((_VERSION_1 | _INDEPENDENT | _BLOCK_CHECKSUM, 0x70))
+    head = _MAGIC + descriptor + bytes((_header_checksum(descriptor),))
+    try:
+        lz4.frame.decompress(b"".join((head, block, bytes(4))))
+    except RuntimeError as error:
+        raise _broken(
+            "the checksum of a block does not match, or it does not decompress"
+        ) from error
+
+
+def _header_checksum(descriptor: bytes) -> int:
+    """Return the second byte of xxh32 with seed 0, for inputs of less than 16 bytes."""
+    mask = 0xFFFF_FFFF
+    state = 374761393 + len(descriptor)
+    whole = len(descriptor) & ~3
+    for start in range(0, whole, 4):
+        state = state + _UINT32.unpack_from(descriptor, start)[0] * 3266489917 & mask
+        state = (state << 17 | state >> 15) * 668265263 & mask
+    for byte in descriptor[whole:]:
+        state = state + byte * 374761393 & mask
+        state = (state << 11 | state >> 21) * 2654435761 & mask
+    state = (state ^ state >> 15) * 2246822519 & mask
+    state = (state ^ state >> 13) * 3266489917 & mask
+    return (state ^ state >> 16) >> 8 & 0xFF
+
+
+def _broken(why: str) -> CorruptRecordError:
+    return CorruptRecordError(f"lz4 data: {why}")
+
+
+def _too_large(limit_bytes: int) -> CorruptRecordError:
+    return CorruptRecordError(f"lz4 data: it decompresses to more than {limit_bytes} bytes")
