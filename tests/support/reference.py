@@ -290,10 +290,8 @@ def floor_slot(keys: Sequence[int], target: int) -> int:
 
 def _entries(data: bytes, layout: str) -> Iterator[tuple[int, int]]:
     size = struct.calcsize(layout)
-    last = len(data.rstrip(b"\0"))
-    for start in range(0, len(data) - size + 1, size):
-        if start >= last:
-            return
+    used = len(data[: len(data) // size * size].rstrip(b"\0"))
+    for start in range(0, used, size):
         first, second = struct.unpack_from(layout, data, start)
         yield first, second
 

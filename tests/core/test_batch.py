@@ -1,0 +1,375 @@
+"""Walks over batches: scans, look-ups and resynchronisation, against Kafka and the reference."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog._core.batch import (
+    BatchColumns,
+    ScanResult,
+    find_batch,
+    find_offset,
+    find_timestamp,
+    scan_batches,
+)
+from kafkalog._core.status import STATUS_CODES, status_name
+from tests.support import golden, reference
+from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.reference import Header
+
+RUNS = golden.vectors("batches")["runs"]
+INVALID = golden.vectors("invalid")["cases"]
+COLUMN_OF_FIELD = {
+    "base_offset": "base_offset",
+    "last_offset": "last_offset",
+    "size_bytes": "size_bytes",
+    "base_timestamp": "base_timestamp",
+    "max_timestamp": "max_timestamp",
+    "record_count": "record_count",
+    "attributes": "attributes",
+    "crc": "crc",
+    "partition_leader_epoch": "leader_epoch",
+    "producer_id": "producer_id",
+    "producer_epoch": "producer_epoch",
+    "base_sequence": "base_sequence",
+}
+
+
+@st.composite
+def headers(draw: st.DrawFn, base_offset: int) -> Header:
+    """A header whose fields agree with each other and a small compressed payload."""
+    return Header(
+        base_offset=base_offset,
+        partition_leader_epoch=draw(st.integers(-1, 2**31 - 1)),
+        attributes=draw(st.integers(-(2**12), 2**12 - 1)) * 8 | draw(st.integers(1, 7)),
+        last_offset_delta=draw(st.integers(0, 5) | st.just(2**31 - 1)),
+        base_timestamp=draw(st.integers(-(2**63), 2**63 - 1)),
+        max_timestamp=draw(st.integers(-2, 3) | st.integers(-(2**63), 2**63 - 1)),
+        producer_id=draw(st.integers(-1, 2**63 - 1)),
+        producer_epoch=draw(st.integers(-1, 2**15 - 1)),
+        base_sequence=draw(st.integers(-1, 2**31 - 1)),
+        record_count=draw(st.integers(0, 2**31 - 1)),
+    )
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> bytes:
+    """Batches back to back with rising offsets and gaps, some with a tail of other bytes."""
+    data = b""
+    next_offset = draw(st.integers(0, 2**40))
+    for _ in range(draw(st.integers(0, 5))):
+        header = draw(headers(next_offset + draw(st.integers(0, 3))))
+        data += reference.encode_batch(header, draw(st.binary(max_size=20)))
+        next_offset = header.last_offset + 1
+    return data + draw(st.just(b"") | st.binary(max_size=20) | st.integers(0, 80).map(bytes))
+
+
+def plain_run(count: int, *, payload: bytes = b"payload", base_offset: int = 0) -> bytes:
+    """`count` batches of two offsets each, every one a second later than the one before."""
+    return b"".join(
+        reference.encode_batch(
+            Header(
+                base_offset=base_offset + 2 * index,
+                last_offset_delta=1,
+                max_timestamp=1000 * index,
+                attributes=1,
+                record_count=2,
+            ),
+            payload,
+        )
+        for index in range(count)
+    )
+
+
+def assert_scan_equals_reference(
+    data: bytes, *, check_crc: bool = True, check_order: bool = True, capacity: int = 50
+) -> None:
+    """Scan an exact copy of the data and compare result and every column with the reference."""
+    expected = reference.scan_batches(
+        data, check_crc=check_crc, check_order=check_order, capacity=capacity
+    )
+    columns = BatchColumns(capacity)
+    actual = scan_batches(
+        exact(data), columns=columns, check_crc=check_crc, check_order=check_order
+    )
+    assert (
+        ScanResult(
+            len(expected.batches),
+            expected.position,
+            STATUS_CODES[expected.status],
+            expected.next_offset,
+            expected.max_timestamp,
+            expected.offset_of_max_timestamp,
+        )
+        == actual
+    )
+    assert len(expected.batches) == len(columns)
+    assert [position for position, _ in expected.batches] == columns.position[
+        : len(columns)
+    ].tolist()
+    for field, column in COLUMN_OF_FIELD.items():
+        values = getattr(columns, column)[: len(columns)].tolist()
+        assert [getattr(header, field) for _, header in expected.batches] == values
+
+
+@pytest.mark.parametrize("case", RUNS, ids=lambda case: case["name"])
+def test_scan_of_kafkas_runs_finds_kafkas_batches(case: dict[str, Any]) -> None:
+    """Positions, sizes and offsets of each walk, and where and whether it ends with an error."""
+    data = bytes.fromhex(case["hex"])
+    columns = BatchColumns(10)
+    result = scan_batches(exact(data), columns=columns, check_order=False)
+    rows = zip(
+        columns.position.tolist(),
+        columns.size_bytes.tolist(),
+        columns.base_offset.tolist(),
+        columns.last_offset.tolist(),
+        strict=True,
+    )
+    assert [
+        (b["position"], b["size"], b["base_offset"], b["last_offset"]) for b in case["batches"]
+    ] == list(rows)[: len(columns)]
+    assert case["whole_bytes"] == result.position
+    assert (case["error"] is None) == (status_name(result.status) in ("OK", "TRUNCATED"))
+    assert_scan_equals_reference(data, check_order=False)
+
+
+@pytest.mark.parametrize("case", INVALID, ids=lambda case: case["name"])
+def test_scan_of_hostile_bytes_refuses_what_kafka_refuses(case: dict[str, Any]) -> None:
+    """
+    What Kafka's walk or check refuses is refused here, and what is whole is walked as far.
+
+    Formats 0 and 1 are another reader's (STATUS_LEGACY). Where we are stricter, on counts and
+    offsets that contradict the rest of the header, Kafka refuses the same bytes from a client.
+    """
+    data = bytes.fromhex(case["hex"])
+    assert_scan_equals_reference(data)
+    walk = scan_batches(exact(data), check_crc=False, check_order=False)
+    check = scan_batches(exact(data), check_order=False)
+    refused = status_name(check.status) not in ("OK", "TRUNCATED")
+    if case["walk"]["error"] or case["check"]["error"]:
+        assert refused
+    elif refused and status_name(check.status) != "LEGACY":
+        assert case["leader_append"]["error"] is not None
+    elif not refused:
+        assert (case["walk"]["batches"], case["walk"]["whole_bytes"]) == walk[:2]
+    if case["name"].startswith(("v0_", "v1_")) and data[16] == int(case["name"][1]):
+        assert status_name(check.status) in ("LEGACY", "TRUNCATED", "BATCH_LENGTH")
+
+
+@pytest.mark.parametrize(("data_set", "partition"), golden.all_partitions())
+def test_scan_of_brokers_segments_finds_the_manifests_batches(
+    data_set: str, partition: str
+) -> None:
+    """Every batch of every segment that a broker wrote, with its header, place and CRC."""
+    manifest = golden.Manifest(data_set, partition)
+    facts = list(manifest.batches())
+    for segment in manifest.summary.segments:
+        data = (manifest.directory / segment.segment).read_bytes()
+        columns = BatchColumns(len(data) // 61 + 1)
+        result = scan_batches(data, columns=columns, next_offset=segment.base_offset)
+        expected = [fact for fact in facts if fact.segment == segment.segment]
+        assert (segment.batches, segment.valid_bytes) == result[:2]
+        assert [
+            (fact.position, fact.base_offset, fact.last_offset, fact.max_timestamp, fact.crc)
+            for fact in expected
+        ] == list(
+            zip(
+                columns.position[: len(columns)].tolist(),
+                columns.base_offset[: len(columns)].tolist(),
+                columns.last_offset[: len(columns)].tolist(),
+                columns.max_timestamp[: len(columns)].tolist(),
+                columns.crc[: len(columns)].tolist(),
+                strict=True,
+            )
+        )
+
+
+@settings(max_examples=150)
+@given(data=runs(), check_crc=st.booleans(), capacity=st.integers(1, 6))
+def test_scan_of_any_run_equals_the_reference(data: bytes, check_crc: bool, capacity: int) -> None:
+    """Good batches, gaps, tails of zeros and of noise, full columns."""
+    assert_scan_equals_reference(data, check_crc=check_crc, capacity=capacity)
+
+
+@settings(max_examples=150)
+@given(data=runs(), flips=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 7)), max_size=3))
+def test_scan_of_damaged_run_equals_the_reference(
+    data: bytes, flips: list[tuple[int, int]]
+) -> None:
+    """Flipped bits anywhere: same verdict at the same place."""
+    damaged = bytearray(data)
+    for position, bit in flips:
+        if damaged:
+            damaged[position % len(damaged)] ^= 1 << bit
+    assert_scan_equals_reference(bytes(damaged))
+    assert_scan_equals_reference(bytes(damaged), check_crc=False, check_order=False)
+
+
+def test_scan_of_every_prefix_equals_the_reference() -> None:
+    """A run cut after each byte: whole batches are found, the cut one is truncated."""
+    data = plain_run(3)
+    for size in range(len(data) + 1):
+        assert_scan_equals_reference(data[:size])
+        expected = "OK" if size % (len(data) // 3) == 0 else "TRUNCATED"
+        assert expected == status_name(scan_batches(exact(data[:size])).status)
+
+
+@pytest.mark.parametrize("buffer", BUFFER_KINDS)
+def test_scan_any_buffer_within_bounds(buffer: str) -> None:
+    """Positions are those of the buffer, and `end` is where the bytes end."""
+    run = plain_run(3)
+    size = len(run) // 3
+    data = BUFFER_KINDS[buffer](b"\xff" * 7 + run)
+    assert (3, 7 + len(run), 0) == scan_batches(data, 7)[:3]
+    assert (2, 7 + 2 * size, 0) == scan_batches(data, 7, end=7 + 2 * size)[:3]
+    cut = scan_batches(data, 7, end=6 + 2 * size)
+    assert (1, 7 + size, STATUS_CODES["TRUNCATED"]) == cut[:3]
+    assert (0, 7, 0) == scan_batches(data, 7, end=7)[:3]
+    for position, end in ((-1, None), (8, 7), (0, len(run) + 8)):
+        with pytest.raises(IndexError, match="not inside"):
+            scan_batches(data, position, end=end)
+
+
+def test_scan_long_enough_to_release_the_gil_equals_short_ones() -> None:
+    """The same walk over half a megabyte, in one call and in pieces that stop for full columns."""
+    data = plain_run(40, payload=random.Random(2).randbytes(13_000))
+    whole = scan_batches(data)
+    assert (40, len(data), 0, 80, 39_000, 79) == whole
+    columns = BatchColumns(16)
+    result = scan_batches(data, columns=columns)
+    assert STATUS_CODES["FULL"] == result.status
+    again = scan_batches(data, result.position, columns=columns, next_offset=result.next_offset)
+    assert (0, result.position, STATUS_CODES["FULL"], result.next_offset, -1, -1) == again
+    columns.clear()
+    second = scan_batches(data, result.position, columns=columns, next_offset=result.next_offset)
+    columns.clear()
+    third = scan_batches(data, second.position, columns=columns, next_offset=second.next_offset)
+    assert (8, len(data), 0, 80, 39_000, 79) == third
+    assert 8 == len(columns)
+
+
+def test_scan_next_offset_forbids_batches_below_it() -> None:
+    """A batch that begins below the end of the one before is no part of this log."""
+    size = len(plain_run(1))
+    data = plain_run(2, base_offset=10) + plain_run(1, base_offset=13)
+    stopped = scan_batches(data, next_offset=10)
+    assert (2, 2 * size, STATUS_CODES["OFFSET_ORDER"], 14) == stopped[:4]
+    assert STATUS_CODES["OFFSET_ORDER"] == scan_batches(data, next_offset=11).status
+    assert (3, STATUS_CODES["OK"]) == scan_batches(data, check_order=False)[0::2][:2]
+
+
+def test_scan_equal_largest_timestamps_name_the_earliest_batch() -> None:
+    """The offset beside the largest timestamp is the last one of the first batch that has it."""
+    times = (5, 9, 7, 9)
+    data = b"".join(
+        reference.encode_batch(Header(base_offset=10 * i, last_offset_delta=4, max_timestamp=time))
+        for i, time in enumerate(times)
+    )
+    assert (9, 14) == scan_batches(data)[4:]
+
+
+def test_columns_without_room_are_refused() -> None:
+    """Columns of no rows could never take a batch."""
+    for capacity in (0, -1):
+        with pytest.raises(ValueError, match="at least 1"):
+            BatchColumns(capacity)
+
+
+def test_columns_have_native_types_of_the_fields_width() -> None:
+    """What a column is made of, and that the arrays cannot be swapped behind its back."""
+    columns = BatchColumns(3)
+    expected = {"position": "int64", "last_offset": "int64", "size_bytes": "int32"}
+    expected |= {"crc": "uint32", "attributes": "int16", "producer_epoch": "int16"}
+    for name, dtype in expected.items():
+        assert dtype == getattr(columns, name).dtype
+        assert (3,) == getattr(columns, name).shape
+    assert 3 == columns.capacity
+    with pytest.raises(AttributeError):
+        columns.position = columns.last_offset
+
+
+@settings(max_examples=100)
+@given(data=runs(), target=st.integers(-(2**63), 2**63 - 1), pick=st.integers(0, 9))
+def test_find_in_any_run_equals_the_reference(data: bytes, target: int, pick: int) -> None:
+    """First batch that reaches an offset or a timestamp, or where the walk ended and why."""
+    batches = reference.scan_batches(data).batches
+    if batches:
+        header = batches[pick % len(batches)][1]
+        target = (header.last_offset, header.base_offset, header.max_timestamp, target)[pick % 4]
+    position, verdict = reference.find(data, "last_offset", target)
+    assert (position, STATUS_CODES[verdict]) == find_offset(exact(data), target)
+    position, verdict = reference.find(data, "max_timestamp", target)
+    assert (position, STATUS_CODES[verdict]) == find_timestamp(exact(data), target)
+
+
+def test_find_in_a_gap_gives_the_next_batch() -> None:
+    """Compaction leaves holes: the batch behind the hole answers for them."""
+    size = len(plain_run(1))
+    data = plain_run(2, base_offset=100) + plain_run(40, base_offset=500, payload=bytes(9000))
+    assert (0, 0) == find_offset(data, 0)
+    assert (size, 0) == find_offset(data, 103)
+    assert (2 * size, 0) == find_offset(data, 104)
+    assert (2 * size, 0) == find_offset(data, 501, size)
+    assert (len(data), STATUS_CODES["TRUNCATED"]) == find_offset(data, 580)
+    assert (size, STATUS_CODES["TRUNCATED"]) == find_offset(data, 200, end=2 * size - 1)
+    assert (size, 0) == find_timestamp(data, 1)
+
+
+@settings(max_examples=60)
+@given(
+    before=st.binary(max_size=60) | st.lists(st.sampled_from(b"\0\x02"), max_size=99).map(bytes),
+    data=runs(),
+    offset_min=st.integers(0, 10),
+    skip=st.integers(0, 40),
+)
+def test_find_batch_behind_noise_equals_the_reference(
+    before: bytes, data: bytes, offset_min: int, skip: int
+) -> None:
+    """The first whole batch with a good CRC is found, whatever stands before it."""
+    noise = before + data
+    position = min(skip, len(noise))
+    for offset_max in (offset_min + 3, 2**63 - 1):
+        expected = reference.find_batch(noise, position, offset_min, offset_max)
+        actual = find_batch(exact(noise), position, offset_min=offset_min, offset_max=offset_max)
+        assert expected == actual
+
+
+def test_find_batch_passes_over_damage_and_foreign_offsets() -> None:
+    """A bad CRC, a cut batch and offsets outside the range are no way back into the log."""
+    size = len(plain_run(1))
+    data = bytearray(plain_run(4, base_offset=50))
+    data[size - 1] ^= 1
+    assert size == find_batch(data, 0)
+    assert 2 * size == find_batch(data, 0, offset_min=53)
+    assert -1 == find_batch(data, 0, offset_max=52)
+    assert 3 * size == find_batch(data, 2 * size + 1)
+    assert -1 == find_batch(data, 0, end=2 * size - 1)
+    assert -1 == find_batch(b"", 0)
+
+
+def test_find_batch_in_hostile_bytes_finds_the_good_batch_behind() -> None:
+    """
+    Eight megabytes of overlapping headers, each with a length that reaches four megabytes ahead.
+
+    To sum up each of them would take half a terabyte of CRC, and this test minutes; the budget lets
+    them pass, and is there again for the good batch that follows after some more bytes.
+    """
+    fake = replace(Header(attributes=1), batch_length=4_000_000).encode()
+    hostile = fake * (8_000_000 // len(fake))
+    data = hostile + bytes(20_000) + plain_run(1, base_offset=7)
+    assert len(hostile) + 20_000 == find_batch(data, 0, offset_max=100)
+
+
+def test_find_batch_pays_for_every_batch_of_a_damaged_log() -> None:
+    """Batches that do not overlap never exhaust the budget, however many of them are bad."""
+    size = len(plain_run(1, payload=bytes(5000)))
+    data = bytearray(plain_run(30, payload=bytes(5000)))
+    for index in range(29):
+        data[index * size + 100] ^= 1
+    assert 29 * size == find_batch(data, 0)
