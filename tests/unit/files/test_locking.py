@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -182,6 +183,7 @@ def test_lock_is_void_in_a_forked_child(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         status = 1
+        signal.alarm(30)  # ends a child that waits for ever
         try:
             lock.release()
             try:

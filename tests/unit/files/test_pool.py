@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import signal
 import threading
 from pathlib import Path
 
@@ -265,6 +266,7 @@ def test_forked_child_reads_on_though_the_pool_was_busy(tmp_path: Path) -> None:
         child = os.fork()
         if child == 0:
             status = 1
+            signal.alarm(30)  # ends a child that waits for ever
             try:
                 if (first.read(1, 0)[0], second.read(1, 0)[0]) == (0, 1):
                     status = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from kafkalog.files.names import (
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.model import TopicPartition
 from kafkalog.state.checkpoints import EpochEntry, LeaderEpochCheckpoint, OffsetCheckpoint
+from tests.support.disk_faults import Fault
 from tests.support.golden import DATA_SETS, data_directory
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
@@ -234,20 +236,39 @@ def test_update_of_a_damaged_file_replaces_it(disk: SimulatedDisk) -> None:
     assert {EU0: 7} == checkpoint.read()
 
 
-def test_updates_from_threads_lose_nothing(disk: SimulatedDisk) -> None:
+class InterruptedDisk(SimulatedDisk):
+    """A disk on which the first read of content gives another thread its turn."""
+
+    turn: Callable[[], None] | None = None
+
+    def enter_call(self, name: str, path: Path | str) -> Fault | None:
+        fault = super().enter_call(name, path)
+        if name == "open" and self.turn is not None:
+            turn, self.turn = self.turn, None
+            self._guard.release()
+            try:
+                turn()
+            finally:
+                self._guard.acquire()
+        return fault
+
+
+def test_update_in_the_middle_of_another_is_not_lost() -> None:
     """Logs of one directory close at the same time, each with an object of its own."""
+    disk = InterruptedDisk()
+    disk.make_durable(DATA)
+    OffsetCheckpoint(disk, PATH).write({EU0: 1, EU1: 1})
+    second = threading.Thread(target=lambda: OffsetCheckpoint(disk, PATH).update({EU1: 2}))
 
-    def update(partition: int) -> None:
-        for offset in range(20):
-            OffsetCheckpoint(disk, PATH).update({TopicPartition("t", partition): offset})
+    def run_second() -> None:
+        # It has to wait for the first update, so this does not wait for its end.
+        second.start()
+        second.join(0.1)
 
-    threads = [threading.Thread(target=update, args=(partition,)) for partition in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    expected = {TopicPartition("t", partition): 19 for partition in range(6)}
-    assert expected == OffsetCheckpoint(disk, PATH).read()
+    disk.turn = run_second
+    OffsetCheckpoint(disk, PATH).update({EU0: 2})
+    second.join(60)
+    assert {EU0: 2, EU1: 2} == OffsetCheckpoint(disk, PATH).read()
 
 
 @pytest.mark.parametrize(
