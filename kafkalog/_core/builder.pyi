@@ -1,7 +1,7 @@
 """Types of the batch builder."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NoReturn, TypeAlias, final
+from typing import Final, NoReturn, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ class BatchBuilder:
     base_timestamp: Final[int]
     max_timestamp: Final[int]
     last_offset_delta: Final[int]
-    def __init__(self, *, capacity: int = 16384) -> None: ...
+    def __new__(cls, *, capacity: int = 16384) -> Self: ...
     def __reduce__(self) -> NoReturn: ...
     def reset(self, *, base_timestamp: int | None = None) -> None: ...
     def append(

@@ -1,14 +1,16 @@
 """Types of the columns that the builder takes."""
 
-from typing import Self, final
+from typing import Any, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+_Bytes: TypeAlias = Buffer | NDArray[Any]
+
 @final
 class BytesColumn:
-    def __new__(cls, data: Buffer, offsets: Buffer, validity: Buffer | None = None) -> Self: ...
+    def __new__(cls, data: _Bytes, offsets: _Bytes, validity: _Bytes | None = None) -> Self: ...
     def __len__(self) -> int: ...
 
 @final

@@ -1,0 +1,260 @@
+"""Goals P1 to P5: encoding and decoding of v2 batches, against aiokafka's compiled codec.
+
+    python -m asv_bench.peers.records [--quick]
+
+Both sides check or compute the CRC of every batch. The peer decodes to objects, which is all it
+can; P1 compares that with our columns. Iterating our objects touches key and value of each.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+
+from asv_bench.peers.common import (
+    BATCH_SIZES,
+    ROUNDS,
+    ROUNDS_QUICK,
+    VALUE_SIZES,
+    Comparison,
+    Goal,
+    Records,
+    make_records,
+    run_all,
+)
+from kafkalog._core.batch import check_batch
+from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.bytes_column import BytesColumn
+from kafkalog._core.columns import RecordColumns, decode_run
+from kafkalog._core.header import parse_header
+from kafkalog._core.record import decode_lists, decode_records, decode_tuples
+
+COLUMN_ROWS = 16 * 1024
+
+
+def build_run(records: Records, batch_size: int) -> bytes:
+    """Return the records as batches of at most `batch_size` bytes, back to back."""
+    builder = BatchBuilder()
+    timestamps = np.array(records.timestamps)
+    parts = []
+    done = 0
+    while done < len(records.keys):
+        added = builder.extend_lists(records.keys, records.values, timestamps, done, batch_size)
+        parts.append(bytes(builder.finish(base_offset=done)))
+        builder.reset()
+        done += added
+    return b"".join(parts)
+
+
+# ---- the peer
+
+
+def peer_iterate(data: bytes) -> Callable[[], int]:
+    """Return a case: check every batch and touch key and value of every record."""
+
+    def case() -> int:
+        count = 0
+        memory = MemoryRecords(data)
+        while memory.has_next():
+            batch = memory.next_batch()
+            assert batch.validate_crc()
+            for record in batch:
+                record.key
+                record.value
+                count += 1
+        return count
+
+    return case
+
+
+def peer_append(records: Records, batch_size: int) -> Callable[[], int]:
+    """Return a case: append record by record, build each full batch."""
+
+    def case() -> int:
+        size = 0
+        builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, batch_size)
+        append = builder.append
+        offset = 0
+        for key, value, timestamp in zip(
+            records.keys, records.values, records.timestamps, strict=True
+        ):
+            if append(offset, timestamp, key, value, []) is None:
+                size += len(builder.build())
+                builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, batch_size)
+                append = builder.append
+                append(0, timestamp, key, value, [])
+                offset = 0
+            offset += 1
+        return size + len(builder.build())
+
+    return case
+
+
+# ---- ours
+
+
+def walk(data: bytes) -> Iterator[tuple[object, int, int]]:
+    """Yield (header, start, end) of the records of each batch, its CRC checked."""
+    position = 0
+    while position < len(data):
+        assert check_batch(data, position) == 0
+        header = parse_header(data, position)
+        end = header.end_position
+        yield header, position + 61, end
+        position = end
+
+
+def iterate_objects(data: bytes) -> Callable[[], None]:
+    def case() -> None:
+        for header, start, end in walk(data):
+            for record in decode_records(data, header, start, end):
+                record.key
+                record.value
+
+    return case
+
+
+def iterate_tuples(data: bytes) -> Callable[[], None]:
+    def case() -> None:
+        for header, start, end in walk(data):
+            for _key, _value in decode_tuples(data, header, start, end):
+                pass
+
+    return case
+
+
+def iterate_lists(data: bytes) -> Callable[[], None]:
+    def case() -> None:
+        for header, start, end in walk(data):
+            keys, values = decode_lists(data, header, start, end)
+            for _key, _value in zip(keys, values, strict=True):
+                pass
+
+    return case
+
+
+def decode_to_columns(data: bytes) -> Callable[[], None]:
+    columns = RecordColumns(COLUMN_ROWS)
+
+    def case() -> None:
+        position = 0
+        while position < len(data):
+            columns.clear()
+            rows, _, position, _ = decode_run(data, position, columns)
+            assert rows
+
+    return case
+
+
+def append_each(records: Records, batch_size: int) -> Callable[[], int]:
+    def case() -> int:
+        size = 0
+        builder = BatchBuilder()
+        append = builder.append
+        limit = batch_size - len(records.keys[0]) - len(records.values[0]) - 21
+        for key, value, timestamp in zip(
+            records.keys, records.values, records.timestamps, strict=True
+        ):
+            if append(key, value, timestamp) > limit:
+                size += len(builder.finish())
+                builder.reset()
+        return size + len(builder.finish() if builder.count else b"")
+
+    return case
+
+
+def append_lists(records: Records, batch_size: int) -> Callable[[], int]:
+    timestamps = np.array(records.timestamps)
+
+    def case() -> int:
+        size = done = 0
+        builder = BatchBuilder()
+        while done < len(records.keys):
+            done += builder.extend_lists(records.keys, records.values, timestamps, done, batch_size)
+            size += len(builder.finish())
+            builder.reset()
+        return size
+
+    return case
+
+
+def append_columns(records: Records, batch_size: int) -> Callable[[], int]:
+    count = len(records.keys)
+    timestamps = np.array(records.timestamps)
+    offsets = [
+        np.cumsum([0, *map(len, column)], dtype=np.int32)
+        for column in (records.keys, records.values)
+    ]
+    keys = BytesColumn(b"".join(records.keys), offsets[0])
+    values = BytesColumn(b"".join(records.values), offsets[1])
+
+    def case() -> int:
+        size = done = 0
+        builder = BatchBuilder()
+        while done < count:
+            done += builder.extend_columns(keys, values, timestamps, done, None, batch_size)
+            size += len(builder.finish())
+            builder.reset()
+        return size
+
+    return case
+
+
+def comparisons(*, quick: bool) -> Iterator[Comparison]:
+    """Yield one comparison for each value size and batch size."""
+    for value_size in VALUE_SIZES:
+        count = (20_000 if quick else 200_000) // (1 if value_size == VALUE_SIZES[0] else 4)
+        records = make_records(count, value_size)
+        small = value_size == VALUE_SIZES[0]
+        for batch_size in BATCH_SIZES:
+            data = build_run(records, batch_size)
+            work = f"{value_size} B, {batch_size // 1024} KiB"
+            yield Comparison(
+                work,
+                count,
+                {
+                    "peer": peer_iterate(data),
+                    "columns": decode_to_columns(data),
+                    "objects": iterate_objects(data),
+                    "tuples": iterate_tuples(data),
+                    "lists": iterate_lists(data),
+                },
+                [
+                    Goal("P1 decode to columns, CRC", "columns", "peer", 20),
+                    Goal("P5 iterate objects", "objects", "peer", 2.4),
+                    Goal("P5 iterate (key, value) tuples", "tuples", "peer", 3),
+                    Goal("P5 iterate two lists", "lists", "peer", 3.5),
+                ],
+            )
+            yield Comparison(
+                work,
+                count,
+                {
+                    "peer": peer_append(records, batch_size),
+                    "columns": append_columns(records, batch_size),
+                    "lists": append_lists(records, batch_size),
+                    "each": append_each(records, batch_size),
+                },
+                [
+                    Goal("P2 encode columns, CRC", "columns", "peer", 12 if small else 9),
+                    Goal("P3 append() one record, CRC", "each", "peer", 3),
+                    Goal("P4 append two lists, CRC", "lists", "peer", 6),
+                ],
+            )
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table; exit code 1 says that a goal was missed."""
+    quick = "--quick" in arguments
+    reached = run_all(
+        comparisons(quick=quick), peer="aiokafka", rounds=ROUNDS_QUICK if quick else ROUNDS
+    )
+    return 0 if reached else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,326 @@
+"""The batch builder: Kafka's bytes, the reference's bytes, and how large a batch becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.bytes_column import BytesColumn
+from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog._core.record import Record, decode_records
+from kafkalog.errors import InvalidRecordError, RecordTooLargeError
+from tests.support import golden
+from tests.support import reference_records as records
+from tests.support.builder_cases import Field, Row, column, reference_batch
+from tests.support.record_cases import entries
+from tests.support.reference_records import Entry
+
+BATCHES = golden.vectors("batches")["batches"]
+UNCOMPRESSED = [case for case in BATCHES if case["derived"]["compression"] == "none"]
+COMPRESSED = [case for case in BATCHES if case["derived"]["compression"] != "none"]
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+T = 1_700_000_000_000
+
+
+def finish_like(builder: BatchBuilder, header: BatchHeader, **options: Any) -> bytes:
+    """Finish a batch with the fields of another's header."""
+    with_time = header.timestamp_type == 1 or builder.count == 0
+    view = builder.finish(
+        base_offset=header.base_offset,
+        partition_leader_epoch=header.partition_leader_epoch,
+        timestamp_type=header.timestamp_type,
+        max_timestamp=header.max_timestamp if with_time else None,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+        control=header.is_control,
+        delete_horizon=header.delete_horizon_ms is not None,
+        last_offset_delta=header.last_offset_delta,
+        **options,
+    )
+    return bytes(view)
+
+
+FIELDS = st.one_of(
+    st.none(),
+    st.binary(max_size=10),
+    st.builds(bytes, st.sampled_from([62, 63, 64, 127, 128, 8191, 8192, 20_000])),
+)
+TIMESTAMPS = st.one_of(st.integers(-1, 200), st.integers(T, T + 300), st.just(INT64_MAX))
+ROWS = st.lists(st.tuples(FIELDS, FIELDS, TIMESTAMPS), min_size=1, max_size=12)
+
+
+# ---- Kafka's bytes ----
+
+
+@pytest.mark.parametrize("case", UNCOMPRESSED, ids=lambda case: case["name"])
+def test_kafkas_batch_built_again_is_the_same_bytes(case: dict[str, Any]) -> None:
+    """Control markers, horizons, gaps, empty batches: all that Kafka writes uncompressed."""
+    data = bytes.fromhex(case["hex"])
+    header = parse_header(data)
+    # With create time, so that the stored timestamps come out, not the append time.
+    plain = BatchHeader(position=0, **{**case["header"], "attributes": header.attributes & ~0x08})
+    builder = BatchBuilder()
+    builder.reset(base_timestamp=header.delete_horizon_ms)
+    for record in decode_records(data, plain, 61, len(data)):
+        delta = record.offset - header.base_offset
+        builder.append_at(delta, record.key, record.value, record.timestamp_ms, record.headers)
+    assert data == finish_like(builder, header)
+
+
+@pytest.mark.parametrize("case", COMPRESSED, ids=lambda case: case["name"])
+def test_kafkas_compressed_batch_gets_the_same_header(case: dict[str, Any]) -> None:
+    """Given Kafka's compressed payload, the whole batch is Kafka's."""
+    data = bytes.fromhex(case["hex"])
+    header = parse_header(data)
+    builder = BatchBuilder()
+    builder.reset(base_timestamp=header.base_timestamp)
+    for record in case["records"]:
+        time = record["timestamp"]
+        builder.append_at(record["offset"] - header.base_offset, None, None, time)
+    assert data == finish_like(builder, header, codec=header.codec, payload=data[61:])
+
+
+# ---- the reference's bytes ----
+
+
+def by_append(builder: BatchBuilder, rows: list[Row]) -> None:
+    for row in rows:
+        builder.append(*row)
+
+
+def by_append_at(builder: BatchBuilder, rows: list[Row]) -> None:
+    for slot, row in enumerate(rows):
+        builder.append_at(slot, *row)
+
+
+def by_other_buffers(builder: BatchBuilder, rows: list[Row]) -> None:
+    for key, value, timestamp in rows:
+        builder.append(
+            None if key is None else bytearray(key),
+            None if value is None else memoryview(value),
+            timestamp,
+        )
+
+
+def as_records(rows: list[Row]) -> list[Record]:
+    return [Record(key=key, value=value, timestamp_ms=time) for key, value, time in rows]
+
+
+def by_append_record(builder: BatchBuilder, rows: list[Row]) -> None:
+    for record in as_records(rows):
+        builder.append_record(record)
+
+
+def by_records(builder: BatchBuilder, rows: list[Row]) -> None:
+    assert len(rows) == builder.extend_records(as_records(rows))
+
+
+def by_lazy_records(builder: BatchBuilder, rows: list[Row]) -> None:
+    payload = reference_batch(rows)
+    lazy = decode_records(payload, parse_header(payload), 61, len(payload))
+    assert len(rows) == builder.extend_records(tuple(lazy))
+
+
+def by_lists(builder: BatchBuilder, rows: list[Row]) -> None:
+    keys, values, timestamps = (list(part) for part in zip(*rows, strict=True))
+    times = numpy.array(timestamps, dtype=numpy.int64)
+    assert len(rows) == builder.extend_lists(keys, values, times)
+
+
+def by_narrow_columns(builder: BatchBuilder, rows: list[Row]) -> None:
+    keys, values, timestamps = (list(part) for part in zip(*rows, strict=True))
+    times = numpy.array(timestamps, dtype=numpy.int64)
+    added = builder.extend_columns(column(keys, "int32"), column(values, "int64"), times)
+    assert len(rows) == added
+
+
+def by_shifted_columns(builder: BatchBuilder, rows: list[Row]) -> None:
+    keys, values, timestamps = (list(part) for part in zip(*rows, strict=True))
+    times = numpy.array([5, 5, 5, *timestamps, 5], dtype=numpy.int64)
+    added = builder.extend_columns(
+        column([*keys, b"behind"], "int64", before=3),
+        column([*values, b"behind"], "int32", before=3),
+        times,
+        3,
+        3 + len(rows),
+    )
+    assert len(rows) == added
+
+
+WAYS: list[Callable[[BatchBuilder, list[Row]], None]] = [
+    by_append,
+    by_append_at,
+    by_other_buffers,
+    by_append_record,
+    by_records,
+    by_lazy_records,
+    by_lists,
+    by_narrow_columns,
+    by_shifted_columns,
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@given(ROWS)
+@settings(max_examples=25)
+def test_batch_built_in_any_way_is_the_references(
+    way: Callable[[BatchBuilder, list[Row]], None], rows: list[Row]
+) -> None:
+    """Null, empty and long fields, and every timestamp; from memory that must grow."""
+    builder = BatchBuilder(capacity=61)
+    for _ in range(2):
+        way(builder, rows)
+        expected = reference_batch(rows, base_offset=7)
+        assert (len(rows), len(expected)) == (builder.count, builder.size_bytes)
+        assert max(time for _, _, time in rows) == builder.max_timestamp
+        assert expected[61:] == bytes(builder.payload())
+        assert expected == bytes(builder.finish(base_offset=7))
+        builder.reset()
+
+
+@given(entries(), st.data())
+@settings(max_examples=60)
+def test_records_with_headers_and_gaps_are_encoded_like_the_reference(
+    drawn: list[Entry], data: st.DataObject
+) -> None:
+    """Header keys that are not UTF-8 come back as the bytes that they were."""
+    builder = BatchBuilder()
+    base = data.draw(st.integers(0, T))
+    builder.reset(base_timestamp=base)
+    kept = []
+    for entry in drawn:
+        time = data.draw(TIMESTAMPS)
+        pairs = [(name.decode("utf-8", "surrogateescape"), value) for name, value in entry.headers]
+        builder.append_at(entry.offset_delta, entry.key, entry.value, time, pairs)
+        kept.append(Entry(entry.offset_delta, time - base, entry.key, entry.value, entry.headers))
+    assert records.encode(kept) == bytes(builder.payload())
+
+
+def test_record_without_timestamp_gets_the_default() -> None:
+    """Only -1 is none: 0 is a time."""
+    builder = BatchBuilder()
+    builder.extend_records([Record(timestamp_ms=-1), Record(timestamp_ms=0)], 0, 50)
+    builder.append_record(Record(), 60)
+    batch = bytes(builder.finish())
+    times = [r.timestamp_ms for r in decode_records(batch, parse_header(batch), 61, len(batch))]
+    assert [50, 0, 60] == times
+
+
+def test_one_timestamp_for_all_rows() -> None:
+    """An int instead of an array; and no timestamp at all."""
+    for options, expected in (((T,), T), ((), -1)):
+        for extend in ("lists", "columns"):
+            builder = BatchBuilder()
+            if extend == "lists":
+                builder.extend_lists(None, [b"v", None], *options)
+            else:
+                builder.extend_columns(None, column([b"v", None], "int32"), *options)
+            rows: list[Row] = [(None, b"v", expected), (None, None, expected)]
+            assert reference_batch(rows) == bytes(builder.finish())
+
+
+# ---- limits ----
+
+
+@pytest.mark.parametrize("way", ["records", "lists", "columns"])
+def test_extend_stops_at_the_size_limit_and_goes_on_in_the_next_batch(way: str) -> None:
+    """No batch is larger than the limit, none is empty, and nothing is lost between them."""
+    values: list[Field] = [bytes([slot]) * (slot * 7 % 90) for slot in range(200)]
+    limit = 500
+    builder = BatchBuilder()
+    seen: list[Field] = []
+    while len(seen) < len(values):
+        start = len(seen)
+        if way == "records":
+            made = [Record(value=value) for value in values]
+            added = builder.extend_records(made, start, -1, limit)
+        elif way == "lists":
+            added = builder.extend_lists(None, values, -1, start, limit)
+        else:
+            added = builder.extend_columns(None, column(values, "int32"), -1, start, None, limit)
+        assert added == builder.count > 0
+        assert builder.size_bytes <= limit
+        if start + added < len(values):
+            one_more = builder.append(None, values[start + added])
+            assert one_more > limit
+            builder.reset()
+            builder.extend_lists(None, values[start : start + added])
+        batch = bytes(builder.finish())
+        decoded = decode_records(batch, parse_header(batch), 61, len(batch))
+        seen += [record.value for record in decoded]
+        builder.reset()
+    assert values == seen
+
+
+def test_first_record_of_a_batch_goes_in_whatever_its_size() -> None:
+    """Else no batch could ever hold it; the second one waits."""
+    values: list[Field] = [b"x" * 5000, b"y"]
+    ways: tuple[Callable[[BatchBuilder], int], ...] = (
+        lambda b: b.extend_lists(None, values, -1, 0, 100),
+        lambda b: b.extend_columns(None, column(values, "int64"), -1, 0, None, 100),
+        lambda b: b.extend_records([Record(value=value) for value in values], 0, -1, 100),
+    )
+    for extend in ways:
+        builder = BatchBuilder()
+        assert 1 == extend(builder)
+        assert 0 == extend(builder)
+
+
+def test_start_behind_the_end_adds_nothing_and_below_zero_is_refused() -> None:
+    """Slots count from the front only."""
+    builder = BatchBuilder()
+    assert 0 == builder.extend_lists([b"k"], [b"v"], -1, 1)
+    assert 0 == builder.extend_records([Record()], 5)
+    calls: tuple[Callable[[], int], ...] = (
+        lambda: builder.extend_lists([b"k"], [b"v"], -1, -1),
+        lambda: builder.extend_records([Record()], -1),
+        lambda: builder.extend_columns(None, column([b"v"], "int32"), -1, -1),
+        lambda: builder.extend_columns(None, column([b"v"], "int32"), -1, 0, 2),
+        lambda: builder.extend_columns(None, column([b"v"], "int32"), -1, 1, 0),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match=r"negative|outside"):
+            call()
+    assert 0 == builder.count
+
+
+def test_offset_delta_beyond_32_bits_is_refused_and_the_batch_stays() -> None:
+    """The last offset that fits does fit."""
+    builder = BatchBuilder()
+    builder.append_at(INT32_MAX, b"k", b"v", 5)
+    before = bytes(builder.payload())
+    with pytest.raises(RecordTooLargeError):
+        builder.append(b"k", b"v", 5)
+    assert before == bytes(builder.payload())
+    assert INT32_MAX == parse_header(builder.finish()).last_offset_delta
+
+
+@pytest.mark.parametrize("deltas", [(0, 0), (5, 4), (-1,), (2**31,), (-(2**63),)], ids=str)
+def test_offset_deltas_that_do_not_rise_are_refused(deltas: tuple[int, ...]) -> None:
+    """A batch of ours is in order."""
+    builder = BatchBuilder()
+    for delta in deltas[:-1]:
+        builder.append_at(delta, None, None)
+    with pytest.raises(InvalidRecordError, match="offset delta"):
+        builder.append_at(deltas[-1], None, None)
+    assert len(deltas) - 1 == builder.count
+
+
+def test_batch_beyond_32_bits_is_refused_before_memory_is_taken() -> None:
+    """Cells may overlap: two rows over one run of 1.2 GB of zero pages are 2.4 GB of records."""
+    mapping = numpy.zeros(1_200_000_000, dtype=numpy.uint8)
+    offsets = numpy.array([0, len(mapping)], dtype=numpy.int64)
+    wide = BytesColumn(mapping, offsets)
+    builder = BatchBuilder()
+    with pytest.raises(RecordTooLargeError):
+        builder.extend_columns(wide, wide)
+    assert (0, 61, 16384) == (builder.count, builder.size_bytes, builder.capacity)

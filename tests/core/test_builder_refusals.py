@@ -1,0 +1,187 @@
+"""What the batch builder refuses, with what reason, and that the batch is none the worse for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+
+from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.bytes_column import BytesColumn
+from kafkalog._core.header import parse_header
+from kafkalog._core.record import Record
+from kafkalog.errors import InvalidRecordError, UnsupportedCodecError
+from tests.support import reference
+from tests.support.builder_cases import column, reference_batch
+from tests.support.reference import Header
+
+INT64_MAX = 2**63 - 1
+
+
+@pytest.mark.parametrize("bad", ["text", 5, [1], object()], ids=repr)
+@pytest.mark.parametrize("place", ["key", "value", "header value"])
+def test_field_that_is_not_bytes_is_refused_by_name(bad: Any, place: str) -> None:
+    """The message names field and type; the batch is as before."""
+    builder = BatchBuilder()
+    message = f"{place} must be bytes or None, not {type(bad).__name__}"
+    with pytest.raises(TypeError, match=message):
+        if place == "header value":
+            builder.append(b"k", b"v", 5, [("h", bad)])
+        else:
+            builder.append(**{"key": b"k", "value": b"v", place: bad})
+    if place != "header value":
+        lists: dict[str, Any] = {"keys": [b"k", b"k"], "values": [b"v", b"v"]}
+        lists[f"{place}s"] = [b"good", bad]
+        with pytest.raises(TypeError, match=message):
+            builder.extend_lists(**lists)
+        assert 1 == builder.count
+
+
+@pytest.mark.parametrize("bad", [[("h",)], [5], "text", [(b"h", b"")], [(None, b"")]], ids=repr)
+def test_headers_that_are_not_pairs_are_refused(bad: Any) -> None:
+    """A header key may be empty, not null, and is text."""
+    builder = BatchBuilder()
+    with pytest.raises(TypeError, match="header"):
+        builder.append(b"k", b"v", 5, bad)
+    assert 0 == builder.count
+
+
+def test_header_key_that_no_bytes_can_stand_for_is_refused() -> None:
+    """Surrogates that did not come from bytes."""
+    builder = BatchBuilder()
+    with pytest.raises(InvalidRecordError, match="cannot be encoded"):
+        builder.append(b"k", b"v", 5, [("\ud800", b"")])
+    with pytest.raises(InvalidRecordError, match="cannot be encoded"):
+        builder.append_record(Record(headers=[("\udbff", b"")]))
+    assert 0 == builder.count
+
+
+def test_timestamps_below_none_are_refused_in_every_way() -> None:
+    """What Kafka refuses to write; -1 is the lowest."""
+    builder = BatchBuilder()
+    times = numpy.array([-2])
+    calls: tuple[Callable[[], int], ...] = (
+        lambda: builder.append(b"k", b"v", -2),
+        lambda: builder.append_at(0, b"k", b"v", -(2**63)),
+        lambda: builder.append_record(Record(timestamp_ms=-2)),
+        lambda: builder.append_record(Record(), -2),
+        lambda: builder.extend_lists([b"k"], [b"v"], -2),
+        lambda: builder.extend_lists([b"k"], [b"v"], times),
+        lambda: builder.extend_columns(None, column([b"v"], "int32"), times),
+    )
+    for call in calls:
+        with pytest.raises(InvalidRecordError, match=r"timestamp -\d+ is below -1"):
+            call()
+    assert 0 == builder.count
+
+
+def test_lists_and_columns_that_do_not_fit_together_are_refused() -> None:
+    """Lengths differ, types are not what they must be."""
+    builder = BatchBuilder()
+    with pytest.raises(ValueError, match="1 keys for 2 values"):
+        builder.extend_lists([b"k"], [b"v", b"w"])
+    with pytest.raises(ValueError, match="1 timestamps for 2 records"):
+        builder.extend_lists(None, [b"v", b"w"], numpy.array([5]))
+    with pytest.raises(ValueError, match="0 timestamps for 1 records"):
+        builder.extend_columns(None, column([b"v"], "int32"), numpy.array([], dtype="int64"))
+    with pytest.raises(ValueError, match="keys or values"):
+        builder.extend_columns(None, None)
+    with pytest.raises(TypeError, match="of type Record, not bytes"):
+        builder.extend_records([b"k"])  # type: ignore[list-item]
+    with pytest.raises((TypeError, ValueError)):
+        builder.extend_lists(None, [b"v"], numpy.array([5.0]))
+
+
+@pytest.mark.parametrize("offsets", [[0, 5], [-1, 2], [3, 2], [2**62, 2**63 - 1]], ids=str)
+def test_column_offsets_outside_their_data_are_refused(offsets: list[int]) -> None:
+    """They are the caller's and may be anything; rows before them went in."""
+    cells = BytesColumn(b"abcd", numpy.array([0, *offsets], dtype=numpy.int64))
+    builder = BatchBuilder()
+    with pytest.raises(ValueError, match=r"the offsets of slot \d are not rising or outside"):
+        builder.extend_columns(cells, cells)
+    assert 1 >= builder.count
+
+
+def test_bytes_column_checks_what_it_is_given() -> None:
+    """Everything that would make a kernel read the wrong bytes."""
+    good = numpy.array([0, 1, 2], dtype=numpy.int32)
+    assert 2 == len(BytesColumn(b"ab", good))
+    assert 0 == len(BytesColumn(b"", good[:1]))
+    for offsets in (good.astype("int16"), good.astype(">i4"), good.astype("f8"), b"\x00" * 8):
+        with pytest.raises(TypeError, match="int32 or int64"):
+            BytesColumn(b"ab", offsets)
+    with pytest.raises(ValueError, match="one number more"):
+        BytesColumn(b"ab", good[:0])
+    with pytest.raises(ValueError, match="validity has 1 bytes for 9 cells"):
+        BytesColumn(b"", numpy.zeros(10, dtype=numpy.int64), b"\xff")
+    with pytest.raises(ValueError, match="aligned"):
+        BytesColumn(b"", numpy.frombuffer(bytes(13), numpy.uint8)[1:].view(numpy.int32))
+    with pytest.raises((ValueError, BufferError)):
+        BytesColumn(b"ab", numpy.zeros(6, dtype=numpy.int32)[::2])
+
+
+ONE_RECORD_REFUSALS = [
+    ({"producer_id": 5}, "producer epoch"),
+    ({"producer_id": 5, "producer_epoch": 0}, "base sequence"),
+    ({"transactional": True}, "producer id"),
+    ({"producer_id": -2}, "-1 or more"),
+    ({"producer_epoch": -2}, "-1 or more"),
+    ({"base_sequence": -2}, "below -1"),
+    ({"partition_leader_epoch": -2}, "below -1"),
+    ({"base_offset": -1}, "base offset"),
+    ({"base_offset": INT64_MAX}, "base offset"),
+    ({"timestamp_type": 1}, "append time"),
+    ({"timestamp_type": 2, "max_timestamp": 5}, "timestamp type"),
+    ({"timestamp_type": 1, "max_timestamp": -2}, "below -1"),
+    ({"max_timestamp": 5}, "do not give"),
+    ({"delete_horizon": True}, "delete horizon"),
+    ({"last_offset_delta": 0}, "last_offset_delta"),
+    ({"last_offset_delta": -1}, "last_offset_delta"),
+    ({"last_offset_delta": 2**31}, "last_offset_delta"),
+    ({"codec": 1}, "payload"),
+    ({"payload": b"x"}, "payload"),
+    ({"codec": 1, "payload": b""}, "never empty"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), ONE_RECORD_REFUSALS, ids=lambda value: str(value))
+def test_header_that_contradicts_itself_is_refused(options: dict[str, Any], message: str) -> None:
+    """And the batch can still be finished properly."""
+    builder = BatchBuilder()
+    builder.append(b"a", b"b", 5)
+    builder.append(b"a", b"b", 5)
+    with pytest.raises(InvalidRecordError, match=message):
+        builder.finish(**options)
+    assert reference_batch([(b"a", b"b", 5)] * 2) == bytes(builder.finish())
+
+
+@pytest.mark.parametrize("codec", [-1, 5, 7, 8])
+def test_unknown_codec_is_refused(codec: int) -> None:
+    """Three bits, five codecs."""
+    builder = BatchBuilder()
+    builder.append(b"a", b"b", 5)
+    with pytest.raises(UnsupportedCodecError):
+        builder.finish(codec=codec, payload=b"x")
+
+
+def test_empty_batch_is_built_only_when_asked_for() -> None:
+    """It is what compaction leaves; by mistake nobody builds one."""
+    builder = BatchBuilder()
+    with pytest.raises(InvalidRecordError, match="needs a last_offset_delta"):
+        builder.finish()
+    with pytest.raises(InvalidRecordError, match="no codec"):
+        builder.finish(codec=1, payload=b"x", last_offset_delta=3)
+    expected = Header(last_offset_delta=3, base_timestamp=-1, max_timestamp=8)
+    batch = builder.finish(last_offset_delta=3, max_timestamp=8)
+    assert reference.encode_batch(expected) == bytes(batch)
+
+
+def test_control_batch_needs_no_sequence() -> None:
+    """As markers have none."""
+    builder = BatchBuilder()
+    builder.append(b"\0\0\0\1", b"\0\0\0\0\0\7", 5)
+    view = builder.finish(producer_id=1, producer_epoch=2, control=True, transactional=True)
+    header = parse_header(view)
+    assert (True, True, -1) == (header.is_control, header.is_transactional, header.base_sequence)

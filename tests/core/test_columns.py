@@ -1,0 +1,239 @@
+"""Columns of records: runs of batches in one call, room, positions, and where a run stops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
+from kafkalog._core.status import status_name
+from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from tests.support import golden, reference
+from tests.support import reference_records as records
+from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.record_cases import MIXED, MIXED_PAYLOAD, as_batch_header, header_for
+from tests.support.reference import Header
+from tests.support.reference_records import Entry, Refused
+
+VECTORS = golden.vectors("batches")
+NAMES = (
+    "offset",
+    "timestamp",
+    "key_position",
+    "key_size",
+    "value_position",
+    "value_size",
+    "headers_position",
+    "headers_size",
+    "header_count",
+)
+
+
+def batch_of(*entries: Entry, **fields: Any) -> bytes:
+    """Return a whole batch, its CRC right."""
+    return reference.encode_batch(header_for(entries, **fields), records.encode(entries))
+
+
+def run_of(
+    data: bytes, position: int = 0, *, capacity: int = 1000, **options: Any
+) -> tuple[int, int, int, str, list[int]]:
+    """Return what decode_run returns, with the status by name, and the offsets it filled in."""
+    columns = RecordColumns(capacity)
+    rows, batches, reached, status = decode_run(exact(data), position, columns, **options)
+    assert rows == len(columns)
+    return rows, batches, reached, status_name(status), columns.offset.tolist()
+
+
+def reference_run(data: bytes, *, check_crc: bool, strict: bool) -> tuple[int, int, int, str]:
+    """Return (rows, batches, position, verdict) of a run, by the reference."""
+    position = rows = batches = 0
+    while position < len(data):
+        verdict = reference.check_batch(data[position:], check_crc=check_crc)
+        if verdict != "OK":
+            return rows, batches, position, verdict
+        _, header = reference.parse_header(data[position:])
+        assert header is not None
+        codec = header.attributes & 7
+        if codec:
+            return rows, batches, position, "UNKNOWN_CODEC" if codec > 4 else "COMPRESSED"
+        end = position + header.size_bytes
+        try:
+            rows += len(records.decode(data[position + 61 : end], header, strict=strict))
+        except Refused as refused:
+            # A whole batch is not torn, whatever its records say.
+            verdict = "RECORD_LENGTH" if refused.verdict == "TRUNCATED" else refused.verdict
+            return rows, batches, position, verdict
+        batches += 1
+        position = end
+    return rows, batches, position, "OK"
+
+
+FIRST = batch_of(Entry(0, 0, b"a", b"b"), Entry(1, 0, b"c" * 40, b"d" * 40), base_offset=0)
+SECOND = batch_of(*MIXED, base_offset=10)
+EMPTY = batch_of(base_offset=20_000, last_offset_delta=5)
+RUN = FIRST + SECOND + EMPTY + FIRST
+
+
+def test_run_of_batches_fills_one_set_of_columns() -> None:
+    """Batches without records count, and give no row; positions are those in the whole buffer."""
+    rows, batches, reached, status, offsets = run_of(RUN)
+    assert (4 + len(MIXED), 4, len(RUN), "OK") == (rows, batches, reached, status)
+    assert [0, 1, *(10 + entry.offset_delta for entry in MIXED), 0, 1] == offsets
+
+
+def test_positions_of_a_run_point_at_the_fields() -> None:
+    """Slices of the buffer at the columns' positions are the fields."""
+    columns = RecordColumns(100)
+    prefix = b"\xee" * 7
+    decode_run(prefix + RUN, len(prefix), columns)
+    entries = [Entry(0, 0, b"a", b"b"), Entry(1, 0, b"c" * 40, b"d" * 40), *MIXED]
+    data = prefix + RUN
+    for part in ("key", "value"):
+        positions = getattr(columns, f"{part}_position").tolist()
+        sizes = getattr(columns, f"{part}_size").tolist()
+        fields = [
+            None if size < 0 else data[position : position + size]
+            for position, size in zip(positions, sizes, strict=True)
+        ]
+        assert [getattr(entry, part) for entry in entries] == fields[: len(entries)]
+
+
+@pytest.mark.parametrize("case", VECTORS["runs"], ids=lambda case: case["name"])
+def test_run_of_kafkas_vectors_stops_where_kafkas_walk_stops(case: dict[str, Any]) -> None:
+    """Or at the first compressed batch, as the reference says."""
+    data = bytes.fromhex(case["hex"])
+    expected = reference_run(data, check_crc=True, strict=True)
+    assert expected == run_of(data)[:4]
+    if expected[3] != "COMPRESSED":
+        assert case["whole_bytes"] == expected[2]
+
+
+@pytest.mark.parametrize("check_crc", [True, False])
+def test_run_cut_anywhere_ends_truncated_or_between_batches(check_crc: bool) -> None:
+    """The prefix law: what is whole is decoded, the rest is TRUNCATED."""
+    data = FIRST + EMPTY + FIRST
+    for size in range(len(data)):
+        expected = reference_run(data[:size], check_crc=check_crc, strict=True)
+        assert expected == run_of(data[:size], check_crc=check_crc)[:4]
+        assert expected[3] in ("OK", "TRUNCATED")
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_run_with_a_flipped_bit_gets_the_references_verdict(strict: bool) -> None:
+    """Without the CRC in the way: header and records are judged on their own."""
+    data = FIRST + FIRST
+    for bit in range(8 * len(FIRST)):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        expected = reference_run(bytes(damaged), check_crc=False, strict=strict)
+        assert expected == run_of(bytes(damaged), check_crc=False, strict=strict)[:4]
+
+
+@given(st.binary(max_size=150), st.integers(0, len(RUN)), st.integers(0, len(RUN)))
+@settings(max_examples=60)
+def test_spliced_run_gets_the_references_verdict(junk: bytes, cut: int, resume: int) -> None:
+    """Foreign bytes between two pieces of a good run."""
+    data = RUN[:cut] + junk + RUN[resume:]
+    assert reference_run(data, check_crc=True, strict=True) == run_of(data)[:4]
+
+
+def test_whole_batch_with_a_cut_record_is_not_called_truncated() -> None:
+    """TRUNCATED says that bytes may still come: here they cannot."""
+    payload = records.encode([Entry(0, 0, b"key", b"v" * 100)])[:-30]
+    data = reference.encode_batch(Header(record_count=1), payload)
+    assert (0, 0, 0, "RECORD_LENGTH", []) == run_of(data)
+
+
+def test_run_stops_before_the_batch_that_has_no_room_and_goes_on_after_clear() -> None:
+    """A batch goes in whole or not at all."""
+    columns = RecordColumns(len(MIXED) + 3)
+    assert (2 + len(MIXED), 3) == decode_run(RUN, 0, columns)[:2]
+    position = len(FIRST) + len(SECOND) + len(EMPTY)
+    rows, batches, reached, status = decode_run(RUN, position, columns)
+    assert (0, 0, position, "FULL") == (rows, batches, reached, status_name(status))
+    assert 2 + len(MIXED) == len(columns)
+    columns.clear()
+    assert 0 == len(columns)
+    assert (2, 1, len(RUN), 0) == decode_run(RUN, position, columns)
+
+
+@pytest.mark.parametrize("codec", range(1, 8))
+def test_run_stops_at_a_compressed_batch(codec: int) -> None:
+    """The caller decompresses it and calls again behind it."""
+    data = FIRST + reference.encode_batch(Header(attributes=codec, record_count=3), b"???")
+    expected = "COMPRESSED" if codec <= 4 else "UNKNOWN_CODEC"
+    assert (2, 1, len(FIRST), expected) == run_of(data)[:4]
+
+
+def test_run_with_a_wrong_crc_is_read_on_request_only() -> None:
+    """check_crc=False is for bytes that were checked before."""
+    damaged = bytearray(FIRST)
+    damaged[-2] ^= 1
+    assert (0, 0, 0, "CRC", []) == run_of(bytes(damaged))
+    assert (2, 1, len(FIRST), "OK", [0, 1]) == run_of(bytes(damaged), check_crc=False)
+
+
+def test_run_ends_at_the_end_that_was_given() -> None:
+    """A batch that goes beyond it is truncated, one that ends there is not."""
+    assert (2, 1, len(FIRST), "OK", [0, 1]) == run_of(RUN, end=len(FIRST))
+    assert (2, 1, len(FIRST), "TRUNCATED", [0, 1]) == run_of(RUN, end=len(FIRST) + 80)
+    assert (0, 0, 5, "OK", []) == run_of(RUN, 5, end=5)
+    with pytest.raises(IndexError, match="outside"):
+        run_of(RUN, end=len(RUN) + 1)
+
+
+@pytest.mark.parametrize("kind", BUFFER_KINDS)
+def test_run_reads_every_kind_of_buffer(kind: str) -> None:
+    """Mapped files and arrays as well as bytes."""
+    columns = RecordColumns(100)
+    rows, batches, reached, status = decode_run(BUFFER_KINDS[kind](RUN), 0, columns)
+    assert (4 + len(MIXED), 4, len(RUN), 0) == (rows, batches, reached, status)
+
+
+def test_columns_add_up_over_calls_and_keep_their_rows_when_one_fails() -> None:
+    """A refused payload leaves no half of itself."""
+    columns = RecordColumns(3 * len(MIXED))
+    header = as_batch_header(header_for(MIXED))
+    size = len(MIXED_PAYLOAD)
+    assert len(MIXED) == decode_columns(MIXED_PAYLOAD, header, 0, size, columns)
+    before = {name: getattr(columns, name).tolist() for name in NAMES}
+    with pytest.raises(CorruptRecordError):
+        decode_columns(MIXED_PAYLOAD, header, 0, size - 1, columns)
+    assert before == {name: getattr(columns, name).tolist() for name in NAMES}
+    assert len(MIXED) == decode_columns(MIXED_PAYLOAD, header, 0, size, columns)
+    assert 2 * before["offset"] == columns.offset.tolist()
+
+
+def test_columns_without_room_for_a_batch_say_so() -> None:
+    """One row short is too short."""
+    columns = RecordColumns(len(MIXED) - 1)
+    header = as_batch_header(header_for(MIXED))
+    with pytest.raises(InvalidRecordError, match="no room left"):
+        decode_columns(MIXED_PAYLOAD, header, 0, len(MIXED_PAYLOAD), columns)
+    assert 0 == len(columns)
+
+
+def test_columns_have_native_types_and_cannot_be_resized() -> None:
+    """Kernels write through pointers: the arrays must stay where they are."""
+    columns = RecordColumns(4)
+    decode_run(FIRST, 0, columns)
+    wide = {"offset", "timestamp", "key_position", "value_position", "headers_position"}
+    for name in NAMES:
+        array = getattr(columns, name)
+        assert (numpy.int64 if name in wide else numpy.int32) == array.dtype
+        assert (2,) == array.shape
+        with pytest.raises(ValueError, match="resize"):
+            array.base.resize(100)
+    assert "RecordColumns(2 of 4 rows)" == repr(columns)
+    assert 4 == columns.capacity
+
+
+@pytest.mark.parametrize("capacity", [0, -1])
+def test_columns_of_no_capacity_are_refused(capacity: int) -> None:
+    """Nothing could ever be decoded into them."""
+    with pytest.raises(ValueError, match="above 0"):
+        RecordColumns(capacity)
