@@ -89,4 +89,8 @@ def extensions() -> list[Extension]:
     ]
 
 
-setup(ext_modules=cythonize(extensions(), compiler_directives=DIRECTIVES, nthreads=2))
+setup(
+    ext_modules=cythonize(extensions(), compiler_directives=DIRECTIVES, nthreads=2),
+    # The C compiler runs once per extension: side by side, a fresh build takes half the time.
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
+)

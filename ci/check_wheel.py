@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import venv
 import zipfile
@@ -47,12 +48,16 @@ assert found == [(0, b"k", b"v"), (1, None, None)], found
 
 
 def run(command: Sequence[str | Path], folder: Path) -> None:
-    """Run a command; its output is ours, its failure an exception."""
-    subprocess.run([str(word) for word in command], cwd=folder, check=True)
+    """Run a command; its output is shown if it fails, and then an exception is raised."""
+    words = [str(word) for word in command]
+    result = subprocess.run(words, cwd=folder, check=False, capture_output=True, text=True)
+    if result.returncode != 0:
+        print(result.stdout, result.stderr, sep="\n", flush=True)
+        result.check_returncode()
 
 
-def build(folder: Path) -> Path:
-    """Build the wheel by way of the source archive and return it."""
+def build(folder: Path) -> tuple[Path, Path]:
+    """Build source archive and wheel, the wheel from nothing but the archive."""
     tree, archives, wheels = folder / "tree", folder / "archives", folder / "wheels"
     shutil.copytree(ROOT, tree, ignore=SKIPPED)
     run([sys.executable, "-c", MAKE_ARCHIVE, archives], tree)
@@ -60,7 +65,15 @@ def build(folder: Path) -> Path:
     pip: list[str | Path] = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     run([*pip, "wheel", "--no-deps", "--wheel-dir", wheels, archive], folder)
     (wheel,) = wheels.glob("*.whl")
-    return wheel
+    return archive, wheel
+
+
+def archive_problems(archive: Path) -> list[str]:
+    """Return the generated C files in the source archive: Cython is a build requirement."""
+    with tarfile.open(archive) as opened:
+        names = opened.getnames()
+    generated = [name for name in names if name.endswith(".c") and not name.endswith("_hw.c")]
+    return [f"{name} is in {archive.name}" for name in generated]
 
 
 def content_problems(wheel: Path) -> list[str]:
@@ -102,9 +115,10 @@ def main() -> int:
     """Build, look inside, install, use."""
     with tempfile.TemporaryDirectory(prefix="kafkalog-wheel-") as name:
         folder = Path(name)
-        wheel = build(folder)
-        print(f"built {wheel.name}, {wheel.stat().st_size:,} bytes", flush=True)
-        found = content_problems(wheel)
+        archive, wheel = build(folder)
+        for file in (archive, wheel):
+            print(f"built {file.name}, {file.stat().st_size:,} bytes", flush=True)
+        found = archive_problems(archive) + content_problems(wheel)
         for problem in found:
             print(problem)
         if found:
