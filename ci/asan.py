@@ -1,0 +1,129 @@
+"""Run the core's tests under AddressSanitizer and UBSan: `python ci/asan.py [PYTEST ARGUMENTS]`.
+
+Without arguments it runs `tests/core`. The extensions are built with KAFKALOG_SANITIZE=1 in a
+temporary copy of the sources; the ones beside the sources stay as they are. The sanitizers'
+libraries are preloaded, because Python itself was built without them, and Python allocates by
+malloc, so that each block has its own bounds.
+
+Before the tests it is proved that the sanitizer sees: kernels are handed arrays that claim one byte
+more than was allocated, and each must die of it. The exit status is the answer: that of pytest, or
+2 if nothing could be checked. There is no silent way out: a compiler without ASan is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARIES = ("libasan.so", "libubsan.so")
+
+# One byte past a malloc'd block, behind the back of every bounds check but the sanitizer's.
+OVERREAD = """
+import numpy
+from numpy.lib.stride_tricks import as_strided
+from kafkalog._core import batch, crc32c, index, varint
+def one_more(values):
+    block = numpy.array(values, numpy.uint8)
+    return as_strided(block, shape=(block.size + 1,))
+"""
+OVERREADS = {
+    "varint": "varint.decode_varint(one_more([0x80]))",
+    "crc32c portable": "crc32c.value_with('portable', one_more(range(60)))",
+    "crc32c in use": "crc32c.value_with(crc32c.implementation(), one_more([7] * 1099))",
+    "batch header": "batch.parse_header(one_more([0] * 11 + [49] + [0] * 4 + [2] + [0] * 43))",
+    "time index": "index.check_time_index(one_more([1] * 23))",
+}
+
+
+def preload() -> str | None:
+    """Return the sanitizers' libraries for LD_PRELOAD, None if the compiler has none."""
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    paths = []
+    for library in LIBRARIES:
+        command = [os.environ.get("CC", compiler), f"-print-file-name={library}"]
+        try:
+            found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        path = Path(found.strip())
+        if not path.is_absolute():
+            return None
+        paths.append(str(path.resolve()))
+    return " ".join(paths)
+
+
+def copy_sources(target: Path) -> None:
+    """Copy what the build and the tests need, without anything built; golden data is linked."""
+    built = shutil.ignore_patterns("*.so", "__pycache__", "golden", *_generated())
+    for folder in ("kafkalog", "tests"):
+        shutil.copytree(ROOT / folder, target / folder, ignore=built)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, target / name)
+    (target / "tests" / "golden").symlink_to(ROOT / "tests" / "golden")
+
+
+def _generated() -> list[str]:
+    return [f"{path.stem}.c" for path in (ROOT / "kafkalog" / "_core").glob("*.pyx")]
+
+
+def proves_itself(folder: Path, environment: dict[str, str]) -> bool:
+    """Return whether every deliberate over-read is reported as one, in one of our extensions."""
+    blind = []
+    for name, call in OVERREADS.items():
+        result = subprocess.run(
+            [sys.executable, "-c", OVERREAD + call],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        seen = "heap-buffer-overflow" in result.stderr and "kafkalog/_core" in result.stderr
+        if result.returncode == 0 or not seen:
+            blind.append(name)
+            print(result.stderr[-2000:])
+    print(f"{len(OVERREADS)} deliberate over-reads, unnoticed: {', '.join(blind) or 'none'}")
+    return not blind
+
+
+def main(arguments: list[str]) -> int:
+    """Build, prove, test."""
+    libraries = preload()
+    if libraries is None:
+        print("!!! THIS COMPILER HAS NO AddressSanitizer/UBSan: THE CORE WAS NOT CHECKED !!!")
+        print("!!! Install gcc's libasan and libubsan (Debian: libgcc-<version>-dev).      !!!")
+        return 2
+    with tempfile.TemporaryDirectory(prefix="kafkalog-asan-") as name:
+        folder = Path(name)
+        copy_sources(folder)
+        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+        sanitize = {**os.environ, "KAFKALOG_SANITIZE": "1"}
+        if subprocess.run(command, cwd=folder, env=sanitize, check=False).returncode != 0:
+            print("the build with sanitizers failed")
+            return 2
+        environment = {
+            **os.environ,
+            "LD_PRELOAD": libraries,
+            "PYTHONMALLOC": "malloc",
+            "PYTHONPATH": str(folder),
+            # Leaks are CPython's own at exit; unaligned loads do not occur: cores load by bytes.
+            "ASAN_OPTIONS": "detect_leaks=0:strict_string_checks=1",
+            "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+        }
+        if not proves_itself(folder, environment):
+            return 2
+        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        chosen = arguments or ["tests/core"]
+        return subprocess.run(
+            [*tests, *chosen], cwd=folder, env=environment, check=False
+        ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
