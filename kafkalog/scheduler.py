@@ -1,0 +1,203 @@
+"""Named background tasks, on a thread of their own or on a clock that a test moves.
+
+A failing task takes nobody with it: its error is kept in `last_error`, handed to `on_error`, and
+the task runs again at its next period.
+
+Thread-safety: every method may be called from any thread. Tasks run one after another, never two at
+once. After `fork` the child has no thread; the first task scheduled there starts one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from kafkalog.clock import Clock, SystemClock
+
+__all__ = ["ScheduledTask", "Scheduler", "ThreadScheduler"]
+
+logger = logging.getLogger(__name__)
+
+
+class ScheduledTask:
+    """
+    A task that was handed to a scheduler.
+
+    Attributes:
+        name: what it is called in messages.
+        period_ms: time between two runs, None for a single run.
+        last_error: what its last run raised, None where it went well.
+        run_count: how often it ran.
+    """
+
+    def __init__(self, name: str, task: Callable[[], object], period_ms: int | None) -> None:
+        self.name = name
+        self.period_ms = period_ms
+        self.last_error: Exception | None = None
+        self.run_count = 0
+        self._task: Callable[[], object] | None = task
+
+    def __repr__(self) -> str:
+        state = "cancelled" if self.is_cancelled else f"ran {self.run_count} times"
+        return f"<ScheduledTask {self.name} {state}>"
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it will not run again."""
+        return self._task is None
+
+    def cancel(self) -> None:
+        """Run no more; a run that has begun goes on. Idempotent."""
+        # The callable often holds a whole log: let it go now, not when its time would have come.
+        self._task = None
+
+    def run(self, on_error: Callable[[ScheduledTask, Exception], None] | None) -> None:
+        """Run once, unless cancelled; schedulers call this."""
+        task = self._task
+        if task is None:
+            return
+        self.run_count += 1
+        try:
+            task()
+        except Exception as error:  # noqa: BLE001 - supervised: kept, told, and tried again
+            self.last_error = error
+            logger.warning("background task %s failed: %s", self.name, error)
+            if on_error is not None:
+                on_error(self, error)
+        else:
+            self.last_error = None
+        if self.period_ms is None:
+            self.cancel()
+
+
+class Scheduler(Protocol):
+    """Runs tasks later, and again."""
+
+    def schedule(
+        self,
+        name: str,
+        task: Callable[[], object],
+        *,
+        delay_ms: int,
+        period_ms: int | None = None,
+    ) -> ScheduledTask:
+        """
+        Run `task` once after `delay_ms`, then every `period_ms` if that is given.
+
+        Args:
+            name: for messages.
+            task: called without arguments; what it returns is dropped.
+            delay_ms: before the first run.
+            period_ms: from the end of one run to the next; at least 1.
+        """
+        ...
+
+
+class ThreadScheduler:
+    """
+    A scheduler with one daemon thread, started when the first task comes.
+
+    Args:
+        clock: measures delays; the machine's monotonic clock if None.
+        on_error: called with every task that failed and its error, on the scheduler's thread.
+    """
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        on_error: Callable[[ScheduledTask, Exception], None] | None = None,
+    ) -> None:
+        self._clock = SystemClock() if clock is None else clock
+        self._on_error = on_error
+        self._process = os.getpid()
+        self._condition = threading.Condition()
+        self._waiting: list[tuple[int, int, ScheduledTask]] = []
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def schedule(
+        self,
+        name: str,
+        task: Callable[[], object],
+        *,
+        delay_ms: int,
+        period_ms: int | None = None,
+    ) -> ScheduledTask:
+        """See `Scheduler.schedule`. After `close` the task is returned cancelled."""
+        if delay_ms < 0 or (period_ms is not None and period_ms < 1):
+            raise ValueError(f"{name}: delay {delay_ms} ms, period {period_ms} ms")
+        scheduled = ScheduledTask(name, task, period_ms)
+        if os.getpid() != self._process:
+            self._begin_anew()
+        with self._condition:
+            if self._closed:
+                scheduled.cancel()
+                return scheduled
+            self._push(scheduled, delay_ms)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name="kafkalog-scheduler", daemon=True
+                )
+                self._thread.start()
+            self._condition.notify()
+        return scheduled
+
+    def close(self) -> None:
+        """Run no more tasks; wait for the one that is running. Idempotent."""
+        with self._condition:
+            self._closed = True
+            self._waiting.clear()
+            self._condition.notify()
+            thread, self._thread = self._thread, None
+        inherited = os.getpid() != self._process
+        if thread is not None and thread is not threading.current_thread() and not inherited:
+            thread.join()
+
+    def _begin_anew(self) -> None:
+        """Forget, in a forked child, the tasks and the thread of the parent."""
+        self._process = os.getpid()
+        self._condition = threading.Condition()
+        self._waiting = []
+        self._thread = None
+        self._closed = False
+
+    def _push(self, task: ScheduledTask, delay_ms: int) -> None:
+        due_ms = self._clock.monotonic_ms() + delay_ms
+        heapq.heappush(self._waiting, (due_ms, next(self._numbers), task))
+
+    def _work(self) -> None:
+        while True:
+            task = self._next_due()
+            if task is None:
+                return
+            task.run(self._on_error)
+            with self._condition:
+                if not task.is_cancelled and not self._closed and task.period_ms is not None:
+                    self._push(task, task.period_ms)
+
+    def _next_due(self) -> ScheduledTask | None:
+        """Wait for the next task whose time has come; None once closed."""
+        with self._condition:
+            while not self._closed:
+                if not self._waiting:
+                    self._condition.wait()
+                    continue
+                due_ms, _number, task = self._waiting[0]
+                if task.is_cancelled:
+                    heapq.heappop(self._waiting)
+                    continue
+                remaining_ms = due_ms - self._clock.monotonic_ms()
+                if remaining_ms > 0:
+                    # The longest wait that every platform's lock takes.
+                    self._condition.wait(min(remaining_ms / 1000, threading.TIMEOUT_MAX))
+                    continue
+                heapq.heappop(self._waiting)
+                return task
+            return None
