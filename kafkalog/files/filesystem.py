@@ -25,11 +25,13 @@ __all__ = ["FileFacts", "FileHandle", "FileLock", "FileSystem"]
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What `stat` says: size in bytes, last modification in ms since 1970, and the kind."""
+    """What `stat` says: size in bytes, last modification in ms since 1970, the kind, and a number
+    that tells this file from another that had or will have its name (the inode)."""
 
     size_bytes: int
     modified_ms: int
     is_directory: bool
+    file_id: int = 0
 
 
 class FileHandle(Protocol):

@@ -235,6 +235,7 @@ class PosixFileSystem:
             size_bytes=facts.st_size,
             modified_ms=facts.st_mtime_ns // 1_000_000,
             is_directory=stat_bits.S_ISDIR(facts.st_mode),
+            file_id=facts.st_ino,
         )
 
     def list(self, directory: Path) -> list[str]:

@@ -1,0 +1,167 @@
+"""Records of a caller become a run of batches, ready to be stamped and written.
+
+Packing happens outside the log's lock, with offsets that count from zero; stamping, under the
+lock, moves them to the log end and costs a few bytes a batch, because the CRC does not cover them.
+
+Thread-safety: builder and columns are reused by each thread for itself; a `PackedRun` is good until
+the same thread packs again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.record import Record
+from kafkalog._core.stamp import assign_offsets
+from kafkalog.config import LogConfig
+from kafkalog.errors import RecordTooLargeError
+from kafkalog.model import AppendInfo
+from kafkalog.records.codecs import Codec, compress
+
+__all__ = ["BatchFacts", "PackedRun", "pack_records"]
+
+LOG_APPEND_TIME = 1
+
+
+class BatchFacts(NamedTuple):
+    """What appending needs to know of a batch; offsets as they stand in its bytes."""
+
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+class _Workshop(threading.local):
+    """What one thread reuses from append to append."""
+
+    def __init__(self) -> None:
+        self.builder = BatchBuilder()
+
+
+_WORKSHOP = _Workshop()
+
+
+@dataclass(slots=True)
+class PackedRun:
+    """
+    Batches back to back.
+
+    Attributes:
+        data: the batches; writable until they are stamped.
+        batches: facts of each, in order.
+        record_count: records in all of them.
+        log_append_time_ms: time that all records carry, None where they keep their own.
+        assign_offsets: whether stamping gives the batches new offsets.
+    """
+
+    data: bytearray
+    batches: list[BatchFacts]
+    record_count: int
+    log_append_time_ms: int | None = None
+    assign_offsets: bool = True
+
+    def stamp(self, log_end_offset: int, partition_leader_epoch: int) -> AppendInfo:
+        """Give the batches their offsets, from `log_end_offset` on; return what is to be appended."""
+        batches = self.batches
+        if not batches:
+            return self._info(log_end_offset, log_end_offset - 1, -1)
+        if self.assign_offsets:
+            assign_offsets(
+                self.data,
+                base_offset=log_end_offset,
+                partition_leader_epoch=partition_leader_epoch,
+            )
+            shift = log_end_offset - batches[0].base_offset
+            if shift:
+                self.batches = batches = [
+                    BatchFacts(size, base + shift, last + shift, timestamp)
+                    for size, base, last, timestamp in batches
+                ]
+        first, last = batches[0], batches[-1]
+        largest = (
+            first.max_timestamp
+            if first is last
+            else max(batch.max_timestamp for batch in batches)
+        )
+        return self._info(first.base_offset, last.last_offset, largest)
+
+    def _info(self, first_offset: int, last_offset: int, max_timestamp: int) -> AppendInfo:
+        return AppendInfo(
+            first_offset=first_offset,
+            last_offset=last_offset,
+            record_count=self.record_count,
+            batch_count=len(self.batches),
+            size_bytes=len(self.data),
+            log_append_time_ms=self.log_append_time_ms,
+            max_timestamp_ms=max_timestamp,
+        )
+
+
+def pack_records(
+    records: Iterable[Record], config: LogConfig, now_ms: int, timestamp_ms: int | None = None
+) -> PackedRun:
+    """
+    Pack records in batches, compressed as `compression.type` says.
+
+    Args:
+        records: what to pack; a single Record is refused, as it is surely a slip.
+        config: batch size, compression, timestamp type, size limit.
+        now_ms: time of the append.
+        timestamp_ms: for records without one; `now_ms` if None.
+
+    Raises:
+        RecordTooLargeError: a batch is larger than `max.message.bytes`.
+    """
+    if isinstance(records, Record):
+        raise TypeError("append takes an iterable of records: write append([record])")
+    wanted: Sequence[Record] = records if isinstance(records, (list, tuple)) else list(records)
+    default_ms = now_ms if timestamp_ms is None else timestamp_ms
+    append_time = now_ms if config.is_log_append_time else None
+    builder = _WORKSHOP.builder
+    parts: list[memoryview] = []
+    batches: list[BatchFacts] = []
+    start = 0
+    while start < len(wanted):
+        builder.reset()
+        taken = builder.extend_records(wanted, start, default_ms, config.append_batch_bytes)
+        part = _finish(builder, config, start, append_time)
+        largest = builder.max_timestamp if append_time is None else append_time
+        batches.append(BatchFacts(len(part), start, start + taken - 1, largest))
+        parts.append(part)
+        start += taken
+    # One copy: stamping writes into the batches, and the builder's memory is not for writing.
+    return PackedRun(bytearray().join(parts), batches, start, append_time)
+
+
+def _finish(
+    builder: BatchBuilder, config: LogConfig, base_offset: int, append_time: int | None
+) -> memoryview:
+    """Close the batch under construction, compressed where that is configured."""
+    # "producer" keeps what a producer chose; records that come singly have chosen nothing.
+    codec = Codec.of_config(config.compression_type) or Codec.NONE
+    payload = None
+    if codec is not Codec.NONE:
+        payload = compress(codec, builder.payload(), config.compression_level(codec.kafka_name))
+        # What does not compress must not fail for the few bytes that the codec adds.
+        if len(payload) >= builder.size_bytes and builder.size_bytes <= config.max_message_bytes:
+            codec, payload = Codec.NONE, None
+    batch = builder.finish(
+        base_offset=base_offset,
+        codec=int(codec),
+        payload=payload,
+        timestamp_type=LOG_APPEND_TIME if append_time is not None else 0,
+        max_timestamp=append_time,
+    )
+    if len(batch) > config.max_message_bytes:
+        raise RecordTooLargeError(
+            f"a batch of {builder.count} records takes {len(batch)} bytes, and"
+            f" max.message.bytes is {config.max_message_bytes}",
+            base_offset=base_offset,
+        )
+    return batch
