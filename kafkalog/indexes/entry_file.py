@@ -1,0 +1,170 @@
+"""The entries of an active segment's index: in memory for look-ups, in a file behind them.
+
+The file is preallocated (sparse) to its largest size and trimmed when the segment is sealed, as
+Kafka does. Entries reach it by `pwrite`, never through a mapping, and a little late: look-ups of
+this process use the memory, and an index is a cache of its log, so a crash costs a rebuild.
+
+Invariants: the file never holds an entry whose log bytes were not written before; the bytes of a
+published view never change (growth copies into a new array).
+
+Thread-safety: one writer, under the log's lock. Readers use the published view only.
+Never does: syncing (an index is derived data), raising for a full disk (`trim` reports it).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog.files.filesystem import FileHandle, FileSystem
+
+__all__ = ["EntryFile"]
+
+# Entries that wait in memory before one write carries them: 512 bytes of an offset index.
+PENDING_ENTRIES_MAX = 64
+FIRST_CAPACITY = 256
+
+logger = logging.getLogger(__name__)
+
+
+class _Sized(Protocol):
+    def __len__(self) -> int: ...
+
+
+View = TypeVar("View", bound=_Sized)
+
+
+class EntryFile(Generic[View]):
+    """
+    A growing run of fixed-size entries with its file.
+
+    Args:
+        filesystem: the disk.
+        path: the index file; an old one is replaced.
+        entry_size: bytes of one entry (8 or 12).
+        max_bytes: `segment.index.bytes`; rounded down to whole entries.
+        make_view: builds the look-up view of (entries, count).
+        entries: entries that the index begins with, as bytes.
+    """
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        path: Path,
+        *,
+        entry_size: int,
+        max_bytes: int,
+        make_view: Callable[[npt.NDArray[np.uint8], int], View],
+        entries: bytes = b"",
+    ) -> None:
+        self.path = path
+        self.entry_size = entry_size
+        self.max_entries = max(max_bytes // entry_size, len(entries) // entry_size)
+        self._make_view = make_view
+        self._count = len(entries) // entry_size
+        self._written = 0
+        capacity = max(FIRST_CAPACITY, 2 * self._count)
+        self._array = np.zeros(capacity * entry_size, dtype=np.uint8)
+        self._array[: len(entries)] = np.frombuffer(entries, dtype=np.uint8)
+        self.view = make_view(self._array, self._count)
+        self._handle: FileHandle | None = None
+        self._filesystem = filesystem
+        self._open_file()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def entries(self) -> bytes:
+        """Return the entries as bytes."""
+        return self._array[: self._count * self.entry_size].tobytes()
+
+    def append(self, entry: bytes) -> None:
+        """Add one entry in memory and publish it to look-ups; the file follows later."""
+        size = self.entry_size
+        start = self._count * size
+        if start + size > self._array.shape[0]:
+            # A fresh array: the views given out keep the old one, whose bytes stay as they are.
+            larger = np.zeros(2 * self._array.shape[0], dtype=np.uint8)
+            larger[:start] = self._array[:start]
+            self._array = larger
+        self._array[start : start + size] = np.frombuffer(entry, dtype=np.uint8)
+        self._count += 1
+        self.view = self._make_view(self._array, self._count)
+
+    def rewind(self, count: int) -> None:
+        """Forget the entries from `count` on (an append that failed)."""
+        if count >= self._count:
+            return
+        fresh = np.zeros_like(self._array)
+        fresh[: count * self.entry_size] = self._array[: count * self.entry_size]
+        self._array = fresh
+        self._count = count
+        # Entries already in the file are overwritten by the next ones, or zeroed now.
+        stale = self._written - count
+        self._written = min(self._written, count)
+        self.view = self._make_view(self._array, count)
+        if stale > 0 and self._handle is not None:
+            self._write(bytes(stale * self.entry_size), count * self.entry_size)
+
+    def write_behind(self, *, everything: bool = False) -> bool:
+        """Write waiting entries once they are many (or `everything`); say whether it worked."""
+        waiting = self._count - self._written
+        if waiting == 0 or (waiting < PENDING_ENTRIES_MAX and not everything):
+            return True
+        start = self._written * self.entry_size
+        if not self._write(self._array[start : self._count * self.entry_size].data, start):
+            return False
+        self._written = self._count
+        return True
+
+    def trim(self) -> bool:
+        """
+        Write what waits and cut the file to its entries; say whether the file is whole.
+
+        The file is closed afterwards. False leaves a file that the next open finds short or
+        zero-padded and rebuilds.
+        """
+        whole = self._handle is not None and self.write_behind(everything=True)
+        if whole and self._handle is not None:
+            try:
+                self._handle.truncate(self._count * self.entry_size)
+            except OSError as error:
+                logger.warning("could not trim index %s: %s", self.path, error)
+                whole = False
+        self.close()
+        return whole
+
+    def close(self) -> None:
+        """Let the file go as it is."""
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+
+    def _open_file(self) -> None:
+        try:
+            # A fresh file: readers, also of other processes, may have the old one mapped, and
+            # entries of an earlier life must not stand in the zero tail.
+            if self._filesystem.stat(self.path) is not None:
+                self._filesystem.unlink(self.path)
+            self._handle = self._filesystem.open(self.path, create=True, write=True)
+            self._handle.truncate(self.max_entries * self.entry_size)
+        except OSError as error:
+            logger.warning("index %s is kept in memory only: %s", self.path, error)
+            self.close()
+        self.write_behind(everything=True)
+
+    def _write(self, data: bytes | memoryview, position: int) -> bool:
+        if self._handle is None:
+            return False
+        try:
+            self._handle.pwrite(data, position)
+        except OSError as error:
+            # The log's bytes are safe and the memory answers look-ups: not worth failing an append.
+            logger.warning("index %s fell behind: %s", self.path, error)
+            return False
+        return True

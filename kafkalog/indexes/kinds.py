@@ -1,0 +1,62 @@
+"""What sets the two index kinds apart: entry layout, look-up view and check.
+
+Offset index entry (8 bytes): i32 offset - base offset, i32 position in the segment.
+Time index entry (12 bytes): i64 timestamp, i32 offset - base offset.
+Big-endian, no header, no checksum: order and length are the only signs of damage.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from typing_extensions import Buffer
+
+from kafkalog._core.index import (
+    OffsetIndexView,
+    TimeIndexView,
+    check_offset_index,
+    check_time_index,
+)
+
+__all__ = ["OFFSET_INDEX", "TIME_INDEX", "IndexKind", "pack_offset_entry", "pack_time_entry"]
+
+View = TypeVar("View")
+
+pack_offset_entry = struct.Struct(">ii").pack
+pack_time_entry = struct.Struct(">qi").pack
+
+
+@dataclass(frozen=True, slots=True)
+class IndexKind(Generic[View]):
+    """
+    One kind of index.
+
+    Attributes:
+        name: for messages.
+        entry_size: bytes of one entry.
+        make_view: (entries, base offset, count) -> look-up view.
+        check: (entries, segment size) -> (entries used, whether all is in order).
+    """
+
+    name: str
+    entry_size: int
+    make_view: Callable[[Buffer, int, int], View]
+    check: Callable[[Buffer, int], tuple[int, bool]]
+
+
+OFFSET_INDEX: IndexKind[OffsetIndexView] = IndexKind(
+    name="offset index",
+    entry_size=8,
+    make_view=OffsetIndexView,
+    check=lambda entries, segment_size: check_offset_index(entries, segment_size=segment_size),
+)
+
+TIME_INDEX: IndexKind[TimeIndexView] = IndexKind(
+    name="time index",
+    entry_size=12,
+    make_view=TimeIndexView,
+    check=lambda entries, _segment_size: check_time_index(entries),
+)

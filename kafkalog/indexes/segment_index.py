@@ -1,0 +1,279 @@
+"""One index of one segment: growing (active segment), or loaded when first asked (sealed).
+
+A sealed index is checked once for order and range when it is loaded, and rebuilt from the log
+where it is missing, short, out of order or zero-padded, or where a look-up found another batch
+than the entry promised (`distrust`). A rebuild replaces the file through a temporary one, or stays
+in memory where the log is open read-only or the disk refuses.
+
+Crash points of a rebuild: while the temporary file is written (removed at the next open); before
+or after the rename (old or new file, either is checked at its next load). Nothing is synced: an
+index that a power cut left zeroed is found by its check and rebuilt again.
+
+Thread-safety: `view` may be called by any thread; two threads may load at once, and the last wins.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from typing_extensions import Buffer
+
+from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.names import temporary_path
+from kafkalog.indexes.entry_file import EntryFile
+from kafkalog.indexes.kinds import IndexKind
+
+__all__ = ["SegmentIndex", "ViewBudget"]
+
+logger = logging.getLogger(__name__)
+
+# A read-only log loads the index again once so many bytes were appended behind its back.
+RELOAD_BYTES = 1024 * 1024
+CHUNK_ENTRIES = 8192
+
+
+class _Sized(Protocol):
+    def __len__(self) -> int: ...
+
+
+View = TypeVar("View", bound=_Sized)
+
+
+class _Evictable(Protocol):
+    def forget_view(self) -> None: ...
+
+
+class ViewBudget:
+    """Bounds how many sealed indexes keep their mapping: first loaded, first forgotten."""
+
+    def __init__(self, max_views: int) -> None:
+        self._max_views = max_views
+        self._loaded: deque[_Evictable] = deque()
+
+    def admit(self, index: _Evictable) -> None:
+        """Note that `index` holds a mapping, and let the oldest go where there are too many."""
+        self._loaded.append(index)
+        while len(self._loaded) > self._max_views:
+            self._loaded.popleft().forget_view()
+
+
+class SegmentIndex(Generic[View]):
+    """
+    An index of a segment.
+
+    Args:
+        kind: offset index or time index.
+        filesystem: the disk.
+        path: the index file.
+        base_offset: of the segment.
+        rebuild: returns the entries, as bytes, made from the segment's batches.
+        segment_size: returns the segment's bytes, for the range check.
+        budget: bounds the mappings of sealed indexes.
+        read_only: whether rebuilt entries stay in memory.
+    """
+
+    def __init__(
+        self,
+        kind: IndexKind[View],
+        filesystem: FileSystem,
+        path: Path,
+        base_offset: int,
+        *,
+        rebuild: Callable[[], bytes],
+        segment_size: Callable[[], int],
+        budget: ViewBudget,
+        read_only: bool,
+    ) -> None:
+        self.path = path
+        self.kind = kind
+        self.was_rebuilt = False
+        self._filesystem = filesystem
+        self._base_offset = base_offset
+        self._rebuild = rebuild
+        self._segment_size = segment_size
+        self._budget = budget
+        self._read_only = read_only
+        self._growing: EntryFile[View] | None = None
+        self._view: View | None = None
+        self._entries: Buffer = b""
+        self._loaded_at = 0
+
+    @property
+    def growing(self) -> EntryFile[View] | None:
+        """The file under construction, None once sealed."""
+        return self._growing
+
+    @property
+    def view(self) -> View:
+        """The look-up view; loads, checks and if need be rebuilds the index."""
+        growing = self._growing
+        if growing is not None:
+            return growing.view
+        view = self._view
+        if view is None or (self._read_only and self._has_outgrown()):
+            return self._load()
+        return view
+
+    def start_growing(self, max_bytes: int, entries: bytes = b"") -> None:
+        """Begin to take appends, with `entries` already there; preallocates the file."""
+        self._growing = EntryFile(
+            self._filesystem,
+            self.path,
+            entry_size=self.kind.entry_size,
+            max_bytes=max_bytes,
+            make_view=lambda array, count: self.kind.make_view(
+                array.data, self._base_offset, count
+            ),
+            entries=entries,
+        )
+
+    def seal(self) -> None:
+        """Write and trim the file; from now on it only serves look-ups, from memory at first."""
+        growing = self._growing
+        if growing is None:
+            return
+        growing.trim()
+        self._adopt(growing.entries())
+        self._growing = None
+
+    def detach(self) -> None:
+        """Serve look-ups from memory only; the file's name belongs to somebody else from now on."""
+        self._read_only = True
+        growing = self._growing
+        if growing is not None:
+            self._adopt(growing.entries())
+            self.was_rebuilt = True
+            growing.close()
+            self._growing = None
+
+    def distrust(self) -> None:
+        """Rebuild: a look-up met another batch than the entry promised."""
+        logger.warning("%s %s is wrong and rebuilt from its log", self.kind.name, self.path)
+        self._install(self._rebuild())
+
+    def entries(self) -> bytes:
+        """Return the entries in use, as the file of a sealed segment has them."""
+        view = self.view
+        size = len(view) * self.kind.entry_size
+        return bytes(memoryview(self._entries)[:size])
+
+    def replace(self, entries: bytes) -> bool:
+        """
+        Make `entries`, which a scan of the segment gave, the content; say whether that changed it.
+
+        Zeros behind the entries, as in a file that was preallocated, are no change.
+        """
+        present = self._map()
+        size = len(entries)
+        if present is not None and present[:size] == entries and not any(present[size:]):
+            if len(present) > size and not self._read_only:
+                self._replace_file(entries)
+            self._adopt(entries)
+            return False
+        self._install(entries)
+        return True
+
+    def forget_view(self) -> None:
+        """Drop the mapping; the next look-up loads it again."""
+        # Rebuilt entries without a file have nowhere to come back from but another rebuild.
+        if not (self.was_rebuilt and self._read_only):
+            self._view, self._entries = None, b""
+            self._entries = b""
+
+    def retire(self) -> None:
+        """Write no file from now on: the segment is leaving, only readers still hold it."""
+        self._read_only = True
+
+    def close(self) -> None:
+        """Let files and mappings go."""
+        if self._growing is not None:
+            self._growing.close()
+        self._view, self._entries = None, b""
+
+    def _has_outgrown(self) -> bool:
+        """Whether another process has appended much since a read-only log loaded the index."""
+        return not self.was_rebuilt and self._segment_size() - self._loaded_at > RELOAD_BYTES
+
+    def _load(self) -> View:
+        self._loaded_at = self._segment_size()
+        entries = self._read() if self._read_only else self._map()
+        if entries is not None:
+            count, in_order = self.kind.check(entries, self._segment_size())
+            used = count * self.kind.entry_size
+            # A live writer's file has zeros behind the entries; a sealed one of ours must not.
+            if in_order and (used == len(entries) or self._read_only):
+                return self._adopt(entries[:used])
+        logger.warning("%s %s is missing or damaged: rebuilt", self.kind.name, self.path)
+        return self._install(self._rebuild())
+
+    def _adopt(self, entries: Buffer) -> View:
+        count = memoryview(entries).nbytes // self.kind.entry_size
+        view = self.kind.make_view(entries, self._base_offset, count)
+        self._entries = entries
+        self._view = view
+        self._budget.admit(self)
+        return view
+
+    def _map(self) -> memoryview | None:
+        """Map the whole file; None where there is none."""
+        handle = self._open()
+        if handle is None:
+            return None
+        try:
+            size = handle.size()
+            return handle.map(size) if size else memoryview(b"")
+        finally:
+            handle.close()
+
+    def _read(self) -> memoryview | None:
+        """
+        Copy the file up to its zero tail; None where there is none.
+
+        A mapping would not do: the writing process trims the file when it seals the segment, and
+        touching a page behind the new end kills the reader.
+        """
+        handle = self._open()
+        if handle is None:
+            return None
+        data = bytearray()
+        chunk_size = CHUNK_ENTRIES * self.kind.entry_size
+        try:
+            while True:
+                chunk = handle.pread(chunk_size, len(data))
+                data += chunk
+                if len(chunk) < chunk_size or not any(chunk[-self.kind.entry_size :]):
+                    return memoryview(bytes(data))
+        finally:
+            handle.close()
+
+    def _open(self) -> FileHandle | None:
+        try:
+            return self._filesystem.open(self.path)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                logger.warning("%s %s cannot be read: %s", self.kind.name, self.path, error)
+            return None
+
+    def _install(self, entries: bytes) -> View:
+        view = self._adopt(entries)
+        self.was_rebuilt = True
+        if not self._read_only:
+            self._replace_file(entries)
+        return view
+
+    def _replace_file(self, entries: bytes) -> None:
+        temporary = temporary_path(self.path)
+        try:
+            handle = self._filesystem.open(temporary, create=True, write=True)
+            try:
+                handle.truncate(0)
+                handle.pwrite(entries, 0)
+            finally:
+                handle.close()
+            self._filesystem.rename(temporary, self.path)
+        except OSError as error:
+            logger.warning("%s %s stays in memory: %s", self.kind.name, self.path, error)
