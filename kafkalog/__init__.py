@@ -1,1 +1,95 @@
-"""kafkalog: Apache Kafka's log as an embedded storage engine."""
+"""
+kafkalog: Apache Kafka's log as an embedded storage engine.
+
+Opens partition directories in Kafka's on-disk format, appends, reads, looks up by offset and time,
+rolls, truncates and recovers them. No broker, no network.
+
+>>> import kafkalog
+>>> with kafkalog.open_log("/data/orders-0") as log:
+...     info = log.append([kafkalog.Record(key=b"k", value=b"v")], wait="durable")
+...     values = [record.value for record in log.records(info.first_offset)]
+"""
+
+from __future__ import annotations
+
+from kafkalog._core.record import Record
+from kafkalog.clock import Clock, SystemClock
+from kafkalog.config import LogConfig
+from kafkalog.errors import (
+    ConfigError,
+    CorruptIndexError,
+    CorruptRecordError,
+    CorruptStateError,
+    DiskFullError,
+    ForkedLogError,
+    InvalidRecordError,
+    KafkaLogError,
+    LogCleaningAbortedError,
+    LogClosedError,
+    LogLockedError,
+    LogOfflineError,
+    LogPermissionError,
+    LogStorageError,
+    NotALogError,
+    OffsetOutOfRangeError,
+    OffsetOverflowError,
+    OffsetsOutOfOrderError,
+    ReadOnlyLogError,
+    RecordTooLargeError,
+    UnsupportedCodecError,
+)
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.log.fences import FencedRange
+from kafkalog.log.fetch import FetchData
+from kafkalog.log.log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, Log
+from kafkalog.log.opening import open_log
+from kafkalog.log.report import CutTail, RecoveryReport
+from kafkalog.model import AppendInfo, TimestampOffset, TopicPartition
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.codecs import Codec
+from kafkalog.scheduler import Scheduler, ThreadScheduler
+
+__all__ = [
+    "EARLIEST_TIMESTAMP",
+    "LATEST_TIMESTAMP",
+    "MAX_TIMESTAMP",
+    "AppendInfo",
+    "BatchView",
+    "Clock",
+    "Codec",
+    "ConfigError",
+    "CorruptIndexError",
+    "CorruptRecordError",
+    "CorruptStateError",
+    "CutTail",
+    "DiskFullError",
+    "FencedRange",
+    "FetchData",
+    "FileSystem",
+    "ForkedLogError",
+    "InvalidRecordError",
+    "KafkaLogError",
+    "Log",
+    "LogCleaningAbortedError",
+    "LogClosedError",
+    "LogConfig",
+    "LogLockedError",
+    "LogOfflineError",
+    "LogPermissionError",
+    "LogStorageError",
+    "NotALogError",
+    "OffsetOutOfRangeError",
+    "OffsetOverflowError",
+    "OffsetsOutOfOrderError",
+    "ReadOnlyLogError",
+    "Record",
+    "RecordTooLargeError",
+    "RecoveryReport",
+    "Scheduler",
+    "SystemClock",
+    "ThreadScheduler",
+    "TimestampOffset",
+    "TopicPartition",
+    "UnsupportedCodecError",
+    "open_log",
+]

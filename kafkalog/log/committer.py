@@ -1,0 +1,96 @@
+"""Group commit: one sync covers all who wait for it.
+
+The first thread that waits becomes the leader and syncs up to the log end of that moment; threads
+that come meanwhile wait for it, and one of them leads the next round. After a failed sync nobody
+is told "durable" again: what the disk holds is unknown, and a retry that says "ok" would lie.
+
+Thread-safety: all methods from any thread. The sync itself runs outside the condition's lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from kafkalog.errors import LogOfflineError
+
+__all__ = ["Committer"]
+
+
+class Committer:
+    """
+    Makes offsets durable for those who wait.
+
+    Args:
+        sync: puts everything below the log end on the disk and returns that end.
+        durable_offset: offset up to which the disk has everything already.
+    """
+
+    def __init__(self, sync: Callable[[], int], durable_offset: int) -> None:
+        self._sync = sync
+        self._condition = threading.Condition()
+        self._durable_offset = durable_offset
+        self._is_syncing = False
+        self._truncations = 0
+        self._error: BaseException | None = None
+
+    @property
+    def durable_offset(self) -> int:
+        """One above the last offset known to be on the disk; never ahead of it."""
+        return self._durable_offset
+
+    def wait_until_durable(self, offset: int) -> int:
+        """Return once everything below `offset` is on the disk; the durable offset is returned."""
+        while True:
+            with self._condition:
+                while self._is_syncing and self._durable_offset < offset:
+                    self._condition.wait()
+                if self._durable_offset >= offset:
+                    return self._durable_offset
+                self._begin()
+            self._lead()
+
+    def flush(self) -> int:
+        """Sync even if nothing waits (new files, an empty log); return the durable offset."""
+        with self._condition:
+            while self._is_syncing:
+                self._condition.wait()
+            self._begin()
+        self._lead()
+        return self._durable_offset
+
+    def lower(self, offset: int) -> None:
+        """Forget durability above `offset`: the log was truncated there."""
+        with self._condition:
+            self._durable_offset = min(self._durable_offset, offset)
+            self._truncations += 1
+
+    def raise_to(self, offset: int) -> None:
+        """Take note that everything below `offset` is durable by other means."""
+        with self._condition:
+            self._durable_offset = max(self._durable_offset, offset)
+            self._condition.notify_all()
+
+    def _begin(self) -> None:
+        if self._error is not None:
+            raise LogOfflineError(
+                f"an earlier sync failed, what the disk holds is unknown: {self._error}"
+            ) from self._error
+        self._is_syncing = True
+
+    def _lead(self) -> None:
+        truncations = self._truncations
+        try:
+            reached = self._sync()
+        except BaseException as error:
+            with self._condition:
+                self._error = error
+                self._is_syncing = False
+                self._condition.notify_all()
+            raise
+        with self._condition:
+            # An end that was truncated away meanwhile says nothing about what came in its place.
+            if truncations == self._truncations:
+                self._durable_offset = max(self._durable_offset, reached)
+            self._is_syncing = False
+            self._condition.notify_all()

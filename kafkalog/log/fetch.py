@@ -1,0 +1,122 @@
+"""What `Log.read` returns: a range of one segment, whose bytes are fetched when asked for.
+
+Holding it holds the segment's bytes, also after the segment was deleted or the log closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.record import Record
+from kafkalog._core.status import STATUS_CODES
+from kafkalog.errors import CorruptRecordError
+from kafkalog.log.segment import Bound, LogSegment
+from kafkalog.records.batch_view import BatchView
+
+__all__ = ["FetchData"]
+
+OK = STATUS_CODES["OK"]
+TRUNCATED = STATUS_CODES["TRUNCATED"]
+FULL = STATUS_CODES["FULL"]
+
+
+class FetchData:
+    """
+    A slice of a log: whole batches, the last one perhaps cut by `max_bytes` as in a Kafka fetch.
+
+    The first batch holds the offset asked for, and may begin below it.
+
+    Attributes:
+        start_offset: the offset that was asked for.
+        position: where the slice begins in its segment, in bytes.
+        size_bytes: its length.
+        log_start_offset, log_end_offset: the log's range when the slice was taken.
+    """
+
+    def __init__(
+        self,
+        segment: LogSegment,
+        *,
+        start_offset: int,
+        position: int,
+        size_bytes: int,
+        bound: Bound,
+        log_start_offset: int,
+        log_end_offset: int,
+    ) -> None:
+        self.start_offset = start_offset
+        self.position = position
+        self.size_bytes = size_bytes
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self._segment = segment
+        self._bound = bound
+
+    def __repr__(self) -> str:
+        return (
+            f"FetchData(start_offset={self.start_offset}, path={self.path.name!r},"
+            f" position={self.position}, size_bytes={self.size_bytes})"
+        )
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+    @property
+    def path(self) -> Path:
+        """The segment file that the bytes are in."""
+        return self._segment.path
+
+    @cached_property
+    def data(self) -> memoryview:
+        """The bytes, read-only; of a sealed segment without a copy."""
+        return self._segment.file.read(self.position, self.size_bytes)
+
+    @property
+    def first_offset(self) -> int | None:
+        """Base offset of the first batch, None where there is none."""
+        first = next(self.batches(), None)
+        return None if first is None else first.header.base_offset
+
+    @property
+    def next_offset(self) -> int:
+        """The offset to read next: one above the last whole batch here."""
+        following = self.start_offset
+        for batch in self.batches():
+            following = max(following, batch.header.next_offset)
+        return following
+
+    def batches(self) -> Iterator[BatchView]:
+        """Yield the whole batches, CRC checked; a batch cut by `max_bytes` is left out."""
+        data, position = self.data, 0
+        columns = BatchColumns(256)
+        while position < len(data):
+            columns.clear()
+            result = scan_batches(data, position, columns=columns)
+            for row in range(result.count):
+                start = int(columns.position[row])
+                size = int(columns.size_bytes[row])
+                yield BatchView(
+                    data[start : start + size], path=self.path, position=self.position + start
+                )
+            position = result.position
+            if result.status == FULL:
+                continue
+            if result.status not in (OK, TRUNCATED):
+                raise self._damage(position, result.status)
+            return
+
+    def records(self) -> Iterator[Record]:
+        """Yield the records from `start_offset` on; control records are left out."""
+        for batch in self.batches():
+            if not batch.header.is_control:
+                for record in batch.records():
+                    if record.offset >= self.start_offset:
+                        yield record
+
+    def _damage(self, position: int, status: int) -> CorruptRecordError:
+        return self._segment.fence_at(
+            self.position + position, self._bound, status, self.start_offset
+        ).to_error()

@@ -1,0 +1,242 @@
+"""Where a partition lives: its directory, and the directory whose checkpoints speak of it.
+
+A partition inside a data directory (one with `meta.properties`, a checkpoint or a shutdown marker)
+uses that directory's recovery-point and log-start checkpoints, marker and lock, as a broker does.
+A partition directory that stands alone keeps the same files within itself; a broker that is later
+given the directory ignores them.
+
+The clean-shutdown marker speaks for all partitions of a directory at once. It is removed when the
+first of them is opened for writing and comes back when the last one was closed in order, provided
+it was there before, or every partition of the directory has been through our hands.
+
+Thread-safety: sessions are shared by the process and guarded by one lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafkalog.errors import CorruptStateError, LogStorageError, NotALogError
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import (
+    CLEAN_SHUTDOWN_MARKER,
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    DirectoryState,
+    is_topic_name,
+    try_parse_partition_directory,
+    try_parse_segment_file,
+)
+from kafkalog.model import TopicPartition
+from kafkalog.state.checkpoints import OffsetCheckpoint
+from kafkalog.state.shutdown_marker import (
+    read_shutdown_marker,
+    remove_shutdown_marker,
+    write_shutdown_marker,
+)
+
+__all__ = ["PartitionHome", "find_home"]
+
+logger = logging.getLogger(__name__)
+
+_DATA_DIRECTORY_FILES = (
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+    CLEAN_SHUTDOWN_MARKER,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionHome:
+    """
+    A partition's place on disk.
+
+    Attributes:
+        filesystem: the disk.
+        directory: the partition directory.
+        state_directory: where checkpoints, marker and lock are.
+        topic_partition: its name in the checkpoints.
+    """
+
+    filesystem: FileSystem
+    directory: Path
+    state_directory: Path
+    topic_partition: TopicPartition
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the partition directory stands outside a data directory."""
+        return self.directory == self.state_directory
+
+    def read_recovery_point(self) -> int:
+        """Return the checkpointed recovery point, 0 where there is none."""
+        return self._read(RECOVERY_POINT_CHECKPOINT) or 0
+
+    def read_start_offset(self) -> int | None:
+        """Return the checkpointed log start offset, None where there is none."""
+        return self._read(LOG_START_OFFSET_CHECKPOINT)
+
+    def write_recovery_point(self, offset: int) -> None:
+        """Checkpoint the recovery point; on the disk when this returns."""
+        self._checkpoint(RECOVERY_POINT_CHECKPOINT).update({self.topic_partition: offset})
+
+    def write_start_offset(self, offset: int | None) -> None:
+        """Checkpoint the log start offset, or remove the entry where a segment base says it."""
+        checkpoint = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
+        if offset is None and self.filesystem.stat(checkpoint.path) is None:
+            return
+        checkpoint.update({self.topic_partition: offset})
+
+    def was_closed_in_order(self) -> bool:
+        """Return whether the marker of a clean shutdown is there (without a session)."""
+        return read_shutdown_marker(self.filesystem, self.state_directory) is not None
+
+    def begin_session(self) -> bool:
+        """Take the marker away, and return whether the last shutdown was clean."""
+        return _SESSIONS.begin(self)
+
+    def end_session(self, *, in_order: bool) -> None:
+        """Leave; the last one out puts the marker back if all was closed in order."""
+        _SESSIONS.end(self, in_order=in_order)
+
+    def _checkpoint(self, name: str) -> OffsetCheckpoint:
+        return OffsetCheckpoint(self.filesystem, self.state_directory / name)
+
+    def _read(self, name: str) -> int | None:
+        try:
+            return self._checkpoint(name).read().get(self.topic_partition)
+        except (CorruptStateError, LogStorageError) as error:
+            logger.warning("%s is passed over: %s", self.state_directory / name, error)
+            return None
+
+
+def find_home(filesystem: FileSystem, directory: Path) -> PartitionHome:
+    """
+    Return the home of the partition in `directory`, which need not exist yet.
+
+    Raises:
+        NotALogError: the path is a file, a data directory, a directory in deletion, or one that
+            holds other things than a log.
+    """
+    facts = filesystem.stat(directory)
+    if facts is not None and not facts.is_directory:
+        raise NotALogError(f"{directory} is a file, not a partition directory", path=directory)
+    names = [] if facts is None else filesystem.list(directory)
+    parsed = try_parse_partition_directory(directory.name)
+    inside = any(
+        filesystem.stat(directory.parent / name) is not None for name in _DATA_DIRECTORY_FILES
+    )
+    if inside:
+        if parsed is None:
+            raise NotALogError(
+                f"{directory} lies in a data directory, but is not named topic-partition",
+                path=directory,
+            )
+        return PartitionHome(filesystem, directory, directory.parent, parsed.topic_partition)
+    if META_PROPERTIES in names:
+        raise NotALogError(
+            f"{directory} is a data directory: open one of its partitions", path=directory
+        )
+    holds_log = any(try_parse_segment_file(name) is not None for name in names)
+    if names and not holds_log and not set(names) <= _OWN_FILES:
+        raise NotALogError(
+            f"{directory} is not a log: no segment file, but {names[0]!r} and"
+            f" {len(names) - 1} others",
+            path=directory,
+        )
+    if parsed is not None and parsed.state is DirectoryState.LIVE:
+        return PartitionHome(filesystem, directory, directory, parsed.topic_partition)
+    topic = directory.name if is_topic_name(directory.name) else "log"
+    return PartitionHome(filesystem, directory, directory, TopicPartition(topic, 0))
+
+
+# What a partition directory without segments may hold and still be ours.
+_OWN_FILES = frozenset(
+    {
+        ".lock",
+        CLEAN_SHUTDOWN_MARKER,
+        RECOVERY_POINT_CHECKPOINT,
+        RECOVERY_POINT_CHECKPOINT + ".tmp",
+        LOG_START_OFFSET_CHECKPOINT,
+        LOG_START_OFFSET_CHECKPOINT + ".tmp",
+        "partition.metadata",
+        "leader-epoch-checkpoint",
+    }
+)
+
+
+@dataclass(slots=True)
+class _Session:
+    """The partitions of one state directory that this process writes to."""
+
+    had_marker: bool
+    in_order: bool = True
+    open_count: int = 0
+    opened: set[str] = field(default_factory=set)
+
+
+class _Sessions:
+    """All sessions of the process; empty again in a forked child, which may write nothing."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._sessions: dict[tuple[FileSystem, Path], _Session] = {}
+        os.register_at_fork(after_in_child=self._forget)
+
+    def begin(self, home: PartitionHome) -> bool:
+        key = (home.filesystem, home.state_directory)
+        with self._guard:
+            session = self._sessions.get(key)
+            if session is None:
+                had_marker = remove_shutdown_marker(home.filesystem, home.state_directory)
+                session = self._sessions[key] = _Session(had_marker)
+            # A partition that was opened before in this session: was it closed in order?
+            name = home.directory.name
+            clean = session.had_marker or name in session.opened
+            session.opened.add(name)
+            session.open_count += 1
+            return clean
+
+    def end(self, home: PartitionHome, *, in_order: bool) -> None:
+        key = (home.filesystem, home.state_directory)
+        with self._guard:
+            session = self._sessions.get(key)
+            if session is None:
+                return
+            session.open_count -= 1
+            if not in_order:
+                session.in_order = False
+                session.opened.discard(home.directory.name)
+            if session.open_count:
+                return
+            del self._sessions[key]
+            if session.in_order and (session.had_marker or self._saw_all(home, session)):
+                write_shutdown_marker(home.filesystem, home.state_directory)
+
+    @staticmethod
+    def _saw_all(home: PartitionHome, session: _Session) -> bool:
+        if home.is_alone:
+            return True
+        present = {
+            name
+            for name in home.filesystem.list(home.state_directory)
+            if try_parse_partition_directory(name) is not None
+        }
+        return present <= session.opened
+
+    def _forget(self) -> None:
+        self._guard = threading.Lock()
+        self._sessions.clear()
+
+
+_SESSIONS = _Sessions()

@@ -1,0 +1,128 @@
+"""Files of unfinished work in a partition directory, and what startup does with each.
+
+    .deleted   a segment that was leaving: removed
+    .tmp       a file that was to replace another: removed
+    .cleaned   output of a compaction or split that had not finished: removed
+    .swap      output that had: it is swapped in, unless a `.cleaned` file at or below its base
+               offset shows that the renames to `.swap` had only begun (they go downwards)
+    .broken    bytes that a recovery cut: kept for people
+
+Crash points while a swap is completed: after the removal of any covered file, after any rename.
+Every step is found again and finished by the next start, because the `.swap` names go last.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import (
+    FileKind,
+    FileState,
+    SegmentFileName,
+    SegmentFiles,
+    segment_file_name,
+    try_parse_segment_file,
+)
+from kafkalog.log.scanner import scan_segment
+
+__all__ = ["Leftovers", "clear_leftovers", "live_bases"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Leftovers:
+    """What was removed, and which segments a finished compaction left to be swapped in."""
+
+    removed: list[Path] = field(default_factory=list)
+    completed_swaps: list[Path] = field(default_factory=list)
+
+
+def live_bases(filesystem: FileSystem, directory: Path) -> list[int]:
+    """Return the base offsets of the segments in a directory, ascending."""
+    parsed = map(try_parse_segment_file, filesystem.list(directory))
+    return sorted(
+        name.base_offset
+        for name in parsed
+        if name is not None and name.kind is FileKind.LOG and name.state is FileState.LIVE
+    )
+
+
+def clear_leftovers(filesystem: FileSystem, directory: Path) -> Leftovers:
+    """Remove what unfinished work left, and complete the swaps that can be completed."""
+    done = Leftovers()
+    files = _parsed(filesystem, directory)
+    cleaned = [name.base_offset for name in files if name.state is FileState.CLEANED]
+    first_cleaned = min(cleaned, default=None)
+    swaps: list[SegmentFileName] = []
+    for name in files:
+        if name.state in (FileState.DELETED, FileState.TEMPORARY, FileState.CLEANED):
+            _remove(filesystem, directory, name, done)
+        elif name.state is FileState.SWAP:
+            if first_cleaned is not None and name.base_offset >= first_cleaned:
+                _remove(filesystem, directory, name, done)
+            else:
+                swaps.append(name)
+    if swaps:
+        _complete_swaps(filesystem, directory, swaps, done)
+    _remove_orphans(filesystem, directory, done)
+    if done.removed or done.completed_swaps:
+        filesystem.sync_directory(directory)
+    return done
+
+
+def _complete_swaps(
+    filesystem: FileSystem, directory: Path, swaps: list[SegmentFileName], done: Leftovers
+) -> None:
+    logs = [name for name in swaps if name.kind is FileKind.LOG]
+    if logs:
+        lower = min(name.base_offset for name in logs)
+        upper = max(_next_offset(filesystem, directory, name) for name in logs)
+        for name in _parsed(filesystem, directory):
+            if name.state is FileState.LIVE and lower <= name.base_offset < upper:
+                _remove(filesystem, directory, name, done)
+    for name in swaps:
+        source = directory / segment_file_name(*name)
+        target = directory / segment_file_name(name.base_offset, name.kind)
+        filesystem.rename(source, target)
+        if name.kind is FileKind.LOG:
+            logger.info("completed the swap of %s", target)
+            done.completed_swaps.append(target)
+
+
+def _next_offset(filesystem: FileSystem, directory: Path, name: SegmentFileName) -> int:
+    """Return the offset behind the last whole batch of a swap file."""
+    path = SegmentFiles(directory, name.base_offset, FileState.SWAP).log
+    handle = filesystem.open(path)
+    try:
+        size = handle.size()
+        data = handle.map(size) if size else memoryview(b"")
+    finally:
+        handle.close()
+    return scan_segment(data, path, base_offset=name.base_offset, interval=2**31 - 1).next_offset
+
+
+def _remove_orphans(filesystem: FileSystem, directory: Path, done: Leftovers) -> None:
+    """Remove index files whose segment is gone."""
+    bases = set(live_bases(filesystem, directory))
+    for name in _parsed(filesystem, directory):
+        is_index = name.kind not in (FileKind.LOG, FileKind.SNAPSHOT)
+        if is_index and name.state is FileState.LIVE and name.base_offset not in bases:
+            _remove(filesystem, directory, name, done)
+
+
+def _parsed(filesystem: FileSystem, directory: Path) -> list[SegmentFileName]:
+    parsed = map(try_parse_segment_file, filesystem.list(directory))
+    return [name for name in parsed if name is not None]
+
+
+def _remove(
+    filesystem: FileSystem, directory: Path, name: SegmentFileName, done: Leftovers
+) -> None:
+    path = directory / segment_file_name(*name)
+    filesystem.unlink(path)
+    logger.info("removed %s, left by unfinished work", path)
+    done.removed.append(path)

@@ -1,0 +1,330 @@
+"""Opening a partition: leftovers, segments, recovery, the log's range.
+
+After a clean shutdown nothing is scanned but the tail behind the last index entry. Otherwise every
+segment from the recovery point on is read, every batch checked, every index made anew.
+
+Torn is not corrupt. Bytes at the very end of the log that make no whole batch, above the recovery
+point, are a torn tail: they are kept in a `.broken` file beside the log, then cut. Everything else
+that fails a check is fenced and stays where it is: damage with whole batches behind it, damage
+below the recovery point, damage at the end of a segment that is not the last.
+
+Crash points of a cut: the side file is written and synced before the log is truncated; a crash
+between leaves both, and the next start does the same again. The cut is synced before the first
+append can follow, so that cut bytes never come back behind new ones.
+
+Read-only, nothing on disk changes: the same findings are held in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from kafkalog._core.batch import scan_batches
+from kafkalog._core.status import STATUS_CODES, status_name
+from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.files.names import FileKind, SegmentFiles
+from kafkalog.files.whole import replace_whole
+from kafkalog.log.fences import FencedRange
+from kafkalog.log.leftovers import Leftovers, clear_leftovers, live_bases
+from kafkalog.log.local_log import LocalLog
+from kafkalog.log.report import CutTail, RecoveryReport
+from kafkalog.log.scanner import SegmentScan, is_legacy_message, scan_segment
+from kafkalog.log.segment import LogSegment, SegmentContext
+from kafkalog.log.segment_file import SegmentFile
+from kafkalog.log.segments import LogSegments
+
+__all__ = ["LoadedLog", "load_log"]
+
+logger = logging.getLogger(__name__)
+
+OK = STATUS_CODES["OK"]
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """A log ready for use, and what loading it found."""
+
+    local: LocalLog
+    report: RecoveryReport
+    recovery_point: int
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What accumulates while segments are looked at."""
+
+    scanned_segments: int = 0
+    scanned_bytes: int = 0
+    scanned_batches: int = 0
+    scanned_records: int = 0
+    cut: list[CutTail] = field(default_factory=list)
+    rebuilt: list[Path] = field(default_factory=list)
+    fenced: list[FencedRange] = field(default_factory=list)
+    next_offset: int = 0
+    last_scan: SegmentScan | None = None
+    last_is_fenced: bool = False
+
+
+def load_log(
+    context: SegmentContext,
+    *,
+    clean: bool,
+    recovery_point: int,
+    start_offset: int | None,
+) -> LoadedLog:
+    """
+    Load the segments of `context.directory`, recovering what was not closed in order.
+
+    Args:
+        context: disk, directory, configuration, clock.
+        clean: whether the last writer closed the log in order.
+        recovery_point: first offset not known to be on the disk.
+        start_offset: checkpointed log start offset, None for the first segment's base.
+    """
+    started = context.clock.monotonic_ms()
+    filesystem, directory = context.filesystem, context.directory
+    leftovers = Leftovers() if context.read_only else clear_leftovers(filesystem, directory)
+    segments = [_open_segment(context, base) for base in live_bases(filesystem, directory)]
+    findings = _Findings()
+    if segments:
+        first = 0 if not clean else len(segments) - 1
+        if not clean:
+            first = max(_floor(segments, recovery_point), 0)
+        _examine(context, segments, first, clean, recovery_point, findings)
+    start = max(start_offset or 0, segments[0].base_offset if segments else 0)
+    if not context.read_only and segments and findings.next_offset < start:
+        # Everything here lies below the log start: deleted records, whose files had not gone yet.
+        _remove_all(context, segments, leftovers)
+        segments = []
+    end_offset = max(findings.next_offset, start) if segments else start
+    local = _assemble(context, segments, findings, start, end_offset)
+    recovery_point = end_offset if clean else min(recovery_point, end_offset)
+    report = RecoveryReport(
+        clean=clean,
+        scanned_segments=findings.scanned_segments,
+        scanned_bytes=findings.scanned_bytes,
+        scanned_batches=findings.scanned_batches,
+        scanned_records=findings.scanned_records,
+        cut=tuple(findings.cut),
+        rebuilt=tuple(findings.rebuilt),
+        fenced=tuple(findings.fenced),
+        removed=tuple(leftovers.removed),
+        completed_swaps=tuple(leftovers.completed_swaps),
+        log_start_offset=local.snapshot.start_offset,
+        log_end_offset=local.snapshot.end_offset,
+        recovery_point=recovery_point,
+        duration_ms=context.clock.monotonic_ms() - started,
+    )
+    return LoadedLog(local, report, recovery_point)
+
+
+def _open_segment(context: SegmentContext, base_offset: int) -> LogSegment:
+    path = SegmentFiles(context.directory, base_offset).log
+    facts = context.filesystem.stat(path)
+    size = 0 if facts is None else facts.size_bytes
+    return LogSegment(
+        context, base_offset, SegmentFile(context.filesystem, path, size, context.budget)
+    )
+
+
+def _floor(segments: list[LogSegment], offset: int) -> int:
+    return LogSegments(segments).floor_slot(offset)
+
+
+def _examine(
+    context: SegmentContext,
+    segments: list[LogSegment],
+    first: int,
+    clean: bool,
+    recovery_point: int,
+    findings: _Findings,
+) -> None:
+    findings.next_offset = segments[first].base_offset
+    for slot in range(first, len(segments)):
+        segment = segments[slot]
+        last = slot + 1 == len(segments)
+        if clean and last and _trust_tail(segment, findings):
+            return
+        following = None if last else segments[slot + 1].base_offset
+        scan = _scan(context, segment, following, findings)
+        if scan.whole_end < segment.size_bytes:
+            if last:
+                _end_of_log(context, segment, scan, recovery_point, findings)
+            else:
+                _end_of_sealed(segment, scan, following or 0, findings)
+        findings.last_scan = scan
+        _install_indexes(segment, scan, findings)
+
+
+def _scan(
+    context: SegmentContext, segment: LogSegment, following: int | None, findings: _Findings
+) -> SegmentScan:
+    scan = scan_segment(
+        segment.file.whole(),
+        segment.path,
+        base_offset=segment.base_offset,
+        interval=context.config.index_interval_bytes,
+        next_offset=max(segment.base_offset, findings.next_offset),
+        offset_max=None if following is None else following - 1,
+    )
+    findings.scanned_segments += 1
+    findings.scanned_bytes += segment.size_bytes
+    findings.scanned_batches += scan.batch_count
+    findings.scanned_records += scan.record_count
+    findings.next_offset = max(scan.next_offset, findings.next_offset)
+    segment.add_fences(scan.fences)
+    findings.fenced.extend(scan.fences)
+    return scan
+
+
+def _trust_tail(segment: LogSegment, findings: _Findings) -> bool:
+    """Take the end of a cleanly closed log from its index; False where anything is odd."""
+    try:
+        if segment.size_bytes == 0:
+            scan = SegmentScan(next_offset=segment.base_offset)
+        else:
+            data = segment.file.whole()
+            tail = scan_batches(data, segment.tail_position(), next_offset=segment.base_offset)
+            if tail.status != OK:
+                return False
+            scan = segment.summary(tail.next_offset)
+    except (CorruptRecordError, InvalidRecordError):
+        return False
+    if segment.offset_index.was_rebuilt or segment.time_index.was_rebuilt:
+        indexes = (segment.offset_index, segment.time_index)
+        findings.rebuilt.extend(index.path for index in indexes if index.was_rebuilt)
+    findings.next_offset = max(findings.next_offset, scan.next_offset)
+    findings.last_scan = scan
+    return True
+
+
+def _end_of_sealed(
+    segment: LogSegment, scan: SegmentScan, following: int, findings: _Findings
+) -> None:
+    """Fence what is left at the end of a segment that others follow."""
+    rest = segment.file.whole()[scan.whole_end :]
+    if scan.next_offset >= following and _is_zero(rest):
+        # A preallocated tail that was never trimmed: nothing is missing.
+        segment.file.size_bytes = scan.whole_end
+        return
+    fence = FencedRange(
+        path=segment.path,
+        position=scan.whole_end,
+        size_bytes=len(rest),
+        first_offset=scan.next_offset,
+        next_offset=max(following, scan.next_offset),
+        reason=status_name(scan.tail_status),
+    )
+    segment.add_fences([fence])
+    findings.fenced.append(fence)
+
+
+def _end_of_log(
+    context: SegmentContext,
+    segment: LogSegment,
+    scan: SegmentScan,
+    recovery_point: int,
+    findings: _Findings,
+) -> None:
+    """Cut a torn tail, or fence damage to what was durable."""
+    data = segment.file.whole()
+    size = segment.size_bytes - scan.whole_end
+    zeros = _is_zero(data[scan.whole_end :])
+    durable = scan.next_offset < recovery_point and not zeros
+    if durable or is_legacy_message(data, scan.whole_end):
+        fence = FencedRange(
+            path=segment.path,
+            position=scan.whole_end,
+            size_bytes=size,
+            first_offset=scan.next_offset,
+            next_offset=max(recovery_point, scan.next_offset + 1),
+            reason=status_name(scan.tail_status),
+        )
+        segment.add_fences([fence])
+        findings.fenced.append(fence)
+        findings.next_offset = fence.next_offset
+        findings.last_is_fenced = True
+        return
+    kept_in = None
+    if not zeros:
+        kept_in = SegmentFiles(context.directory, segment.base_offset).broken(
+            FileKind.LOG, scan.whole_end
+        )
+    findings.cut.append(
+        CutTail(segment.path, scan.whole_end, size, status_name(scan.tail_status), kept_in)
+    )
+    if context.read_only:
+        segment.file.size_bytes = scan.whole_end
+        return
+    if kept_in is not None:
+        replace_whole(context.filesystem, kept_in, data[scan.whole_end :])
+    del data
+    segment.file.forget_view()
+    handle = context.filesystem.open(segment.path, write=True)
+    try:
+        handle.truncate(scan.whole_end)
+        handle.sync()
+    finally:
+        handle.close()
+    segment.file.size_bytes = scan.whole_end
+    logger.warning("cut %d torn bytes at position %d of %s", size, scan.whole_end, segment.path)
+
+
+def _install_indexes(segment: LogSegment, scan: SegmentScan, findings: _Findings) -> None:
+    """Give a scanned segment the indexes that its batches call for."""
+    for index, entries in (
+        (segment.offset_index, scan.offset_entries),
+        (segment.time_index, scan.time_entries),
+    ):
+        if index.replace(entries):
+            findings.rebuilt.append(index.path)
+
+
+def _assemble(
+    context: SegmentContext,
+    segments: list[LogSegment],
+    findings: _Findings,
+    start_offset: int,
+    end_offset: int,
+) -> LocalLog:
+    if not segments and context.read_only:
+        raise AssertionError("a read-only log without segments is refused before it is loaded")
+    if segments and not context.read_only and not findings.last_is_fenced:
+        last = segments[-1]
+        last.file.open_for_append()
+        last.activate(findings.last_scan)
+    local = LocalLog(
+        context,
+        LogSegments(segments or [_placeholder(context, end_offset)]),
+        end_offset=end_offset,
+        start_offset=start_offset,
+    )
+    if not context.read_only and (not segments or findings.last_is_fenced):
+        fresh = local.create_segment(end_offset)
+        kept = local.snapshot.segments if segments else LogSegments([])
+        local.replace_all(
+            replace(local.snapshot, segments=kept.with_segment(fresh), end_position=0)
+        )
+    return local
+
+
+def _placeholder(context: SegmentContext, base_offset: int) -> LogSegment:
+    return _open_segment(context, base_offset)
+
+
+def _remove_all(context: SegmentContext, segments: list[LogSegment], leftovers: Leftovers) -> None:
+    for segment in reversed(segments):
+        segment.close()
+        for path in SegmentFiles(context.directory, segment.base_offset):
+            if context.filesystem.stat(path) is not None:
+                context.filesystem.unlink(path)
+                leftovers.removed.append(path)
+    context.filesystem.sync_directory(context.directory)
+
+
+def _is_zero(data: memoryview) -> bool:
+    return not np.frombuffer(data, dtype=np.uint8).any()

@@ -1,0 +1,273 @@
+"""The mechanics of one partition: segments on disk, their end, rolling, syncing, leaving.
+
+No policy, no encoding, no validation, no waiting: those are `log.py`'s. State that readers need is
+one immutable `Snapshot`, published by a single attribute store when an operation is complete.
+
+Thread-safety: `snapshot` from any thread without a lock; every change under the log's lock, except
+`sync`, which runs beside appends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from typing_extensions import Buffer
+
+from kafkalog.errors import OffsetOverflowError
+from kafkalog.files.names import FileKind, FileState, SegmentFiles
+from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
+from kafkalog.log.segment import Bound, LogSegment, SegmentContext, SegmentMark
+from kafkalog.log.segment_file import SegmentFile
+from kafkalog.log.segments import LogSegments
+from kafkalog.records.packing import BatchFacts
+
+__all__ = ["LocalLog", "Snapshot", "UndoFailedError"]
+
+
+class UndoFailedError(OSError):
+    """A failed append could not be undone: what the files hold is unknown until a recovery."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """
+    What a reader sees of a log.
+
+    Attributes:
+        segments: all segments.
+        end_offset: log end offset.
+        end_position: end of the published bytes in the last segment.
+        start_offset: log start offset.
+    """
+
+    segments: LogSegments
+    end_offset: int
+    end_position: int
+    start_offset: int
+
+    def bound_of(self, slot: int) -> Bound:
+        """Return how far the segment in `slot` may be read."""
+        following = self.segments.base_after(slot)
+        if following is None:
+            return Bound(self.end_position, self.end_offset)
+        return Bound(self.segments.segments[slot].size_bytes, following)
+
+
+class LocalLog:
+    """
+    The segments of one partition directory.
+
+    Args:
+        context: what the segments share.
+        segments: loaded segments; the last one active unless the log is read-only.
+        end_offset: log end offset.
+        start_offset: log start offset.
+    """
+
+    def __init__(
+        self,
+        context: SegmentContext,
+        segments: LogSegments,
+        *,
+        end_offset: int,
+        start_offset: int,
+    ) -> None:
+        self.context = context
+        self.snapshot = Snapshot(segments, end_offset, segments.active.size_bytes, start_offset)
+        self._names_unsynced = True
+        self._sealed: list[LogSegment] = []
+
+    # ------------------------------------------------------------------------------- appending
+
+    def append(self, data: Buffer, batches: Sequence[BatchFacts]) -> None:
+        """
+        Append batches that lie back to back in `data`, all of them or none.
+
+        Rolls wherever a batch calls for it. Bytes go out in one write a segment.
+
+        Crash points: within a write (a prefix of the run stays, the last batch torn), after the
+        creation of a segment, between the writes. Recovery keeps the whole batches and cuts the
+        torn one.
+        """
+        snapshot = self.snapshot
+        active = snapshot.segments.active
+        mark = active.mark()
+        fresh: list[LogSegment] = []
+        try:
+            self._write_batches(memoryview(data), batches, active, fresh)
+        except BaseException as error:
+            self._undo(active, mark, fresh, error)
+            raise
+        segments = snapshot.segments
+        for segment in fresh:
+            segments = segments.with_segment(segment)
+        end_offset = batches[-1].last_offset + 1
+        self.snapshot = Snapshot(
+            segments, end_offset, segments.active.size_bytes, snapshot.start_offset
+        )
+        if fresh:
+            self._seal([active, *fresh[:-1]])
+
+    def roll(self, base_offset: int | None = None) -> LogSegment:
+        """Start a new active segment at the log end, unless the active one is empty."""
+        snapshot = self.snapshot
+        active = snapshot.segments.active
+        base_offset = max(snapshot.end_offset, base_offset or 0)
+        if active.size_bytes == 0 and active.base_offset == base_offset:
+            return active
+        segment = self.create_segment(base_offset)
+        self._publish(
+            replace(snapshot, segments=snapshot.segments.with_segment(segment), end_position=0)
+        )
+        self._seal([active])
+        return segment
+
+    def create_segment(self, base_offset: int) -> LogSegment:
+        """Create the files of an empty active segment; the caller publishes it."""
+        context = self.context
+        path = SegmentFiles(context.directory, base_offset).log
+        handle = context.filesystem.open(path, create=True, write=True)
+        self._names_unsynced = True
+        if handle.size():
+            handle.truncate(0)
+        segment = LogSegment(
+            context,
+            base_offset,
+            SegmentFile(context.filesystem, path, 0, context.budget, handle),
+        )
+        segment.activate()
+        return segment
+
+    def sync(self, durable_offset: int) -> int:
+        """
+        Put everything from `durable_offset` to the present log end on the disk; return that end.
+
+        Data first, then the directory: a name that survives has its bytes.
+        """
+        snapshot = self.snapshot
+        segments = snapshot.segments
+        names_unsynced = self._names_unsynced
+        self._names_unsynced = False
+        try:
+            first = max(segments.floor_slot(durable_offset), 0)
+            for segment in segments.segments[first:]:
+                segment.file.sync()
+            if names_unsynced:
+                self.context.filesystem.sync_directory(self.context.directory)
+        except BaseException:
+            self._names_unsynced = True
+            raise
+        return snapshot.end_offset
+
+    # --------------------------------------------------------------------------------- leaving
+
+    def remove_segments(self, leaving: list[LogSegment], *, start_offset: int) -> None:
+        """
+        Take segments out of the list and rename their files `.deleted`, newest first.
+
+        Readers that hold them go on: their bytes are mapped before the names go. Crash points:
+        after any rename; what is left is the log without its newest segments renamed so far, and
+        files `.deleted`, which startup removes.
+        """
+        for segment in leaving:
+            segment.retire()
+        snapshot = self.snapshot
+        self._publish(
+            replace(
+                snapshot,
+                segments=snapshot.segments.without(leaving),
+                start_offset=start_offset,
+            )
+        )
+        self.rename_deleted(leaving)
+
+    def rename_deleted(self, leaving: list[LogSegment]) -> None:
+        """Rename the files of retired segments `.deleted`, newest first, the `.log` first."""
+        filesystem = self.context.filesystem
+        for segment in sorted(leaving, key=lambda left: left.base_offset, reverse=True):
+            files = SegmentFiles(self.context.directory, segment.base_offset)
+            for kind in FileKind:
+                if filesystem.stat(files.path(kind)) is not None:
+                    doomed = files.in_state(FileState.DELETED).path(kind)
+                    filesystem.rename(files.path(kind), doomed)
+        self._names_unsynced = True
+
+    def publish_start_offset(self, start_offset: int) -> None:
+        """Move the log start offset."""
+        self._publish(replace(self.snapshot, start_offset=start_offset))
+
+    def replace_all(self, snapshot: Snapshot) -> None:
+        """Publish the outcome of a truncation."""
+        self._publish(snapshot)
+
+    def close(self) -> None:
+        """Seal the active segment and let all files go; slices given out stay valid."""
+        self._seal([self.snapshot.segments.active])
+        # With the marker of a clean shutdown a broker believes index files unread: sync them.
+        live = set(map(id, self.snapshot.segments.segments))
+        for segment in self._sealed:
+            if id(segment) in live:
+                segment.sync_indexes()
+        for segment in self.snapshot.segments.segments:
+            segment.close()
+
+    def abandon(self) -> None:
+        """Let all files go as they are: after a failure, or in a forked child."""
+        for segment in self.snapshot.segments.segments:
+            segment.close()
+
+    # --------------------------------------------------------------------------------- private
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+
+    def _seal(self, segments: list[LogSegment]) -> None:
+        for segment in segments:
+            segment.seal()
+            self._sealed.append(segment)
+
+    def _write_batches(
+        self,
+        data: memoryview,
+        batches: Sequence[BatchFacts],
+        segment: LogSegment,
+        fresh: list[LogSegment],
+    ) -> None:
+        start = staged = 0
+        for batch in batches:
+            size, base, last, timestamp = batch
+            if segment.should_roll(size, timestamp, last, staged):
+                if staged:
+                    segment.commit(data[start : start + staged], staged)
+                    start, staged = start + staged, 0
+                segment = self._create_behind(segment, base, last)
+                fresh.append(segment)
+            segment.stage(size, last, timestamp, staged)
+            staged += size
+        segment.commit(data[start : start + staged], staged)
+
+    def _create_behind(self, segment: LogSegment, base: int, last: int) -> LogSegment:
+        if base <= segment.base_offset or last - base > RELATIVE_OFFSET_MAX:
+            raise OffsetOverflowError(
+                f"offset {last} does not fit 32 bits beside base offset {base} of a segment",
+                path=self.context.directory,
+                base_offset=base,
+            )
+        return self.create_segment(base)
+
+    def _undo(
+        self, active: LogSegment, mark: SegmentMark, fresh: list[LogSegment], cause: BaseException
+    ) -> None:
+        """Bring the disk back to the published state after a failed append."""
+        filesystem = self.context.filesystem
+        try:
+            for segment in reversed(fresh):
+                segment.close()
+                for path in SegmentFiles(self.context.directory, segment.base_offset):
+                    with contextlib.suppress(FileNotFoundError):
+                        filesystem.unlink(path)
+            active.rewind(mark)
+        except OSError as error:
+            raise UndoFailedError(error.errno, f"{cause}; and undoing it: {error}") from cause

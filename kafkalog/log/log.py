@@ -1,0 +1,615 @@
+"""One partition's log: the public face of the room.
+
+`Log` decides; `LocalLog` does. What is here: who may write, what is valid, what is durable, when to
+flush, what an error of the disk means, and what readers may see. The way of an append: encode
+outside the lock, validate, then under the lock stamp offsets, roll where needed, write, publish.
+
+Thread-safety: one writer at a time (an internal lock); readers never wait for it. Every public
+method may be called from any thread. After `fork` the child may read, and is refused every write.
+
+After a failed sync, or a write that could not be undone, the log is latched: reads go on, every
+write raises `LogOfflineError` until the log is opened again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from kafkalog._core.record import Record
+from kafkalog.config import LogConfig
+from kafkalog.errors import (
+    CorruptRecordError,
+    ForkedLogError,
+    LogClosedError,
+    LogOfflineError,
+    LogStorageError,
+    OffsetOutOfRangeError,
+    ReadOnlyLogError,
+)
+from kafkalog.files.errors import storage_errors, translate
+from kafkalog.files.locking import PartitionLock
+from kafkalog.log.committer import Committer
+from kafkalog.log.deletion import Deleter
+from kafkalog.log.fences import FencedRange
+from kafkalog.log.fetch import FetchData
+from kafkalog.log.home import PartitionHome
+from kafkalog.log.local_log import LocalLog, Snapshot, UndoFailedError
+from kafkalog.log.reading import OnCorrupt, find_timestamp, read_batches
+from kafkalog.log.report import RecoveryReport
+from kafkalog.log.segment import LogSegment
+from kafkalog.log.tail import ReadOnlyTail
+from kafkalog.log.truncation import truncate_fully_and_start_at, truncate_to
+from kafkalog.model import AppendInfo, TimestampOffset, TopicPartition
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.packing import PackedRun, pack_records
+from kafkalog.scheduler import ScheduledTask, Scheduler
+
+__all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "Log", "Wait"]
+
+Wait = Literal["written", "durable"]
+
+# Kafka's names for the ends of a log, as timestamps of ListOffsets.
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+
+logger = logging.getLogger(__name__)
+
+
+class Log(AbstractContextManager["Log"]):
+    """
+    One partition's records on disk. Made by `kafkalog.open_log`.
+
+    >>> with kafkalog.open_log(tmp / "orders-0") as log:
+    ...     info = log.append([Record(key=b"k", value=b"v")])
+    ...     [record.value for record in log.records(info.first_offset)]
+    [b'v']
+
+    Thread-safety: one writer at a time (internal lock); readers never block it, nor it them.
+    """
+
+    def __init__(
+        self,
+        home: PartitionHome,
+        local: LocalLog,
+        report: RecoveryReport,
+        *,
+        durable_offset: int,
+        leader_epoch: int,
+        scheduler: Scheduler,
+        lock: PartitionLock | None,
+        on_close: Callable[[], None],
+    ) -> None:
+        self._home = home
+        self._local = local
+        self._report = report
+        self._leader_epoch = leader_epoch
+        self._scheduler = scheduler
+        self._directory_lock = lock
+        self._on_close = on_close
+        self._write_lock = threading.RLock()
+        self._process = os.getpid()
+        self._closed = False
+        self._offline: BaseException | None = None
+        self._tail = ReadOnlyTail(local) if lock is None else None
+        self._committer = Committer(self._sync, durable_offset)
+        self._checkpointed_base = local.snapshot.segments.active.base_offset
+        self._deleter = Deleter(local.context, scheduler)
+        self._flush_task = self._schedule_flush()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "read-only" if self.is_read_only else "open"
+        return f"<Log {self._home.topic_partition} {state} at {self._home.directory}>"
+
+    # ------------------------------------------------------------------------------ properties
+
+    @property
+    def directory(self) -> Path:
+        """The partition directory."""
+        return self._home.directory
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition that the directory's name says."""
+        return self._home.topic_partition
+
+    @property
+    def config(self) -> LogConfig:
+        """The configuration in force."""
+        return self._local.context.config
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the log was opened with `read_only=True`."""
+        return self._tail is not None
+
+    @property
+    def recovery_report(self) -> RecoveryReport:
+        """What opening the log found, cut, rebuilt and fenced."""
+        return self._report
+
+    @property
+    def log_start_offset(self) -> int:
+        """Smallest offset that may be read."""
+        return self._local.snapshot.start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """Offset that the next record gets; read-only, as far as another process has written."""
+        return self._snapshot().end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """First offset not known to be on the disk: where recovery begins after a crash."""
+        return self._committer.durable_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """Everything below it survives a power cut; rises with syncs, never ahead of the disk."""
+        return self._committer.durable_offset
+
+    def segments(self) -> tuple[LogSegment, ...]:
+        """Return the segments as they are now; the tuple never changes."""
+        return self._snapshot().segments.segments
+
+    def fences(self) -> tuple[FencedRange, ...]:
+        """Return the damaged ranges known so far: from recovery, and from what readers met."""
+        return tuple(fence for segment in self.segments() for fence in segment.fences)
+
+    # ----------------------------------------------------------------------------------- append
+
+    def append(
+        self,
+        records: Iterable[Record],
+        *,
+        wait: Wait = "written",
+        timestamp_ms: int | None = None,
+    ) -> AppendInfo:
+        """
+        Append records, all of them or none.
+
+        They are packed in batches of `kafkalog.batch.bytes`, compressed by `compression.type`.
+
+        Args:
+            records: what to append; their offsets are ignored.
+            wait: "written" returns once the operating system has the bytes, "durable" once the
+                disk has them (one sync covers all threads that wait).
+            timestamp_ms: for records that have none (-1); the clock's time if None, and -1 to
+                leave them without.
+
+        Raises:
+            RecordTooLargeError: a batch would exceed `max.message.bytes`.
+            InvalidRecordError: a record cannot be stored.
+            DiskFullError: no room; nothing is kept, the append may be tried again.
+            LogOfflineError: an earlier failure latched the log.
+        """
+        self._ensure_writable()
+        now_ms = self._local.context.clock.now_ms()
+        return self._append(pack_records(records, self.config, now_ms, timestamp_ms), wait)
+
+    def _append(self, run: PackedRun, wait: Wait) -> AppendInfo:
+        with self._write_lock:
+            info, rolled = self._append_locked(run)
+        return self._after_append(info, rolled=rolled, wait=wait)
+
+    def _append_locked(self, run: PackedRun) -> tuple[AppendInfo, bool]:
+        self._ensure_writable()
+        local = self._local
+        segments = len(local.snapshot.segments)
+        info = run.stamp(local.snapshot.end_offset, self._leader_epoch)
+        if run.batches:
+            try:
+                local.append(run.data, run.batches)
+            except OSError as error:
+                if isinstance(error, UndoFailedError):
+                    self._latch(error)
+                raise translate(error, self.directory, doing="appending") from error
+        return info, len(local.snapshot.segments) > segments
+
+    def _after_append(self, info: AppendInfo, *, rolled: bool, wait: Wait) -> AppendInfo:
+        """Wait for the disk where the caller or `flush.messages` asks for it; outside the lock."""
+        if rolled:
+            self._scheduler.schedule("flush-log", self._flush_in_background, delay_ms=0)
+        end_offset = info.last_offset + 1
+        unflushed = end_offset - self._committer.durable_offset
+        if info.record_count and (wait == "durable" or unflushed >= self.config.flush_messages):
+            self._committer.wait_until_durable(end_offset)
+        return info
+
+    # ------------------------------------------------------------------------------------- read
+
+    def read(
+        self, offset: int, *, max_bytes: int = 1_048_576, min_one_batch: bool = True
+    ) -> FetchData:
+        """
+        Return a slice of the log that begins with the batch holding `offset`.
+
+        Args:
+            offset: first offset wanted.
+            max_bytes: size of the slice at most, unless its first batch alone is larger.
+            min_one_batch: whether that first batch is returned whole even so.
+
+        Raises:
+            OffsetOutOfRangeError: below the log start offset or above the log end offset.
+            CorruptRecordError: the offset lies in a damaged range.
+        """
+        if max_bytes < 0:
+            raise ValueError(f"max_bytes is {max_bytes}; it must not be negative")
+        snapshot = self._snapshot_for(offset)
+        segments = snapshot.segments
+        with self._reading():
+            for slot in range(max(segments.floor_slot(offset), 0), len(segments)):
+                segment, bound = segments.segments[slot], snapshot.bound_of(slot)
+                position = segment.find_position(offset, bound)
+                if position is None:
+                    continue
+                size = min(bound.end - position, max_bytes)
+                if min_one_batch and size < bound.end - position:
+                    size = max(size, segment.batch_size_at(position))
+                return FetchData(
+                    segment,
+                    start_offset=offset,
+                    position=position,
+                    size_bytes=size,
+                    bound=bound,
+                    log_start_offset=snapshot.start_offset,
+                    log_end_offset=snapshot.end_offset,
+                )
+        end = snapshot.bound_of(len(segments) - 1)
+        return FetchData(
+            segments.active,
+            start_offset=offset,
+            position=end.end,
+            size_bytes=0,
+            bound=end,
+            log_start_offset=snapshot.start_offset,
+            log_end_offset=snapshot.end_offset,
+        )
+
+    def batches(
+        self, start: int | None = None, end: int | None = None, *, on_corrupt: OnCorrupt = "raise"
+    ) -> Iterator[BatchView]:
+        """
+        Yield whole batches, control batches too, from the one that holds `start` on.
+
+        Args:
+            start: first offset; the log start offset if None.
+            end: one past the last offset; the log end offset of this moment if None.
+            on_corrupt: "raise" at damage, after everything before it; "skip" goes on behind it.
+        """
+        snapshot = self._snapshot()
+        start = snapshot.start_offset if start is None else start
+        snapshot = self._check_range(snapshot, start)
+        end = snapshot.end_offset if end is None else min(end, snapshot.end_offset)
+        return self._guarded(read_batches(snapshot, start, end, on_corrupt=on_corrupt))
+
+    def records(
+        self, start: int | None = None, end: int | None = None, *, on_corrupt: OnCorrupt = "raise"
+    ) -> Iterator[Record]:
+        """
+        Yield records with `start` <= offset < `end`; control records are left out.
+
+        Records decode their key, value and headers when touched. Arguments as for `batches`;
+        with on_corrupt="skip" the log's `fences()` list what was passed.
+        """
+        snapshot = self._snapshot()
+        start = snapshot.start_offset if start is None else start
+        snapshot = self._check_range(snapshot, start)
+        end = snapshot.end_offset if end is None else min(end, snapshot.end_offset)
+        batches = self._guarded(read_batches(snapshot, start, end, on_corrupt=on_corrupt))
+        return _records_within(batches, start, end, self.config.decompressed_max_bytes, on_corrupt)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """
+        Return the first record whose timestamp is at or above `timestamp_ms`, None for none.
+
+        EARLIEST_TIMESTAMP and LATEST_TIMESTAMP give log start and end, MAX_TIMESTAMP the first
+        record that has the largest timestamp of the log.
+        """
+        snapshot = self._snapshot()
+        if timestamp_ms == EARLIEST_TIMESTAMP:
+            return TimestampOffset(-1, snapshot.start_offset, None)
+        if timestamp_ms == LATEST_TIMESTAMP:
+            return TimestampOffset(-1, snapshot.end_offset, None)
+        with self._reading():
+            if timestamp_ms == MAX_TIMESTAMP:
+                largest = max(s.max_timestamp for s in snapshot.segments.segments)
+                return find_timestamp(snapshot, largest) if largest >= 0 else None
+            if timestamp_ms < 0:
+                raise ValueError(f"{timestamp_ms} is neither a time nor one of Kafka's names")
+            return find_timestamp(snapshot, timestamp_ms)
+
+    # --------------------------------------------------------------------------------- changing
+
+    def flush(self) -> int:
+        """Put everything appended so far on the disk; return the durable offset."""
+        self._ensure_writable()
+        return self._committer.flush()
+
+    def roll(self) -> LogSegment:
+        """Start a new segment, unless the active one is empty; return the active segment."""
+        with self._write_lock:
+            self._ensure_writable()
+            with self._changing("rolling"):
+                segment = self._local.roll()
+        self._scheduler.schedule("flush-log", self._flush_in_background, delay_ms=0)
+        return segment
+
+    def truncate_to(self, offset: int) -> int:
+        """
+        Remove every batch that reaches `offset`; return the log end offset.
+
+        Nothing happens at or above the log end. Below the log start everything goes, and the log
+        begins anew at `offset`.
+        """
+        if offset < 0:
+            raise ValueError(f"{offset} is no offset")
+        with self._write_lock:
+            self._ensure_writable()
+            snapshot = self._local.snapshot
+            if offset >= snapshot.end_offset:
+                return snapshot.end_offset
+            if offset < max(snapshot.segments.segments[0].base_offset, snapshot.start_offset):
+                self.truncate_fully_and_start_at(offset)
+                return offset
+            self._committer.lower(offset)
+            with self._changing("truncating"):
+                # First of all: what comes in place of the cut bytes is not durable.
+                self._home.write_recovery_point(self._committer.durable_offset)
+                self._deleter.delete_later(truncate_to(self._local, offset))
+            return offset
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Remove everything; the log is empty and its next offset is `offset`."""
+        if offset < 0:
+            raise ValueError(f"{offset} is no offset")
+        with self._write_lock:
+            self._ensure_writable()
+            self._committer.lower(offset)
+            with self._changing("truncating"):
+                self._home.write_recovery_point(self._committer.durable_offset)
+                self._home.write_start_offset(offset)
+                self._deleter.delete_later(truncate_fully_and_start_at(self._local, offset))
+
+    def delete_records_before(self, offset: int) -> int:
+        """
+        Move the log start offset up to `offset`, and delete the segments that lie below it.
+
+        Returns the log start offset. The active segment stays. A reader that holds a segment
+        reads it to its end.
+        """
+        with self._write_lock:
+            self._ensure_writable()
+            snapshot = self._local.snapshot
+            if offset > snapshot.end_offset:
+                raise OffsetOutOfRangeError(
+                    f"{offset} is above the log end offset {snapshot.end_offset}",
+                    requested=offset,
+                    log_start_offset=snapshot.start_offset,
+                    log_end_offset=snapshot.end_offset,
+                    path=self.directory,
+                )
+            if offset <= snapshot.start_offset:
+                return snapshot.start_offset
+            with self._changing("deleting records"):
+                # Checkpointed before anything goes: a crash must not bring records back.
+                self._home.write_start_offset(offset)
+                leaving = [
+                    segment
+                    for slot, segment in enumerate(snapshot.segments.segments)
+                    if (snapshot.segments.base_after(slot) or offset + 1) <= offset
+                ]
+                self._local.remove_segments(leaving, start_offset=offset)
+                self._deleter.delete_later(leaving)
+            return offset
+
+    def close(self) -> None:
+        """
+        Flush, trim, checkpoint and let go. Idempotent.
+
+        A log that is latched, or belongs to the parent of a forked process, is let go as it is.
+        """
+        with self._write_lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._flush_task is not None:
+            self._flush_task.cancel()
+        try:
+            if self._may_write():
+                self._close_in_order()
+            else:
+                self._local.abandon()
+                self._end_session(in_order=False)
+        finally:
+            if self._directory_lock is not None:
+                self._directory_lock.release()
+            self._on_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ---------------------------------------------------------------------------------- private
+
+    def _may_write(self) -> bool:
+        ours = os.getpid() == self._process
+        return ours and not self.is_read_only and self._offline is None
+
+    def _close_in_order(self) -> None:
+        in_order = False
+        try:
+            with storage_errors(self.directory, doing="closing"):
+                self._committer.flush()
+                self._deleter.delete_now()
+                self._local.close()
+                self._home.write_recovery_point(self._committer.durable_offset)
+                snapshot = self._local.snapshot
+                base = snapshot.segments.segments[0].base_offset
+                start = snapshot.start_offset
+                self._home.write_start_offset(start if start > base else None)
+            in_order = True
+        finally:
+            if not in_order:
+                self._local.abandon()
+            self._end_session(in_order=in_order)
+
+    def _end_session(self, *, in_order: bool) -> None:
+        if os.getpid() == self._process and not self.is_read_only:
+            self._home.end_session(in_order=in_order)
+
+    def _schedule_flush(self) -> ScheduledTask | None:
+        flush_ms = self._local.context.config.flush_ms
+        if self._tail is not None or flush_ms >= 2**62:
+            return None
+        period = max(flush_ms, 1)
+        return self._scheduler.schedule(
+            "flush-interval", self._flush_in_background, delay_ms=period, period_ms=period
+        )
+
+    def _flush_in_background(self) -> None:
+        """Flush what a roll or an interval calls for; an error latches the log and is kept."""
+        if self._closed or not self._may_write():
+            return
+        if self._local.snapshot.end_offset > self._committer.durable_offset:
+            self._committer.wait_until_durable(self._local.snapshot.end_offset)
+        base = self._local.snapshot.segments.active.base_offset
+        if base != self._checkpointed_base:
+            self._home.write_recovery_point(self._committer.durable_offset)
+            self._checkpointed_base = base
+
+    def _sync(self) -> int:
+        """Sync for the committer; a failure latches the log."""
+        try:
+            return self._local.sync(self._committer.durable_offset)
+        except OSError as error:
+            self._latch(error)
+            raise translate(error, self.directory, doing="syncing") from error
+
+    def _latch(self, error: BaseException) -> None:
+        if self._offline is None:
+            self._offline = error
+            logger.error("%s takes no more writes: %s", self.directory, error)
+
+    def _changing(self, doing: str) -> _Changing:
+        return _Changing(self, doing)
+
+    def _reading(self) -> storage_errors:
+        return storage_errors(self.directory, doing="reading")
+
+    def _ensure_writable(self) -> None:
+        if self._closed:
+            raise LogClosedError(f"{self.directory} is closed", path=self.directory)
+        if self._tail is not None:
+            raise ReadOnlyLogError(f"{self.directory} is open read-only", path=self.directory)
+        if os.getpid() != self._process:
+            raise ForkedLogError(
+                f"{self.directory} was opened by process {self._process}, not by this one"
+                f" ({os.getpid()}): open it here anew",
+                path=self.directory,
+            )
+        if self._offline is not None:
+            raise LogOfflineError(
+                f"{self.directory} takes no more writes since an earlier failure: "
+                f"{self._offline}; open it again to recover",
+                path=self.directory,
+            ) from self._offline
+
+    def _snapshot(self) -> Snapshot:
+        if self._closed:
+            raise LogClosedError(f"{self.directory} is closed", path=self.directory)
+        if self._tail is not None:
+            with self._reading():
+                self._tail.refresh()
+        return self._local.snapshot
+
+    def _snapshot_for(self, offset: int) -> Snapshot:
+        return self._check_range(self._snapshot(), offset)
+
+    def _check_range(self, snapshot: Snapshot, offset: int) -> Snapshot:
+        if snapshot.start_offset <= offset <= snapshot.end_offset:
+            return snapshot
+        raise OffsetOutOfRangeError(
+            f"offset {offset} is not in {self.directory}, which holds"
+            f" {snapshot.start_offset} to {snapshot.end_offset}",
+            requested=offset,
+            log_start_offset=snapshot.start_offset,
+            log_end_offset=snapshot.end_offset,
+            path=self.directory,
+        )
+
+    def _guarded(self, batches: Iterator[BatchView]) -> Iterator[BatchView]:
+        """Stop with a typed error where the log is closed, or the disk fails, on the way."""
+        while True:
+            if self._closed:
+                raise LogClosedError(f"{self.directory} is closed", path=self.directory)
+            with self._reading():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+
+def _records_within(
+    batches: Iterator[BatchView],
+    start: int,
+    end: int,
+    limit_bytes: int,
+    on_corrupt: OnCorrupt,
+) -> Iterator[Record]:
+    for batch in batches:
+        header = batch.header
+        if header.is_control:
+            continue
+        try:
+            records = batch.records(limit_bytes=limit_bytes)
+        except CorruptRecordError:
+            # The CRC is right, so these bytes are what somebody wrote: nothing to search behind.
+            if on_corrupt == "raise":
+                raise
+            continue
+        if header.base_offset >= start and header.last_offset < end:
+            yield from records
+        else:
+            yield from (record for record in records if start <= record.offset < end)
+
+
+class _Changing:
+    """Around a change of many steps: an error of the disk half way latches the log."""
+
+    __slots__ = ("_doing", "_log")
+
+    def __init__(self, log: Log, doing: str) -> None:
+        self._log = log
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, (OSError, LogStorageError)):
+            return
+        # Where the active segment still takes appends, nothing had changed yet.
+        if not self._log._local.snapshot.segments.active.is_active:
+            self._log._latch(error)
+        if isinstance(error, OSError):
+            raise translate(error, self._log.directory, doing=self._doing) from error

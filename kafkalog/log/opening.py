@@ -1,0 +1,165 @@
+"""`open_log`: from a path to a `Log`.
+
+Order for a writer: the lock first, then the shutdown marker is taken away (a crash from here on is
+known as one), then loading and recovery. An error on the way gives all of it back.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+
+from kafkalog.clock import Clock, SystemClock
+from kafkalog.config import LogConfig
+from kafkalog.errors import KafkaLogError, NotALogError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.locking import PartitionLock, acquire_partition_lock
+from kafkalog.files.names import LEADER_EPOCH_CHECKPOINT
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.indexes.segment_index import ViewBudget
+from kafkalog.log.home import PartitionHome, find_home
+from kafkalog.log.leftovers import live_bases
+from kafkalog.log.loader import LoadedLog, load_log
+from kafkalog.log.log import Log
+from kafkalog.log.segment import SegmentContext
+from kafkalog.scheduler import Scheduler, ThreadScheduler
+from kafkalog.state.checkpoints import LeaderEpochCheckpoint
+
+__all__ = ["open_log"]
+
+logger = logging.getLogger(__name__)
+
+
+def open_log(
+    directory: str | PathLike[str],
+    *,
+    config: LogConfig | None = None,
+    read_only: bool = False,
+    clock: Clock | None = None,
+    scheduler: Scheduler | None = None,
+    filesystem: FileSystem | None = None,
+) -> Log:
+    """
+    Open the log of one partition, recovering it where the last writer did not close it.
+
+    Args:
+        directory: the partition directory (`topic-partition` inside a data directory, any name
+            where it stands alone). A writer creates it where it is missing.
+        config: settings of the log; Kafka's defaults if None.
+        read_only: take no lock and change nothing; appends of another process show as they land.
+        clock: source of time; the machine's if None.
+        scheduler: runs background work (flushes, delayed deletion); a thread of its own, started
+            when first needed, if None.
+        filesystem: the disk; the machine's if None.
+
+    Raises:
+        NotALogError: the path is a file, a data directory, or holds other things than a log.
+        LogLockedError: another writer has it open.
+        LogPermissionError: the file system does not let this process in.
+        LogStorageError: the disk failed.
+    """
+    path = Path(directory).absolute()
+    filesystem = PosixFileSystem() if filesystem is None else filesystem
+    config = LogConfig() if config is None else config
+    clock = SystemClock() if clock is None else clock
+    with storage_errors(path, doing="opening"):
+        home = find_home(filesystem, path)
+        context = SegmentContext(
+            filesystem=filesystem,
+            directory=path,
+            config=config,
+            clock=clock,
+            random=random.Random(),
+            budget=ViewBudget(config.mappings_max),
+            read_only=read_only,
+        )
+        on_close: Callable[[], None] = _nothing
+        if scheduler is None:
+            own = ThreadScheduler(clock)
+            scheduler, on_close = own, own.close
+        if read_only:
+            loaded = _load_read_only(home, context)
+            lock = None
+        else:
+            loaded, lock = _load_for_writing(home, context)
+    return Log(
+        home,
+        loaded.local,
+        loaded.report,
+        durable_offset=loaded.recovery_point,
+        leader_epoch=_leader_epoch(filesystem, path),
+        scheduler=scheduler,
+        lock=lock,
+        on_close=on_close,
+    )
+
+
+def _leader_epoch(filesystem: FileSystem, directory: Path) -> int:
+    """Return the epoch to stamp: the latest that the log knows, so that epochs never fall."""
+    try:
+        entries = LeaderEpochCheckpoint(filesystem, directory / LEADER_EPOCH_CHECKPOINT).read()
+    except KafkaLogError as error:
+        logger.warning("leader epochs of %s are passed over: %s", directory, error)
+        return 0
+    return entries[-1].epoch if entries else 0
+
+
+def _nothing() -> None:
+    """Close nothing: the scheduler is the caller's."""
+
+
+def _load_read_only(home: PartitionHome, context: SegmentContext) -> LoadedLog:
+    facts = home.filesystem.stat(home.directory)
+    if facts is None or not live_bases(home.filesystem, home.directory):
+        raise NotALogError(
+            f"{home.directory} holds no segment, and read-only none is created",
+            path=home.directory,
+        )
+    return load_log(
+        context,
+        clean=home.was_closed_in_order(),
+        recovery_point=home.read_recovery_point(),
+        start_offset=home.read_start_offset(),
+    )
+
+
+def _load_for_writing(
+    home: PartitionHome, context: SegmentContext
+) -> tuple[LoadedLog, PartitionLock]:
+    _make_directories(home.filesystem, home.directory)
+    lock = acquire_partition_lock(
+        home.filesystem, home.directory, lock_directory=home.state_directory
+    )
+    try:
+        clean = home.begin_session()
+        try:
+            loaded = load_log(
+                context,
+                clean=clean,
+                recovery_point=home.read_recovery_point(),
+                start_offset=home.read_start_offset(),
+            )
+        except (OSError, KafkaLogError):
+            # Nothing was appended: what was clean before still is.
+            home.end_session(in_order=clean)
+            raise
+    except BaseException:
+        lock.release()
+        raise
+    return loaded, lock
+
+
+def _make_directories(filesystem: FileSystem, directory: Path) -> None:
+    """Create a directory and the missing ones above it; each name is synced into its parent."""
+    if filesystem.stat(directory) is not None:
+        return
+    _make_directories(filesystem, directory.parent)
+    try:
+        filesystem.make_directory(directory)
+    except FileExistsError:
+        return
+    filesystem.sync_directory(directory.parent)

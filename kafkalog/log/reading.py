@@ -1,0 +1,189 @@
+"""Reading: where an offset or a timestamp lies, slices of segments, batches around damage.
+
+Everything works on one `Snapshot` taken at the start, so a reader needs no lock and sees one
+consistent log whatever the writer does meanwhile.
+
+What a reader meets at damage is its choice: `on_corrupt="raise"` gives everything before the damage
+and then the typed error; `"skip"` goes on behind the fence with the next whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.header import parse_header
+from kafkalog._core.status import STATUS_CODES
+from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.log.fences import FencedRange
+from kafkalog.log.local_log import Snapshot
+from kafkalog.log.segment import Bound, LogSegment
+from kafkalog.model import TimestampOffset
+from kafkalog.records.batch_view import BatchView
+
+__all__ = ["OnCorrupt", "find_timestamp", "read_batches"]
+
+OnCorrupt = Literal["raise", "skip"]
+
+OK = STATUS_CODES["OK"]
+FULL = STATUS_CODES["FULL"]
+TRUNCATED = STATUS_CODES["TRUNCATED"]
+
+WINDOW_BYTES = 1024 * 1024
+WINDOW_BATCHES = 1024
+
+
+def read_batches(
+    snapshot: Snapshot,
+    start_offset: int,
+    end_offset: int,
+    *,
+    on_corrupt: OnCorrupt,
+) -> Iterator[BatchView]:
+    """
+    Yield whole batches, CRC checked, from the one that holds `start_offset` on.
+
+    Args:
+        snapshot: the log as it was taken.
+        start_offset: first offset wanted; the first batch may begin below it.
+        end_offset: batches that begin at or above it are left out.
+        on_corrupt: what to do at damage.
+
+    Raises:
+        CorruptRecordError: at damage, with on_corrupt="raise".
+    """
+    slot = max(snapshot.segments.floor_slot(start_offset), 0)
+    expected = 0
+    for number in range(slot, len(snapshot.segments)):
+        segment = snapshot.segments.segments[number]
+        bound = snapshot.bound_of(number)
+        if segment.base_offset >= end_offset:
+            return
+        position = 0
+        if number == slot:
+            found = _start_position(segment, start_offset, bound, on_corrupt)
+            if found is None:
+                continue
+            position = found
+        expected = max(expected, segment.base_offset)
+        for batch in _segment_batches(segment, position, bound, expected, on_corrupt):
+            if batch.header.base_offset >= end_offset:
+                return
+            expected = batch.header.next_offset
+            yield batch
+
+
+def _start_position(
+    segment: LogSegment, offset: int, bound: Bound, on_corrupt: OnCorrupt
+) -> int | None:
+    try:
+        return segment.find_position(offset, bound)
+    except CorruptRecordError:
+        if on_corrupt == "raise":
+            raise
+    # The offset lies in a fence: begin behind it.
+    ends = [f.end_position for f in segment.fences if f.first_offset <= offset < f.next_offset]
+    return max(ends) if ends and max(ends) < bound.end else None
+
+
+def _segment_batches(
+    segment: LogSegment, position: int, bound: Bound, expected: int, on_corrupt: OnCorrupt
+) -> Iterator[BatchView]:
+    columns = BatchColumns(WINDOW_BATCHES)
+    window_bytes = WINDOW_BYTES
+    while position < bound.end:
+        window = segment.file.read(position, min(window_bytes, bound.end - position))
+        columns.clear()
+        result = scan_batches(window, columns=columns, next_offset=expected)
+        starts = columns.position[: result.count].tolist()
+        sizes = columns.size_bytes[: result.count].tolist()
+        for start, size in zip(starts, sizes, strict=True):
+            yield BatchView(
+                window[start : start + size], path=segment.path, position=position + start
+            )
+        window_bytes = WINDOW_BYTES
+        position += result.position
+        if result.count:
+            expected = result.next_offset
+        if result.status in (OK, FULL):
+            continue
+        if result.status == TRUNCATED:
+            size = _declared_size(window, result.position)
+            if position + max(size, 61) <= bound.end:
+                window_bytes = max(WINDOW_BYTES, size)
+                continue
+        fence = segment.fence_at(position, bound, result.status, expected)
+        if on_corrupt == "raise":
+            raise fence.to_error()
+        position = fence.end_position
+        expected = max(expected, fence.next_offset)
+
+
+def _declared_size(window: memoryview, position: int) -> int:
+    """Return the size that the header at `position` declares, 0 where it is cut or damaged."""
+    try:
+        return parse_header(window, position).size_bytes
+    except (CorruptRecordError, InvalidRecordError):
+        return 0
+
+
+def find_timestamp(snapshot: Snapshot, timestamp_ms: int) -> TimestampOffset | None:
+    """
+    Return the first record, by offset, whose timestamp is at or above `timestamp_ms`.
+
+    Batches in damaged ranges are passed over.
+    """
+    for slot, segment in enumerate(snapshot.segments.segments):
+        bound = snapshot.bound_of(slot)
+        if bound.following_offset <= snapshot.start_offset or bound.end == 0:
+            continue
+        if slot + 1 < len(snapshot.segments) and segment.max_timestamp < timestamp_ms:
+            continue
+        found = _find_timestamp_in(segment, timestamp_ms, bound, snapshot.start_offset)
+        if found is not None:
+            return found
+    return None
+
+
+def _find_timestamp_in(
+    segment: LogSegment, timestamp_ms: int, bound: Bound, start_offset: int
+) -> TimestampOffset | None:
+    position = 0
+    while True:
+        found = segment.find_timestamp(timestamp_ms, bound, position)
+        if found is None:
+            return None
+        batch = batch_at(segment, found, bound)
+        if isinstance(batch, FencedRange):
+            position = batch.end_position
+            continue
+        position = found + batch.header.size_bytes
+        record = _first_record_at(batch, timestamp_ms, start_offset)
+        # A header may claim a larger timestamp than any of its records has: look on.
+        if record is not None:
+            return record
+
+
+def batch_at(segment: LogSegment, position: int, bound: Bound) -> BatchView | FencedRange:
+    """Return the whole batch at `position`, CRC checked, or the fence that lies there."""
+    head = segment.file.read(position, min(61, bound.end - position))
+    size = max(_declared_size(head, 0), 61)
+    window = segment.file.read(position, min(size, bound.end - position))
+    result = scan_batches(window)
+    if result.count != 1:
+        return segment.fence_at(position, bound, result.status, segment.base_offset)
+    return BatchView(window, path=segment.path, position=position)
+
+
+def _first_record_at(
+    batch: BatchView, timestamp_ms: int, start_offset: int
+) -> TimestampOffset | None:
+    header = batch.header
+    epoch = header.partition_leader_epoch
+    for record in batch.records(strict=False):
+        if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+            return TimestampOffset(
+                record.timestamp_ms, record.offset, epoch if epoch >= 0 else None
+            )
+    return None

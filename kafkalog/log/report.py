@@ -1,0 +1,91 @@
+"""What recovery did, for people and for code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalog.log.fences import FencedRange
+
+__all__ = ["CutTail", "RecoveryReport"]
+
+
+@dataclass(frozen=True, slots=True)
+class CutTail:
+    """
+    Bytes cut from the end of the last segment.
+
+    Attributes:
+        path: the segment file.
+        position: where it was cut: the end of the last whole batch.
+        size_bytes: bytes cut.
+        reason: name of the check that the first of them failed.
+        kept_in: side file with the bytes, None where all of them were zeros.
+    """
+
+    path: Path
+    position: int
+    size_bytes: int
+    reason: str
+    kept_in: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """
+    What opening a log found and did.
+
+    Attributes:
+        clean: whether the last writer closed the log in order, so that nothing was scanned.
+        scanned_segments, scanned_bytes, scanned_batches, scanned_records: the scan's extent.
+        cut: torn tails that were cut; their bytes are kept beside the log.
+        rebuilt: index files made anew.
+        fenced: damaged ranges with whole batches behind them, or below the recovery point.
+        removed: files of unfinished work that were removed.
+        completed_swaps: segments of a finished compaction that were swapped in.
+        log_start_offset, log_end_offset, recovery_point: the log's range after recovery.
+        duration_ms: how long it took.
+    """
+
+    clean: bool
+    scanned_segments: int
+    scanned_bytes: int
+    scanned_batches: int
+    scanned_records: int
+    cut: tuple[CutTail, ...]
+    rebuilt: tuple[Path, ...]
+    fenced: tuple[FencedRange, ...]
+    removed: tuple[Path, ...]
+    completed_swaps: tuple[Path, ...]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    duration_ms: int
+
+    @property
+    def found_damage(self) -> bool:
+        """Whether anything was cut or fenced."""
+        return bool(self.cut or self.fenced)
+
+    def summary(self) -> str:
+        """Return the report in one line."""
+        if self.clean and not self.found_damage:
+            return f"clean: offsets {self.log_start_offset} to {self.log_end_offset}"
+        parts = [
+            f"scanned {self.scanned_bytes:,} bytes ({self.scanned_batches:,} batches) in "
+            f"{self.scanned_segments} segments in {self.duration_ms} ms"
+        ]
+        for tail in self.cut:
+            kept = "all zeros" if tail.kept_in is None else f"kept in {tail.kept_in.name}"
+            parts.append(f"cut {tail.size_bytes:,} torn bytes of {tail.path.name} ({kept})")
+        parts.extend(
+            f"fenced {fence.size_bytes:,} bytes of {fence.path.name} at {fence.position}"
+            f" ({fence.reason}; offsets {fence.first_offset} to {fence.next_offset - 1})"
+            for fence in self.fenced
+        )
+        if self.rebuilt:
+            parts.append(f"rebuilt {len(self.rebuilt)} index files")
+        if self.completed_swaps:
+            parts.append(f"completed the swap of {len(self.completed_swaps)} segments")
+        parts.append(f"offsets {self.log_start_offset} to {self.log_end_offset}")
+        return "; ".join(parts)

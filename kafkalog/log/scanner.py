@@ -1,0 +1,169 @@
+"""One pass over the bytes of a segment: what is whole, what is damaged, what its indexes must say.
+
+Used by recovery (with CRC), by the rebuild of an index, and by look-ups that met something odd.
+Works on a memoryview of the segment; knows no file system and changes nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from kafkalog._core.batch import BatchColumns, ScanResult, scan_batches
+from kafkalog._core.index import IndexEntrySelector
+from kafkalog._core.status import STATUS_CODES
+from kafkalog.log.fences import FencedRange, find_fence
+
+__all__ = ["SegmentScan", "is_legacy_message", "scan_segment"]
+
+OK = STATUS_CODES["OK"]
+FULL = STATUS_CODES["FULL"]
+BASE_OFFSET = STATUS_CODES["BASE_OFFSET"]
+
+CHUNK_BATCHES = 4096
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+# Size, CRC-32 and magic of a message of format v0 or v1, from the ninth byte on.
+_LEGACY_HEAD = struct.Struct(">iIB")
+
+
+@dataclass(slots=True)
+class SegmentScan:
+    """
+    What a scan found.
+
+    Attributes:
+        whole_end: one past the last whole batch.
+        next_offset: one above the last offset of the last whole batch.
+        max_timestamp: largest batch timestamp, -1 where there is none.
+        offset_of_max_timestamp: last offset of the earliest batch that has it.
+        first_max_timestamp: timestamp of the first batch, which time-based rolling counts from.
+        batch_count, record_count: whole batches, and records that their headers declare.
+        fences: damaged ranges with whole batches behind them.
+        tail_status: why the scan ended: OK at the end of the data, else what failed there.
+        offset_entries, time_entries: the index files of the segment, as bytes.
+    """
+
+    whole_end: int = 0
+    next_offset: int = 0
+    max_timestamp: int = -1
+    offset_of_max_timestamp: int = -1
+    first_max_timestamp: int = -1
+    batch_count: int = 0
+    record_count: int = 0
+    fences: list[FencedRange] = field(default_factory=list)
+    tail_status: int = OK
+    offset_entries: bytes = b""
+    time_entries: bytes = b""
+
+
+def scan_segment(
+    data: memoryview,
+    path: Path,
+    *,
+    base_offset: int,
+    interval: int,
+    next_offset: int | None = None,
+    offset_max: int | None = None,
+    check_crc: bool = True,
+) -> SegmentScan:
+    """
+    Scan `data`, the bytes of a segment, around every damage to its end.
+
+    Args:
+        data: all bytes of the segment.
+        path: its file, for the fences.
+        base_offset: of the segment.
+        interval: `index.interval.bytes`.
+        next_offset: smallest offset that may come first; the base offset if None.
+        offset_max: largest offset that may be in the segment; what 32 bits allow if None.
+        check_crc: whether every batch's CRC is checked; without, damage inside a batch is not seen.
+    """
+    expected = base_offset if next_offset is None else next_offset
+    limit = base_offset + RELATIVE_OFFSET_MAX
+    limit = limit if offset_max is None else min(limit, offset_max)
+    scan = SegmentScan(next_offset=expected)
+    columns = BatchColumns(CHUNK_BATCHES)
+    selector = IndexEntrySelector(base_offset, interval)
+    offset_entries, time_entries = bytearray(), bytearray()
+    position, end = 0, len(data)
+    while position < end:
+        columns.clear()
+        result = _scan_within(data, position, columns, scan.next_offset, limit, check_crc)
+        if result.count:
+            _count(scan, columns, result.count)
+            chosen = selector.select(
+                columns.position, columns.last_offset, columns.max_timestamp, result.count
+            )
+            offset_entries += chosen[0]
+            time_entries += chosen[1]
+            scan.next_offset = result.next_offset
+            scan.whole_end = result.position
+        position = result.position
+        if result.status in (OK, FULL):
+            continue
+        fence = find_fence(
+            data,
+            path,
+            position=position,
+            end=end,
+            status=result.status,
+            next_offset=scan.next_offset,
+            offset_max=limit,
+            following_offset=scan.next_offset,
+        )
+        if fence.end_position >= end:
+            scan.tail_status = result.status
+            break
+        scan.fences.append(fence)
+        position = fence.end_position
+    scan.offset_entries = bytes(offset_entries)
+    scan.time_entries = bytes(time_entries) + selector.final_time_entry()
+    scan.max_timestamp = selector.max_timestamp
+    scan.offset_of_max_timestamp = selector.offset_of_max_timestamp
+    return scan
+
+
+def _scan_within(
+    data: memoryview,
+    position: int,
+    columns: BatchColumns,
+    next_offset: int,
+    offset_max: int,
+    check_crc: bool,
+) -> ScanResult:
+    """Scan, and stop with BASE_OFFSET at the first batch that reaches above `offset_max`."""
+    result = scan_batches(
+        data, position, columns=columns, check_crc=check_crc, next_offset=next_offset
+    )
+    if result.count == 0 or result.next_offset - 1 <= offset_max:
+        return result
+    row = int(np.searchsorted(columns.last_offset[: result.count], offset_max, side="right"))
+    foreign = int(columns.position[row])
+    columns.clear()
+    result = scan_batches(
+        data, position, end=foreign, columns=columns, check_crc=check_crc, next_offset=next_offset
+    )
+    return result._replace(position=foreign, status=BASE_OFFSET)
+
+
+def _count(scan: SegmentScan, columns: BatchColumns, count: int) -> None:
+    if scan.batch_count == 0:
+        scan.first_max_timestamp = int(columns.max_timestamp[0])
+    scan.batch_count += count
+    scan.record_count += int(columns.record_count[:count].sum())
+
+
+def is_legacy_message(data: memoryview, position: int) -> bool:
+    """Say whether a whole v0 or v1 message with a good CRC-32 stands at `position`."""
+    if len(data) - position < 26:
+        return False
+    size, checksum, magic = _LEGACY_HEAD.unpack_from(data, position + 8)
+    end = position + 12 + size
+    if magic > 1 or size < 14 or end > len(data):
+        return False
+    return bool(checksum == zlib.crc32(data[position + 16 : end]))

@@ -1,0 +1,535 @@
+"""One segment: a `.log` file with its offset index and its time index.
+
+Appends are staged batch by batch (roll decision, index entries) and committed with one write, so
+that an append of many batches costs one system call a segment. The index rules are Kafka's: an
+entry (last offset, start position) once more than `index.interval.bytes` lie behind the last one,
+never for the first append; the time index gets the largest timestamp so far with each entry and
+once more when the segment is sealed.
+
+An index entry is a hint. A look-up checks the batch it finds and, where the index promised
+another one, rebuilds the index and tries again; a look-up that meets damage raises.
+
+Thread-safety: reading and looking up by any thread without a lock; everything else under the
+log's lock. Staged state is invisible to readers, who are bounded by the log's published end.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from typing_extensions import Buffer
+
+from kafkalog._core.batch import BatchColumns, find_offset, find_timestamp, scan_batches
+from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog._core.index import OffsetIndexView, TimeIndexView
+from kafkalog._core.status import STATUS_CODES
+from kafkalog.clock import Clock
+from kafkalog.config import LogConfig
+from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import SegmentFiles
+from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX, pack_offset_entry, pack_time_entry
+from kafkalog.indexes.segment_index import SegmentIndex, ViewBudget
+from kafkalog.log.fences import FencedRange, find_fence
+from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan, scan_segment
+from kafkalog.log.segment_file import SegmentFile
+
+__all__ = ["Bound", "LogSegment", "SegmentContext", "SegmentMark"]
+
+OK = STATUS_CODES["OK"]
+FULL = STATUS_CODES["FULL"]
+TRUNCATED = STATUS_CODES["TRUNCATED"]
+
+HEADER_SIZE = 61
+
+# Bytes of one read while walking headers: holds every batch of the default index interval.
+WALK_BYTES = 64 * 1024
+# Batches that a careful look-up examines at a time.
+CAREFUL_BATCHES = 64
+
+
+@dataclass(slots=True)
+class SegmentContext:
+    """What all segments of a log share."""
+
+    filesystem: FileSystem
+    directory: Path
+    config: LogConfig
+    clock: Clock
+    random: random.Random
+    budget: ViewBudget
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How far a reader may go in a segment: end of the published bytes, offset that follows."""
+
+    end: int
+    following_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class _ScanSource:
+    """What the rebuild of an index needs; apart from the segment, so that no cycle holds files."""
+
+    file: SegmentFile
+    base_offset: int
+    interval: int
+
+    def size_bytes(self) -> int:
+        return self.file.size_bytes
+
+    def scan(self) -> SegmentScan:
+        return scan_segment(
+            self.file.whole(), self.file.path, base_offset=self.base_offset, interval=self.interval
+        )
+
+    def offset_entries(self) -> bytes:
+        return self.scan().offset_entries
+
+    def time_entries(self) -> bytes:
+        return self.scan().time_entries
+
+
+class SegmentMark(NamedTuple):
+    """State of an active segment before an append, to go back to when the append fails."""
+
+    size_bytes: int
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    rolling_timestamp: int
+    bytes_since_entry: int
+    offset_entries: int
+    time_entries: int
+
+
+class LogSegment:
+    """
+    A segment of a log.
+
+    Attributes:
+        base_offset: names the segment; a lower bound of its offsets.
+        file: the `.log` file.
+        offset_index, time_index: its indexes.
+        fences: damage known so far, in order of position.
+    """
+
+    def __init__(self, context: SegmentContext, base_offset: int, file: SegmentFile) -> None:
+        self.base_offset = base_offset
+        self.file = file
+        self.fences: tuple[FencedRange, ...] = ()
+        self.created_ms = context.clock.now_ms()
+        self.roll_jitter_ms = context.config.random_segment_jitter(context.random)
+        self._context = context
+        self._max_timestamp: int | None = None
+        self._offset_of_max_timestamp = -1
+        self._rolling_timestamp: int | None = None
+        self._bytes_since_entry = 0
+        paths = SegmentFiles(context.directory, base_offset)
+        source = _ScanSource(file, base_offset, context.config.index_interval_bytes)
+        self._source = source
+        self.offset_index: SegmentIndex[OffsetIndexView] = SegmentIndex(
+            OFFSET_INDEX,
+            context.filesystem,
+            paths.offset_index,
+            base_offset,
+            rebuild=source.offset_entries,
+            segment_size=source.size_bytes,
+            budget=context.budget,
+            read_only=context.read_only,
+        )
+        self.time_index: SegmentIndex[TimeIndexView] = SegmentIndex(
+            TIME_INDEX,
+            context.filesystem,
+            paths.time_index,
+            base_offset,
+            rebuild=source.time_entries,
+            segment_size=source.size_bytes,
+            budget=context.budget,
+            read_only=context.read_only,
+        )
+
+    def __repr__(self) -> str:
+        return f"LogSegment(base_offset={self.base_offset}, size_bytes={self.size_bytes})"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the log in this segment, staged ones not counted."""
+        return self.file.size_bytes
+
+    @property
+    def path(self) -> Path:
+        """The `.log` file."""
+        return self.file.path
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the segment takes appends."""
+        return self.offset_index.growing is not None
+
+    # ------------------------------------------------------------------ life as active segment
+
+    def activate(self, scan: SegmentScan | None = None) -> None:
+        """Begin to take appends; `scan` gives the state of bytes that are already there."""
+        config = self._context.config
+        if scan is None:
+            scan = SegmentScan(next_offset=self.base_offset)
+        self._max_timestamp = scan.max_timestamp
+        self._offset_of_max_timestamp = scan.offset_of_max_timestamp
+        self._rolling_timestamp = scan.first_max_timestamp if self.size_bytes else None
+        self._bytes_since_entry = 0
+        self.offset_index.start_growing(config.segment_index_bytes, scan.offset_entries)
+        self.time_index.start_growing(config.segment_index_bytes, scan.time_entries)
+        if config.preallocate:
+            self.file.preallocate(config.segment_bytes)
+
+    def should_roll(self, size: int, max_timestamp: int, last_offset: int, staged: int) -> bool:
+        """
+        Say whether a batch belongs in a new segment (the four conditions of Kafka).
+
+        Args:
+            size: bytes of the batch.
+            max_timestamp: its largest timestamp.
+            last_offset: its last offset.
+            staged: bytes staged in this segment and not committed yet.
+        """
+        if not 0 <= last_offset - self.base_offset <= RELATIVE_OFFSET_MAX:
+            return True
+        held = self.size_bytes + staged
+        if held == 0:
+            return False
+        config = self._context.config
+        if held > config.segment_bytes - size:
+            return True
+        if self._time_waited(max_timestamp) > config.max_segment_ms - self.roll_jitter_ms:
+            return True
+        offsets, times = self.offset_index.growing, self.time_index.growing
+        if offsets is None or times is None:
+            return True
+        # The time index keeps one slot for the entry that sealing writes.
+        return len(offsets) >= offsets.max_entries or len(times) >= times.max_entries - 1
+
+    def stage(self, size: int, last_offset: int, max_timestamp: int, staged: int) -> None:
+        """Take note of a batch about to be written behind `staged` bytes that already wait."""
+        position = self.size_bytes + staged
+        if position == 0:
+            self._rolling_timestamp = max_timestamp
+        if max_timestamp > (self._max_timestamp or -1) or self._max_timestamp is None:
+            self._max_timestamp = max(max_timestamp, -1)
+            self._offset_of_max_timestamp = last_offset
+        if self._bytes_since_entry > self._context.config.index_interval_bytes:
+            self._add_entries(last_offset, position)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+
+    def commit(self, data: Buffer, size: int) -> None:
+        """Write the staged bytes, then let the index files follow."""
+        self.file.append(data, size)
+        for index in (self.offset_index.growing, self.time_index.growing):
+            if index is not None:
+                index.write_behind()
+
+    def mark(self) -> SegmentMark:
+        """Return the state to `rewind` to."""
+        offsets, times = self.offset_index.growing, self.time_index.growing
+        return SegmentMark(
+            size_bytes=self.size_bytes,
+            max_timestamp=-1 if self._max_timestamp is None else self._max_timestamp,
+            offset_of_max_timestamp=self._offset_of_max_timestamp,
+            rolling_timestamp=-1 if self._rolling_timestamp is None else self._rolling_timestamp,
+            bytes_since_entry=self._bytes_since_entry,
+            offset_entries=0 if offsets is None else len(offsets),
+            time_entries=0 if times is None else len(times),
+        )
+
+    def rewind(self, mark: SegmentMark) -> None:
+        """Undo what was staged and written since `mark`; none of it was published."""
+        self._max_timestamp = mark.max_timestamp
+        self._offset_of_max_timestamp = mark.offset_of_max_timestamp
+        self._rolling_timestamp = mark.rolling_timestamp if mark.size_bytes else None
+        self._bytes_since_entry = mark.bytes_since_entry
+        if self.offset_index.growing is not None:
+            self.offset_index.growing.rewind(mark.offset_entries)
+        if self.time_index.growing is not None:
+            self.time_index.growing.rewind(mark.time_entries)
+        self.file.cut_unpublished(mark.size_bytes)
+        if self._context.config.preallocate:
+            self.file.preallocate(self._context.config.segment_bytes)
+
+    def seal(self) -> None:
+        """
+        Take no more appends: last time index entry, indexes trimmed, preallocated tail cut.
+
+        Crash points: before, between and after the cuts. Startup rebuilds what is above the
+        recovery point; below it an index with a zero tail is found by its check and rebuilt, and
+        zeros behind the last batch are cut or passed over.
+        """
+        if self._max_timestamp is not None and self._max_timestamp >= 0:
+            self._add_time_entry()
+        self.offset_index.seal()
+        self.time_index.seal()
+        self.file.seal(trim=self._context.config.preallocate)
+
+    def sync_indexes(self) -> None:
+        """Put the index files of a sealed segment on the disk."""
+        for index in (self.offset_index, self.time_index):
+            handle = self._context.filesystem.open(index.path, write=True)
+            try:
+                handle.sync()
+            finally:
+                handle.close()
+
+    def seal_in_memory(self) -> None:
+        """Take no more appends and leave the files alone: their names belong to a successor."""
+        self.offset_index.detach()
+        self.time_index.detach()
+        self.file.seal(trim=False)
+
+    def retire(self) -> None:
+        """Prepare for removal: readers that hold the segment keep its bytes, no file is written."""
+        self.offset_index.retire()
+        self.time_index.retire()
+        self.file.pin()
+
+    def close(self) -> None:
+        """Let files and mappings go; slices given out stay valid."""
+        self.offset_index.close()
+        self.time_index.close()
+        self.file.close()
+
+    # ------------------------------------------------------------------------------ look-ups
+
+    @property
+    def max_timestamp(self) -> int:
+        """Largest batch timestamp in the segment, -1 where there is none."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        return -1 if self._max_timestamp is None else self._max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """Last offset of the earliest batch with the largest timestamp."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        return self._offset_of_max_timestamp
+
+    def forget_max_timestamp(self) -> None:
+        """Look the largest timestamp up again: another process has appended."""
+        self._max_timestamp = None
+
+    def find_position(self, offset: int, bound: Bound) -> int | None:
+        """
+        Return the position of the first batch whose last offset is at least `offset`.
+
+        Returns:
+            The position, or None where every batch within `bound` lies below `offset`.
+
+        Raises:
+            CorruptRecordError: the offset may lie in a damaged range.
+        """
+        hint = self._offset_hint(offset)
+        position, status = self._walk(offset, hint, bound.end)
+        if status == OK and self._header(position).base_offset <= offset:
+            return position
+        # A hole, the end, damage, or a length field that led astray: look with every CRC checked.
+        return self._find_carefully(offset, hint, bound)
+
+    def tail_position(self) -> int:
+        """Return the start of the last batch that the offset index names, 0 where it is empty."""
+        view = self.offset_index.view
+        return self._offset_hint(view.entry(len(view) - 1)[0]) if len(view) else 0
+
+    def summary(self, next_offset: int) -> SegmentScan:
+        """Return what a scan would, from the indexes of a segment that was closed in order."""
+        return SegmentScan(
+            whole_end=self.size_bytes,
+            next_offset=next_offset,
+            max_timestamp=self.max_timestamp,
+            offset_of_max_timestamp=self.offset_of_max_timestamp,
+            first_max_timestamp=self._header(0).max_timestamp if self.size_bytes else -1,
+            offset_entries=self.offset_index.entries(),
+            time_entries=self.time_index.entries(),
+        )
+
+    def find_timestamp(self, timestamp_ms: int, bound: Bound, position: int = 0) -> int | None:
+        """
+        Return the position of the first batch with a timestamp at or above `timestamp_ms`.
+
+        The search begins at `position` or where the time index says. None where there is none.
+        """
+        position = max(position, self._time_hint(timestamp_ms, bound))
+        while position < bound.end:
+            window = self.file.read(position, min(WALK_BYTES, bound.end - position))
+            reached, status = find_timestamp(window, timestamp_ms)
+            position += reached
+            if status == OK:
+                return position
+            if status != TRUNCATED:
+                position = self.fence_at(position, bound, status, position).end_position
+            elif reached == 0:
+                header = self._whole_header(position, bound)
+                if header is None:
+                    position = self.fence_at(position, bound, status, position).end_position
+                elif header.max_timestamp >= timestamp_ms:
+                    return position
+                else:
+                    position += header.size_bytes
+        return None
+
+    def batch_size_at(self, position: int) -> int:
+        """Return the size of the whole batch at `position`, which a look-up returned."""
+        return self._header(position).size_bytes
+
+    def fence_at(self, position: int, bound: Bound, status: int, next_offset: int) -> FencedRange:
+        """Return the known fence that holds `position`, or find its extent and remember it."""
+        for fence in self.fences:
+            if fence.position <= position < fence.end_position:
+                return fence
+        fence = find_fence(
+            self.file.whole(),
+            self.path,
+            position=position,
+            end=bound.end,
+            status=status,
+            next_offset=next_offset,
+            offset_max=min(self.base_offset + RELATIVE_OFFSET_MAX, bound.following_offset - 1),
+            following_offset=bound.following_offset,
+        )
+        self.add_fences([fence])
+        return fence
+
+    def add_fences(self, found: list[FencedRange]) -> None:
+        """Remember damaged ranges; a new tuple, so that readers need no lock."""
+        known = {fence.position: fence for fence in self.fences}
+        known.update((fence.position, fence) for fence in found)
+        self.fences = tuple(known[position] for position in sorted(known))
+
+    # ------------------------------------------------------------------------------- private
+
+    def _add_entries(self, last_offset: int, position: int) -> None:
+        offsets = self.offset_index.growing
+        if offsets is not None and len(offsets) < offsets.max_entries:
+            offsets.append(pack_offset_entry(last_offset - self.base_offset, position))
+        times = self.time_index.growing
+        if times is not None and len(times) < times.max_entries - 1:
+            self._add_time_entry()
+
+    def _add_time_entry(self) -> None:
+        times = self.time_index.growing
+        timestamp = self._max_timestamp
+        if times is None or timestamp is None or timestamp < 0 or times.max_entries == 0:
+            return
+        count = len(times)
+        last = times.view.entry(count - 1)[0] if count else -1
+        if timestamp > last and count < times.max_entries:
+            relative = self._offset_of_max_timestamp - self.base_offset
+            times.append(pack_time_entry(timestamp, relative))
+
+    def _time_waited(self, max_timestamp: int) -> int:
+        started = self._rolling_timestamp
+        if started is not None and started >= 0:
+            return max_timestamp - started
+        return self._context.clock.now_ms() - self.created_ms
+
+    def _offset_hint(self, offset: int) -> int:
+        """Return the start of a batch at or before the one looked for, its header checked."""
+        for _attempt in range(2):
+            entry_offset, position = self.offset_index.view.lookup(offset)
+            if position == 0 or self._keeps_promise(entry_offset, position):
+                return position
+            self.offset_index.distrust()
+        return 0
+
+    def _keeps_promise(self, entry_offset: int, position: int) -> bool:
+        try:
+            header = self._header(position)
+        except (CorruptRecordError, InvalidRecordError):
+            return False
+        return (
+            self.base_offset <= header.base_offset <= entry_offset
+            and header.size_bytes <= self.size_bytes - position
+        )
+
+    def _time_hint(self, timestamp_ms: int, bound: Bound) -> int:
+        """Return a position with nothing at or above `timestamp_ms` before it."""
+        for _attempt in range(2):
+            timestamp, offset = self.time_index.view.lookup(timestamp_ms)
+            if timestamp < 0:
+                return 0
+            position, status = self._walk(offset, self._offset_hint(offset), bound.end)
+            # The entry promises: this batch has that timestamp, and none before it a larger one.
+            if status == OK:
+                header = self._header(position)
+                if header.max_timestamp == timestamp and header.last_offset == offset:
+                    return position
+            self.time_index.distrust()
+        return 0
+
+    def _header(self, position: int) -> BatchHeader:
+        return parse_header(self.file.read(position, HEADER_SIZE))
+
+    def _whole_header(self, position: int, bound: Bound) -> BatchHeader | None:
+        try:
+            header = self._header(position)
+        except (CorruptRecordError, InvalidRecordError):
+            return None
+        return header if header.size_bytes <= bound.end - position else None
+
+    def _walk(self, offset: int, position: int, end: int) -> tuple[int, int]:
+        """Walk headers from `position`; return (position, OK) of the batch, or where it ended."""
+        while position < end:
+            window = self.file.read(position, min(WALK_BYTES, end - position))
+            reached, status = find_offset(window, offset)
+            position += reached
+            if status != TRUNCATED or position >= end:
+                return position, status
+            if reached == 0:
+                # One batch larger than the window, or cut by the end of the segment.
+                header = self._whole_header(position, Bound(end, 0))
+                if header is None:
+                    return position, TRUNCATED
+                if header.last_offset >= offset:
+                    return position, OK
+                position += header.size_bytes
+        return position, TRUNCATED
+
+    def _find_carefully(self, offset: int, position: int, bound: Bound) -> int | None:
+        """Find the batch with every CRC from `position` on checked, around known damage."""
+        data = self.file.whole()[: bound.end]
+        columns = BatchColumns(CAREFUL_BATCHES)
+        expected = self._header(position).base_offset if position else self.base_offset
+        while position < bound.end:
+            columns.clear()
+            result = scan_batches(data, position, columns=columns, next_offset=expected)
+            reaching = np.flatnonzero(columns.last_offset[: result.count] >= offset)
+            if reaching.size:
+                return int(columns.position[reaching[0]])
+            position = result.position
+            expected = result.next_offset if result.count else expected
+            if result.status in (OK, FULL):
+                continue
+            fence = self.fence_at(position, bound, result.status, expected)
+            if fence.first_offset <= offset < fence.next_offset:
+                raise fence.to_error()
+            position = fence.end_position
+        return None
+
+    def _load_max_timestamp(self) -> None:
+        """Start from the last time index entry, and see whether a later batch goes beyond it."""
+        bound = Bound(self.size_bytes, self.base_offset + RELATIVE_OFFSET_MAX + 1)
+        view = self.time_index.view
+        position = self._time_hint(view.entry(len(view) - 1)[0], bound) if len(view) else 0
+        data = self.file.whole()
+        result = scan_batches(data, position, check_crc=False, next_offset=self.base_offset)
+        if result.status == OK:
+            self._offset_of_max_timestamp = result.offset_of_max_timestamp
+            self._max_timestamp = result.max_timestamp
+        else:
+            scan = self._source.scan()
+            self._offset_of_max_timestamp = scan.offset_of_max_timestamp
+            self._max_timestamp = scan.max_timestamp

@@ -1,0 +1,52 @@
+"""The segments of a log as an immutable snapshot.
+
+Writers, under the log's lock, build a new snapshot and publish it with one attribute store.
+Readers take it once for each operation and never look again: what they hold stays as it was,
+whatever is rolled, deleted or truncated meanwhile.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from kafkalog.log.segment import LogSegment
+
+__all__ = ["LogSegments"]
+
+
+class LogSegments:
+    """Segments in order of their base offsets. Immutable; thread-safe."""
+
+    __slots__ = ("_bases", "segments")
+
+    def __init__(self, segments: Iterable[LogSegment]) -> None:
+        self.segments = tuple(sorted(segments, key=lambda segment: segment.base_offset))
+        self._bases = tuple(segment.base_offset for segment in self.segments)
+        if len(set(self._bases)) != len(self._bases):
+            raise AssertionError(f"two segments with one base offset: {self._bases}")
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    @property
+    def active(self) -> LogSegment:
+        """The segment that takes appends: the last."""
+        return self.segments[-1]
+
+    def floor_slot(self, offset: int) -> int:
+        """Return the slot of the last segment whose base is at most `offset`, -1 for none."""
+        return bisect_right(self._bases, offset) - 1
+
+    def base_after(self, slot: int) -> int | None:
+        """Return the base offset of the segment behind `slot`, None for the last."""
+        return self._bases[slot + 1] if slot + 1 < len(self._bases) else None
+
+    def with_segment(self, segment: LogSegment) -> LogSegments:
+        """Return a snapshot with `segment` added."""
+        return LogSegments((*self.segments, segment))
+
+    def without(self, leaving: Iterable[LogSegment]) -> LogSegments:
+        """Return a snapshot without the segments `leaving`."""
+        gone = set(map(id, leaving))
+        return LogSegments(segment for segment in self.segments if id(segment) not in gone)

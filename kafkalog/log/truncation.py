@@ -1,0 +1,162 @@
+"""Cutting a log back, by copy: bytes that somebody may have mapped are never cut in place.
+
+`truncate_to` copies what stays of the segment that holds the target into a new file and renames it
+over the old one. Readers that hold the old segment go on reading the old file.
+
+Crash points of `truncate_to`:
+  1. while the copy is written: it is `.cleaned` and removed at the next start; nothing happened.
+  2. after any later segment was renamed `.deleted` (newest first): the log ends earlier, at a
+     segment boundary at or above the target.
+  3. after the copy was renamed over the `.log`, before the old indexes are gone: they reach beyond
+     the log, which their check finds; they are rebuilt.
+Crash points of `truncate_fully_and_start_at`: the new start is checkpointed first. A crash before
+all old segments are gone leaves some of the oldest; those below the new start are removed by the
+next start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+from kafkalog.files.names import (
+    FileKind,
+    FileState,
+    SegmentFiles,
+    segment_file_name,
+    try_parse_segment_file,
+)
+from kafkalog.files.whole import replace_whole
+from kafkalog.log.local_log import LocalLog, Snapshot
+from kafkalog.log.scanner import scan_segment
+from kafkalog.log.segment import LogSegment
+from kafkalog.log.segment_file import SegmentFile
+from kafkalog.log.segments import LogSegments
+
+__all__ = ["truncate_fully_and_start_at", "truncate_to"]
+
+COPY_BYTES = 1024 * 1024
+ABORTED_TRANSACTION_SIZE = 34
+
+
+def truncate_to(local: LocalLog, offset: int) -> list[LogSegment]:
+    """
+    Remove every batch that reaches `offset` or beyond; the log end becomes `offset`.
+
+    Returns:
+        The segments that left, whose `.deleted` files may be unlinked.
+    """
+    snapshot = local.snapshot
+    slot = snapshot.segments.floor_slot(offset)
+    holder = snapshot.segments.segments[slot]
+    bound = snapshot.bound_of(slot)
+    kept_bytes = holder.find_position(offset, bound)
+    kept_bytes = bound.end if kept_bytes is None else kept_bytes
+    leaving = list(snapshot.segments.segments[slot + 1 :])
+    fresh_path = _copy_prefix(local, holder, kept_bytes) if kept_bytes < bound.end else None
+    for segment in [holder, *leaving]:
+        segment.retire()
+    local.rename_deleted(leaving)
+    snapshot.segments.active.seal_in_memory()
+    filesystem, files = local.context.filesystem, _files(local, holder)
+    if fresh_path is not None:
+        filesystem.rename(fresh_path, files.log)
+    for stale in (files.offset_index, files.time_index):
+        with contextlib.suppress(FileNotFoundError):
+            filesystem.unlink(stale)
+    _truncate_transaction_index(local, files, offset)
+    _remove_snapshots(local, offset)
+    remaining = _reopen(local, holder, kept_bytes)
+    segments = LogSegments((*snapshot.segments.segments[:slot], remaining))
+    filesystem.sync_directory(local.context.directory)
+    local.replace_all(Snapshot(segments, offset, kept_bytes, min(snapshot.start_offset, offset)))
+    return leaving
+
+
+def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment]:
+    """Remove everything; the log is empty and begins at `offset`. Returns what left."""
+    snapshot = local.snapshot
+    leaving = list(snapshot.segments.segments)
+    for segment in leaving:
+        segment.retire()
+    snapshot.segments.active.seal_in_memory()
+    local.rename_deleted(leaving)
+    _remove_snapshots(local, -1)
+    fresh = local.create_segment(offset)
+    local.context.filesystem.sync_directory(local.context.directory)
+    local.replace_all(
+        replace(
+            snapshot,
+            segments=LogSegments([fresh]),
+            end_offset=offset,
+            end_position=0,
+            start_offset=offset,
+        )
+    )
+    return leaving
+
+
+def _copy_prefix(local: LocalLog, segment: LogSegment, size: int) -> Path:
+    filesystem = local.context.filesystem
+    target = _files(local, segment).in_state(FileState.CLEANED).log
+    handle = filesystem.open(target, create=True, write=True)
+    try:
+        handle.truncate(0)
+        for position in range(0, size, COPY_BYTES):
+            part = segment.file.read(position, min(COPY_BYTES, size - position))
+            handle.pwrite(part, position)
+        # Before the rename: a name must not come to stand for bytes the disk does not have.
+        handle.sync()
+    finally:
+        handle.close()
+    return target
+
+
+def _reopen(local: LocalLog, old: LogSegment, size: int) -> LogSegment:
+    context = local.context
+    path = _files(local, old).log
+    handle = context.filesystem.open(path, write=True)
+    file = SegmentFile(context.filesystem, path, size, context.budget, handle)
+    segment = LogSegment(context, old.base_offset, file)
+    scan = scan_segment(
+        file.whole(),
+        path,
+        base_offset=old.base_offset,
+        interval=context.config.index_interval_bytes,
+    )
+    segment.add_fences(scan.fences)
+    segment.activate(scan)
+    return segment
+
+
+def _remove_snapshots(local: LocalLog, offset: int) -> None:
+    """Remove producer snapshots that tell of what lies at or above `offset`."""
+    directory = local.context.directory
+    for name in map(try_parse_segment_file, local.context.filesystem.list(directory)):
+        if name is None or name.base_offset <= offset:
+            continue
+        if name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE:
+            local.context.filesystem.unlink(directory / segment_file_name(*name))
+
+
+def _truncate_transaction_index(local: LocalLog, files: SegmentFiles, offset: int) -> None:
+    """Drop the aborted transactions whose marker is cut."""
+    filesystem = local.context.filesystem
+    path = files.path(FileKind.TRANSACTION_INDEX)
+    if filesystem.stat(path) is None:
+        return
+    handle = filesystem.open(path)
+    try:
+        data = handle.pread(handle.size(), 0)
+    finally:
+        handle.close()
+    size = ABORTED_TRANSACTION_SIZE
+    entries = [data[start : start + size] for start in range(0, len(data) - size + 1, size)]
+    kept = [entry for entry in entries if int.from_bytes(entry[18:26], "big") < offset]
+    if len(kept) < len(entries):
+        replace_whole(filesystem, path, b"".join(kept))
+
+
+def _files(local: LocalLog, segment: LogSegment) -> SegmentFiles:
+    return SegmentFiles(local.context.directory, segment.base_offset)
