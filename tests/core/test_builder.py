@@ -203,7 +203,15 @@ def test_records_with_headers_and_gaps_are_encoded_like_the_reference(
         time = data.draw(TIMESTAMPS)
         pairs = [(name.decode("utf-8", "surrogateescape"), value) for name, value in entry.headers]
         builder.append_at(entry.offset_delta, entry.key, entry.value, time, pairs)
-        kept.append(Entry(entry.offset_delta, time - base, entry.key, entry.value, entry.headers))
+        kept.append(
+            Entry(
+                entry.offset_delta,
+                records.wrap64(time - base),
+                entry.key,
+                entry.value,
+                entry.headers,
+            )
+        )
     assert records.encode(kept) == bytes(builder.payload())
 
 

@@ -22,7 +22,7 @@ def reference_batch(rows: list[Row], **fields: Any) -> bytes:
     """Return the batch of records at consecutive offsets, by the reference."""
     base = rows[0][2]
     payload = records.encode(
-        Entry(slot, timestamp - base, key, value)
+        Entry(slot, records.wrap64(timestamp - base), key, value)
         for slot, (key, value, timestamp) in enumerate(rows)
     )
     header = Header(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tests.support.reference import Header, decode_varint, encode_varint, zigzag
 
-__all__ = ["Decoded", "Entry", "Refused", "decode", "encode", "encode_entry"]
+__all__ = ["Decoded", "Entry", "Refused", "decode", "encode", "encode_entry", "wrap64"]
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,8 @@ def _decode_entry(payload: bytes, start: int) -> Entry:
     )
 
 
-def _wrap64(value: int) -> int:
+def wrap64(value: int) -> int:
+    """Return what is left of a number in 64 bits, as sums and differences of timestamps do."""
     return (value + 2**63) % 2**64 - 2**63
 
 
@@ -167,10 +168,10 @@ def decode(payload: bytes, header: Header, *, strict: bool = True) -> Sequence[D
             if not previous < entry.offset_delta <= header.last_offset_delta:
                 raise Refused("OFFSET_DELTA", position)
             previous = entry.offset_delta
-        timestamp = _wrap64(header.base_timestamp + entry.timestamp_delta)
+        timestamp = wrap64(header.base_timestamp + entry.timestamp_delta)
         if header.attributes & 8:
             timestamp = header.max_timestamp
-        records.append(Decoded(_wrap64(header.base_offset + entry.offset_delta), timestamp, entry))
+        records.append(Decoded(wrap64(header.base_offset + entry.offset_delta), timestamp, entry))
         position = entry.end
     if header.record_count and position < len(payload):
         raise Refused("TRAILING_BYTES", position)
