@@ -40,12 +40,18 @@ class Committer:
         return self._durable_offset
 
     def wait_until_durable(self, offset: int) -> int:
-        """Return once everything below `offset` is on the disk; the durable offset is returned."""
+        """
+        Return once everything below `offset` is on the disk; the durable offset is returned.
+
+        Returns early where the log is truncated meanwhile: what was waited for may be gone, and
+        no sync would ever reach it.
+        """
+        truncations = self._truncations
         while True:
             with self._condition:
                 while self._is_syncing and self._durable_offset < offset:
                     self._condition.wait()
-                if self._durable_offset >= offset:
+                if self._durable_offset >= offset or truncations != self._truncations:
                     return self._durable_offset
                 self._begin()
             self._lead()

@@ -71,10 +71,9 @@ class RecoveryReport:
         """Return the report in one line."""
         if self.clean and not self.found_damage:
             return f"clean: offsets {self.log_start_offset} to {self.log_end_offset}"
-        parts = [
-            f"scanned {self.scanned_bytes:,} bytes ({self.scanned_batches:,} batches) in "
-            f"{self.scanned_segments} segments in {self.duration_ms} ms"
-        ]
+        extent = f"{self.scanned_bytes:,} bytes ({self.scanned_batches:,} batches)"
+        place = f"{self.scanned_segments} segments in {self.duration_ms} ms"
+        parts = [f"scanned {extent} in {place}"]
         for tail in self.cut:
             kept = "all zeros" if tail.kept_in is None else f"kept in {tail.kept_in.name}"
             parts.append(f"cut {tail.size_bytes:,} torn bytes of {tail.path.name} ({kept})")

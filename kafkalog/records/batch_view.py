@@ -173,9 +173,7 @@ class BatchView:
         except KafkaLogError as error:
             raise self._located(error) from None
 
-    def check_records(
-        self, *, strict: bool = True, limit_bytes: int = DEFAULT_LIMIT_BYTES
-    ) -> None:
+    def check_records(self, *, strict: bool = True, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
         """Check every record without building any; CorruptRecordError where one fails."""
         payload, start, end = self.payload(limit_bytes)
         status = check_record_bytes(payload, self.header, start, end, strict=strict)

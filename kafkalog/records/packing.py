@@ -85,9 +85,7 @@ class PackedRun:
                 ]
         first, last = batches[0], batches[-1]
         largest = (
-            first.max_timestamp
-            if first is last
-            else max(batch.max_timestamp for batch in batches)
+            first.max_timestamp if first is last else max(batch.max_timestamp for batch in batches)
         )
         return self._info(first.base_offset, last.last_offset, largest)
 
