@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.record import Record
 from kafkalog._core.stamp import assign_offsets
@@ -67,7 +66,7 @@ class PackedRun:
     assign_offsets: bool = True
 
     def stamp(self, log_end_offset: int, partition_leader_epoch: int) -> AppendInfo:
-        """Give the batches their offsets, from `log_end_offset` on; return what is to be appended."""
+        """Give the batches their offsets, from `log_end_offset` on; return what they are."""
         batches = self.batches
         if not batches:
             return self._info(log_end_offset, log_end_offset - 1, -1)
