@@ -59,13 +59,17 @@ class PooledFile:
         "_handle_used",
         "_mapping",
         "_mapping_used",
+        "_on_unmap",
         "_path",
         "_pool",
     )
 
-    def __init__(self, pool: FilePool, path: Path) -> None:
+    def __init__(
+        self, pool: FilePool, path: Path, on_unmap: Callable[[], object] | None = None
+    ) -> None:
         self._pool = pool
         self._path = path
+        self._on_unmap = on_unmap
         self._handle: FileHandle | None = None
         self._mapping: memoryview | None = None
         self._handle_used = False
@@ -177,11 +181,16 @@ class FilePool:
         """How many mappings the pool remembers."""
         return len(self._mapped)
 
-    def open(self, path: Path) -> PooledFile:
-        """Return a pooled file. Nothing is opened before it is read."""
+    def open(self, path: Path, *, on_unmap: Callable[[], object] | None = None) -> PooledFile:
+        """
+        Return a pooled file. Nothing is opened before it is read.
+
+        `on_unmap` is called when the pool takes the mapping back, so that whoever built something
+        on it can let that go too; it must neither wait nor call the pool.
+        """
         if self._closed:
             raise ValueError("the file pool is closed")
-        return PooledFile(self, path)
+        return PooledFile(self, path, on_unmap)
 
     def close(self) -> None:
         """Forget everything; every pooled file that is still open is closed. Idempotent."""
@@ -289,6 +298,8 @@ class FilePool:
                 ring.append(file)
             else:
                 file._mapping = None
+                if file._on_unmap is not None:
+                    file._on_unmap()
 
 
 # A child of fork may have been cut from the parent while another thread held a guard.

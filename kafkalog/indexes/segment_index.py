@@ -15,7 +15,7 @@ Thread-safety: `view` may be called by any thread; two threads may load at once,
 from __future__ import annotations
 
 import logging
-from collections import deque
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -24,10 +24,11 @@ from typing_extensions import Buffer
 
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import temporary_path
+from kafkalog.files.pool import FilePool, PooledFile
 from kafkalog.indexes.entry_file import EntryFile
 from kafkalog.indexes.kinds import IndexKind
 
-__all__ = ["SegmentIndex", "ViewBudget"]
+__all__ = ["SegmentIndex"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,24 +44,6 @@ class _Sized(Protocol):
 View = TypeVar("View", bound=_Sized)
 
 
-class _Evictable(Protocol):
-    def forget_view(self) -> None: ...
-
-
-class ViewBudget:
-    """Bounds how many sealed indexes keep their mapping: first loaded, first forgotten."""
-
-    def __init__(self, max_views: int) -> None:
-        self._max_views = max_views
-        self._loaded: deque[_Evictable] = deque()
-
-    def admit(self, index: _Evictable) -> None:
-        """Note that `index` holds a mapping, and let the oldest go where there are too many."""
-        self._loaded.append(index)
-        while len(self._loaded) > self._max_views:
-            self._loaded.popleft().forget_view()
-
-
 class SegmentIndex(Generic[View]):
     """
     An index of a segment.
@@ -72,7 +55,7 @@ class SegmentIndex(Generic[View]):
         base_offset: of the segment.
         rebuild: returns the entries, as bytes, made from the segment's batches.
         segment_size: returns the segment's bytes, for the range check.
-        budget: bounds the mappings of sealed indexes.
+        pool: maps the files of sealed segments, and takes mappings back.
         read_only: whether rebuilt entries stay in memory.
     """
 
@@ -85,7 +68,7 @@ class SegmentIndex(Generic[View]):
         *,
         rebuild: Callable[[], bytes],
         segment_size: Callable[[], int],
-        budget: ViewBudget,
+        pool: FilePool,
         read_only: bool,
     ) -> None:
         self.path = path
@@ -95,7 +78,8 @@ class SegmentIndex(Generic[View]):
         self._base_offset = base_offset
         self._rebuild = rebuild
         self._segment_size = segment_size
-        self._budget = budget
+        self._pool = pool
+        self._pooled = self._fresh_pooled()
         self._read_only = read_only
         self._growing: EntryFile[View] | None = None
         self._view: View | None = None
@@ -120,6 +104,7 @@ class SegmentIndex(Generic[View]):
 
     def start_growing(self, max_bytes: int, entries: bytes = b"") -> None:
         """Begin to take appends, with `entries` already there; preallocates the file."""
+        self._renew_pooled()
         self._growing = EntryFile(
             self._filesystem,
             self.path,
@@ -178,7 +163,7 @@ class SegmentIndex(Generic[View]):
         return True
 
     def forget_view(self) -> None:
-        """Drop the mapping; the next look-up loads it again."""
+        """Drop the view; the next look-up loads the index again."""
         # Rebuilt entries without a file have nowhere to come back from but another rebuild.
         if not (self.was_rebuilt and self._read_only):
             self._view, self._entries = None, b""
@@ -192,6 +177,7 @@ class SegmentIndex(Generic[View]):
         """Let files and mappings go."""
         if self._growing is not None:
             self._growing.close()
+        self._pooled.close()
         self._view, self._entries = None, b""
 
     def _has_outgrown(self) -> bool:
@@ -210,24 +196,31 @@ class SegmentIndex(Generic[View]):
         logger.warning("%s %s is missing or damaged: rebuilt", self.kind.name, self.path)
         return self._install(self._rebuild())
 
+    def _fresh_pooled(self) -> PooledFile:
+        # Weakly: a pooled file that kept its index alive would keep whole segments.
+        myself = weakref.ref(self)
+        return self._pool.open(self.path, on_unmap=lambda: _forget_view(myself))
+
+    def _renew_pooled(self) -> None:
+        """Forget the descriptor of a file that another one replaces."""
+        self._pooled.close()
+        self._pooled = self._fresh_pooled()
+
     def _adopt(self, entries: Buffer) -> View:
         count = memoryview(entries).nbytes // self.kind.entry_size
         view = self.kind.make_view(entries, self._base_offset, count)
         self._entries = entries
         self._view = view
-        self._budget.admit(self)
         return view
 
     def _map(self) -> memoryview | None:
         """Map the whole file; None where there is none."""
-        handle = self._open()
-        if handle is None:
-            return None
         try:
-            size = handle.size()
-            return handle.map(size) if size else memoryview(b"")
-        finally:
-            handle.close()
+            return self._pooled.view(self._pooled.size())
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                logger.warning("%s %s cannot be read: %s", self.kind.name, self.path, error)
+            return None
 
     def _read(self) -> memoryview | None:
         """
@@ -275,5 +268,13 @@ class SegmentIndex(Generic[View]):
             finally:
                 handle.close()
             self._filesystem.rename(temporary, self.path)
+            self._renew_pooled()
         except OSError as error:
             logger.warning("%s %s stays in memory: %s", self.kind.name, self.path, error)
+
+
+def _forget_view(index: weakref.ref[SegmentIndex[View]]) -> None:
+    """Let go of what an index built on a mapping that the pool took back."""
+    alive = index()
+    if alive is not None:
+        alive.forget_view()

@@ -1,6 +1,7 @@
 """What `Log.read` returns: a range of one segment, whose bytes are fetched when asked for.
 
-Holding it holds the segment's bytes, also after the segment was deleted or the log closed.
+Holding it holds the segment: its bytes can be fetched after it was deleted, and what was fetched
+stays valid after the log is closed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.errors import CorruptRecordError
+from kafkalog.errors import CorruptRecordError, LogClosedError
 from kafkalog.log.segment import Bound, LogSegment
 from kafkalog.records.batch_view import BatchView
 
@@ -71,8 +72,13 @@ class FetchData:
 
     @cached_property
     def data(self) -> memoryview:
-        """The bytes, read-only; of a sealed segment without a copy."""
-        return self._segment.file.read(self.position, self.size_bytes)
+        """The bytes, read-only; of a sealed segment without a copy. Fetch them before `close`."""
+        try:
+            return self._segment.file.read(self.position, self.size_bytes)
+        except ValueError as error:
+            raise LogClosedError(
+                f"the log was closed before the bytes of {self.path} were fetched", path=self.path
+            ) from error
 
     @property
     def first_offset(self) -> int | None:

@@ -127,7 +127,7 @@ def _open_segment(context: SegmentContext, base_offset: int) -> LogSegment:
     facts = context.filesystem.stat(path)
     size = 0 if facts is None else facts.size_bytes
     return LogSegment(
-        context, base_offset, SegmentFile(context.filesystem, path, size, context.budget)
+        context, base_offset, SegmentFile(context.pool, context.filesystem, path, size)
     )
 
 
@@ -263,7 +263,7 @@ def _end_of_log(
     if kept_in is not None:
         replace_whole(context.filesystem, kept_in, data[scan.whole_end :])
     del data
-    segment.file.forget_view()
+    segment.file.forget_mapping()
     handle = context.filesystem.open(segment.path, write=True)
     try:
         handle.truncate(scan.whole_end)

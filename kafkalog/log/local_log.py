@@ -135,7 +135,7 @@ class LocalLog:
         segment = LogSegment(
             context,
             base_offset,
-            SegmentFile(context.filesystem, path, 0, context.budget, handle),
+            SegmentFile(context.pool, context.filesystem, path, 0, handle),
         )
         segment.activate()
         return segment

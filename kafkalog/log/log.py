@@ -27,6 +27,7 @@ from kafkalog.config import LogConfig
 from kafkalog.errors import (
     CorruptRecordError,
     ForkedLogError,
+    KafkaLogError,
     LogClosedError,
     LogOfflineError,
     LogStorageError,
@@ -557,8 +558,13 @@ class Log(AbstractContextManager["Log"]):
         while True:
             if self._closed:
                 raise LogClosedError(f"{self.directory} is closed", path=self.directory)
-            with self._reading():
-                batch = next(batches, None)
+            try:
+                with self._reading():
+                    batch = next(batches, None)
+            except ValueError as error:
+                if isinstance(error, KafkaLogError) or not self._closed:
+                    raise
+                raise LogClosedError(f"{self.directory} was closed", path=self.directory) from error
             if batch is None:
                 return
             yield batch

@@ -19,8 +19,8 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.locking import PartitionLock, acquire_partition_lock
 from kafkalog.files.names import LEADER_EPOCH_CHECKPOINT
+from kafkalog.files.pool import FilePool
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.indexes.segment_index import ViewBudget
 from kafkalog.log.home import PartitionHome, find_home
 from kafkalog.log.leftovers import live_bases
 from kafkalog.log.loader import LoadedLog, load_log
@@ -74,7 +74,11 @@ def open_log(
             config=config,
             clock=clock,
             random=random.Random(),
-            budget=ViewBudget(config.mappings_max),
+            pool=FilePool(
+                filesystem,
+                max_open_files=config.open_files_max,
+                max_mappings=config.mappings_max,
+            ),
             read_only=read_only,
         )
         on_close: Callable[[], None] = _nothing

@@ -32,8 +32,9 @@ from kafkalog.config import LogConfig
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import SegmentFiles
+from kafkalog.files.pool import FilePool
 from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX, pack_offset_entry, pack_time_entry
-from kafkalog.indexes.segment_index import SegmentIndex, ViewBudget
+from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.log.fences import FencedRange, find_fence
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan, scan_segment
 from kafkalog.log.segment_file import SegmentFile
@@ -61,7 +62,7 @@ class SegmentContext:
     config: LogConfig
     clock: Clock
     random: random.Random
-    budget: ViewBudget
+    pool: FilePool
     read_only: bool
 
 
@@ -140,7 +141,7 @@ class LogSegment:
             base_offset,
             rebuild=source.offset_entries,
             segment_size=source.size_bytes,
-            budget=context.budget,
+            pool=context.pool,
             read_only=context.read_only,
         )
         self.time_index: SegmentIndex[TimeIndexView] = SegmentIndex(
@@ -150,7 +151,7 @@ class LogSegment:
             base_offset,
             rebuild=source.time_entries,
             segment_size=source.size_bytes,
-            budget=context.budget,
+            pool=context.pool,
             read_only=context.read_only,
         )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing_extensions import Buffer
 
 from kafkalog.files.filesystem import FileHandle, FileSystem
-from kafkalog.indexes.segment_index import ViewBudget
+from kafkalog.files.pool import FilePool
 
 __all__ = ["SegmentFile"]
 
@@ -28,54 +28,49 @@ class SegmentFile:
     One `.log` file.
 
     Args:
+        pool: opens and maps it.
         filesystem: the disk.
         path: the file.
         size_bytes: bytes that belong to the log; what the file has behind them is ignored.
-        budget: bounds how many files stay mapped.
-        handle: open descriptor where the file takes appends.
+        handle: open descriptor where the file takes appends, or is followed read-only.
     """
 
     def __init__(
         self,
+        pool: FilePool,
         filesystem: FileSystem,
         path: Path,
         size_bytes: int,
-        budget: ViewBudget,
         handle: FileHandle | None = None,
     ) -> None:
         self.path = path
         self.size_bytes = size_bytes
+        self._pool = pool
+        self._pooled = pool.open(path)
         self._filesystem = filesystem
-        self._budget = budget
         self._handle = handle
-        self._mapped: memoryview | None = None
-        self._pinned = False
+        self._mapped_bytes = 0
+        self._pinned: memoryview | None = None
         self._synced_bytes = 0
-
-    @property
-    def handle(self) -> FileHandle | None:
-        """The descriptor of a file that takes appends, None for a sealed one."""
-        return self._handle
 
     def read(self, position: int, size: int) -> memoryview:
         """Return up to `size` bytes from `position`, fewer only where the file ends."""
         end = position + size
-        mapped = self._mapped
-        if mapped is not None and end <= len(mapped):
-            return mapped[position:end]
-        if self._handle is None or self.size_bytes - len(mapped or b"") >= REMAP_BYTES:
-            mapped = self._map()
-            if end <= len(mapped) or self._handle is None:
-                return mapped[position:end]
+        if end <= self._mapped_bytes:
+            return self._map(self._mapped_bytes)[position:end]
         handle = self._handle
-        if handle is None:
-            # Sealed since the test above: the mapping now covers everything.
-            return self._map()[position:end]
+        if handle is None or self.size_bytes - self._mapped_bytes >= REMAP_BYTES:
+            mapped = self.whole()
+            if handle is None or end <= len(mapped):
+                return mapped[position:end]
         return memoryview(handle.pread(size, position))
 
     def whole(self) -> memoryview:
         """Return all bytes of the log in this file, mapped."""
-        return self._map()[: self.size_bytes]
+        size = self.size_bytes
+        mapped = self._map(size)
+        self._mapped_bytes = size
+        return mapped
 
     def open_for_append(self) -> None:
         """Take appends behind the present bytes."""
@@ -100,7 +95,7 @@ class SegmentFile:
     def sync(self) -> None:
         """Put everything written so far on the disk; nothing to do where that was done."""
         size = self.size_bytes
-        if self._synced_bytes >= size or self._pinned:
+        if self._synced_bytes >= size or self._pinned is not None:
             return
         handle = self._handle
         if handle is not None:
@@ -122,43 +117,26 @@ class SegmentFile:
             handle.truncate(self.size_bytes)
         self._handle = None
 
-    def forget_view(self) -> None:
+    def forget_mapping(self) -> None:
         """Drop the mapping; the next read makes another. Slices given out keep the old one."""
-        if not self._pinned:
-            self._mapped = None
+        self._mapped_bytes = 0
+        self._pooled.close()
+        self._pooled = self._pool.open(self.path)
 
     def pin(self) -> None:
         """Keep the bytes readable from here on, though the file loses its name."""
-        self._map()
-        self._pinned = True
+        self._pinned = self.whole()
 
     def close(self) -> None:
         """Let descriptor and mapping go; slices given out stay valid."""
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.close()
-        self._mapped = None
+        self._pooled.close()
 
-    def _map(self) -> memoryview:
-        size = self.size_bytes
-        mapped = self._mapped
-        if mapped is not None and len(mapped) >= size:
-            return mapped
-        if size == 0:
-            return memoryview(b"")
-        handle = self._handle
-        if handle is not None:
-            fresh = handle.map(size)
-        else:
-            opened = self._filesystem.open(self.path)
-            try:
-                fresh = opened.map(size)
-            finally:
-                opened.close()
-        self._mapped = fresh
-        if mapped is None:
-            self._budget.admit(self)
-        return fresh
+    def _map(self, size: int) -> memoryview:
+        pinned = self._pinned
+        return self._pooled.view(size) if pinned is None else pinned[:size]
 
     def _require_handle(self) -> FileHandle:
         if self._handle is None:

@@ -91,7 +91,7 @@ class ReadOnlyTail:
         path = SegmentFiles(context.directory, base_offset).log
         handle = context.filesystem.open(path)
         self._ids[base_offset] = file_id
-        file = SegmentFile(context.filesystem, path, 0, context.budget, handle)
+        file = SegmentFile(context.pool, context.filesystem, path, 0, handle)
         return LogSegment(context, base_offset, file)
 
     def _extend(self, segment: LogSegment, position: int, next_offset: int) -> int:

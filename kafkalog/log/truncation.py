@@ -117,7 +117,7 @@ def _reopen(local: LocalLog, old: LogSegment, size: int) -> LogSegment:
     context = local.context
     path = _files(local, old).log
     handle = context.filesystem.open(path, write=True)
-    file = SegmentFile(context.filesystem, path, size, context.budget, handle)
+    file = SegmentFile(context.pool, context.filesystem, path, size, handle)
     segment = LogSegment(context, old.base_offset, file)
     scan = scan_segment(
         file.whole(),
