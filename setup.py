@@ -31,6 +31,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "bytes_column": [],
     "record": [],
     "columns": [],
+    "summary": [],
     "batch_memory": [],
     "header_writer": [],
     "builder": [],

@@ -68,11 +68,18 @@ class ScheduledTask:
             self.last_error = error
             logger.warning("background task %s failed: %s", self.name, error)
             if on_error is not None:
-                on_error(self, error)
+                self._tell(on_error, error)
         else:
             self.last_error = None
         if self.period_ms is None:
             self.cancel()
+
+    def _tell(self, on_error: Callable[[ScheduledTask, Exception], None], error: Exception) -> None:
+        try:
+            on_error(self, error)
+        except Exception:
+            # Whoever listens must not be able to end the thread that all tasks share.
+            logger.exception("the error handler failed for background task %s", self.name)
 
 
 class Scheduler(Protocol):
@@ -151,13 +158,15 @@ class ThreadScheduler:
 
     def close(self) -> None:
         """Run no more tasks; wait for the one that is running. Idempotent."""
+        if os.getpid() != self._process:
+            # The parent's thread may have held the lock when this process was forked off.
+            self._begin_anew()
         with self._condition:
             self._closed = True
             self._waiting.clear()
             self._condition.notify()
             thread, self._thread = self._thread, None
-        inherited = os.getpid() != self._process
-        if thread is not None and thread is not threading.current_thread() and not inherited:
+        if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def _begin_anew(self) -> None:

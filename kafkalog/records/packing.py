@@ -18,7 +18,7 @@ from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.record import Record
 from kafkalog._core.stamp import assign_offsets
 from kafkalog.config import LogConfig
-from kafkalog.errors import RecordTooLargeError
+from kafkalog.errors import OffsetsOutOfOrderError, RecordTooLargeError
 from kafkalog.model import AppendInfo
 from kafkalog.records.codecs import Codec, compress
 
@@ -66,7 +66,12 @@ class PackedRun:
     assign_offsets: bool = True
 
     def stamp(self, log_end_offset: int, partition_leader_epoch: int) -> AppendInfo:
-        """Give the batches their offsets, from `log_end_offset` on; return what they are."""
+        """
+        Give the batches their offsets, from `log_end_offset` on; return what they are.
+
+        Raises:
+            OffsetsOutOfOrderError: the batches keep offsets that begin below the log end.
+        """
         batches = self.batches
         if not batches:
             return self._info(log_end_offset, log_end_offset - 1, -1)
@@ -82,6 +87,13 @@ class PackedRun:
                     BatchFacts(size, base + shift, last + shift, timestamp)
                     for size, base, last, timestamp in batches
                 ]
+        elif batches[0].base_offset < log_end_offset:
+            raise OffsetsOutOfOrderError(
+                f"the first batch begins at offset {batches[0].base_offset}, and the log already"
+                f" ends at {log_end_offset}",
+                position=0,
+                base_offset=batches[0].base_offset,
+            )
         first, last = batches[0], batches[-1]
         largest = (
             first.max_timestamp if first is last else max(batch.max_timestamp for batch in batches)

@@ -1,0 +1,475 @@
+"""What a log accepts of encoded batches: Kafka's verdicts, the rules one by one, what is set right.
+
+Where this validator is stricter or laxer than Kafka's leader the difference is listed with its
+reason, so that a new one cannot slip in.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog._core import crc32c
+from kafkalog._core.batch import scan_batches
+from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog._core.record import decode_records
+from kafkalog.config import LogConfig
+from kafkalog.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    KafkaLogError,
+    OffsetsOutOfOrderError,
+    RecordTooLargeError,
+    UnsupportedCodecError,
+)
+from kafkalog.records.codecs import Codec, compress
+from kafkalog.records.validator import validate_client_batches, validate_own_offsets
+from tests.support.golden import CLEAN, Manifest, data_directory, vectors
+
+NOW_MS = 1_761_000_000_000
+CONFIG = LogConfig()
+
+# Taken here, refused by Kafka's leader.
+LAXER = {
+    "base_offset_over_segment": "offsets are given anew",
+    "two_batches": "one produce request is one batch, one append may be many",
+    "two_batches_same_offsets": "offsets are given anew",
+    "two_batches_gap": "offsets are given anew",
+}
+# Refused here, taken by Kafka's leader.
+STRICTER = {
+    "length_too_large": "what is left over of the bytes is no batch",
+    "only_11_bytes": "what is left over of the bytes is no batch",
+    "only_12_bytes": "what is left over of the bytes is no batch",
+    "only_16_bytes": "what is left over of the bytes is no batch",
+    "only_17_bytes": "what is left over of the bytes is no batch",
+    "only_60_bytes": "what is left over of the bytes is no batch",
+    "good_then_junk": "what is left over of the bytes is no batch",
+    "offset_delta_negative": "readers would see wrong offsets",
+    "offset_deltas_fall": "readers would see wrong offsets",
+    "offset_deltas_repeat": "readers would see wrong offsets",
+    "zstd_record_length_1GiB": "no reader could read it",
+    "transactional_no_producer": "nothing here could end the transaction",
+}
+
+
+def v2_cases() -> list[Any]:
+    """The hostile vectors of format v2."""
+    cases = vectors("invalid")["cases"]
+    return [
+        pytest.param(case, id=case["name"])
+        for case in cases
+        if not case["name"].startswith(("v0", "v1"))
+    ]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What `batch` is told about a batch."""
+
+    codec: Codec = Codec.NONE
+    timestamps: tuple[int, ...] = (NOW_MS, NOW_MS + 5, NOW_MS + 2)
+    keys: tuple[bytes | None, ...] = (b"a", b"b", b"c")
+
+
+def batch(made: Made | None = None, **header: Any) -> bytes:
+    """A batch of three records as a producer sends it."""
+    made = Made() if made is None else made
+    builder = BatchBuilder()
+    for key, timestamp_ms in zip(made.keys, made.timestamps, strict=True):
+        builder.append(key, b"value of the record", timestamp_ms)
+    payload = None
+    if made.codec != Codec.NONE:
+        payload = compress(made.codec, builder.payload())
+    return bytes(builder.finish(codec=int(made.codec), payload=payload, **header))
+
+
+def edited(data: bytes, position: int, layout: str, value: int) -> bytes:
+    """A batch with one header field overwritten and its CRC made right again."""
+    changed = bytearray(data)
+    struct.pack_into(layout, changed, position, value)
+    struct.pack_into(">I", changed, 17, crc32c.value(changed[21:]))
+    return bytes(changed)
+
+
+def timestamps_of(data: bytes, header: BatchHeader) -> list[int]:
+    """Timestamps of the records of an uncompressed batch."""
+    records = decode_records(data, header, header.position + 61, header.end_position)
+    return [record.timestamp_ms for record in records]
+
+
+# -- Kafka's verdicts --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", v2_cases())
+def test_client_batches_verdict_equals_kafkas_leader(case: dict[str, Any]) -> None:
+    """Every hostile vector, but for the differences listed above, each in its direction."""
+    refused = case["leader_append"]["error"] is not None
+    if case["name"] in LAXER:
+        assert refused
+        refused = False
+    elif case["name"] in STRICTER:
+        assert not refused
+        refused = True
+    data = bytes.fromhex(case["hex"])
+    if not refused:
+        run = validate_client_batches(data, CONFIG, NOW_MS)
+        run.stamp(1000, 3)
+        assert (len(data), 0) == (scan_batches(run.data)[1], scan_batches(run.data).status)
+        return
+    with pytest.raises(KafkaLogError):
+        validate_client_batches(data, CONFIG, NOW_MS)
+
+
+@pytest.mark.parametrize("case", v2_cases())
+def test_own_offsets_damage_that_kafkas_check_finds_is_refused(case: dict[str, Any]) -> None:
+    """What a follower refuses by size or checksum is refused here."""
+    if case["follower_append"]["error"] is None:
+        return
+    data = bytes.fromhex(case["hex"])
+    if case["name"] == "leader_epoch_minus_1":
+        # No epoch: Kafka's replication never has it, a log at rest may.
+        assert validate_own_offsets(data, CONFIG).batches
+        return
+    with pytest.raises(KafkaLogError):
+        validate_own_offsets(data, CONFIG)
+
+
+def test_old_formats_are_refused() -> None:
+    """Conversion is another matter."""
+    for case in vectors("legacy")["sets"]:
+        data = bytes.fromhex(case["hex"])
+        with pytest.raises(KafkaLogError):
+            validate_client_batches(data, CONFIG, NOW_MS)
+        with pytest.raises(KafkaLogError):
+            validate_own_offsets(data, CONFIG)
+
+
+# -- what is set right -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_client_batches_get_consecutive_offsets_and_keep_their_records(codec: Codec) -> None:
+    """A run of batches moves to the log end; its payload is untouched."""
+    one, two = batch(Made(codec), base_offset=50), batch(Made(codec, (7,), (b"k",)))
+    run = validate_client_batches(one + two, CONFIG.replace(), NOW_MS)
+    info = run.stamp(900, 4)
+    assert (900, 903, 4, 2) == (
+        info.first_offset,
+        info.last_offset,
+        info.record_count,
+        info.batch_count,
+    )
+    assert (len(one + two), None, NOW_MS + 5) == (
+        info.size_bytes,
+        info.log_append_time_ms,
+        info.max_timestamp_ms,
+    )
+    first = parse_header(run.data)
+    second = parse_header(run.data, first.end_position)
+    assert [(900, 902, 4), (903, 903, 4)] == [
+        (each.base_offset, each.last_offset, each.partition_leader_epoch)
+        for each in (first, second)
+    ]
+    assert one[61:] == run.data[61 : len(one)]
+    assert (2, 904) == (scan_batches(run.data).count, scan_batches(run.data).next_offset)
+
+
+def test_client_batches_stamp_twice_moves_the_facts_along() -> None:
+    """A run whose append failed may be tried again at a later log end."""
+    run = validate_client_batches(batch() + batch(), CONFIG, NOW_MS)
+    run.stamp(10, 0)
+    info = run.stamp(20, 0)
+    assert (20, 25) == (info.first_offset, info.last_offset)
+    assert [20, 23] == [facts.base_offset for facts in run.batches]
+
+
+def test_client_batches_the_callers_buffer_is_neither_changed_nor_kept() -> None:
+    """A private copy, whatever happens to the original."""
+    data = bytearray(edited(batch(), 35, ">q", 5))
+    before = bytes(data)
+    run = validate_client_batches(data, CONFIG, NOW_MS)
+    run.stamp(77, 1)
+    assert before == bytes(data)
+    data[:] = bytes(len(data))
+    assert 77 == parse_header(run.data).base_offset
+
+
+@pytest.mark.parametrize("claimed", [5, NOW_MS + 4, 2**60])
+def test_client_batches_wrong_max_timestamp_is_recomputed(claimed: int) -> None:
+    """The header's largest timestamp is that of its records; the CRC is made right."""
+    run = validate_client_batches(edited(batch(), 35, ">q", claimed), CONFIG, NOW_MS)
+    assert NOW_MS + 5 == parse_header(run.data).max_timestamp
+    assert (1, 0) == (scan_batches(run.data).count, scan_batches(run.data).status)
+    assert NOW_MS + 5 == run.batches[0].max_timestamp
+
+
+def test_client_batches_right_max_timestamp_is_left_alone() -> None:
+    """Nothing is rewritten where nothing is wrong, unused attribute bits included."""
+    data = edited(batch(), 21, ">h", 0x40)
+    assert data == bytes(validate_client_batches(data, CONFIG, NOW_MS).data)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_client_batches_log_append_time_is_stamped(codec: Codec) -> None:
+    """Every record reads as the time of the append, whatever it was sent with."""
+    config = LogConfig(message_timestamp_type="LogAppendTime")
+    data = batch(Made(codec, timestamps=(-1, 3, 2**61)))
+    run = validate_client_batches(data, config, NOW_MS)
+    header = parse_header(run.data)
+    assert (1, NOW_MS, 0) == (
+        header.timestamp_type,
+        header.max_timestamp,
+        scan_batches(run.data).status,
+    )
+    info = run.stamp(0, 0)
+    assert (NOW_MS, NOW_MS) == (info.log_append_time_ms, info.max_timestamp_ms)
+    if codec is Codec.NONE:
+        assert [NOW_MS] * 3 == timestamps_of(bytes(run.data), header)
+
+
+def test_client_batches_claimed_append_time_becomes_create_time() -> None:
+    """As in Kafka the bit is cleared; unlike there the largest timestamp is then the records'."""
+    data = batch(timestamp_type=1, max_timestamp=NOW_MS - 1)
+    run = validate_client_batches(data, CONFIG, NOW_MS)
+    header = parse_header(run.data)
+    assert (0, NOW_MS + 5) == (header.timestamp_type, header.max_timestamp)
+    assert [NOW_MS, NOW_MS + 5, NOW_MS + 2] == timestamps_of(bytes(run.data), header)
+
+
+@pytest.mark.parametrize("base", [-1, -9])
+def test_client_batches_without_timestamps_have_max_timestamp_minus_1(base: int) -> None:
+    """-1 is none; what lies below is kept as it is, but no header says less than -1."""
+    spread = (0, 0, 0) if base == -1 else (0, 4, 2)
+    data = edited(batch(Made(timestamps=spread)), 27, ">q", base)
+    run = validate_client_batches(data, CONFIG, NOW_MS)
+    header = parse_header(run.data)
+    assert -1 == header.max_timestamp
+    assert [base + each for each in spread] == timestamps_of(bytes(run.data), header)
+
+
+def test_client_batches_nothing_is_a_run_of_no_batches() -> None:
+    """Like an append of no records."""
+    for run in (validate_client_batches(b"", CONFIG, NOW_MS), validate_own_offsets(b"", CONFIG)):
+        info = run.stamp(5, 0)
+        assert (5, 4, 0, 0) == (
+            info.first_offset,
+            info.last_offset,
+            info.record_count,
+            info.size_bytes,
+        )
+
+
+# -- rules -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (edited(batch(), 57, ">i", 0), "0 records, but offsets for 3"),
+        (edited(batch(), 57, ">i", 2), "2 records, but offsets for 3"),
+        (edited(batch(), 23, ">i", 5), "3 records, but offsets for 6"),
+        (batch(control=True), "only the log itself writes control batches"),
+        (batch(transactional=True, producer_id=4, producer_epoch=0, base_sequence=0), "transac"),
+        (edited(batch(), 43, ">q", 4), "producer 4 without a sequence number"),
+        (edited(batch() + b"\x00", 8, ">i", len(batch()) - 11), "bytes are left after the last"),
+        (edited(batch(), 61, ">b", 0), "record's length"),
+        (edited(batch(Made(Codec.GZIP)), 61, ">b", 0), "gzip data: "),
+        (batch(timestamp_type=1, max_timestamp=-1), "claims an append time and has none"),
+    ],
+)
+def test_client_batches_broken_rule_is_refused(data: bytes, why: str) -> None:
+    """Whole batches that say what a producer may not say; the error names the place."""
+    good = batch()
+    with pytest.raises(InvalidRecordError, match=why) as caught:
+        validate_client_batches(good + data, CONFIG, NOW_MS)
+    assert len(good) == caught.value.position
+    assert f"the batch at position {len(good)}: " in str(caught.value)
+
+
+def test_client_batches_unknown_codec_is_refused() -> None:
+    """With a right CRC, so that the codec bits are what somebody wrote."""
+    for codec in (5, 6, 7):
+        with pytest.raises(UnsupportedCodecError, match=f"position 0: unknown codec {codec}"):
+            validate_client_batches(edited(batch(), 21, ">h", codec), CONFIG, NOW_MS)
+
+
+def test_client_batches_damage_is_corrupt_not_invalid() -> None:
+    """A flipped bit, a cut batch, leftovers: the bytes were damaged on their way."""
+    good, following = batch(), batch(base_offset=3)
+    flipped = bytearray(following)
+    flipped[-1] ^= 1
+    for damaged in (bytes(flipped), following[:-1], b"x" * 5, bytes(100)):
+        with pytest.raises(CorruptRecordError) as caught:
+            validate_client_batches(good + damaged, CONFIG, NOW_MS)
+        assert len(good) == caught.value.position
+        with pytest.raises(CorruptRecordError) as caught:
+            validate_own_offsets(good + damaged, CONFIG)
+        assert len(good) == caught.value.position
+
+
+def test_client_batches_size_limits_hold_to_the_byte() -> None:
+    """`max.message.bytes` and `segment.bytes` count the whole batch, after compression."""
+    data = batch()
+    for key, name in (
+        ("max.message.bytes", "max_message_bytes"),
+        ("segment.bytes", "segment_bytes"),
+    ):
+        exact = LogConfig().replace(**{name: len(data)})
+        assert 1 == len(validate_client_batches(data, exact, NOW_MS).batches)
+        tight = LogConfig().replace(**{name: len(data) - 1})
+        with pytest.raises(RecordTooLargeError, match=f"{key} is {len(data) - 1}"):
+            validate_client_batches(data, tight, NOW_MS)
+
+
+def test_client_batches_decompression_limit_holds() -> None:
+    """A bomb is refused by the size of what would come out."""
+    builder = BatchBuilder()
+    builder.append(b"key", bytes(100_000), NOW_MS)
+    payload = compress(Codec.ZSTD, builder.payload())
+    data = bytes(builder.finish(codec=int(Codec.ZSTD), payload=payload))
+    assert validate_client_batches(data, CONFIG, NOW_MS).batches
+    config = LogConfig(decompressed_max_bytes=100_000)
+    with pytest.raises(InvalidRecordError, match="more than 100000 bytes"):
+        validate_client_batches(data, config, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "is_allowed"),
+    [
+        (NOW_MS - 100, True),
+        (NOW_MS - 101, False),
+        (NOW_MS + 50, True),
+        (NOW_MS + 51, False),
+        (-1, True),
+        (0, False),
+        (2**62, False),
+    ],
+)
+def test_client_batches_timestamp_bounds_are_inclusive(
+    timestamp_ms: int, *, is_allowed: bool
+) -> None:
+    """Any record of the batch counts; -1 always passes; LogAppendTime asks for none."""
+    limits = {"message_timestamp_before_max_ms": 100, "message_timestamp_after_max_ms": 50}
+    data = batch(Made(timestamps=(NOW_MS, timestamp_ms, NOW_MS)))
+    config = LogConfig().replace(**limits)
+    if is_allowed:
+        assert validate_client_batches(data, config, NOW_MS).batches
+    else:
+        with pytest.raises(InvalidRecordError, match=rf"timestamp {timestamp_ms} lies .*\.max\.ms"):
+            validate_client_batches(data, config, NOW_MS)
+    stamped = config.replace(message_timestamp_type="LogAppendTime")
+    assert validate_client_batches(data, stamped, NOW_MS).batches
+
+
+def test_client_batches_claimed_append_time_is_refused_where_the_log_gives_it() -> None:
+    """As Kafka's leader does."""
+    config = LogConfig(message_timestamp_type="LogAppendTime")
+    with pytest.raises(InvalidRecordError, match="claims an append time, which only the log"):
+        validate_client_batches(batch(timestamp_type=1, max_timestamp=NOW_MS), config, NOW_MS)
+
+
+def test_client_batches_key_is_needed_where_the_log_is_compacted() -> None:
+    """A null key could never be compacted; an empty one can."""
+    config = LogConfig(cleanup_policy=("compact",))
+    assert validate_client_batches(batch(Made(keys=(b"", b"b", b"c"))), config, NOW_MS).batches
+    data = batch(Made(Codec.LZ4, keys=(b"a", None, None)))
+    with pytest.raises(InvalidRecordError, match="2 records without a key, and "):
+        validate_client_batches(data, config, NOW_MS)
+    assert validate_client_batches(data, CONFIG, NOW_MS).batches
+
+
+# -- own offsets -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "partition", ["plain-0", "mixed-codec-0", "transactions-0", "compact-txn-0", "epochs-0"]
+)
+def test_own_offsets_segments_of_a_broker_are_taken_as_they_are(partition: str) -> None:
+    """Control batches, transactions, gaps, emptied batches, any codec: not one byte changes."""
+    folder = data_directory(CLEAN) / partition
+    data = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+    facts = list(Manifest(CLEAN, partition).batches())
+    run = validate_own_offsets(data, CONFIG)
+    info = run.stamp(facts[0].base_offset, 99)
+    assert data == bytes(run.data)
+    assert [(each.base_offset, each.last_offset, each.batch_size) for each in facts] == [
+        (each.base_offset, each.last_offset, each.size_bytes) for each in run.batches
+    ]
+    assert (facts[0].base_offset, facts[-1].last_offset) == (info.first_offset, info.last_offset)
+    assert max(each.max_timestamp for each in facts) == info.max_timestamp_ms
+
+
+def test_own_offsets_gap_to_the_log_end_is_allowed_and_overlap_is_not() -> None:
+    """A follower may skip offsets that were compacted away, never repeat one."""
+    run = validate_own_offsets(batch(base_offset=10), CONFIG)
+    assert 10 == run.stamp(10, 0).first_offset
+    assert 10 == run.stamp(3, 0).first_offset
+    with pytest.raises(OffsetsOutOfOrderError, match="begins at offset 10, and the log already"):
+        run.stamp(11, 0)
+
+
+@pytest.mark.parametrize("second", [0, 1, 2])
+def test_own_offsets_that_do_not_rise_are_refused(second: int) -> None:
+    """The second batch begins inside the first."""
+    data = batch(base_offset=0)
+    with pytest.raises(OffsetsOutOfOrderError, match="the one before it ends at 2") as caught:
+        validate_own_offsets(data + batch(base_offset=second), CONFIG)
+    assert (len(data), second) == (caught.value.position, caught.value.base_offset)
+    assert 2 == len(validate_own_offsets(data + batch(base_offset=3), CONFIG).batches)
+
+
+def test_own_offsets_batch_over_a_segment_is_refused() -> None:
+    """`max.message.bytes` does not matter to a follower, a segment's size does."""
+    data = batch()
+    config = LogConfig(max_message_bytes=1, segment_bytes=len(data))
+    assert 1 == len(validate_own_offsets(data, config).batches)
+    with pytest.raises(RecordTooLargeError, match=r"segment\.bytes is"):
+        validate_own_offsets(data, config.replace(segment_bytes=len(data) - 1))
+
+
+# -- hostile -----------------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    codec=st.sampled_from(list(Codec)),
+    edits=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4),
+    fix=st.booleans(),
+)
+def test_edited_batches_are_accepted_whole_or_refused_typed(
+    codec: Codec, edits: list[tuple[int, int]], *, fix: bool
+) -> None:
+    """Any bytes overwritten, the CRC made right or not: what is accepted can be read back."""
+    data = bytearray(batch(Made(codec)) * 2)
+    for position, value in edits:
+        data[position % len(data)] = value
+    if fix:
+        struct.pack_into(">I", data, 17, crc32c.value(data[21 : len(data) // 2]))
+    try:
+        run = validate_client_batches(data, CONFIG, NOW_MS)
+    except KafkaLogError:
+        return
+    run.stamp(5, 0)
+    result = scan_batches(run.data, next_offset=5)
+    assert (0, len(data)) == (result.status, result.position)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.binary(max_size=300))
+def test_random_bytes_are_refused_typed(data: bytes) -> None:
+    """Nothing but kafkalog's own errors comes out."""
+    for start in (b"", batch()[: random.Random(len(data)).randrange(70)]):
+        if not start + data:
+            continue
+        with pytest.raises(KafkaLogError):
+            validate_client_batches(start + data, CONFIG, NOW_MS)
+        with pytest.raises(KafkaLogError):
+            validate_own_offsets(start + data, CONFIG)
