@@ -2,7 +2,9 @@
 
 Every file: ASCII, at most 100 columns, at most 600 lines, no paths of somebody's machine. Python
 and Cython: a module docstring; functions of at most 60 lines (70 in Cython); no `TODO` without the
-number of an issue. Cython: none of `DEF`, `IF`, `include`. Tests: a docstring on every test.
+number of an issue. Cython: none of `DEF`, `IF`, `include`; a stub beside every module. Tests: a
+docstring on every test. Below `kafkalog`: no import of the package itself, which imports every
+room.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
+ROOMS = ROOT / "kafkalog"
+CLI = ROOMS / "cli"
+
 COLUMNS = 100
 FILE_LINES = 600
 FUNCTION_LINES = {".py": 60, ".pyx": 70}
@@ -26,6 +31,8 @@ UNWRAPPED = {".md", ".toml"}
 PRIVATE_PATH = re.compile(r"/(?:home|root|Users)/\w|/tmp/\w+/\w")
 TODO = re.compile(r"\b(?:TODO|FIXME|XXX)\b(?!\(#\d+\))")
 BANNED = re.compile(r"^\s*(?:DEF\s+\w+\s*=|IF\s+.+:$|include\s+[\"'])")
+# A room takes names from where they are made: the package's own page of names imports every room.
+UPWARD = re.compile(r"^\s*(?:from kafkalog import|import kafkalog$)")
 CYTHON_FUNCTION = re.compile(r"^(\s*)(?:def|cdef|cpdef)\b[^=]*\(")
 
 
@@ -50,6 +57,8 @@ def line_problems(path: Path, lines: list[str]) -> Iterator[tuple[int, str]]:
             yield number, "TODO without the number of an issue"
         if path.suffix in {".pyx", ".pxd"} and BANNED.match(line):
             yield number, "DEF, IF and include are not used"
+        if ROOMS in path.parents and CLI not in path.parents and UPWARD.match(line):
+            yield number, "an import of the whole package from within it"
     if len(lines) > FILE_LINES and path.suffix != ".md":
         yield len(lines), f"{len(lines)} lines, {FILE_LINES} are allowed"
 
@@ -100,6 +109,8 @@ def problems(path: Path) -> list[str]:
         found += python_problems(path, text)
     elif path.suffix == ".pyx":
         found += cython_problems(lines)
+        if not path.with_suffix(".pyi").exists():
+            found.append((1, "no stub (.pyi) beside it"))
     name = path.relative_to(ROOT)
     return [f"{name}:{number}: {problem}" for number, problem in sorted(found)]
 

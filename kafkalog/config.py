@@ -16,9 +16,16 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from kafkalog import settings
 from kafkalog.errors import ConfigError
-from kafkalog.settings import LONG_MAX, setting
+from kafkalog.settings import (
+    LONG_MAX,
+    checked,
+    parsed,
+    setting,
+    settings_of,
+    to_properties,
+    unknown_name,
+)
 
 __all__ = ["BEHAVIOUR", "KEYS_WITHOUT_USE", "PERFORMANCE", "LogConfig"]
 
@@ -224,7 +231,7 @@ class LogConfig:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        settings.checked(self)
+        checked(self)
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise ConfigError(
                 f"min.compaction.lag.ms = {self.min_compaction_lag_ms}: must not exceed "
@@ -241,11 +248,11 @@ class LogConfig:
             ConfigError: a key is unknown (the message has the nearest known one), or a value is
                 wrong.
         """
-        return cls(**settings.from_properties(cls, properties, KEYS_WITHOUT_USE))
+        return cls(**parsed(cls, properties, KEYS_WITHOUT_USE))
 
     def to_properties(self) -> dict[str, str]:
         """Return every setting as dotted key and text; `from_properties` takes it back."""
-        return settings.to_properties(self)
+        return to_properties(self)
 
     def replace(self, **changes: Any) -> LogConfig:
         """
@@ -254,10 +261,10 @@ class LogConfig:
         Raises:
             ConfigError: a field is unknown, or a value is wrong.
         """
-        known = settings.settings_of(LogConfig)
+        known = settings_of(LogConfig)
         for name in changes:
             if name not in known:
-                raise settings.unknown_name("field", name, known)
+                raise unknown_name("field", name, known)
         return replace(self, **changes)
 
     @property

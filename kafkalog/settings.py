@@ -26,7 +26,7 @@ __all__ = [
     "OWN_PREFIX",
     "Setting",
     "checked",
-    "from_properties",
+    "parsed",
     "setting",
     "settings_of",
     "to_properties",
@@ -216,7 +216,7 @@ def checked(config: object) -> None:
         object.__setattr__(config, name, value)
 
 
-def from_properties(
+def parsed(
     cls: type[Any], properties: Mapping[str, str], without_use: Mapping[str, str]
 ) -> dict[str, Any]:
     """

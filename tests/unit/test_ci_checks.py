@@ -103,6 +103,24 @@ def test_tidy_long_functions_are_refused() -> None:
     assert list(tidy.cython_problems(short)) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "line", "is_refused"),
+    [
+        ("kafkalog/records/imagined.py", "from kafkalog import Record", True),
+        ("kafkalog/records/imagined.py", "    import kafkalog", True),
+        ("kafkalog/records/imagined.py", "from kafkalog.config import LogConfig", False),
+        ("kafkalog/cli/imagined.py", "from kafkalog import Record", False),
+        ("tests/imagined.py", "from kafkalog import Record", False),
+    ],
+)
+def test_tidy_import_of_the_whole_package_is_refused_within_it(
+    name: str, line: str, *, is_refused: bool
+) -> None:
+    """The layer check cannot tell such an import from one of a Cython module."""
+    tidy = _load("check_tidy")
+    assert is_refused == bool(list(tidy.line_problems(tidy.ROOT / name, [line])))
+
+
 def test_docs_fragments_follow_from_headings(tmp_path: Path) -> None:
     """Headings become anchors as on the usual hosts; fenced blocks are not read."""
     docs = _load("check_docs")

@@ -1,0 +1,121 @@
+"""The public surface of the package, frozen: a change of it is a change for users."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import kafkalog
+from kafkalog import errors
+
+NAMES = [
+    "EARLIEST_TIMESTAMP",
+    "LATEST_TIMESTAMP",
+    "MAX_TIMESTAMP",
+    "AppendInfo",
+    "BatchView",
+    "Clock",
+    "Codec",
+    "ConfigError",
+    "CorruptIndexError",
+    "CorruptRecordError",
+    "CorruptStateError",
+    "CutTail",
+    "DiskFullError",
+    "FencedRange",
+    "FetchData",
+    "FileSystem",
+    "ForkedLogError",
+    "InvalidRecordError",
+    "KafkaLogError",
+    "Log",
+    "LogCleaningAbortedError",
+    "LogClosedError",
+    "LogConfig",
+    "LogLockedError",
+    "LogOfflineError",
+    "LogPermissionError",
+    "LogStorageError",
+    "NotALogError",
+    "OffsetOutOfRangeError",
+    "OffsetOverflowError",
+    "OffsetsOutOfOrderError",
+    "ReadOnlyLogError",
+    "Record",
+    "RecordTooLargeError",
+    "RecoveryReport",
+    "Scheduler",
+    "SystemClock",
+    "ThreadScheduler",
+    "TimestampOffset",
+    "TopicPartition",
+    "UnsupportedCodecError",
+    "open_log",
+]
+
+# Fields of what users build and receive; adding one at the end is allowed, and noted here.
+FIELDS = {
+    "AppendInfo": [
+        "first_offset",
+        "last_offset",
+        "record_count",
+        "batch_count",
+        "size_bytes",
+        "log_append_time_ms",
+        "max_timestamp_ms",
+    ],
+    "LogConfig": [
+        "cleanup_policy",
+        "retention_ms",
+        "retention_bytes",
+        "delete_retention_ms",
+        "min_compaction_lag_ms",
+        "max_compaction_lag_ms",
+        "file_delete_delay_ms",
+        "max_message_bytes",
+        "message_timestamp_type",
+        "message_timestamp_before_max_ms",
+        "message_timestamp_after_max_ms",
+        "flush_messages",
+        "flush_ms",
+        "decompressed_max_bytes",
+        "segment_bytes",
+        "segment_ms",
+        "segment_jitter_ms",
+        "segment_index_bytes",
+        "index_interval_bytes",
+        "preallocate",
+        "min_cleanable_dirty_ratio",
+        "compression_type",
+        "compression_gzip_level",
+        "compression_lz4_level",
+        "compression_zstd_level",
+        "batch_bytes",
+        "open_files_max",
+        "mappings_max",
+    ],
+}
+
+
+def test_public_names_are_these() -> None:
+    """Nothing came, nothing went, without this list being changed with it."""
+    assert NAMES == list(kafkalog.__all__)
+
+
+def test_public_names_exist_and_have_a_docstring() -> None:
+    """What is promised is there, and `help` says something of it."""
+    for name in NAMES:
+        found = getattr(kafkalog, name)
+        if not isinstance(found, int):
+            assert found.__doc__, name
+
+
+def test_public_names_contain_every_error() -> None:
+    """Whoever catches an error can name it without looking for its module."""
+    assert set(errors.__all__) <= set(NAMES)
+
+
+def test_public_dataclasses_have_these_fields() -> None:
+    """Names of fields are as public as names of classes."""
+    for name, expected in FIELDS.items():
+        fields = [field.name for field in dataclasses.fields(getattr(kafkalog, name))]
+        assert expected == fields
