@@ -92,6 +92,18 @@ def proves_itself(folder: Path, environment: dict[str, str]) -> bool:
     return not blind
 
 
+def run_tests(folder: Path, environment: dict[str, str], arguments: list[str]) -> int:
+    """Run pytest and show what a sanitizer said: pytest itself would swallow it and die."""
+    for options in ("ASAN_OPTIONS", "UBSAN_OPTIONS"):
+        environment = environment | {options: f"{environment[options]}:log_path={folder}/report"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    status = subprocess.run(command, cwd=folder, env=environment, check=False).returncode
+    reports = sorted(folder.glob("report.*"))
+    for report in reports:
+        print(report.read_text("utf-8", "replace"))
+    return status or (1 if reports else 0)
+
+
 def main(arguments: list[str]) -> int:
     """Build, prove, test."""
     libraries = preload()
@@ -118,11 +130,7 @@ def main(arguments: list[str]) -> int:
         }
         if not proves_itself(folder, environment):
             return 2
-        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        chosen = arguments or ["tests/core"]
-        return subprocess.run(
-            [*tests, *chosen], cwd=folder, env=environment, check=False
-        ).returncode
+        return run_tests(folder, environment, arguments or ["tests/core"])
 
 
 if __name__ == "__main__":
