@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import shutil
 import struct
 import tempfile
 from pathlib import Path
@@ -23,6 +22,7 @@ KEY_BYTES = 16
 VALUE_BYTES = (100, 1024)
 BASE_TIMESTAMP_MS = 1_767_225_600_000
 SEED = 20260101
+FILL_RECORDS = 1_000
 
 _BATCH_TAIL = struct.Struct(">hiqqqhii")
 _BATCH_HEAD = struct.Struct(">qiiBI")
@@ -135,14 +135,28 @@ class InDirectory:
     directory: Path
 
     def make_directory(self) -> Path:
-        """Make the directory and return it."""
-        self.directory = Path(tempfile.mkdtemp(prefix="kafkalog-asv-"))
+        """Make the directory and return it; it goes with the process even if `setup` fails."""
+        self._holder = tempfile.TemporaryDirectory(prefix="kafkalog-asv-")
+        self.directory = Path(self._holder.name)
         return self.directory
 
     def teardown(self, *parameters: object) -> None:
-        """Remove what `setup` made, also where it stopped half-way."""
+        """Close the log and remove the directory."""
         close = getattr(getattr(self, "log", None), "close", None)
         if close is not None:
             close()
-        if hasattr(self, "directory"):
-            shutil.rmtree(self.directory, ignore_errors=True)
+        self._holder.cleanup()
+
+
+def fill(log: Any, total_bytes: int, value_bytes: int) -> None:
+    """Append records of about `total_bytes` together, in appends of a few batches."""
+    (record,) = load("kafkalog", "Record")
+    keys, values = keys_and_values(total_bytes // (KEY_BYTES + value_bytes + 11), value_bytes)
+    chunk: list[Any] = []
+    for number, (key, value) in enumerate(zip(keys, values, strict=True)):
+        chunk.append(record(key=key, value=value, timestamp_ms=BASE_TIMESTAMP_MS + number))
+        if len(chunk) == FILL_RECORDS:
+            log.append(chunk)
+            chunk.clear()
+    if chunk:
+        log.append(chunk)

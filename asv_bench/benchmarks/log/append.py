@@ -51,6 +51,8 @@ class AppendBatches(InDirectory):
         (open_log,) = load("kafkalog", "open_log")
         self.data = bytearray(run(ENCODED_BYTES, batch_bytes - 1024, 100))
         self.log = open_log(self.make_directory() / "append-0")
+        if not hasattr(self.log, "append_batches"):
+            raise NotImplementedError("this version has no Log.append_batches")
 
     def time_append_batches(self, batch_bytes):
         """All of them in one call."""

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common import BASE_TIMESTAMP_MS, SEED, InDirectory, load, run
+from ..common import BASE_TIMESTAMP_MS, SEED, InDirectory, fill, load
 
 TOTAL_BYTES = 16 << 20
 SEGMENT_BYTES = 4 << 20
 VALUE_BYTES = 100
 LOOKUPS = 200
-BATCHES_PER_APPEND = 8
-
-
-def batch_size(data):
-    """Return the size of the batch that the data begins with; those of a run all have it."""
-    return int.from_bytes(data[8:12], "big") + 12
 
 
 class FilledLog(InDirectory):
@@ -25,16 +19,13 @@ class FilledLog(InDirectory):
     param_names = ("batch_bytes",)
 
     def setup(self, batch_bytes):
-        """Fill the log with ready batches."""
+        """Fill the log with batches of the size."""
         open_log, config = load("kafkalog", "open_log", "LogConfig")
-        data = run(TOTAL_BYTES, batch_bytes, VALUE_BYTES)
         self.log = open_log(
-            self.make_directory() / "read-0", config=config(segment_bytes=SEGMENT_BYTES)
+            self.make_directory() / "read-0",
+            config=config(segment_bytes=SEGMENT_BYTES, batch_bytes=batch_bytes),
         )
-        # Whole batches; one larger batch would not be split over segments.
-        step = batch_size(data)
-        for start in range(0, len(data), step * BATCHES_PER_APPEND):
-            self.log.append_batches(bytearray(data[start : start + step * BATCHES_PER_APPEND]))
+        fill(self.log, TOTAL_BYTES, VALUE_BYTES)
         random = np.random.default_rng(SEED)
         self.offsets = random.integers(0, self.log.log_end_offset, LOOKUPS).tolist()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 
-from ..common import InDirectory, load, run
+from ..common import InDirectory, fill, load
 
 SEGMENT_BYTES = 1 << 20
 BATCH_BYTES = 16 * 1024
+LEFT_BY_A_STOP = (".kafka_cleanshutdown", "recovery-point-offset-checkpoint", ".lock")
 
 
 class OpenLog(InDirectory):
@@ -19,16 +20,14 @@ class OpenLog(InDirectory):
     param_names = ("segments",)
 
     def setup(self, segments):
-        """Fill a log; keep a copy taken while it was open, as a kill would leave it."""
+        """Fill a log; keep a copy in the state of a kill before anything was checkpointed."""
         self.open_log, config = load("kafkalog", "open_log", "LogConfig")
-        self.config = config(segment_bytes=SEGMENT_BYTES)
-        data = run(SEGMENT_BYTES * 7 // 8, BATCH_BYTES, 100)
+        self.config = config(segment_bytes=SEGMENT_BYTES, batch_bytes=BATCH_BYTES)
         self.clean = self.make_directory() / "clean-0"
         self.killed = self.directory / "killed-0"
         with self.open_log(self.clean, config=self.config) as log:
-            for _ in range(segments):
-                log.append_batches(bytearray(data))
-            shutil.copytree(self.clean, self.killed)
+            fill(log, segments * SEGMENT_BYTES, 100)
+        shutil.copytree(self.clean, self.killed, ignore=shutil.ignore_patterns(*LEFT_BY_A_STOP))
 
     def time_open_clean(self, segments):
         """Nothing to scan; closed again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common import SEED, InDirectory, batch, load
+from ..common import SEED, InDirectory, load
 
 LOOKUPS = 1_000
 
@@ -17,12 +17,13 @@ class FloorLookup(InDirectory):
 
     def setup(self, segments):
         """Make a log that rolled so often."""
-        open_log, config = load("kafkalog", "open_log", "LogConfig")
+        open_log, config, record = load("kafkalog", "open_log", "LogConfig", "Record")
+        self.records = [record(value=b"x" * 100)] * 10
         self.log = open_log(
             self.make_directory() / "many-0", config=config(segment_index_bytes=4096)
         )
         for _ in range(segments):
-            self.log.append_batches(bytearray(batch(0, 10, 100)))
+            self.log.append(self.records)
             self.log.roll()
         random = np.random.default_rng(SEED)
         self.offsets = random.integers(0, self.log.log_end_offset, LOOKUPS).tolist()
@@ -35,8 +36,7 @@ class FloorLookup(InDirectory):
 
     def time_snapshot_while_rolling(self, segments):
         """Ten rolls, each with an append before it and a reader's look behind it."""
-        data = batch(0, 1, 100)
         for _ in range(10):
-            self.log.append_batches(bytearray(data))
+            self.log.append(self.records)
             self.log.roll()
             self.log.segments()

@@ -1,0 +1,56 @@
+"""The Python that README and quickstart print runs as printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _python_blocks(name: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text("ascii"), re.DOTALL)
+
+
+def test_readme_example_runs_and_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It appends three records, reads the last two, and finds one by its time."""
+    monkeypatch.chdir(tmp_path)
+    (block,) = _python_blocks("README.md")
+    exec(compile(block, "README.md", "exec"), {})
+    assert [
+        "on the disk up to offset 3",
+        "1 b'N24211' b'LGA to IAH'",
+        "2 b'N619AA' b'JFK to MIA'",
+        "first flight after 07:36:40 UTC is at offset 1",
+    ] == capsys.readouterr().out.splitlines()
+    with kafkalog.open_log("flights-0", read_only=True) as log:
+        assert log.log_end_offset == 3
+
+
+def test_readme_example_has_about_twenty_lines() -> None:
+    """What the heading promises."""
+    (block,) = _python_blocks("README.md")
+    lines = [line for line in block.splitlines() if line.strip()]
+    assert 15 <= len(lines) <= 22
+
+
+def test_quickstart_blocks_run_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A reader pastes them in order into one session."""
+    monkeypatch.chdir(tmp_path)
+    session: dict[str, object] = {}
+    for block in _python_blocks("docs/quickstart.md"):
+        exec(compile(block, "docs/quickstart.md", "exec"), session)
+    assert [
+        "1 b'o-1' b'paid'",
+        "2 b'o-1' b'shipped'",
+        "first record after new year: 1",
+        "0 3",
+    ] == capsys.readouterr().out.splitlines()
