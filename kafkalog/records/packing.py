@@ -156,9 +156,10 @@ def _finish(
     codec = Codec.of_config(config.compression_type) or Codec.NONE
     payload = None
     if codec is not Codec.NONE:
-        payload = compress(codec, builder.payload(), config.compression_level(codec.kafka_name))
+        records = builder.payload()
+        payload = compress(codec, records, config.compression_level(codec.kafka_name))
         # What does not compress must not fail for the few bytes that the codec adds.
-        if len(payload) >= builder.size_bytes and builder.size_bytes <= config.max_message_bytes:
+        if len(payload) >= len(records) and builder.size_bytes <= config.max_message_bytes:
             codec, payload = Codec.NONE, None
     batch = builder.finish(
         base_offset=base_offset,

@@ -1,0 +1,165 @@
+"""Packing of records: batch sizes, codecs, timestamps, limits, and the stamping of a run."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterable
+
+import pytest
+
+from kafkalog._core.batch import scan_batches
+from kafkalog._core.record import Record
+from kafkalog.config import LogConfig
+from kafkalog.errors import RecordTooLargeError
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.codecs import Codec
+from kafkalog.records.packing import PackedRun, pack_records
+
+NOW_MS = 1_761_000_000_000
+
+
+def views(run: PackedRun) -> list[BatchView]:
+    """The batches of a run, each checked."""
+    found, position = [], 0
+    for facts in run.batches:
+        view = BatchView(bytes(run.data[position : position + facts.size_bytes]))
+        view.check()
+        assert (facts.base_offset, facts.last_offset) == (view.base_offset, view.last_offset)
+        assert facts.max_timestamp == view.header.max_timestamp
+        found.append(view)
+        position += facts.size_bytes
+    assert len(run.data) == position
+    return found
+
+
+def records(count: int, size_bytes: int = 100) -> list[Record]:
+    """Records that are all different."""
+    return [
+        Record(
+            key=str(number).encode(), value=bytes([number % 251]) * size_bytes, timestamp_ms=number
+        )
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("codec", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_pack_records_every_codec_holds_the_records(codec: str) -> None:
+    """In batches of the configured size, the largest timestamp in each header."""
+    config = LogConfig(compression_type=codec, batch_bytes=4000)
+    wanted = records(100)
+    run = pack_records(wanted, config, NOW_MS)
+    info = run.stamp(500, 7)
+    found = views(run)
+    expected_codec = Codec.of_config(codec) or Codec.NONE
+    assert {expected_codec} == {view.codec for view in found}
+    assert {7} == {view.header.partition_leader_epoch for view in found}
+    unpacked = [record for view in found for record in view.records()]
+    assert [(each.key, each.value, each.timestamp_ms) for each in wanted] == [
+        (each.key, each.value, each.timestamp_ms) for each in unpacked
+    ]
+    assert list(range(500, 600)) == [record.offset for record in unpacked]
+    assert (500, 599, 100, len(found), len(run.data), None, 99) == (
+        info.first_offset,
+        info.last_offset,
+        info.record_count,
+        info.batch_count,
+        info.size_bytes,
+        info.log_append_time_ms,
+        info.max_timestamp_ms,
+    )
+    assert (0, 600) == (scan_batches(run.data).status, scan_batches(run.data).next_offset)
+
+
+def test_pack_records_batches_are_filled_to_the_limit_and_no_further() -> None:
+    """A record that alone is larger gets a batch of its own."""
+    config = LogConfig(batch_bytes=1000, compression_type="uncompressed")
+    wanted = [*records(20), Record(value=bytes(5000), timestamp_ms=1), *records(3)]
+    sizes = [facts.size_bytes for facts in pack_records(wanted, config, NOW_MS).batches]
+    assert [5070] == [size for size in sizes if size > 1000]
+    # Each record takes 108 to 110 bytes: a batch that was closed had no room for one more.
+    full = [size for size in sizes[:-1] if size <= 1000]
+    last_before_the_big_one = sizes[sizes.index(5070) - 1]
+    assert all(size > 1000 - 111 for size in full if size != last_before_the_big_one)
+
+
+def test_pack_records_incompressible_batch_stays_uncompressed() -> None:
+    """A codec that would only add bytes is not used, so that no limit is broken by it."""
+    value = random.Random(3).randbytes(900)
+    plain = pack_records([Record(value=value)], LogConfig(compression_type="uncompressed"), NOW_MS)
+    config = LogConfig(compression_type="zstd", max_message_bytes=len(plain.data))
+    run = pack_records([Record(value=value)], config, NOW_MS)
+    assert [Codec.NONE] == [view.codec for view in views(run)]
+
+
+@pytest.mark.parametrize(
+    ("given_ms", "default_ms", "expected"),
+    [(-1, None, NOW_MS), (-1, 5, 5), (-1, -1, -1), (77, None, 77), (77, 5, 77)],
+)
+def test_pack_records_default_timestamp_is_for_records_without_one(
+    given_ms: int, default_ms: int | None, expected: int
+) -> None:
+    """The clock's time, the caller's, or none."""
+    run = pack_records([Record(timestamp_ms=given_ms)], LogConfig(), NOW_MS, default_ms)
+    assert [expected] == [record.timestamp_ms for record in views(run)[0].records()]
+    assert expected == run.stamp(0, 0).max_timestamp_ms
+
+
+def test_pack_records_log_append_time_covers_every_record() -> None:
+    """The header says so, the records keep what they came with."""
+    config = LogConfig(message_timestamp_type="LogAppendTime")
+    run = pack_records(records(3), config, NOW_MS)
+    found = views(run)[0].records()
+    assert [(NOW_MS, 1)] * 3 == [(each.timestamp_ms, each.timestamp_type) for each in found]
+    info = run.stamp(0, 0)
+    assert (NOW_MS, NOW_MS) == (info.log_append_time_ms, info.max_timestamp_ms)
+
+
+def test_pack_records_over_max_message_bytes_is_refused() -> None:
+    """After compression: what shrinks below the limit passes."""
+    big = [Record(value=bytes(5000))]
+    config = LogConfig(max_message_bytes=1000)
+    with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes is 1000"):
+        pack_records(big, config, NOW_MS)
+    assert 1 == len(pack_records(big, config.replace(compression_type="zstd"), NOW_MS).batches)
+
+
+def test_pack_records_single_record_is_refused() -> None:
+    """Surely a slip: the message says how it is written."""
+    with pytest.raises(TypeError, match=r"append\(\[record\]\)"):
+        pack_records(Record(value=b"x"), LogConfig(), NOW_MS)  # type: ignore[arg-type]
+
+
+def test_pack_records_nothing_is_a_run_of_no_batches() -> None:
+    """Of a generator too; the info says that nothing was appended."""
+    kinds: list[Iterable[Record]] = [[], iter(())]
+    for nothing in kinds:
+        info = pack_records(nothing, LogConfig(), NOW_MS).stamp(9, 0)
+        assert (9, 8, 0, 0, -1) == (
+            info.first_offset,
+            info.last_offset,
+            info.record_count,
+            info.batch_count,
+            info.max_timestamp_ms,
+        )
+
+
+def test_pack_records_from_several_threads_do_not_mix() -> None:
+    """Each thread has its own builder, and a run is a copy of what it built."""
+    failures: list[int] = []
+
+    def work(seed: int) -> None:
+        for _ in range(30):
+            value = bytes([seed]) * 700
+            first = pack_records([Record(value=value)] * 40, LogConfig(batch_bytes=3000), NOW_MS)
+            pack_records([Record(value=b"other")] * 40, LogConfig(), NOW_MS)
+            seen = {record.value for view in views(first) for record in view.records()}
+            if {value} != seen:
+                failures.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [] == failures
