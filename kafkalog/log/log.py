@@ -192,6 +192,7 @@ class Log(AbstractContextManager["Log"]):
             LogOfflineError: an earlier failure latched the log.
         """
         self._ensure_writable()
+        _check_wait(wait)
         now_ms = self._local.context.clock.now_ms()
         return self._append(pack_records(records, self.config, now_ms, timestamp_ms), wait)
 
@@ -568,6 +569,11 @@ class Log(AbstractContextManager["Log"]):
             if batch is None:
                 return
             yield batch
+
+
+def _check_wait(wait: str) -> None:
+    if wait not in ("written", "durable"):
+        raise ValueError(f'wait is "written" or "durable", not {wait!r}')
 
 
 def _records_within(

@@ -10,6 +10,7 @@ that readers may be using is not closed but forgotten; it closes when the last o
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from typing_extensions import Buffer
@@ -18,6 +19,8 @@ from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.pool import FilePool
 
 __all__ = ["SegmentFile"]
+
+logger = logging.getLogger(__name__)
 
 # A growing file is mapped anew when this much lies behind the mapping; below that `pread` serves.
 REMAP_BYTES = 4 * 1024 * 1024
@@ -113,8 +116,13 @@ class SegmentFile:
         handle = self._handle
         if handle is None:
             return
-        if trim and handle.size() > self.size_bytes:
-            handle.truncate(self.size_bytes)
+        if trim:
+            try:
+                if handle.size() > self.size_bytes:
+                    handle.truncate(self.size_bytes)
+            except OSError as error:
+                # What was appended is safe and published; zeros behind it are known at startup.
+                logger.warning("%s keeps its preallocated tail: %s", self.path, error)
         self._handle = None
 
     def forget_mapping(self) -> None:
