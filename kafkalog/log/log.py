@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+from typing_extensions import Buffer
+
 from kafkalog._core.record import Record
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
@@ -50,6 +52,7 @@ from kafkalog.log.truncation import truncate_fully_and_start_at, truncate_to
 from kafkalog.model import AppendInfo, TimestampOffset, TopicPartition
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.packing import PackedRun, pack_records
+from kafkalog.records.validator import validate_client_batches, validate_own_offsets
 from kafkalog.scheduler import ScheduledTask, Scheduler
 
 __all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "Log", "Wait"]
@@ -195,6 +198,36 @@ class Log(AbstractContextManager["Log"]):
         _check_wait(wait)
         now_ms = self._local.context.clock.now_ms()
         return self._append(pack_records(records, self.config, now_ms, timestamp_ms), wait)
+
+    def append_batches(
+        self, data: Buffer, *, assign_offsets: bool = True, wait: Wait = "written"
+    ) -> AppendInfo:
+        """
+        Append encoded batches of format v2, all of them or none.
+
+        With `assign_offsets` they are a producer's: each is checked to its last record, stamped
+        with the next offsets and the settings' timestamp type. Without, they come from another
+        log and keep their offsets, which must rise and begin at or above the log end; control
+        batches, gaps and transactions are then allowed.
+
+        Args:
+            data: whole batches back to back; it is copied.
+            assign_offsets: whose offsets count.
+            wait: as for `append`.
+
+        Raises:
+            CorruptRecordError: a batch is cut, or its CRC or a length is wrong.
+            InvalidRecordError: a producer may not append this.
+            OffsetsOutOfOrderError: kept offsets do not rise, or begin below the log end.
+            RecordTooLargeError, UnsupportedCodecError, DiskFullError, LogOfflineError: as for
+                `append`.
+        """
+        self._ensure_writable()
+        _check_wait(wait)
+        if assign_offsets:
+            now_ms = self._local.context.clock.now_ms()
+            return self._append(validate_client_batches(data, self.config, now_ms), wait)
+        return self._append(validate_own_offsets(data, self.config), wait)
 
     def _append(self, run: PackedRun, wait: Wait) -> AppendInfo:
         with self._write_lock:
