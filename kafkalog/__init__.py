@@ -41,8 +41,9 @@ from kafkalog.errors import (
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.log.fences import FencedRange
 from kafkalog.log.fetch import FetchData
-from kafkalog.log.log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, Log
+from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
+from kafkalog.log.reader import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from kafkalog.log.report import CutTail, RecoveryReport
 from kafkalog.model import AppendInfo, TimestampOffset, TopicPartition
 from kafkalog.records.batch_view import BatchView

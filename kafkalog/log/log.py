@@ -16,20 +16,16 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
 from typing_extensions import Buffer
 
 from kafkalog._core.record import Record
-from kafkalog.config import LogConfig
 from kafkalog.errors import (
-    CorruptRecordError,
     ForkedLogError,
-    KafkaLogError,
     LogClosedError,
     LogOfflineError,
     LogStorageError,
@@ -40,34 +36,26 @@ from kafkalog.files.errors import storage_errors, translate
 from kafkalog.files.locking import PartitionLock
 from kafkalog.log.committer import Committer
 from kafkalog.log.deletion import Deleter
-from kafkalog.log.fences import FencedRange
-from kafkalog.log.fetch import FetchData
 from kafkalog.log.home import PartitionHome
-from kafkalog.log.local_log import LocalLog, Snapshot, UndoFailedError
-from kafkalog.log.reading import OnCorrupt, find_timestamp, read_batches
+from kafkalog.log.local_log import LocalLog, UndoFailedError
+from kafkalog.log.reader import LogReader
 from kafkalog.log.report import RecoveryReport
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.truncation import truncate_fully_and_start_at, truncate_to
-from kafkalog.model import AppendInfo, TimestampOffset, TopicPartition
-from kafkalog.records.batch_view import BatchView
+from kafkalog.model import AppendInfo
 from kafkalog.records.packing import PackedRun, pack_records
 from kafkalog.records.validator import validate_client_batches, validate_own_offsets
 from kafkalog.scheduler import ScheduledTask, Scheduler
 
-__all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "Log", "Wait"]
+__all__ = ["Log", "Wait"]
 
 Wait = Literal["written", "durable"]
-
-# Kafka's names for the ends of a log, as timestamps of ListOffsets.
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
-MAX_TIMESTAMP = -3
 
 logger = logging.getLogger(__name__)
 
 
-class Log(AbstractContextManager["Log"]):
+class Log(LogReader, AbstractContextManager["Log"]):
     """
     One partition's records on disk. Made by `kafkalog.open_log`.
 
@@ -91,8 +79,7 @@ class Log(AbstractContextManager["Log"]):
         lock: PartitionLock | None,
         on_close: Callable[[], None],
     ) -> None:
-        self._home = home
-        self._local = local
+        super().__init__(home, local, ReadOnlyTail(local) if lock is None else None)
         self._report = report
         self._leader_epoch = leader_epoch
         self._scheduler = scheduler
@@ -100,9 +87,7 @@ class Log(AbstractContextManager["Log"]):
         self._on_close = on_close
         self._write_lock = threading.RLock()
         self._process = os.getpid()
-        self._closed = False
         self._offline: BaseException | None = None
-        self._tail = ReadOnlyTail(local) if lock is None else None
         self._committer = Committer(self._sync, durable_offset)
         self._checkpointed_base = local.snapshot.segments.active.base_offset
         self._deleter = Deleter(local.context, scheduler)
@@ -115,21 +100,6 @@ class Log(AbstractContextManager["Log"]):
     # ------------------------------------------------------------------------------ properties
 
     @property
-    def directory(self) -> Path:
-        """The partition directory."""
-        return self._home.directory
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Topic and partition that the directory's name says."""
-        return self._home.topic_partition
-
-    @property
-    def config(self) -> LogConfig:
-        """The configuration in force."""
-        return self._local.context.config
-
-    @property
     def is_read_only(self) -> bool:
         """Whether the log was opened with `read_only=True`."""
         return self._tail is not None
@@ -140,16 +110,6 @@ class Log(AbstractContextManager["Log"]):
         return self._report
 
     @property
-    def log_start_offset(self) -> int:
-        """Smallest offset that may be read."""
-        return self._local.snapshot.start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """Offset that the next record gets; read-only, as far as another process has written."""
-        return self._snapshot().end_offset
-
-    @property
     def recovery_point(self) -> int:
         """First offset not known to be on the disk: where recovery begins after a crash."""
         return self._committer.durable_offset
@@ -158,14 +118,6 @@ class Log(AbstractContextManager["Log"]):
     def durable_offset(self) -> int:
         """Everything below it survives a power cut; rises with syncs, never ahead of the disk."""
         return self._committer.durable_offset
-
-    def segments(self) -> tuple[LogSegment, ...]:
-        """Return the segments as they are now; the tuple never changes."""
-        return self._snapshot().segments.segments
-
-    def fences(self) -> tuple[FencedRange, ...]:
-        """Return the damaged ranges known so far: from recovery, and from what readers met."""
-        return tuple(fence for segment in self.segments() for fence in segment.fences)
 
     # ----------------------------------------------------------------------------------- append
 
@@ -257,109 +209,6 @@ class Log(AbstractContextManager["Log"]):
         if info.record_count and (wait == "durable" or unflushed >= self.config.flush_messages):
             self._committer.wait_until_durable(end_offset)
         return info
-
-    # ------------------------------------------------------------------------------------- read
-
-    def read(
-        self, offset: int, *, max_bytes: int = 1_048_576, min_one_batch: bool = True
-    ) -> FetchData:
-        """
-        Return a slice of the log that begins with the batch holding `offset`.
-
-        Args:
-            offset: first offset wanted.
-            max_bytes: size of the slice at most, unless its first batch alone is larger.
-            min_one_batch: whether that first batch is returned whole even so.
-
-        Raises:
-            OffsetOutOfRangeError: below the log start offset or above the log end offset.
-            CorruptRecordError: the offset lies in a damaged range.
-        """
-        if max_bytes < 0:
-            raise ValueError(f"max_bytes is {max_bytes}; it must not be negative")
-        snapshot = self._snapshot_for(offset)
-        segments = snapshot.segments
-        with self._reading():
-            for slot in range(max(segments.floor_slot(offset), 0), len(segments)):
-                segment, bound = segments.segments[slot], snapshot.bound_of(slot)
-                position = segment.find_position(offset, bound)
-                if position is None:
-                    continue
-                size = min(bound.end - position, max_bytes)
-                if min_one_batch and size < bound.end - position:
-                    size = max(size, segment.batch_size_at(position))
-                return FetchData(
-                    segment,
-                    start_offset=offset,
-                    position=position,
-                    size_bytes=size,
-                    bound=bound,
-                    log_start_offset=snapshot.start_offset,
-                    log_end_offset=snapshot.end_offset,
-                )
-        end = snapshot.bound_of(len(segments) - 1)
-        return FetchData(
-            segments.active,
-            start_offset=offset,
-            position=end.end,
-            size_bytes=0,
-            bound=end,
-            log_start_offset=snapshot.start_offset,
-            log_end_offset=snapshot.end_offset,
-        )
-
-    def batches(
-        self, start: int | None = None, end: int | None = None, *, on_corrupt: OnCorrupt = "raise"
-    ) -> Iterator[BatchView]:
-        """
-        Yield whole batches, control batches too, from the one that holds `start` on.
-
-        Args:
-            start: first offset; the log start offset if None.
-            end: one past the last offset; the log end offset of this moment if None.
-            on_corrupt: "raise" at damage, after everything before it; "skip" goes on behind it.
-        """
-        snapshot = self._snapshot()
-        start = snapshot.start_offset if start is None else start
-        snapshot = self._check_range(snapshot, start)
-        end = snapshot.end_offset if end is None else min(end, snapshot.end_offset)
-        return self._guarded(read_batches(snapshot, start, end, on_corrupt=on_corrupt))
-
-    def records(
-        self, start: int | None = None, end: int | None = None, *, on_corrupt: OnCorrupt = "raise"
-    ) -> Iterator[Record]:
-        """
-        Yield records with `start` <= offset < `end`; control records are left out.
-
-        Records decode their key, value and headers when touched. Arguments as for `batches`;
-        with on_corrupt="skip" the log's `fences()` list what was passed.
-        """
-        snapshot = self._snapshot()
-        start = snapshot.start_offset if start is None else start
-        snapshot = self._check_range(snapshot, start)
-        end = snapshot.end_offset if end is None else min(end, snapshot.end_offset)
-        batches = self._guarded(read_batches(snapshot, start, end, on_corrupt=on_corrupt))
-        return _records_within(batches, start, end, self.config.decompressed_max_bytes, on_corrupt)
-
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """
-        Return the first record whose timestamp is at or above `timestamp_ms`, None for none.
-
-        EARLIEST_TIMESTAMP and LATEST_TIMESTAMP give log start and end, MAX_TIMESTAMP the first
-        record that has the largest timestamp of the log.
-        """
-        snapshot = self._snapshot()
-        if timestamp_ms == EARLIEST_TIMESTAMP:
-            return TimestampOffset(-1, snapshot.start_offset, None)
-        if timestamp_ms == LATEST_TIMESTAMP:
-            return TimestampOffset(-1, snapshot.end_offset, None)
-        with self._reading():
-            if timestamp_ms == MAX_TIMESTAMP:
-                largest = max(s.max_timestamp for s in snapshot.segments.segments)
-                return find_timestamp(snapshot, largest) if largest >= 0 else None
-            if timestamp_ms < 0:
-                raise ValueError(f"{timestamp_ms} is neither a time nor one of Kafka's names")
-            return find_timestamp(snapshot, timestamp_ms)
 
     # --------------------------------------------------------------------------------- changing
 
@@ -543,9 +392,6 @@ class Log(AbstractContextManager["Log"]):
     def _changing(self, doing: str) -> _Changing:
         return _Changing(self, doing)
 
-    def _reading(self) -> storage_errors:
-        return storage_errors(self.directory, doing="reading")
-
     def _ensure_writable(self) -> None:
         if self._closed:
             raise LogClosedError(f"{self.directory} is closed", path=self.directory)
@@ -564,73 +410,10 @@ class Log(AbstractContextManager["Log"]):
                 path=self.directory,
             ) from self._offline
 
-    def _snapshot(self) -> Snapshot:
-        if self._closed:
-            raise LogClosedError(f"{self.directory} is closed", path=self.directory)
-        if self._tail is not None:
-            with self._reading():
-                self._tail.refresh()
-        return self._local.snapshot
-
-    def _snapshot_for(self, offset: int) -> Snapshot:
-        return self._check_range(self._snapshot(), offset)
-
-    def _check_range(self, snapshot: Snapshot, offset: int) -> Snapshot:
-        if snapshot.start_offset <= offset <= snapshot.end_offset:
-            return snapshot
-        raise OffsetOutOfRangeError(
-            f"offset {offset} is not in {self.directory}, which holds"
-            f" {snapshot.start_offset} to {snapshot.end_offset}",
-            requested=offset,
-            log_start_offset=snapshot.start_offset,
-            log_end_offset=snapshot.end_offset,
-            path=self.directory,
-        )
-
-    def _guarded(self, batches: Iterator[BatchView]) -> Iterator[BatchView]:
-        """Stop with a typed error where the log is closed, or the disk fails, on the way."""
-        while True:
-            if self._closed:
-                raise LogClosedError(f"{self.directory} is closed", path=self.directory)
-            try:
-                with self._reading():
-                    batch = next(batches, None)
-            except ValueError as error:
-                if isinstance(error, KafkaLogError) or not self._closed:
-                    raise
-                raise LogClosedError(f"{self.directory} was closed", path=self.directory) from error
-            if batch is None:
-                return
-            yield batch
-
 
 def _check_wait(wait: str) -> None:
     if wait not in ("written", "durable"):
         raise ValueError(f'wait is "written" or "durable", not {wait!r}')
-
-
-def _records_within(
-    batches: Iterator[BatchView],
-    start: int,
-    end: int,
-    limit_bytes: int,
-    on_corrupt: OnCorrupt,
-) -> Iterator[Record]:
-    for batch in batches:
-        header = batch.header
-        if header.is_control:
-            continue
-        try:
-            records = batch.records(limit_bytes=limit_bytes)
-        except CorruptRecordError:
-            # The CRC is right, so these bytes are what somebody wrote: nothing to search behind.
-            if on_corrupt == "raise":
-                raise
-            continue
-        if header.base_offset >= start and header.last_offset < end:
-            yield from records
-        else:
-            yield from (record for record in records if start <= record.offset < end)
 
 
 class _Changing:

@@ -67,10 +67,17 @@ def truncate_to(local: LocalLog, offset: int) -> list[LogSegment]:
             filesystem.unlink(stale)
     _truncate_transaction_index(local, files, offset)
     _remove_snapshots(local, offset)
-    remaining = _reopen(local, holder, kept_bytes)
+    remaining, next_offset = _reopen(local, holder, kept_bytes)
     segments = LogSegments((*snapshot.segments.segments[:slot], remaining))
+    if next_offset < offset:
+        # A batch that straddled the target went as a whole. A segment of its own keeps the log
+        # end where it was asked for: after a reopen, too, no offset is given out twice.
+        segments = segments.with_segment(local.create_segment(offset))
+        remaining.seal()
     filesystem.sync_directory(local.context.directory)
-    local.replace_all(Snapshot(segments, offset, kept_bytes, min(snapshot.start_offset, offset)))
+    local.replace_all(
+        Snapshot(segments, offset, segments.active.size_bytes, min(snapshot.start_offset, offset))
+    )
     return leaving
 
 
@@ -113,7 +120,7 @@ def _copy_prefix(local: LocalLog, segment: LogSegment, size: int) -> Path:
     return target
 
 
-def _reopen(local: LocalLog, old: LogSegment, size: int) -> LogSegment:
+def _reopen(local: LocalLog, old: LogSegment, size: int) -> tuple[LogSegment, int]:
     context = local.context
     path = _files(local, old).log
     handle = context.filesystem.open(path, write=True)
@@ -127,7 +134,7 @@ def _reopen(local: LocalLog, old: LogSegment, size: int) -> LogSegment:
     )
     segment.add_fences(scan.fences)
     segment.activate(scan)
-    return segment
+    return segment, max(scan.next_offset, old.base_offset)
 
 
 def _remove_snapshots(local: LocalLog, offset: int) -> None:
