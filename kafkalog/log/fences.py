@@ -7,6 +7,8 @@ deleted; readers raise at it or pass it, as they were asked.
 
 from __future__ import annotations
 
+import struct
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,11 @@ from kafkalog.errors import CorruptRecordError, InvalidRecordError
 __all__ = ["FencedRange", "find_fence"]
 
 OK = STATUS_CODES["OK"]
+LEGACY = STATUS_CODES["LEGACY"]
+
+# Offset, size, CRC-32 and magic of a message of format v0 or v1, and the size of the smallest.
+_LEGACY_HEAD = struct.Struct(">qiIB")
+LEGACY_SIZE_MIN = 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,11 @@ class FencedRange:
     def end_position(self) -> int:
         """One past the last damaged byte."""
         return self.position + self.size_bytes
+
+    @property
+    def is_legacy(self) -> bool:
+        """Whether these are whole messages of an old format rather than damage."""
+        return self.reason == status_name(LEGACY)
 
     def to_error(self) -> CorruptRecordError:
         """Return the error that a reader raises at this fence."""
@@ -83,6 +95,10 @@ def find_fence(
         offset_max: largest offset that may still be in this segment.
         following_offset: offset that follows the segment, for a fence that reaches its end.
     """
+    if status == LEGACY:
+        old = _legacy_fence(data, path, position, end, next_offset)
+        if old is not None:
+            return old
     resume = _behind_declared_length(data, position, end, next_offset, offset_max)
     if resume < 0:
         resume = find_batch(
@@ -99,6 +115,36 @@ def find_fence(
         first_offset=next_offset,
         next_offset=max(behind, next_offset),
         reason=status_name(status),
+    )
+
+
+def _legacy_fence(
+    data: memoryview, path: Path, position: int, end: int, next_offset: int
+) -> FencedRange | None:
+    """
+    Return the fence around whole messages of format v0 and v1, which are no damage.
+
+    This version does not read them yet; their offsets count nevertheless, so that none is given
+    out again. None where no message with a good checksum stands at `position`.
+    """
+    behind, reached = next_offset, position
+    while end - reached >= LEGACY_SIZE_MIN:
+        offset, size, checksum, magic = _LEGACY_HEAD.unpack_from(data, reached)
+        message_end = reached + 12 + size
+        if magic > 1 or size < 14 or message_end > end:
+            break
+        if checksum != zlib.crc32(data[reached + 16 : message_end]):
+            break
+        behind, reached = max(behind, offset + 1), message_end
+    if reached == position:
+        return None
+    return FencedRange(
+        path=path,
+        position=position,
+        size_bytes=reached - position,
+        first_offset=next_offset,
+        next_offset=behind,
+        reason=status_name(LEGACY),
     )
 
 

@@ -32,7 +32,7 @@ from kafkalog.log.fences import FencedRange
 from kafkalog.log.leftovers import Leftovers, clear_leftovers, live_bases
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.report import CutTail, RecoveryReport
-from kafkalog.log.scanner import SegmentScan, is_legacy_message, scan_segment
+from kafkalog.log.scanner import SegmentScan, scan_segment
 from kafkalog.log.segment import LogSegment, SegmentContext
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segments import LogSegments
@@ -95,6 +95,8 @@ def load_log(
         if not clean:
             first = max(_floor(segments, recovery_point), 0)
         _examine(context, segments, first, clean, recovery_point, findings)
+        if findings.next_offset < recovery_point and not findings.last_is_fenced:
+            _note_missing_end(segments[-1], recovery_point, findings)
     start = max(start_offset or 0, segments[0].base_offset if segments else 0)
     if not context.read_only and segments and findings.next_offset < start:
         # Everything here lies below the log start: deleted records, whose files had not gone yet.
@@ -153,7 +155,10 @@ def _examine(
         scan = _scan(context, segment, following, findings)
         if scan.whole_end < segment.size_bytes:
             if last:
-                _end_of_log(context, segment, scan, recovery_point, findings)
+                durable_offset = (
+                    max(recovery_point, scan.next_offset + 1) if clean else recovery_point
+                )
+                _end_of_log(context, segment, scan, durable_offset, findings)
             else:
                 _end_of_sealed(segment, scan, following or 0, findings)
         findings.last_scan = scan
@@ -227,21 +232,20 @@ def _end_of_log(
     context: SegmentContext,
     segment: LogSegment,
     scan: SegmentScan,
-    recovery_point: int,
+    durable_offset: int,
     findings: _Findings,
 ) -> None:
     """Cut a torn tail, or fence damage to what was durable."""
     data = segment.file.whole()
     size = segment.size_bytes - scan.whole_end
     zeros = _is_zero(data[scan.whole_end :])
-    durable = scan.next_offset < recovery_point and not zeros
-    if durable or is_legacy_message(data, scan.whole_end):
+    if scan.next_offset < durable_offset and not zeros:
         fence = FencedRange(
             path=segment.path,
             position=scan.whole_end,
             size_bytes=size,
             first_offset=scan.next_offset,
-            next_offset=max(recovery_point, scan.next_offset + 1),
+            next_offset=durable_offset,
             reason=status_name(scan.tail_status),
         )
         segment.add_fences([fence])
@@ -272,6 +276,22 @@ def _end_of_log(
         handle.close()
     segment.file.size_bytes = scan.whole_end
     logger.warning("cut %d torn bytes at position %d of %s", size, scan.whole_end, segment.path)
+
+
+def _note_missing_end(segment: LogSegment, recovery_point: int, findings: _Findings) -> None:
+    """Tell of a log that ends, without damage, below what was on the disk once."""
+    fence = FencedRange(
+        path=segment.path,
+        position=segment.size_bytes,
+        size_bytes=0,
+        first_offset=findings.next_offset,
+        next_offset=recovery_point,
+        reason="TRUNCATED",
+    )
+    segment.add_fences([fence])
+    findings.fenced.append(fence)
+    findings.next_offset = recovery_point
+    findings.last_is_fenced = True
 
 
 def _install_indexes(segment: LogSegment, scan: SegmentScan, findings: _Findings) -> None:

@@ -141,12 +141,16 @@ def _load_for_writing(
     try:
         clean = home.begin_session()
         try:
+            recovery_point = home.read_recovery_point()
             loaded = load_log(
                 context,
                 clean=clean,
-                recovery_point=home.read_recovery_point(),
+                recovery_point=recovery_point,
                 start_offset=home.read_start_offset(),
             )
+            if loaded.recovery_point < recovery_point:
+                # Left by another log of this name: it must not speak of this one's records.
+                home.write_recovery_point(loaded.recovery_point)
         except (OSError, KafkaLogError):
             # Nothing was appended: what was clean before still is.
             home.end_session(in_order=clean)

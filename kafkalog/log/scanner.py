@@ -6,8 +6,6 @@ Works on a memoryview of the segment; knows no file system and changes nothing.
 
 from __future__ import annotations
 
-import struct
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.log.fences import FencedRange, find_fence
 
-__all__ = ["SegmentScan", "is_legacy_message", "scan_segment"]
+__all__ = ["SegmentScan", "scan_segment"]
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
@@ -26,9 +24,6 @@ BASE_OFFSET = STATUS_CODES["BASE_OFFSET"]
 
 CHUNK_BATCHES = 4096
 RELATIVE_OFFSET_MAX = 2**31 - 1
-
-# Size, CRC-32 and magic of a message of format v0 or v1, from the ninth byte on.
-_LEGACY_HEAD = struct.Struct(">iIB")
 
 
 @dataclass(slots=True)
@@ -116,10 +111,13 @@ def scan_segment(
             offset_max=limit,
             following_offset=scan.next_offset,
         )
-        if fence.end_position >= end:
+        if fence.is_legacy:
+            scan.whole_end = fence.end_position
+        elif fence.end_position >= end:
             scan.tail_status = result.status
             break
         scan.fences.append(fence)
+        scan.next_offset = fence.next_offset if fence.is_legacy else scan.next_offset
         position = fence.end_position
     scan.offset_entries = bytes(offset_entries)
     scan.time_entries = bytes(time_entries) + selector.final_time_entry()
@@ -156,14 +154,3 @@ def _count(scan: SegmentScan, columns: BatchColumns, count: int) -> None:
         scan.first_max_timestamp = int(columns.max_timestamp[0])
     scan.batch_count += count
     scan.record_count += int(columns.record_count[:count].sum())
-
-
-def is_legacy_message(data: memoryview, position: int) -> bool:
-    """Say whether a whole v0 or v1 message with a good CRC-32 stands at `position`."""
-    if len(data) - position < 26:
-        return False
-    size, checksum, magic = _LEGACY_HEAD.unpack_from(data, position + 8)
-    end = position + 12 + size
-    if magic > 1 or size < 14 or end > len(data):
-        return False
-    return bool(checksum == zlib.crc32(data[position + 16 : end]))
