@@ -32,8 +32,10 @@ EXTENSIONS: dict[str, list[str]] = {
     "record": [],
     "columns": [],
     "summary": [],
+    "iteration": [],
     "batch_memory": [],
     "header_writer": [],
+    "encoded_headers": [],
     "builder": [],
 }
 

@@ -31,7 +31,8 @@ from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.header import parse_header
-from kafkalog._core.record import decode_lists, decode_records, decode_tuples
+from kafkalog._core.iteration import RecordIterator
+from kafkalog._core.record import decode_lists
 
 COLUMN_ROWS = 16 * 1024
 
@@ -111,7 +112,7 @@ def walk(data: bytes) -> Iterator[tuple[object, int, int]]:
 def iterate_objects(data: bytes) -> Callable[[], None]:
     def case() -> None:
         for header, start, end in walk(data):
-            for record in decode_records(data, header, start, end):
+            for record in RecordIterator(data, header, start, end):
                 record.key
                 record.value
 
@@ -121,7 +122,7 @@ def iterate_objects(data: bytes) -> Callable[[], None]:
 def iterate_tuples(data: bytes) -> Callable[[], None]:
     def case() -> None:
         for header, start, end in walk(data):
-            for _key, _value in decode_tuples(data, header, start, end):
+            for _key, _value in RecordIterator(data, header, start, end, pairs=True):
                 pass
 
     return case

@@ -4,10 +4,12 @@
 room and calls again. It never allocates and never writes half a record.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from kafkalog._core.layout cimport NO_TIMESTAMP
+from kafkalog._core.record cimport bytes_or_none
 from kafkalog._core.status cimport STATUS_FULL, STATUS_OK, STATUS_TOO_LARGE
 from kafkalog._core.varint cimport write_unsigned_varlong, zigzag32, zigzag64
 
@@ -118,3 +120,17 @@ cdef inline int add_record(
     if parts.timestamp_ms > draft.max_timestamp:
         draft.max_timestamp = parts.timestamp_ms
     return STATUS_OK
+
+
+cdef inline object load_field(
+    object field, str name, const uint8_t** data, int64_t* size
+):
+    """Point at the bytes of a field and return their owner, which the caller holds."""
+    field = field if type(field) is bytes else bytes_or_none(field, name)
+    if field is None:
+        data[0] = NULL
+        size[0] = -1
+    else:
+        data[0] = <const uint8_t*>PyBytes_AS_STRING(field)
+        size[0] = PyBytes_GET_SIZE(field)
+    return field

@@ -18,13 +18,13 @@ microseconds, and another thread must not find the builder half-way.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from kafkalog._core.header cimport BatchFields
 from kafkalog._core.batch_memory cimport BatchMemory
 from kafkalog._core.bytes_column cimport BytesCells, BytesColumn, TimestampColumn, load_cell
+from kafkalog._core.encoded_headers cimport EncodedHeaders
 from kafkalog._core.header_writer cimport (
     check_codec,
     check_delete_horizon,
@@ -46,7 +46,7 @@ from kafkalog._core.layout cimport (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
-from kafkalog._core.record cimport Record, bytes_or_none, header_tuple
+from kafkalog._core.record cimport Record, header_tuple
 from kafkalog._core.status cimport (
     STATUS_FIELD_LENGTH,
     STATUS_FULL,
@@ -57,27 +57,10 @@ from kafkalog._core.status cimport (
 
 from kafkalog.errors import InvalidRecordError
 
-cdef extern from "Python.h":
-    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
-
 cdef enum:
     INITIAL_CAPACITY = 16 * 1024
     RETAINED_CAPACITY = 4 * 1024 * 1024
     NEXT_DELTA = -1                    # one above that of the last record
-
-
-cdef inline object _load_field(
-    object field, str name, const uint8_t** data, int64_t* size
-):
-    """Point at the bytes of a field and return their owner, which the caller holds."""
-    field = field if type(field) is bytes else bytes_or_none(field, name)
-    if field is None:
-        data[0] = NULL
-        size[0] = -1
-    else:
-        data[0] = <const uint8_t*>PyBytes_AS_STRING(field)
-        size[0] = PyBytes_GET_SIZE(field)
-    return field
 
 
 cdef int _extend_kernel(
@@ -127,17 +110,14 @@ cdef class BatchBuilder:
     cdef BatchDraft draft
     cdef BatchMemory memory
     cdef BatchMemory compressed        # header and compressed payload, made by `finish`
-    cdef uint8_t* scratch              # encoded headers of one record
-    cdef Py_ssize_t scratch_capacity
+    cdef EncodedHeaders headers        # those of the record that is being added
 
     def __cinit__(self, *, Py_ssize_t capacity=INITIAL_CAPACITY):
         if capacity > INT32_MAX:
             raise ValueError(f"capacity must be at most {INT32_MAX}, not {capacity}")
         self.memory = BatchMemory(max(capacity, RECORD_BATCH_OVERHEAD))
+        self.headers = EncodedHeaders()
         self._start(0, False)
-
-    def __dealloc__(self):
-        PyMem_RawFree(self.scratch)
 
     def __reduce__(self):
         raise TypeError("a BatchBuilder cannot be pickled or copied")
@@ -249,45 +229,6 @@ cdef class BatchBuilder:
         raise_for_status(status, self.draft.size)
         return 0
 
-    cdef int _load_headers(self, tuple headers, RecordParts* parts) except -1:
-        """Encode headers, which `header_tuple` made; runs no code of the caller's."""
-        cdef Py_ssize_t size = 0
-        cdef Py_ssize_t key_size = 0
-        cdef const char* key
-        cdef object owner
-        for name, value in headers:
-            try:
-                key = PyUnicode_AsUTF8AndSize(name, &key_size)
-            except UnicodeEncodeError:
-                owner = _encode_odd(name)
-                key = PyBytes_AS_STRING(owner)
-                key_size = PyBytes_GET_SIZE(owner)
-            size = self._write_header(size, <const uint8_t*>key, key_size, value)
-        parts.headers = self.scratch
-        parts.headers_size = size
-        parts.header_count = len(headers)
-        return 0
-
-    cdef Py_ssize_t _write_header(
-        self, Py_ssize_t size, const uint8_t* key, Py_ssize_t key_size, object value
-    ) except -1:
-        cdef const uint8_t* data = NULL
-        cdef int64_t data_size = 0
-        value = _load_field(value, "header value", &data, &data_size)
-        cdef int64_t needed = size + size_of_bytes(key_size) + size_of_bytes(data_size)
-        cdef uint8_t* target
-        if needed > INT32_MAX:
-            raise_for_status(STATUS_TOO_LARGE, self.draft.size)
-        if needed > self.scratch_capacity:
-            target = <uint8_t*>PyMem_RawRealloc(self.scratch, <size_t>(2 * needed))
-            if target == NULL:
-                raise MemoryError(f"no memory for headers of {needed} bytes")
-            self.scratch = target
-            self.scratch_capacity = 2 * needed
-        target = write_bytes(self.scratch + size, key, key_size)
-        target = write_bytes(target, data, data_size)
-        return target - self.scratch
-
     cdef int _add_fields(
         self, object key, object value, int64_t timestamp_ms, object headers, int64_t offset_delta
     ) except -1:
@@ -299,10 +240,10 @@ cdef class BatchBuilder:
         if headers is not None and headers != ():
             pairs = header_tuple(headers)
         # From here on no code of the caller's runs: the pointers stay good.
-        key = _load_field(key, "key", &parts.key, &parts.key_size)
-        value = _load_field(value, "value", &parts.value, &parts.value_size)
+        key = load_field(key, "key", &parts.key, &parts.key_size)
+        value = load_field(value, "value", &parts.value, &parts.value_size)
         if pairs is not None:
-            self._load_headers(pairs, &parts)
+            self.headers.load(pairs, &parts)
         parts.timestamp_ms = timestamp_ms
         parts.offset_delta = self.draft.last_offset_delta + 1
         if offset_delta >= 0:
@@ -356,7 +297,7 @@ cdef class BatchBuilder:
         parts.header_count = 0
         parts.headers = NULL
         if record._header_count > 0:
-            self._load_headers(record.header_pairs(), &parts)
+            self.headers.load(record.header_pairs(), &parts)
         if record._key is not None:
             parts.key = <const uint8_t*>PyBytes_AS_STRING(record._key)
             parts.key_size = PyBytes_GET_SIZE(record._key)
@@ -458,9 +399,9 @@ cdef class BatchBuilder:
         while slot < len(value_list):
             if key_list is not None:
                 key = key_list[slot]
-            key = _load_field(key, "key", &parts.key, &parts.key_size)
+            key = load_field(key, "key", &parts.key, &parts.key_size)
             value = value_list[slot]
-            value = _load_field(value, "value", &parts.value, &parts.value_size)
+            value = load_field(value, "value", &parts.value, &parts.value_size)
             if times.each != NULL:
                 parts.timestamp_ms = times.each[slot]
             parts.offset_delta = self.draft.last_offset_delta + 1
@@ -621,11 +562,3 @@ cdef BytesCells _cells_of(BytesColumn column):
     cells.wide_offsets = NULL
     cells.data_size = 0
     return cells if column is None else column.cells
-
-
-cdef object _encode_odd(str name):
-    """Encode a header key that holds bytes which were not UTF-8 when it was read."""
-    try:
-        return name.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as error:
-        raise InvalidRecordError(f"header key {name!r} cannot be encoded: {error}") from error

@@ -322,3 +322,7 @@ cdef inline Cursor open_payload(
 
 cdef object bytes_or_none(object field, str name)
 cdef tuple header_tuple(object headers)
+cdef Record make_record(
+    const RecordsContext* context, const RecordFields* fields, PayloadHold hold
+)
+cdef tuple make_pair(const RecordFields* fields)

@@ -18,10 +18,10 @@ Thread-safety: functions are pure; a Record caches on touch and relies on the GI
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.list cimport PyList_New
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from cpython.tuple cimport PyTuple_New
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kafkalog._core.header cimport BatchHeader
@@ -38,6 +38,9 @@ from kafkalog._core.varint cimport read_varint, read_varlong
 
 cdef extern from "Python.h":
     object PyBytes_FromObject(object item)
+    PyObject* new_bytes "PyBytes_FromStringAndSize"(const char* data, Py_ssize_t size) except NULL
+    void store_in_list "PyList_SET_ITEM"(PyObject* target, Py_ssize_t slot, PyObject* item)
+    void store_in_tuple "PyTuple_SET_ITEM"(PyObject* target, Py_ssize_t slot, PyObject* item)
     object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
     void PyObject_GC_UnTrack(PyObject* item)
 
@@ -287,11 +290,7 @@ cdef tuple _make_headers(Record record):
 
 # ---- doors ------------------------------------------------------------------------------------
 
-cdef inline bytes _field_bytes(const uint8_t* data, int32_t size):
-    return None if size < 0 else PyBytes_FromStringAndSize(<const char*>data, size)
-
-
-cdef inline Record _make_record(
+cdef Record make_record(
     const RecordsContext* context, const RecordFields* fields, PayloadHold hold
 ):
     cdef Record record = Record.__new__(Record)
@@ -309,22 +308,26 @@ cdef inline Record _make_record(
     return record
 
 
-cdef inline tuple _make_pair(const RecordFields* fields):
+cdef inline PyObject* _new_field(const uint8_t* data, int32_t size) except NULL:
+    """Return a new reference to a field's bytes, or to None; to be stored, never counted again."""
+    if size < 0:
+        Py_INCREF(None)
+        return <PyObject*>None
+    return new_bytes(<const char*>data, size)
+
+
+cdef tuple make_pair(const RecordFields* fields):
     cdef tuple pair = PyTuple_New(2)
-    cdef bytes field = _field_bytes(fields.key, fields.key_size)
-    Py_INCREF(field)
-    PyTuple_SET_ITEM(pair, 0, field)
-    field = _field_bytes(fields.value, fields.value_size)
-    Py_INCREF(field)
-    PyTuple_SET_ITEM(pair, 1, field)
+    store_in_tuple(<PyObject*>pair, 0, _new_field(fields.key, fields.key_size))
+    store_in_tuple(<PyObject*>pair, 1, _new_field(fields.value, fields.value_size))
     # Bytes and None form no cycle. The collector would find that out for each tuple; tell it.
     PyObject_GC_UnTrack(<PyObject*>pair)
     return pair
 
 
-cdef inline void _set_item(list target, Py_ssize_t slot, object item):
+cdef inline void _set_item(list target, Py_ssize_t slot, object item) noexcept:
     Py_INCREF(item)
-    PyList_SET_ITEM(target, slot, item)
+    store_in_list(<PyObject*>target, slot, <PyObject*>item)
 
 
 def decode_records(
@@ -363,7 +366,7 @@ def decode_records(
                 status = why_refused(cursor.position, cursor.end)
                 break
             cursor.position = next_position
-            _set_item(records, row, _make_record(&context, &fields, hold))
+            _set_item(records, row, make_record(&context, &fields, hold))
         else:
             status = check_end(&context, &cursor)
             if status == STATUS_OK:
@@ -411,7 +414,7 @@ cdef list _decode_tuples(
                 status = why_refused(cursor.position, cursor.end)
                 break
             cursor.position = next_position
-            _set_item(pairs, row, _make_pair(&fields))
+            _set_item(pairs, row, make_pair(&fields))
         else:
             status = check_end(&context, &cursor)
             if status == STATUS_OK:
@@ -460,8 +463,8 @@ cdef tuple _decode_lists(
                 status = why_refused(cursor.position, cursor.end)
                 break
             cursor.position = next_position
-            _set_item(keys, row, _field_bytes(fields.key, fields.key_size))
-            _set_item(values, row, _field_bytes(fields.value, fields.value_size))
+            store_in_list(<PyObject*>keys, row, _new_field(fields.key, fields.key_size))
+            store_in_list(<PyObject*>values, row, _new_field(fields.value, fields.value_size))
         else:
             status = check_end(&context, &cursor)
             if status == STATUS_OK:

@@ -1,0 +1,116 @@
+"""Iterate over the records of a batch, one at a time, in memory that stays in the cache.
+
+`decode_records` and `decode_tuples` make a whole list first; here each record is gone, and its
+memory used again, before the next is made. That is faster for large batches, and nothing is made
+for records that nobody comes to. In exchange, what is before damage is yielded before the error.
+
+Thread-safety: an iterator belongs to one thread at a time.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint8_t
+
+from kafkalog._core.cursor cimport Cursor
+from kafkalog._core.header cimport BatchHeader
+from kafkalog._core.record cimport (
+    PayloadHold,
+    RecordFields,
+    RecordsContext,
+    check_count,
+    check_end,
+    header_context,
+    make_pair,
+    make_record,
+    next_record,
+    open_payload,
+    why_refused,
+)
+from kafkalog._core.status cimport STATUS_OK, raise_for_status
+
+
+@cython.final
+cdef class RecordIterator:
+    """
+    Iterator over the records in `payload[start:end]`, as lazy Record objects or as tuples.
+
+    Args:
+        payload: any buffer; held until the iterator, and every record that is not detached, is
+            gone.
+        header: the batch's header.
+        start: position of the first record; `end`: one past the last.
+        pairs: yield (key, value) tuples instead of Record objects.
+        strict: as in `decode_records`.
+
+    Raises:
+        CorruptRecordError: at the record that is damaged; at once if the count cannot be true.
+
+    Thread-safety: one thread at a time.
+    """
+
+    cdef PayloadHold _hold
+    cdef BatchHeader _header
+    cdef RecordsContext _context
+    cdef Cursor _cursor
+    cdef int64_t _left
+    cdef bint _pairs
+
+    def __cinit__(
+        self,
+        payload not None,
+        BatchHeader header not None,
+        Py_ssize_t start,
+        Py_ssize_t end,
+        *,
+        bint pairs=False,
+        bint strict=True,
+    ):
+        self._hold = PayloadHold.__new__(PayloadHold, payload)
+        self._header = header
+        self._context = header_context(header, strict)
+        self._cursor = open_payload(&self._hold.view, start, end)
+        self._left = self._context.record_count
+        self._pairs = pairs
+        cdef int status = check_count(&self._context, &self._cursor)
+        if status != STATUS_OK:
+            self._refuse(status)
+
+    cdef int _refuse(self, int status) except -1:
+        """Raise, and be exhausted from now on."""
+        self._left = 0
+        self._context.record_count = 0
+        raise_for_status(
+            status,
+            self._cursor.position - <const uint8_t*>self._hold.view.buf,
+            None,
+            self._header.base_offset,
+        )
+        return 0
+
+    def __iter__(self):
+        return self
+
+    def __length_hint__(self):
+        return self._left
+
+    def __reduce__(self):
+        raise TypeError("a RecordIterator cannot be pickled or copied")
+
+    def __next__(self):
+        cdef RecordFields fields
+        cdef const uint8_t* next_position
+        cdef int status
+        if self._left == 0:
+            status = check_end(&self._context, &self._cursor)
+            if status != STATUS_OK:
+                self._refuse(status)
+            raise StopIteration
+        next_position = next_record(
+            &self._context, self._cursor.position, self._cursor.end, &fields
+        )
+        if next_position == NULL:
+            self._refuse(why_refused(self._cursor.position, self._cursor.end))
+        self._cursor.position = next_position
+        self._left -= 1
+        if self._pairs:
+            return make_pair(&fields)
+        return make_record(&self._context, &fields, self._hold)

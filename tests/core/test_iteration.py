@@ -1,0 +1,138 @@
+"""The record iterator: what the lists give, one at a time, and what is before damage."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import operator
+import pickle
+import weakref
+
+import pytest
+
+from kafkalog._core.iteration import RecordIterator
+from kafkalog._core.record import Record, decode_records, decode_tuples
+from kafkalog._core.status import STATUS_CODES, status_meaning
+from kafkalog.errors import CorruptRecordError
+from tests.support import reference_records as reference
+from tests.support.buffers import exact
+from tests.support.record_cases import MIXED, MIXED_PAYLOAD, as_batch_header, header_for
+from tests.support.reference import Header
+from tests.support.reference_records import Refused
+
+HEADER = as_batch_header(header_for(MIXED))
+SIZE = len(MIXED_PAYLOAD)
+
+
+def drain(payload: bytes, header: Header, *, strict: bool) -> tuple[list[Record], str, int]:
+    """Return the records that an iterator yields, and how it ends."""
+    records: list[Record] = []
+    data = exact(payload)
+    try:
+        for record in RecordIterator(data, as_batch_header(header), 0, len(payload), strict=strict):
+            records.append(record)  # noqa: PERF402 - an error must not lose them
+    except CorruptRecordError as error:
+        assert header.base_offset == error.base_offset
+        for name, code in STATUS_CODES.items():
+            if str(error).startswith(f"{status_meaning(code)} at position {error.position} "):
+                return records, name, error.position or 0
+        raise
+    return records, "OK", 0
+
+
+def assert_like_reference(payload: bytes, header: Header, *, strict: bool) -> None:
+    """Hold the end of an iteration, and what came before it, against the reference."""
+    records, verdict, position = drain(payload, header, strict=strict)
+    try:
+        expected = reference.decode(payload, header, strict=strict)
+    except Refused as refused:
+        assert (refused.verdict, refused.position) == (verdict, position)
+    else:
+        assert "OK" == verdict
+        assert len(expected) == len(records)
+    whole = as_batch_header(header_for(MIXED[: len(records)], last_offset_delta=2**31 - 1))
+    if verdict != "OFFSET_DELTA" and payload.startswith(MIXED_PAYLOAD[:60]):
+        end = len(reference.encode(MIXED[: len(records)]))
+        if payload[:end] == MIXED_PAYLOAD[:end]:
+            assert decode_records(payload, whole, 0, end) == records
+
+
+def test_iterators_yield_what_the_lists_hold() -> None:
+    """Objects and tuples."""
+    assert decode_records(MIXED_PAYLOAD, HEADER, 0, SIZE) == list(
+        RecordIterator(MIXED_PAYLOAD, HEADER, 0, SIZE)
+    )
+    assert decode_tuples(MIXED_PAYLOAD, HEADER, 0, SIZE) == list(
+        RecordIterator(MIXED_PAYLOAD, HEADER, 0, SIZE, pairs=True)
+    )
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_cut_payload_yields_the_whole_records_before_the_cut(strict: bool) -> None:
+    """Every proper prefix."""
+    for size in range(SIZE):
+        assert_like_reference(MIXED_PAYLOAD[:size], header_for(MIXED), strict=strict)
+
+
+def test_payload_with_a_flipped_bit_ends_as_the_reference_says() -> None:
+    """Every bit."""
+    for bit in range(8 * SIZE):
+        damaged = bytearray(MIXED_PAYLOAD)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert_like_reference(bytes(damaged), header_for(MIXED), strict=True)
+
+
+@pytest.mark.parametrize("count", [-1, 0, 1, len(MIXED) - 1, len(MIXED) + 1, 2**31 - 1])
+def test_count_that_is_wrong_ends_as_the_reference_says(count: int) -> None:
+    """Too few declared: the spare bytes are found behind the last; none declared: not looked at."""
+    header = header_for(MIXED, record_count=count, last_offset_delta=2**31 - 1)
+    assert_like_reference(MIXED_PAYLOAD, header, strict=True)
+
+
+def test_iterator_is_exhausted_after_an_error_and_after_the_end() -> None:
+    """It does not go on behind damage, and does not raise twice."""
+    damaged = RecordIterator(MIXED_PAYLOAD[:-1], HEADER, 0, SIZE - 1)
+    with pytest.raises(CorruptRecordError):
+        list(damaged)
+    assert [] == list(damaged)
+    good = RecordIterator(MIXED_PAYLOAD, HEADER, 0, SIZE)
+    assert len(MIXED) == operator.length_hint(good)
+    assert len(MIXED) == len(list(good))
+    assert [] == list(good)
+    assert 0 == operator.length_hint(good)
+
+
+class Owner(bytearray):
+    """A buffer that can be watched."""
+
+
+def test_iterator_and_its_records_hold_the_buffer() -> None:
+    """Each as long as it lives."""
+    owner = Owner(MIXED_PAYLOAD)
+    watch = weakref.ref(owner)
+    iterator = RecordIterator(owner, HEADER, 0, SIZE)
+    del owner
+    record = next(iterator)
+    gc.collect()
+    assert watch() is not None
+    del iterator
+    gc.collect()
+    assert watch() is not None
+    assert b"key-1" == record.key
+    del record
+    gc.collect()
+    assert watch() is None
+
+
+def test_iterator_is_neither_pickled_nor_copied() -> None:
+    """It holds a pointer."""
+    iterator = RecordIterator(MIXED_PAYLOAD, HEADER, 0, SIZE)
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            attempt(iterator)
+
+
+def test_bounds_outside_the_buffer_raise_index_error() -> None:
+    """When the iterator is made, not at its first step."""
+    with pytest.raises(IndexError, match="outside"):
+        RecordIterator(MIXED_PAYLOAD, HEADER, 0, SIZE + 1)
