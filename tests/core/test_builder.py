@@ -171,7 +171,7 @@ WAYS: list[Callable[[BatchBuilder, list[Row]], None]] = [
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @given(st.data())
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 def test_batch_built_in_any_way_is_the_references(
     way: Callable[[BatchBuilder, list[Row]], None], data: st.DataObject
 ) -> None:
@@ -189,7 +189,7 @@ def test_batch_built_in_any_way_is_the_references(
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_records_with_headers_and_gaps_are_encoded_like_the_reference(
     data: st.DataObject,
 ) -> None:
