@@ -64,32 +64,18 @@ def open_log(
     """
     path = Path(directory).absolute()
     filesystem = PosixFileSystem() if filesystem is None else filesystem
-    config = LogConfig() if config is None else config
     clock = SystemClock() if clock is None else clock
     with storage_errors(path, doing="opening"):
         home = find_home(filesystem, path)
-        context = SegmentContext(
-            filesystem=filesystem,
-            directory=path,
-            config=config,
-            clock=clock,
-            random=random.Random(),
-            pool=FilePool(
-                filesystem,
-                max_open_files=config.open_files_max,
-                max_mappings=config.mappings_max,
-            ),
-            read_only=read_only,
-        )
-        on_close: Callable[[], None] = _nothing
-        if scheduler is None:
-            own = ThreadScheduler(clock)
-            scheduler, on_close = own, own.close
+        context = _context(filesystem, path, config or LogConfig(), clock, read_only=read_only)
         if read_only:
-            loaded = _load_read_only(home, context)
-            lock = None
+            loaded, lock = _load_read_only(home, context), None
         else:
             loaded, lock = _load_for_writing(home, context)
+    on_close: Callable[[], None] = _nothing
+    if scheduler is None:
+        own = ThreadScheduler(clock)
+        scheduler, on_close = own, own.close
     return Log(
         home,
         loaded.local,
@@ -99,6 +85,23 @@ def open_log(
         scheduler=scheduler,
         lock=lock,
         on_close=on_close,
+    )
+
+
+def _context(
+    filesystem: FileSystem, directory: Path, config: LogConfig, clock: Clock, *, read_only: bool
+) -> SegmentContext:
+    pool = FilePool(
+        filesystem, max_open_files=config.open_files_max, max_mappings=config.mappings_max
+    )
+    return SegmentContext(
+        filesystem=filesystem,
+        directory=directory,
+        config=config,
+        clock=clock,
+        random=random.Random(),
+        pool=pool,
+        read_only=read_only,
     )
 
 

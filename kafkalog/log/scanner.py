@@ -78,24 +78,18 @@ def scan_segment(
         offset_max: largest offset that may be in the segment; what 32 bits allow if None.
         check_crc: whether every batch's CRC is checked; without, damage inside a batch is not seen.
     """
-    expected = base_offset if next_offset is None else next_offset
     limit = base_offset + RELATIVE_OFFSET_MAX
     limit = limit if offset_max is None else min(limit, offset_max)
-    scan = SegmentScan(next_offset=expected)
+    scan = SegmentScan(next_offset=base_offset if next_offset is None else next_offset)
     columns = BatchColumns(CHUNK_BATCHES)
-    selector = IndexEntrySelector(base_offset, interval)
-    offset_entries, time_entries = bytearray(), bytearray()
+    entries = _Entries(IndexEntrySelector(base_offset, interval))
     position, end = 0, len(data)
     while position < end:
         columns.clear()
         result = _scan_within(data, position, columns, scan.next_offset, limit, check_crc)
         if result.count:
             _count(scan, columns, result.count)
-            chosen = selector.select(
-                columns.position, columns.last_offset, columns.max_timestamp, result.count
-            )
-            offset_entries += chosen[0]
-            time_entries += chosen[1]
+            entries.select(columns, result.count)
             scan.next_offset = result.next_offset
             scan.whole_end = result.position
         position = result.position
@@ -111,19 +105,38 @@ def scan_segment(
             offset_max=limit,
             following_offset=scan.next_offset,
         )
+        position = fence.end_position
         if fence.is_legacy:
-            scan.whole_end = fence.end_position
-        elif fence.end_position >= end:
+            scan.whole_end, scan.next_offset = position, fence.next_offset
+        elif position >= end:
             scan.tail_status = result.status
             break
         scan.fences.append(fence)
-        scan.next_offset = fence.next_offset if fence.is_legacy else scan.next_offset
-        position = fence.end_position
-    scan.offset_entries = bytes(offset_entries)
-    scan.time_entries = bytes(time_entries) + selector.final_time_entry()
-    scan.max_timestamp = selector.max_timestamp
-    scan.offset_of_max_timestamp = selector.offset_of_max_timestamp
+    entries.finish(scan)
     return scan
+
+
+class _Entries:
+    """Collects the index entries of a scan, chunk by chunk."""
+
+    def __init__(self, selector: IndexEntrySelector) -> None:
+        self._selector = selector
+        self._offsets = bytearray()
+        self._times = bytearray()
+
+    def select(self, columns: BatchColumns, count: int) -> None:
+        offsets, times = self._selector.select(
+            columns.position, columns.last_offset, columns.max_timestamp, count
+        )
+        self._offsets += offsets
+        self._times += times
+
+    def finish(self, scan: SegmentScan) -> None:
+        """Put entries and largest timestamp into the result."""
+        scan.offset_entries = bytes(self._offsets)
+        scan.time_entries = bytes(self._times) + self._selector.final_time_entry()
+        scan.max_timestamp = self._selector.max_timestamp
+        scan.offset_of_max_timestamp = self._selector.offset_of_max_timestamp
 
 
 def _scan_within(
