@@ -1,0 +1,198 @@
+"""Partitions inside a copied data directory: its checkpoints, marker and lock are honoured."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kafkalog import LogConfig, LogLockedError, NotALogError, Record, open_log
+from kafkalog.files.names import (
+    CLEAN_SHUTDOWN_MARKER,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.model import TopicPartition
+from kafkalog.state.checkpoints import OffsetCheckpoint
+from tests.support import golden
+
+DELETED_RECORDS = TopicPartition("deleted-records", 0)
+
+
+@pytest.fixture(name="data", params=golden.DATA_SETS)
+def fixture_data(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A copy of a whole data directory."""
+    return golden.copy_data_directory(request.param, tmp_path / "data")
+
+
+@pytest.fixture(name="clean_data")
+def fixture_clean_data(tmp_path: Path) -> Path:
+    """A copy of the data directory that its broker closed in order."""
+    return golden.copy_data_directory(golden.CLEAN, tmp_path / "data")
+
+
+def checkpoint(data: Path, name: str) -> dict[TopicPartition, int]:
+    """Return the entries of a checkpoint file."""
+    return OffsetCheckpoint(PosixFileSystem(), data / name).read()
+
+
+def live_partitions(data: Path) -> list[Path]:
+    """Return the partition directories that are not in deletion."""
+    return sorted(path for path in data.iterdir() if path.is_dir() and "-delete" not in path.name)
+
+
+def test_log_start_offset_of_the_checkpoint_bounds_readers(clean_data: Path) -> None:
+    """DeleteRecords moved the start into the middle of a batch: what lies below is not returned."""
+    with open_log(clean_data / "deleted-records-0") as log:
+        assert 1224 == log.log_start_offset
+        first = next(log.records())
+        assert 1224 == first.offset
+        assert 1224 > next(log.batches()).header.base_offset
+        assert 1224 == log.read(1224).first_offset or 1224 > (log.read(1224).first_offset or 0)
+
+
+def test_log_start_checkpoint_survives_a_writer(clean_data: Path) -> None:
+    """Opening and closing keeps this partition's line, and the lines of all others."""
+    before = checkpoint(clean_data, LOG_START_OFFSET_CHECKPOINT)
+    assert 1224 == before[DELETED_RECORDS]
+    with open_log(clean_data / "deleted-records-0"):
+        pass
+    with open_log(clean_data / "plain-0"):
+        pass
+    assert before == checkpoint(clean_data, LOG_START_OFFSET_CHECKPOINT)
+
+
+def test_log_start_checkpoint_rises_and_leaves_other_lines_alone(clean_data: Path) -> None:
+    """Deleting records writes this partition's line at once; nobody else's changes."""
+    before = checkpoint(clean_data, LOG_START_OFFSET_CHECKPOINT)
+    with open_log(clean_data / "plain-small-0") as log:
+        log.delete_records_before(333)
+        during = checkpoint(clean_data, LOG_START_OFFSET_CHECKPOINT)
+    assert {**before, TopicPartition("plain-small", 0): 333} == during
+    assert during == checkpoint(clean_data, LOG_START_OFFSET_CHECKPOINT)
+    with open_log(clean_data / "plain-small-0") as log:
+        assert 333 == log.log_start_offset
+
+
+def test_recovery_point_checkpoint_bounds_the_scan(tmp_path: Path) -> None:
+    """In the crash set only segments from the one with the recovery point on are scanned."""
+    data = golden.copy_data_directory(golden.UNCLEAN, tmp_path / "data")
+    points = checkpoint(data, RECOVERY_POINT_CHECKPOINT)
+    for path in live_partitions(data):
+        with open_log(path) as log:
+            point = points.get(log.topic_partition, 0)
+            bases = [segment.base_offset for segment in log.segments()]
+            holder = max((base for base in bases if base <= point), default=bases[0])
+            assert len([base for base in bases if base >= holder]) == (
+                log.recovery_report.scanned_segments
+            )
+            assert min(point, log.log_end_offset) == log.recovery_report.recovery_point
+
+
+def test_recovery_point_rises_to_the_end_and_leaves_other_lines_alone(data: Path) -> None:
+    """After a close in order the line says the log end; nobody else's changes."""
+    before = checkpoint(data, RECOVERY_POINT_CHECKPOINT)
+    path = live_partitions(data)[-1]
+    with open_log(path) as log:
+        log.append([Record(value=b"one more")])
+        end, name = log.log_end_offset, log.topic_partition
+    assert {**before, name: end} == checkpoint(data, RECOVERY_POINT_CHECKPOINT)
+
+
+def test_shutdown_marker_is_taken_away_and_put_back(clean_data: Path) -> None:
+    """While a partition is open the directory is not clean; after the close it is again."""
+    marker = clean_data / CLEAN_SHUTDOWN_MARKER
+    assert marker.is_file()
+    with open_log(clean_data / "plain-0") as log:
+        assert log.recovery_report.clean
+        assert not marker.exists()
+    assert marker.is_file()
+
+
+def test_shutdown_marker_comes_back_with_the_last_partition_only(clean_data: Path) -> None:
+    """It speaks for all partitions: the first close does not put it back."""
+    marker = clean_data / CLEAN_SHUTDOWN_MARKER
+    with open_log(clean_data / "plain-0"):
+        with open_log(clean_data / "gzip-0") as second:
+            assert second.recovery_report.clean
+        assert not marker.exists()
+        with open_log(clean_data / "gzip-0") as again:
+            assert again.recovery_report.clean
+    assert marker.is_file()
+
+
+def test_shutdown_marker_of_a_crashed_broker_waits_for_every_partition(tmp_path: Path) -> None:
+    """One recovered partition does not make the others clean; all of them together do."""
+    data = golden.copy_data_directory(golden.UNCLEAN, tmp_path / "data")
+    marker = data / CLEAN_SHUTDOWN_MARKER
+    paths = sorted(path for path in data.iterdir() if path.is_dir())
+    with open_log(paths[0]):
+        pass
+    assert not marker.exists()
+    with ExitStack() as stack:
+        for path in paths:
+            stack.enter_context(open_log(path))
+    assert marker.is_file()
+    with open_log(paths[0]) as log:
+        assert log.recovery_report.clean
+
+
+def test_every_partition_of_a_directory_opens_at_once(data: Path) -> None:
+    """One lock for the directory, shared by all its partitions; ends are those of the manifests."""
+    with ExitStack() as stack:
+        logs = [stack.enter_context(open_log(path)) for path in live_partitions(data)]
+        for log in logs:
+            log.append([Record(value=b"one more")])
+        name = data / logs[0].directory.name
+        with pytest.raises(LogLockedError):
+            open_log(name)
+    for log in logs:
+        with open_log(log.directory) as again:
+            assert log.recovery_report.log_end_offset + 1 == again.log_end_offset
+
+
+def test_files_that_belong_to_the_broker_are_kept(clean_data: Path) -> None:
+    """Metadata, other checkpoints and producer snapshots survive an append to every partition."""
+
+    def kept() -> dict[str, str]:
+        return {
+            name: digest
+            for name, digest in golden.snapshot(clean_data).items()
+            if name.endswith((".snapshot", ".txnindex", "metadata", ".properties", ".checkpoint"))
+            or name.startswith(("cleaner-", "replication-", "bootstrap"))
+        }
+
+    before = kept()
+    assert len(before) > 60
+    for path in live_partitions(clean_data):
+        with open_log(path, config=LogConfig(file_delete_delay_ms=0)) as log:
+            log.append([Record(value=b"one more")])
+    assert before == kept()
+
+
+def test_data_directory_itself_is_not_a_log(clean_data: Path) -> None:
+    """The message sends the caller to the partitions; nothing is created."""
+    with golden.unchanged(clean_data), pytest.raises(NotALogError, match="data directory"):
+        open_log(clean_data)
+
+
+@pytest.mark.parametrize("name", ["no-partition-number-x", "noseparator", "-0", "a b-0"])
+def test_directory_with_another_name_in_a_data_directory_is_refused(
+    clean_data: Path, name: str
+) -> None:
+    """A broker would refuse to start on such a directory: none is created here."""
+    with golden.unchanged(clean_data), pytest.raises(NotALogError, match="topic-partition"):
+        open_log(clean_data / name)
+
+
+def test_new_partition_in_a_data_directory_gets_its_lines(clean_data: Path) -> None:
+    """A partition that did not exist joins the recovery points of its directory."""
+    before = checkpoint(clean_data, RECOVERY_POINT_CHECKPOINT)
+    with open_log(clean_data / "fresh-3") as log:
+        log.append([Record(value=b"first")])
+        assert TopicPartition("fresh", 3) == log.topic_partition
+    after = checkpoint(clean_data, RECOVERY_POINT_CHECKPOINT)
+    assert {**before, TopicPartition("fresh", 3): 1} == after
+    assert (clean_data / CLEAN_SHUTDOWN_MARKER).is_file()
