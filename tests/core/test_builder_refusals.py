@@ -20,7 +20,7 @@ from tests.support.reference import Header
 INT64_MAX = 2**63 - 1
 
 
-@pytest.mark.parametrize("bad", ["text", 5, [1], object()], ids=repr)
+@pytest.mark.parametrize("bad", ["text", 5, [1], 1.5], ids=repr)
 @pytest.mark.parametrize("place", ["key", "value", "header value"])
 def test_field_that_is_not_bytes_is_refused_by_name(bad: Any, place: str) -> None:
     """The message names field and type; the batch is as before."""
