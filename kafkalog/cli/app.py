@@ -1,0 +1,114 @@
+"""The verbs of the `kafkalog` command: arguments in, exit status out; the work is elsewhere.
+
+Exit status: 0 all well, 1 damage was found (dump) or a promise was broken (demo), 2 the command
+could not be carried out: bad arguments, nothing there, the disk refused.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kafkalog.errors import KafkaLogError
+
+__all__ = ["app"]
+
+DAMAGE_FOUND = 1
+PROMISE_BROKEN = 1
+NOT_DONE = 2
+
+app = typer.Typer(
+    name="kafkalog",
+    help="Apache Kafka's log, embedded: look into it, see it at work.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def kafkalog() -> None:
+    """Apache Kafka's log, embedded: look into it, see it at work."""
+
+
+@app.command()
+def dump(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="Segment files, index files, partition or data directories."),
+    ],
+    records: Annotated[
+        bool, typer.Option("--records", "-r", help="Show every record, with key and value.")
+    ] = False,
+    batches: Annotated[bool, typer.Option(help="Show every batch of a segment.")] = True,
+    others: Annotated[
+        bool, typer.Option(help="Show indexes, snapshots, checkpoints and metadata files too.")
+    ] = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line; bytes are base64.")
+    ] = False,
+) -> None:
+    """
+    Print what is in the files of a log, damage included.
+
+    Batches, records (control records decoded), index entries, aborted transactions, producer
+    snapshots, checkpoints, leader epochs, partition.metadata. Text lines have the form of Kafka's
+    own dump tool. Damaged bytes are a DAMAGE line with their position, and the dump goes on
+    behind them; the exit status is then 1. Nothing is changed; a running broker is not disturbed.
+    """
+    from kafkalog.cli.dump.command import Selection, dump_to
+    from kafkalog.files.posix import PosixFileSystem
+
+    selection = Selection(records=records, batches=batches, others=others, as_json=as_json)
+    try:
+        tally = dump_to(sys.stdout, PosixFileSystem(), paths, selection)
+    except BrokenPipeError:
+        # `kafkalog dump ... | head`: the reader has seen enough. Python must not flush again.
+        sys.stdout = None
+        raise typer.Exit from None
+    except KafkaLogError as error:
+        typer.echo(f"kafkalog: {error}", err=True)
+        raise typer.Exit(NOT_DONE) from error
+    typer.echo(tally.summary(), err=True)
+    if tally.damages:
+        raise typer.Exit(DAMAGE_FOUND)
+
+
+@app.command()
+def demo(
+    directory: Annotated[
+        Path | None, typer.Option(help="Where to put the logs; a temporary directory if not given.")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the logs where they are at the end.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only so many flights; all 336,776 if not given.")
+    ] = None,
+    golden: Annotated[
+        Path | None, typer.Option(help="Data of a broker with manifests, as in tests/golden.")
+    ] = None,
+) -> None:
+    """
+    Show a log at work on real data: append, read, crash, recover, a broker's own files.
+
+    336,776 flights are appended and read back by offset and by time, a writer is killed in the
+    middle of its work and its log recovered, and a data directory of a real Kafka broker is read.
+    Everything is checked; the exit status is 1 if anything is not as it was promised.
+    """
+    from rich.console import Console
+
+    from kafkalog.cli.demo.command import DemoDirectoryError, DemoOptions, run_demo
+    from kafkalog.cli.demo.flights import MissingDataError
+
+    try:
+        good = run_demo(Console(), DemoOptions(directory, keep, limit, golden))
+    except (KafkaLogError, MissingDataError, DemoDirectoryError) as error:
+        typer.echo(f"kafkalog: {error}", err=True)
+        raise typer.Exit(NOT_DONE) from error
+    if not good:
+        raise typer.Exit(PROMISE_BROKEN)

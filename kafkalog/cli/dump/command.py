@@ -1,0 +1,99 @@
+"""The view of a dump: facts to lines on a stream, and a count of what went by."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from kafkalog.errors import KafkaLogError
+from kafkalog.files.filesystem import FileSystem
+
+from .facts import BatchFact, DamageFact, Fact, FileFact, RecordFact
+from .records import batch_records
+from .walk import DumpOptions, dump_path
+
+__all__ = ["Selection", "Tally", "dump_to"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What the caller wants to see, and in which form."""
+
+    records: bool = False
+    batches: bool = True
+    others: bool = True
+    as_json: bool = False
+
+
+@dataclass(slots=True)
+class Tally:
+    """How much of each kind was shown."""
+
+    files: int = 0
+    batches: int = 0
+    records: int = 0
+    damages: int = 0
+    damaged_bytes: int = 0
+
+    def count(self, fact: Fact) -> None:
+        """Add one fact."""
+        if isinstance(fact, RecordFact):
+            self.records += 1
+        elif isinstance(fact, BatchFact):
+            self.batches += 1
+        elif isinstance(fact, FileFact):
+            self.files += 1
+        elif isinstance(fact, DamageFact):
+            self.damages += 1
+            self.damaged_bytes += fact.size_bytes
+
+    def summary(self) -> str:
+        """Return one line for people."""
+        shown = f"{self.files:,} files, {self.batches:,} batches, {self.records:,} records"
+        if not self.damages:
+            return f"{shown}; no damage"
+        ranges = "1 damaged range" if self.damages == 1 else f"{self.damages:,} damaged ranges"
+        return f"{shown}; {ranges}, {self.damaged_bytes:,} bytes"
+
+
+def dump_to(
+    stream: TextIO, filesystem: FileSystem, paths: Iterable[Path], selection: Selection
+) -> Tally:
+    """
+    Write the dump of all paths to `stream`, line by line as the files are read.
+
+    Raises:
+        KafkaLogError: a path is none of a log's, or the disk refused; what was read before it has
+            been written.
+        BrokenPipeError: nobody reads the stream any more.
+    """
+    if isinstance(stream, io.TextIOWrapper):
+        # A terminal that cannot show a character of somebody's data gets its escape instead.
+        stream.reconfigure(errors="backslashreplace")
+    options = DumpOptions(
+        batches=selection.batches,
+        others=selection.others,
+        records=batch_records if selection.records else None,
+    )
+    tally = Tally()
+    try:
+        for path in paths:
+            for fact in dump_path(filesystem, path, options):
+                tally.count(fact)
+                line = as_json(fact) if selection.as_json else fact.text()
+                if line:
+                    stream.write(line + "\n")
+    except KafkaLogError:
+        stream.flush()
+        raise
+    stream.flush()
+    return tally
+
+
+def as_json(fact: Fact) -> str:
+    fields = fact.fields()
+    return json.dumps(fields, separators=(",", ":")) if fields else ""

@@ -1,0 +1,167 @@
+"""What index files and producer snapshots hold, entry by entry, and where they cannot be right.
+
+Input is the bytes of one file. Nothing raises for content: an entry that breaks a rule becomes a
+DamageFact with its position, and the entries behind it are shown. Zero bytes that a writer has
+preallocated behind the last entry are not entries and no damage.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from kafkalog._core import crc32c
+from kafkalog._core.header import parse_header
+from kafkalog.errors import CorruptRecordError, InvalidRecordError
+
+from .facts import AbortedTransactionFact, DamageFact, EntryFact, Fact, ProducerFact
+
+__all__ = ["offset_index", "producer_snapshot", "time_index", "transaction_index"]
+
+_OFFSET_ENTRY: Final = struct.Struct(">ii")
+_TIME_ENTRY: Final = struct.Struct(">qi")
+_ABORTED_ENTRY: Final = struct.Struct(">hqqqq")
+_SNAPSHOT_HEAD: Final = struct.Struct(">hIi")
+_PRODUCER_ENTRY: Final = struct.Struct(">qhiqiqiq")
+_HEADER_SIZE: Final = 61
+_CHUNK_BYTES: Final = 1 << 20
+
+
+def offset_index(data: memoryview, base_offset: int, log: memoryview | None) -> Iterator[Fact]:
+    """
+    Yield (offset, position) entries.
+
+    Args:
+        data: the index file.
+        base_offset: of its segment.
+        log: the segment, if it is there: every entry is held against the batch it points at.
+    """
+    last_offset, last_position = base_offset - 1, -1
+    for where, (relative, position) in _entries(data, _OFFSET_ENTRY):
+        offset = base_offset + relative
+        problem = None
+        if offset <= last_offset or position <= last_position:
+            problem = f"offset {offset} at {position} follows offset {last_offset}"
+        elif log is not None:
+            problem = _wrong_batch(log, offset, position)
+        if problem is not None:
+            yield DamageFact(where, _OFFSET_ENTRY.size, "INDEX_ENTRY", problem)
+            continue
+        last_offset, last_position = offset, position
+        yield EntryFact("offset_index_entry", {"offset": offset, "position": position})
+    yield from _odd_end(data, _OFFSET_ENTRY.size)
+
+
+def time_index(data: memoryview, base_offset: int) -> Iterator[Fact]:
+    """Yield (timestamp, offset) entries: timestamps rise, offsets do not fall."""
+    last_timestamp, last_offset = -1, base_offset
+    for where, (timestamp, relative) in _entries(data, _TIME_ENTRY):
+        offset = base_offset + relative
+        if timestamp <= last_timestamp or offset < last_offset:
+            meaning = (
+                f"timestamp {timestamp}, offset {offset} follows timestamp {last_timestamp}, "
+                f"offset {last_offset}"
+            )
+            yield DamageFact(where, _TIME_ENTRY.size, "INDEX_ENTRY", meaning)
+            continue
+        last_timestamp, last_offset = timestamp, offset
+        yield EntryFact("time_index_entry", {"timestamp": timestamp, "offset": offset})
+    yield from _odd_end(data, _TIME_ENTRY.size)
+
+
+def transaction_index(data: memoryview, base_offset: int) -> Iterator[Fact]:
+    """Yield the aborted transactions whose markers are in this segment."""
+    last_marker = base_offset - 1
+    size = _ABORTED_ENTRY.size
+    for where in range(0, len(data) - size + 1, size):
+        version, producer_id, first, last, stable = _ABORTED_ENTRY.unpack_from(data, where)
+        problem = None
+        if version != 0:
+            problem = f"version {version}, where 0 is known"
+        elif last <= last_marker:
+            problem = f"marker at offset {last} follows one at {last_marker}"
+        elif not 0 <= first <= last:
+            problem = f"a transaction from offset {first} to {last}"
+        if problem is not None:
+            yield DamageFact(where, size, "INDEX_ENTRY", problem)
+            continue
+        last_marker = last
+        yield AbortedTransactionFact(version, producer_id, first, last, stable)
+    yield from _odd_end(data, size)
+
+
+def producer_snapshot(data: memoryview) -> Iterator[Fact]:
+    """Yield the producers that a snapshot remembers."""
+    if len(data) < _SNAPSHOT_HEAD.size:
+        yield DamageFact(0, len(data), "TRUNCATED", "the snapshot ends inside its header")
+        return
+    version, checksum, count = _SNAPSHOT_HEAD.unpack_from(data)
+    if version != 1:
+        yield DamageFact(0, len(data), "VERSION", f"snapshot version {version}, where 1 is known")
+        return
+    if checksum != crc32c.value(data[6:]):
+        yield DamageFact(2, 4, "CRC", "the CRC-32C does not match the bytes behind it")
+    size = _PRODUCER_ENTRY.size
+    whole = (len(data) - _SNAPSHOT_HEAD.size) // size
+    if count != whole or (len(data) - _SNAPSHOT_HEAD.size) % size:
+        meaning = f"{count} entries announced, {len(data) - _SNAPSHOT_HEAD.size} bytes of them"
+        yield DamageFact(6, 4, "ENTRY_COUNT", meaning)
+    for slot in range(whole):
+        yield _producer(_PRODUCER_ENTRY.unpack_from(data, _SNAPSHOT_HEAD.size + slot * size))
+
+
+def _producer(entry: tuple[int, ...]) -> ProducerFact:
+    producer_id, epoch, sequence, offset, delta, timestamp, coordinator, first = entry
+    return ProducerFact(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        coordinator_epoch=coordinator,
+        last_timestamp=timestamp,
+        last_sequence=sequence,
+        last_offset=offset,
+        offset_delta=delta,
+        current_transaction_first_offset=None if first < 0 else first,
+    )
+
+
+def _entries(data: memoryview, entry: struct.Struct) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield position and fields of each entry before the zeros at the end of the file."""
+    used = min(_used_size(data, entry.size), len(data) // entry.size * entry.size)
+    for where in range(0, used - entry.size + 1, entry.size):
+        first, second = entry.unpack_from(data, where)
+        yield where, (first, second)
+
+
+def _used_size(data: memoryview, entry_size: int) -> int:
+    """Return where the preallocated zeros begin, up to a whole entry."""
+    end = len(data)
+    while end > 0:
+        start = max(0, end - _CHUNK_BYTES)
+        kept = bytes(data[start:end]).rstrip(b"\0")
+        if kept:
+            return -(-(start + len(kept)) // entry_size) * entry_size
+        end = start
+    # One entry of zeros and no more: timestamp 0 at the base offset, in a trimmed file.
+    return entry_size if len(data) == entry_size else 0
+
+
+def _odd_end(data: memoryview, entry_size: int) -> Iterator[Fact]:
+    rest = len(data) % entry_size
+    if rest:
+        meaning = f"the file ends inside an entry of {entry_size} bytes"
+        yield DamageFact(len(data) - rest, rest, "TRUNCATED", meaning)
+
+
+def _wrong_batch(log: memoryview, offset: int, position: int) -> str | None:
+    """Say why the batch at `position` is not the one that an index entry means; None if it is."""
+    if position > len(log) - _HEADER_SIZE:
+        return f"offset {offset} at {position} points behind the segment's {len(log)} bytes"
+    try:
+        header = parse_header(log, position)
+    except (CorruptRecordError, InvalidRecordError) as error:
+        return f"offset {offset} points at {position}, where no batch begins: {error}"
+    # An entry has the last offset of what was appended in one go: it may lie behind the batch.
+    if header.base_offset > offset:
+        return f"offset {offset} points at the batch of offset {header.base_offset}"
+    return None

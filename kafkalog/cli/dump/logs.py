@@ -1,0 +1,137 @@
+"""A segment batch by batch, around every damage to its end.
+
+The segment comes as a view of the mapped file; headers are read in chunks of columns, so the
+memory used does not depend on the size of the file. Every batch's CRC is checked. What fails
+becomes a DamageFact for the range up to the next whole batch, found by the same search that
+recovery uses.
+
+Offsets are outside the CRC. A whole batch that breaks their order is shown all the same, with a
+DamageFact of no size before it: which of the two neighbours lies, the reader of a dump must judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.status import STATUS_CODES, status_meaning
+from kafkalog.log.fences import find_fence
+
+from .facts import BatchFact, DamageFact, Fact, ZerosFact
+
+__all__ = ["RecordReader", "segment_batches"]
+
+_OK: Final = STATUS_CODES["OK"]
+_FULL: Final = STATUS_CODES["FULL"]
+_CHUNK_BATCHES: Final = 4096
+# An index entry has 32 bits for the distance from the segment's base offset.
+_SPAN: Final = 2**31 - 1
+
+RecordReader = Callable[[memoryview, BatchFact], Iterator[Fact]]
+
+
+def segment_batches(
+    data: memoryview,
+    path: Path,
+    base_offset: int,
+    *,
+    show_batches: bool = True,
+    records: RecordReader | None = None,
+) -> Iterator[Fact]:
+    """
+    Yield batches, their records and damaged ranges in the order of the file.
+
+    Args:
+        data: the whole segment.
+        path: its file, for messages.
+        base_offset: the offset in its name; an earlier offset inside is damage.
+        show_batches: whether batches themselves are shown; damage always is.
+        records: decodes one batch (its bytes and its fact); None shows no records.
+    """
+    columns = BatchColumns(_CHUNK_BATCHES)
+    position, expected = 0, base_offset
+    while position < len(data):
+        columns.clear()
+        result = scan_batches(data, position, columns=columns, check_order=False)
+        for batch in _rows(columns, result.count):
+            if not expected <= batch.base_offset <= batch.last_offset <= base_offset + _SPAN:
+                yield _disorder(batch, expected, base_offset)
+            expected = batch.last_offset + 1
+            if show_batches:
+                yield batch
+            if records is not None:
+                yield from records(data[batch.position : batch.position + batch.size_bytes], batch)
+        position = result.position
+        if result.status == _OK:
+            return
+        if result.status != _FULL:
+            if _only_zeros(data, position):
+                yield ZerosFact(position, len(data) - position)
+                return
+            damage = _damage(data, path, position, result.status, expected, base_offset)
+            yield damage
+            position += damage.size_bytes
+
+
+def _damage(
+    data: memoryview, path: Path, position: int, status: int, expected: int, base_offset: int
+) -> DamageFact:
+    fence = find_fence(
+        data,
+        path,
+        position=position,
+        end=len(data),
+        status=status,
+        # Not what is expected next: the batch before may have lied about its offsets.
+        next_offset=base_offset,
+        offset_max=base_offset + _SPAN,
+        following_offset=expected,
+    )
+    found_next = fence.end_position < len(data) and fence.next_offset >= expected
+    return DamageFact(
+        position,
+        fence.size_bytes,
+        fence.reason,
+        status_meaning(status),
+        first_offset=expected,
+        next_offset=fence.next_offset if found_next else None,
+    )
+
+
+def _disorder(batch: BatchFact, expected: int, base_offset: int) -> DamageFact:
+    meaning = (
+        f"offsets {batch.base_offset} to {batch.last_offset} where {expected} or more, up to "
+        f"{base_offset + _SPAN}, belong"
+    )
+    return DamageFact(batch.position, 0, "OFFSET_ORDER", meaning)
+
+
+def _only_zeros(data: memoryview, position: int) -> bool:
+    chunk = 1 << 20
+    return all(
+        not bytes(data[start : start + chunk]).rstrip(b"\0")
+        for start in range(position, len(data), chunk)
+    )
+
+
+def _rows(columns: BatchColumns, count: int) -> Iterator[BatchFact]:
+    """Yield the columns' rows as facts: one conversion for each column, none for each cell."""
+    lists = (
+        columns.position,
+        columns.size_bytes,
+        columns.base_offset,
+        columns.last_offset,
+        columns.record_count,
+        columns.base_timestamp,
+        columns.max_timestamp,
+        columns.attributes,
+        columns.crc,
+        columns.leader_epoch,
+        columns.producer_id,
+        columns.producer_epoch,
+        columns.base_sequence,
+    )
+    for row in zip(*(column[:count].tolist() for column in lists), strict=True):
+        yield BatchFact(*row)
