@@ -335,7 +335,7 @@ class LogSegment:
         """
         hint = self._offset_hint(offset)
         position, status = self._walk(offset, hint, bound.end)
-        if status == OK and self._header(position).base_offset <= offset:
+        if status == OK and self._is_believable(position, offset, bound):
             return position
         # A hole, the end, damage, or a length field that led astray: look with every CRC checked.
         return self._find_carefully(offset, hint, bound)
@@ -473,6 +473,18 @@ class LogSegment:
 
     def _header(self, position: int) -> BatchHeader:
         return parse_header(self.file.read(position, HEADER_SIZE))
+
+    def _is_believable(self, position: int, offset: int, bound: Bound) -> bool:
+        """
+        Say whether the batch at `position` holds `offset`, and ends before the next one begins.
+
+        A damaged last offset would else claim what whole batches behind it have.
+        """
+        header = self._header(position)
+        if position + header.size_bytes >= bound.end:
+            return header.base_offset <= offset and header.last_offset < bound.following_offset
+        behind = self._whole_header(position + header.size_bytes, bound)
+        return behind is not None and header.base_offset <= offset < behind.base_offset
 
     def _whole_header(self, position: int, bound: Bound) -> BatchHeader | None:
         try:

@@ -1,0 +1,500 @@
+"""Every kind of damage that a real broker answers with loss, wrong records or silence.
+
+Kafka 4.1 was given copies of a killed broker's directory, each damaged in one way. Some it repairs
+as one would wish; in others it deletes thousands of whole records for one flipped bit, believes a
+garbled index and silently leaves records out, or starts as if nothing were wrong. Each test here
+makes one such damage on the same data and holds kafkalog to more: no whole record is lost, none is
+wrong, and no damage to data stays without a report.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog import CorruptRecordError, Log
+from tests.support.golden import (
+    UNCLEAN,
+    BatchFact,
+    Manifest,
+    RecordFact,
+    copy_data_directory,
+    snapshot,
+)
+
+PARTITION = "u-log-0"
+COMPRESSED = "u-lz4-0"
+TRANSACTIONAL = "u-txn-0"
+
+# The last two segments of u-log-0 lie above the checkpointed recovery point, 2814.
+OLD_SEGMENT = 1046
+UNFLUSHED_SEGMENT = 2814
+LAST_SEGMENT = 3070
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A copy of the data directory of a broker that was killed."""
+    return copy_data_directory(UNCLEAN, tmp_path / "data")
+
+
+@pytest.fixture(params=["writing", "reading"])
+def read_only(request: pytest.FixtureRequest) -> bool:
+    """Both ways to open a log: the one may repair the disk, the other may change nothing."""
+    return bool(request.param == "reading")
+
+
+@cache
+def records_of(partition: str) -> tuple[RecordFact, ...]:
+    """Data records of a partition as Kafka's classes read them before the damage."""
+    facts = Manifest(UNCLEAN, partition).records()
+    return tuple(fact for fact in facts if not fact.is_control)
+
+
+@cache
+def batches_of(partition: str, base_offset: int) -> tuple[BatchFact, ...]:
+    """Batches of one segment."""
+    name = f"{base_offset:020}.log"
+    return tuple(fact for fact in Manifest(UNCLEAN, partition).batches() if fact.segment == name)
+
+
+def segment(data: Path, base_offset: int, suffix: str = ".log", partition: str = PARTITION) -> Path:
+    return data / partition / f"{base_offset:020}{suffix}"
+
+
+def flip(path: Path, position: int, mask: int = 1) -> None:
+    """Flip bits of one byte."""
+    content = bytearray(path.read_bytes())
+    content[position] ^= mask
+    path.write_bytes(content)
+
+
+def append(path: Path, tail: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(tail)
+
+
+def shorten(path: Path, size: int) -> None:
+    with path.open("r+b") as file:
+        file.truncate(size)
+
+
+def random_bytes(size: int) -> bytes:
+    """Bytes without order, the same on every machine."""
+    chunks = (hashlib.sha256(number.to_bytes(4)).digest() for number in range(size // 32 + 1))
+    return b"".join(chunks)[:size]
+
+
+def closed_in_order(data: Path) -> None:
+    """Say what a broker says after an ordinary stop: believe what lies there, recover nothing."""
+    (data / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":17}')
+    marks = data / "recovery-point-offset-checkpoint"
+    lines = marks.read_text().splitlines()
+    ends = {
+        name: Manifest(UNCLEAN, name).summary.log_end_offset
+        for name in (PARTITION, COMPRESSED, TRANSACTIONAL)
+    }
+    rows = [line.split() for line in lines[2:]]
+    lines[2:] = [
+        f"{topic} {number} {ends.get(f'{topic}-{number}', int(offset))}"
+        for topic, number, offset in rows
+    ]
+    marks.write_text("\n".join(lines) + "\n")
+
+
+def open_partition(data: Path, partition: str = PARTITION, *, read_only: bool = False) -> Log:
+    return kafkalog.open_log(data / partition, read_only=read_only)
+
+
+def ensure_equal(expected: list[RecordFact], log: Log, on_corrupt: str = "raise") -> None:
+    """Assert that a full read gives exactly these records, every field of them."""
+    found = list(log.records(on_corrupt=on_corrupt))  # type: ignore[arg-type]
+    assert [fact.offset for fact in expected] == [record.offset for record in found]
+    for fact, record in zip(expected, found, strict=True):
+        assert (fact.timestamp_ms, fact.timestamp_type, fact.key, fact.headers) == (
+            record.timestamp_ms,
+            record.timestamp_type,
+            record.key,
+            record.headers,
+        )
+        assert fact.has_value(record.value)
+
+
+def ensure_all_served(log: Log, partition: str = PARTITION) -> None:
+    """Assert that nothing is missing: by a full read, by offset and by time."""
+    expected = list(records_of(partition))
+    ensure_equal(expected, log)
+    assert Manifest(UNCLEAN, partition).summary.log_end_offset == log.log_end_offset
+    ensure_every_offset_is_found(log, expected)
+    ensure_every_time_is_found(log, partition)
+
+
+def ensure_every_offset_is_found(log: Log, expected: list[RecordFact]) -> None:
+    """Assert that a read from any offset begins with the batch that has it."""
+    for fact in expected[::7]:
+        batch = next(log.read(fact.offset, max_bytes=1).batches())
+        assert fact.batch_base_offset == batch.header.base_offset
+        assert fact.offset == next(log.records(fact.offset, fact.offset + 1)).offset
+
+
+def ensure_every_time_is_found(log: Log, partition: str) -> None:
+    """Assert that look-ups by time give the first record in the log that is late enough."""
+    # A broker's answer may be a control record; a consumer never sees one. Here neither is asked.
+    facts = records_of(partition)
+    for fact in facts[::97]:
+        first = next(each for each in facts if each.timestamp_ms >= fact.timestamp_ms)
+        answer = log.offset_for_timestamp(fact.timestamp_ms)
+        assert answer is not None
+        assert (first.offset, first.timestamp_ms) == (answer.offset, answer.timestamp_ms)
+
+
+def ensure_only_these_are_missing(log: Log, victims: list[BatchFact], path: Path) -> None:
+    """
+    Assert the three promises for damage to whole batches, of which `victims` are unreadable.
+
+    Skipping gives every other record; raising gives all before the damage and then names it; and
+    the log lists the range.
+    """
+    gone = {offset for fact in victims for offset in range(fact.base_offset, fact.last_offset + 1)}
+    expected = [fact for fact in records_of(PARTITION) if fact.offset not in gone]
+    ensure_equal(expected, log, "skip")
+
+    fences = log.fences()
+    assert [(path, victims[0].position, victims[0].base_offset)] == [
+        (fence.path, fence.position, fence.first_offset) for fence in fences
+    ]
+    assert fences[0].next_offset > victims[-1].last_offset
+
+    offsets, error = read_until_damage(log)
+    assert [fact.offset for fact in expected if fact.offset < victims[0].base_offset] == offsets
+    assert (str(path), victims[0].position) == (error.path, error.position)
+    with pytest.raises(CorruptRecordError):
+        list(log.read(victims[0].base_offset).batches())
+    ensure_every_offset_is_found(log, expected)
+
+
+def read_until_damage(log: Log) -> tuple[list[int], CorruptRecordError]:
+    """Read with the default of raising; return the offsets before the error, and the error."""
+    offsets: list[int] = []
+    try:
+        for record in log.records():
+            offsets.append(record.offset)  # noqa: PERF401 - those before the error are wanted
+    except CorruptRecordError as error:
+        return offsets, error
+    raise AssertionError("the damage was passed over in silence")
+
+
+# ------------------------------------------------------------------------------------ torn tails
+
+
+@pytest.mark.parametrize("missing", [1, 11, 40, 62, None])
+def test_last_batch_cut_is_the_only_loss(data: Path, missing: int | None, read_only: bool) -> None:
+    """Cut by a byte, in its header, in its records, down to nothing: all before it is served."""
+    last = batches_of(PARTITION, LAST_SEGMENT)[-1]
+    path = segment(data, LAST_SEGMENT)
+    kept = 11 if missing is None else last.batch_size - missing
+    torn = path.read_bytes()[last.position : last.position + kept]
+    shorten(path, last.position + kept)
+
+    with open_partition(data, read_only=read_only) as log:
+        ensure_equal([f for f in records_of(PARTITION) if f.offset < last.base_offset], log)
+        assert last.base_offset == log.log_end_offset
+        assert () == log.fences()
+        if not read_only:
+            [cut] = log.recovery_report.cut
+            assert (path, last.position, kept) == (cut.path, cut.position, cut.size_bytes)
+            assert cut.kept_in is not None
+            assert torn == cut.kept_in.read_bytes()
+            assert last.position == path.stat().st_size
+
+
+def test_last_segment_empty_loses_only_its_own_records(data: Path, read_only: bool) -> None:
+    """A segment that was made and never reached the disk: the log ends where it begins."""
+    shorten(segment(data, LAST_SEGMENT), 0)
+
+    with open_partition(data, read_only=read_only) as log:
+        ensure_equal([f for f in records_of(PARTITION) if f.offset < LAST_SEGMENT], log)
+        assert LAST_SEGMENT == log.log_end_offset
+
+
+@pytest.mark.parametrize("tail", [bytes(100), bytes(9000), b"garbage", random_bytes(700)])
+def test_bytes_behind_the_last_batch_cost_no_record(
+    data: Path, tail: bytes, read_only: bool
+) -> None:
+    """Zeros of an extended file, garbage of a torn write: removed, and kept unless all zero."""
+    path = segment(data, LAST_SEGMENT)
+    size = path.stat().st_size
+    append(path, tail)
+
+    with open_partition(data, read_only=read_only) as log:
+        ensure_all_served(log)
+        if not read_only:
+            [cut] = log.recovery_report.cut
+            assert (path, size, len(tail)) == (cut.path, cut.position, cut.size_bytes)
+            kept = cut.kept_in
+            assert (tail if any(tail) else None) == (None if kept is None else kept.read_bytes())
+            assert size == path.stat().st_size
+    if not read_only:
+        with open_partition(data) as log:
+            assert () == log.recovery_report.cut
+            ensure_all_served(log)
+
+
+# ------------------------------------------------------------------- damage with whole data behind
+
+
+@pytest.mark.parametrize("base_offset", [OLD_SEGMENT, UNFLUSHED_SEGMENT, LAST_SEGMENT])
+@pytest.mark.parametrize(
+    ("byte", "mask"),
+    [(70, 1), (61, 0x80), (11, 1), (10, 1), (8, 0x40), (16, 0x0B), (23, 0x40), (58, 1)],
+)
+def test_flipped_bit_costs_the_one_batch(
+    data: Path, base_offset: int, byte: int, mask: int, read_only: bool
+) -> None:
+    """
+    Records, three bytes of the length, the magic (9), the last offset delta, the count.
+
+    A broker deletes every later batch and segment, or starts as if nothing were wrong.
+    """
+    victim = batches_of(PARTITION, base_offset)[3]
+    path = segment(data, base_offset)
+    flip(path, victim.position + byte, mask)
+
+    with open_partition(data, read_only=read_only) as log:
+        assert Manifest(UNCLEAN, PARTITION).summary.log_end_offset == log.log_end_offset
+        if base_offset >= UNFLUSHED_SEGMENT:
+            # Above the recovery point every byte was read: the report knows before a reader does.
+            assert [victim.position] == [each.position for each in log.recovery_report.fenced]
+        ensure_only_these_are_missing(log, [victim], path)
+
+
+@pytest.mark.parametrize("byte", [8, 9, 10, 11])
+def test_flipped_length_in_a_single_segment_costs_the_one_batch(
+    data: Path, byte: int, read_only: bool
+) -> None:
+    """Batch 4 of a log of one segment: a broker keeps 58 of its records, here only 4's are gone."""
+    victim = batches_of(COMPRESSED, 0)[3]
+    path = segment(data, 0, partition=COMPRESSED)
+    flip(path, victim.position + byte, 0x20)
+
+    with open_partition(data, COMPRESSED, read_only=read_only) as log:
+        expected = [
+            fact
+            for fact in records_of(COMPRESSED)
+            if not victim.base_offset <= fact.offset <= victim.last_offset
+        ]
+        ensure_equal(expected, log, "skip")
+        assert [victim.position] == [fence.position for fence in log.fences()]
+
+
+def test_damage_below_the_recovery_point_is_found_after_a_clean_stop(
+    data: Path, read_only: bool
+) -> None:
+    """Nothing is scanned at such a start: the reader meets the damage, typed, and may go on."""
+    closed_in_order(data)
+    victim = batches_of(PARTITION, OLD_SEGMENT)[3]
+    flip(segment(data, OLD_SEGMENT), victim.position + 70)
+
+    with open_partition(data, read_only=read_only) as log:
+        assert log.recovery_report.clean
+        ensure_only_these_are_missing(log, [victim], segment(data, OLD_SEGMENT))
+
+
+def test_two_damaged_neighbours_are_one_range(data: Path, read_only: bool) -> None:
+    """A hole over the border of two batches costs both and no third."""
+    victims = list(batches_of(PARTITION, UNFLUSHED_SEGMENT)[5:7])
+    path = segment(data, UNFLUSHED_SEGMENT)
+    content = bytearray(path.read_bytes())
+    content[victims[1].position - 40 : victims[1].position + 40] = bytes(80)
+    path.write_bytes(content)
+
+    with open_partition(data, read_only=read_only) as log:
+        ensure_only_these_are_missing(log, victims, path)
+
+
+def test_flipped_leader_epoch_harms_no_record(data: Path, read_only: bool) -> None:
+    """No CRC covers it and no record depends on it: everything is served as it was."""
+    victim = batches_of(PARTITION, UNFLUSHED_SEGMENT)[3]
+    flip(segment(data, UNFLUSHED_SEGMENT), victim.position + 15, 4)
+
+    with open_partition(data, read_only=read_only) as log:
+        ensure_all_served(log)
+
+
+def test_recovery_leaves_whole_bytes_alone(data: Path) -> None:
+    """Damage in the middle is fenced in place: not a byte of any segment changes."""
+    victim = batches_of(PARTITION, UNFLUSHED_SEGMENT)[3]
+    flip(segment(data, UNFLUSHED_SEGMENT), victim.position + 70)
+    logs = {name: digest for name, digest in snapshot(data).items() if name.endswith(".log")}
+
+    with open_partition(data) as log:
+        assert 1 == len(log.recovery_report.fenced)
+
+    after = {name: digest for name, digest in snapshot(data).items() if name.endswith(".log")}
+    assert logs == after
+
+
+def test_append_after_fencing_goes_on_at_the_old_end(data: Path) -> None:
+    """A fenced log takes appends, and both sides of the fence are there after a reopening."""
+    victim = batches_of(PARTITION, UNFLUSHED_SEGMENT)[3]
+    flip(segment(data, UNFLUSHED_SEGMENT), victim.position + 70)
+    end_offset = Manifest(UNCLEAN, PARTITION).summary.log_end_offset
+
+    with open_partition(data) as log:
+        info = log.append([kafkalog.Record(key=b"after", value=b"the damage")])
+        assert end_offset == info.first_offset
+
+    with open_partition(data) as log:
+        found = [record.offset for record in log.records(on_corrupt="skip")]
+        gone = range(victim.base_offset, victim.last_offset + 1)
+        assert [offset for offset in range(end_offset + 1) if offset not in gone] == found
+        assert [victim.position] == [fence.position for fence in log.fences()]
+
+
+# ------------------------------------------------------------------------------------------ indexes
+
+
+def garble_index(path: Path) -> None:
+    path.write_bytes(random_bytes(path.stat().st_size))
+
+
+def cut_index_to_67_bytes(path: Path) -> None:
+    shorten(path, 67)
+
+
+def zero_index(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def shift_positions(path: Path) -> None:
+    """Make every entry lie by one byte: it stays in order and in range."""
+    content = bytearray(path.read_bytes())
+    for slot in range(0, len(content), 8):
+        position = int.from_bytes(content[slot + 4 : slot + 8]) + 1
+        content[slot + 4 : slot + 8] = position.to_bytes(4)
+    path.write_bytes(content)
+
+
+def swap_promises(path: Path) -> None:
+    """Promise every offset where a later batch lies: in order, in range, at real batches."""
+    entries = bytearray(path.read_bytes())
+    offsets = [entries[slot : slot + 4] for slot in range(0, len(entries), 8)]
+    for number, slot in enumerate(range(8, len(entries), 8)):
+        entries[slot : slot + 4] = offsets[number]
+    path.write_bytes(entries[8:])
+
+
+def unlink(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "crashed"])
+@pytest.mark.parametrize(
+    "damage",
+    [garble_index, cut_index_to_67_bytes, zero_index, shift_positions, swap_promises, unlink],
+)
+def test_offset_index_damaged_costs_no_record(
+    data: Path, damage: Callable[[Path], None], clean: bool, read_only: bool
+) -> None:
+    """A broker believes it: 253 of 3,537 records were never returned, without an error."""
+    if clean:
+        closed_in_order(data)
+    damage(segment(data, OLD_SEGMENT, ".index"))
+
+    with open_partition(data, read_only=read_only) as log:
+        ensure_all_served(log)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "crashed"])
+@pytest.mark.parametrize("damage", [garble_index, cut_index_to_67_bytes, zero_index, unlink])
+def test_time_index_damaged_gives_every_answer(
+    data: Path, damage: Callable[[Path], None], clean: bool, read_only: bool
+) -> None:
+    """A broker believes it: 11 of 22 look-ups by time answered 'no such record'."""
+    if clean:
+        closed_in_order(data)
+    damage(segment(data, OLD_SEGMENT, ".timeindex"))
+
+    with open_partition(data, read_only=read_only) as log:
+        ensure_all_served(log)
+        largest = max(fact.timestamp_ms for fact in records_of(PARTITION))
+        answer = log.offset_for_timestamp(kafkalog.MAX_TIMESTAMP)
+        assert answer is not None
+        assert largest == answer.timestamp_ms
+
+
+def test_all_indexes_missing_are_rebuilt(data: Path, read_only: bool) -> None:
+    """The log alone is enough; a writer leaves the files there for the next who comes."""
+    for path in (data / PARTITION).iterdir():
+        if path.suffix in (".index", ".timeindex"):
+            path.unlink()
+
+    with open_partition(data, read_only=read_only) as log:
+        ensure_all_served(log)
+    rebuilt = {path.suffix for path in (data / PARTITION).iterdir()} & {".index", ".timeindex"}
+    assert (set() if read_only else {".index", ".timeindex"}) == rebuilt
+
+
+def test_reading_a_damaged_directory_changes_nothing(data: Path) -> None:
+    """Opened read-only, every damage of this file at once is worked around in memory."""
+    flip(segment(data, UNFLUSHED_SEGMENT), batches_of(PARTITION, UNFLUSHED_SEGMENT)[3].position + 9)
+    append(segment(data, LAST_SEGMENT), b"garbage")
+    garble_index(segment(data, OLD_SEGMENT, ".index"))
+    unlink(segment(data, 251, ".timeindex"))
+    before = snapshot(data)
+
+    with open_partition(data, read_only=True) as log:
+        assert 3000 < sum(1 for _ in log.records(on_corrupt="skip"))
+
+    assert before == snapshot(data)
+
+
+# ---------------------------------------------------------------------------------- other files
+
+
+def test_snapshot_with_flipped_bit_costs_nothing(data: Path, read_only: bool) -> None:
+    """Producer state is remembered for speed; what it is made from is in the log."""
+    flip(segment(data, 1048, ".snapshot", TRANSACTIONAL), 20)
+
+    with open_partition(data, TRANSACTIONAL, read_only=read_only) as log:
+        ensure_equal(list(records_of(TRANSACTIONAL)), log)
+
+
+def test_transaction_index_cut_inside_an_entry_costs_nothing(data: Path, read_only: bool) -> None:
+    """A reader of everything does not depend on it: the same records, markers left out."""
+    path = next(iter(sorted((data / TRANSACTIONAL).glob("*.txnindex"))))
+    shorten(path, path.stat().st_size - 20)
+
+    with open_partition(data, TRANSACTIONAL, read_only=read_only) as log:
+        ensure_equal(list(records_of(TRANSACTIONAL)), log)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [Path.unlink, lambda path: path.write_bytes(b""), lambda path: path.write_bytes(b"0\n7\nx")],
+    ids=["missing", "empty", "broken"],
+)
+def test_checkpoints_damaged_cost_time_only(
+    data: Path, damage: Callable[[Path], None], read_only: bool
+) -> None:
+    """Without a recovery point everything is scanned, and everything is there."""
+    for path in data.glob("*-checkpoint"):
+        damage(path)
+
+    with open_partition(data, read_only=read_only) as log:
+        assert len(batches_of(PARTITION, 0)) < log.recovery_report.scanned_batches
+        assert 249 == log.recovery_report.scanned_batches
+        ensure_all_served(log)
+
+
+def test_undamaged_copy_is_the_control_of_this_experiment(data: Path, read_only: bool) -> None:
+    """What the damaged copies are compared with: recovery of the killed broker's own bytes."""
+    with open_partition(data, read_only=read_only) as log:
+        assert not log.recovery_report.clean
+        assert ((), ()) == (log.recovery_report.cut, log.recovery_report.fenced)
+        ensure_all_served(log)
