@@ -163,7 +163,7 @@ def parse_line(line: str, target: DumpedFile) -> None:
         )
     elif line.startswith(("offset: ", "timestamp: ", "version: ", "producerId: ")):
         target.entries.append(dict(FACT.findall(line)))
-    elif line.endswith(" passed sanity check."):
+    elif line.endswith((" passed sanity check.", " is empty.")):
         target.passed_sanity_check = True
 
 
