@@ -220,8 +220,8 @@ class LogSegment:
         position = self.size_bytes + staged
         if position == 0:
             self._rolling_timestamp = max_timestamp
-        if max_timestamp > (self._max_timestamp or -1) or self._max_timestamp is None:
-            self._max_timestamp = max(max_timestamp, -1)
+        if max_timestamp > self.max_timestamp:
+            self._max_timestamp = max_timestamp
             self._offset_of_max_timestamp = last_offset
         if self._bytes_since_entry > self._context.config.index_interval_bytes:
             self._add_entries(last_offset, position)

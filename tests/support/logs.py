@@ -1,0 +1,90 @@
+"""What tests of a log need again and again: a log on manual time, records of a size, its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kafkalog import FileSystem, Log, LogConfig, Record, open_log
+from kafkalog.files.names import SegmentFiles
+from tests.support import reference
+from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
+
+__all__ = [
+    "BATCH_OVERHEAD",
+    "append_sized",
+    "expected_indexes",
+    "index_files",
+    "manual_log",
+    "numbered",
+    "sized_record",
+]
+
+# Bytes of a batch of one record around a value of at most 63 bytes without key: header of 61, then
+# length, attributes, timestamp and offset delta, null key, value length, number of headers.
+BATCH_OVERHEAD = 61 + 7
+
+
+def manual_log(
+    directory: Path,
+    *,
+    clock: ManualClock | None = None,
+    scheduler: ManualScheduler | None = None,
+    filesystem: FileSystem | None = None,
+    read_only: bool = False,
+    **settings: Any,
+) -> Log:
+    """Open a log whose time stands still and whose background work waits for a test to run it."""
+    clock = ManualClock() if clock is None else clock
+    settings.setdefault("message_timestamp_after_max_ms", 2**63 - 1)
+    return open_log(
+        directory,
+        config=LogConfig(**settings),
+        clock=clock,
+        scheduler=ManualScheduler(clock) if scheduler is None else scheduler,
+        filesystem=filesystem,
+        read_only=read_only,
+    )
+
+
+def numbered(first: int, count: int, *, timestamp_ms: int = START_MS) -> list[Record]:
+    """Return records that say which they are; timestamps rise by one."""
+    return [
+        Record(key=b"k%d" % number, value=b"v%d" % number, timestamp_ms=timestamp_ms + number)
+        for number in range(first, first + count)
+    ]
+
+
+def sized_record(batch_bytes: int, timestamp_ms: int = START_MS) -> Record:
+    """Return the record that makes, alone and uncompressed, a batch of `batch_bytes`."""
+    for overhead in range(BATCH_OVERHEAD, BATCH_OVERHEAD + 10):
+        size = batch_bytes - overhead
+        if size >= 0 and _batch_bytes(size) == batch_bytes:
+            return Record(value=bytes(size), timestamp_ms=timestamp_ms)
+    raise ValueError(f"no record makes a batch of {batch_bytes} bytes")
+
+
+def _batch_bytes(value_size: int) -> int:
+    body = 1 + 1 + 1 + 1 + len(reference.encode_varint(reference.zigzag(value_size))) + value_size
+    body += 1
+    return 61 + len(reference.encode_varint(reference.zigzag(body))) + body
+
+
+def append_sized(log: Log, batch_bytes: int, timestamp_ms: int = START_MS) -> int:
+    """Append one batch of exactly `batch_bytes`; return its offset."""
+    info = log.append([sized_record(batch_bytes, timestamp_ms)])
+    assert batch_bytes == info.size_bytes
+    return info.first_offset
+
+
+def index_files(directory: Path, base_offset: int) -> tuple[bytes, bytes]:
+    """Return the bytes of a segment's offset index and time index file."""
+    files = SegmentFiles(directory, base_offset)
+    return files.offset_index.read_bytes(), files.time_index.read_bytes()
+
+
+def expected_indexes(directory: Path, base_offset: int, interval_bytes: int) -> tuple[bytes, bytes]:
+    """Return the index files that the reference selects for the batches of a segment."""
+    data = SegmentFiles(directory, base_offset).log.read_bytes()
+    batches = reference.scan_batches(data).batches
+    return reference.select_entries(batches, base_offset, interval_bytes)

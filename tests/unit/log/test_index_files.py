@@ -1,0 +1,221 @@
+"""The bytes of `.index` and `.timeindex` while a segment grows, when it rolls and when it closes."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog import Log, Record
+from kafkalog.files.names import SegmentFiles
+from tests.support.logs import append_sized, expected_indexes, index_files, manual_log, sized_record
+from tests.support.manual_time import START_MS
+
+
+@pytest.fixture(name="directory")
+def fixture_directory(tmp_path: Path) -> Path:
+    """A partition directory that does not exist yet."""
+    return tmp_path / "orders-0"
+
+
+def offset_entries(data: bytes) -> list[tuple[int, int]]:
+    """Return (relative offset, position) of every slot of an offset index file."""
+    return list(struct.iter_unpack(">ii", data))
+
+
+def time_entries(data: bytes) -> list[tuple[int, int]]:
+    """Return (timestamp, relative offset) of every slot of a time index file."""
+    return list(struct.iter_unpack(">qi", data))
+
+
+def entries_in_use(log: Log) -> list[tuple[int, int]]:
+    """Return the entries of the active segment's offset index that look-ups use."""
+    view = log.segments()[-1].offset_index.view
+    return [view.entry(slot) for slot in range(len(view))]
+
+
+def test_index_first_append_gets_no_entry(directory: Path) -> None:
+    """However large it is: nothing lies before it."""
+    with manual_log(directory, index_interval_bytes=1) as log:
+        append_sized(log, 5000)
+        assert [] == entries_in_use(log)
+    assert b"" == index_files(directory, 0)[0]
+
+
+def test_index_entry_comes_once_more_than_the_interval_lies_behind(directory: Path) -> None:
+    """Exactly the interval is not enough; the entry names last offset and start position."""
+    with manual_log(directory, index_interval_bytes=200) as log:
+        append_sized(log, 200)
+        append_sized(log, 100)
+        assert [] == entries_in_use(log)
+        append_sized(log, 100)
+        assert [(2, 300)] == entries_in_use(log)
+        append_sized(log, 101)
+        append_sized(log, 100)
+        assert [(2, 300), (4, 501)] == entries_in_use(log)
+
+
+def test_index_interval_zero_indexes_all_but_the_first(directory: Path) -> None:
+    """Zero bytes behind are not more than zero."""
+    with manual_log(directory, index_interval_bytes=0) as log:
+        for _number in range(4):
+            append_sized(log, 100)
+    assert [(1, 100), (2, 200), (3, 300)] == offset_entries(index_files(directory, 0)[0])
+
+
+def test_index_entry_names_the_last_offset_of_its_batch(directory: Path) -> None:
+    """A batch of several records: what is looked up is at or before its last."""
+    with manual_log(directory, index_interval_bytes=0) as log:
+        append_sized(log, 100)
+        log.append([Record(value=b"a"), Record(value=b"b"), Record(value=b"c")])
+    assert [(3, 100)] == offset_entries(index_files(directory, 0)[0])
+
+
+def test_index_entries_are_relative_to_the_base_offset(directory: Path) -> None:
+    """A segment that begins at 10,000,000,000 has entries that begin near zero."""
+    base = 10_000_000_000
+    with manual_log(directory, index_interval_bytes=0) as log:
+        log.truncate_fully_and_start_at(base)
+        for number in range(3):
+            append_sized(log, 100, START_MS + number)
+    offsets, times = index_files(directory, base)
+    assert [(1, 100), (2, 200)] == offset_entries(offsets)
+    assert [(START_MS + 1, 1), (START_MS + 2, 2)] == time_entries(times)
+
+
+def test_time_index_rises_and_keeps_the_earliest_of_the_largest(directory: Path) -> None:
+    """Falling and equal timestamps add nothing: an entry says the largest so far and whose it is."""
+    with manual_log(directory, index_interval_bytes=0) as log:
+        for delta in (5, 5, 3, 9, 9, 1):
+            append_sized(log, 100, START_MS + delta)
+    assert [(START_MS + 5, 0), (START_MS + 9, 3)] == time_entries(index_files(directory, 0)[1])
+
+
+def test_time_index_timestamp_zero_keeps_the_earliest_batch(directory: Path) -> None:
+    """1970 is a time like any other: a second batch with it is not "larger" than the first."""
+    with manual_log(directory, index_interval_bytes=0) as log:
+        for _number in range(3):
+            append_sized(log, 100, 0)
+        found = log.offset_for_timestamp(0)
+        assert found is not None
+        assert 0 == found.offset
+    assert [(0, 0)] == time_entries(index_files(directory, 0)[1])
+
+
+def test_time_index_without_timestamps_is_empty(directory: Path) -> None:
+    """-1 is no time, and no entry says it."""
+    with manual_log(directory, index_interval_bytes=0) as log:
+        for _number in range(3):
+            log.append([Record(value=bytes(50))], timestamp_ms=-1)
+    offsets, times = index_files(directory, 0)
+    assert 2 == len(offset_entries(offsets))
+    assert b"" == times
+
+
+@pytest.mark.parametrize("how", ["roll", "close"])
+def test_time_index_gets_the_largest_timestamp_at_the_end(directory: Path, how: str) -> None:
+    """Although no interval is full: retention reads it from there."""
+    with manual_log(directory) as log:
+        append_sized(log, 100, START_MS + 7)
+        append_sized(log, 100, START_MS + 2)
+        if how == "roll":
+            log.roll()
+            assert [(START_MS + 7, 0)] == time_entries(index_files(directory, 0)[1])
+    assert [(START_MS + 7, 0)] == time_entries(index_files(directory, 0)[1])
+
+
+def test_time_index_last_entry_is_not_written_twice(directory: Path) -> None:
+    """Where the last entry says it already, and again after every reopening."""
+    for _time in range(3):
+        with manual_log(directory, index_interval_bytes=0) as log:
+            if log.log_end_offset == 0:
+                append_sized(log, 100, START_MS)
+                append_sized(log, 100, START_MS + 1)
+        assert [(START_MS + 1, 1)] == time_entries(index_files(directory, 0)[1])
+
+
+@pytest.mark.parametrize(
+    ("index_bytes", "offset_size", "time_size"),
+    [(67, 64, 60), (64, 64, 60), (63, 56, 60), (12, 8, 12), (4096, 4096, 4092), (11, 8, 0)],
+)
+def test_active_index_files_have_whole_entries_of_preallocated_room(
+    directory: Path, index_bytes: int, offset_size: int, time_size: int
+) -> None:
+    """`segment.index.bytes` rounded down to whole entries, each index for itself; sparse."""
+    with manual_log(directory, segment_index_bytes=index_bytes):
+        offsets, times = index_files(directory, 0)
+        assert (offset_size, time_size) == (len(offsets), len(times))
+        assert not any(offsets + times)
+    assert (b"", b"") == index_files(directory, 0)
+
+
+def test_default_index_files_take_no_room_on_the_disk(directory: Path) -> None:
+    """Ten megabytes each, and hardly a block of them exists."""
+    with manual_log(directory):
+        files = SegmentFiles(directory, 0)
+        assert 10485760 == files.offset_index.stat().st_size
+        assert 10485756 == files.time_index.stat().st_size
+        assert files.offset_index.stat().st_blocks <= 16
+
+
+def test_index_files_are_trimmed_at_roll_and_preallocated_anew(directory: Path) -> None:
+    """The sealed segment's have its entries and nothing else; the new active one has room."""
+    with manual_log(directory, index_interval_bytes=0, segment_index_bytes=67) as log:
+        for number in range(3):
+            append_sized(log, 100, START_MS + number)
+        log.roll()
+        assert (16, 24) == tuple(map(len, index_files(directory, 0)))
+        assert (64, 60) == tuple(map(len, index_files(directory, 3)))
+
+
+def test_index_files_of_a_reopened_segment_grow_on(directory: Path) -> None:
+    """After a close the entries are kept, room is preallocated again, and new ones follow them."""
+    with manual_log(directory, index_interval_bytes=0) as log:
+        append_sized(log, 100, START_MS)
+        append_sized(log, 100, START_MS + 1)
+    before = index_files(directory, 0)
+    with manual_log(directory, index_interval_bytes=0) as log:
+        assert log.recovery_report.clean
+        offsets, times = index_files(directory, 0)
+        assert before == (offsets[: len(before[0])], times[: len(before[1])])
+        assert 10485760 == len(offsets)
+        append_sized(log, 100, START_MS + 2)
+        append_sized(log, 100, START_MS + 3)
+    assert [(1, 100), (3, 300)] == offset_entries(index_files(directory, 0)[0])
+    assert [(START_MS + 1, 1), (START_MS + 3, 3)] == time_entries(index_files(directory, 0)[1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    batches=st.lists(st.tuples(st.integers(80, 600), st.integers(-1, 20)), min_size=1, max_size=40),
+    interval=st.sampled_from([0, 1, 100, 333, 1000, 4096]),
+    segment_bytes=st.sampled_from([1000, 3000, 1 << 20]),
+)
+def test_index_files_equal_the_reference(
+    tmp_path_factory: pytest.TempPathFactory,
+    batches: list[tuple[int, int]],
+    interval: int,
+    segment_bytes: int,
+) -> None:
+    """Any sizes and timestamps: what appending writes is what Kafka's recovery would write."""
+    directory = tmp_path_factory.mktemp("index") / "orders-0"
+    with manual_log(directory, index_interval_bytes=interval, segment_bytes=segment_bytes) as log:
+        for size, timestamp_ms in batches:
+            log.append([sized_record(size, timestamp_ms)], timestamp_ms=-1)
+        bases = [segment.base_offset for segment in log.segments()]
+    for base in bases:
+        assert expected_indexes(directory, base, interval) == index_files(directory, base)
+
+
+def test_index_of_one_append_with_many_batches_has_an_entry_for_each_interval(
+    directory: Path,
+) -> None:
+    """Batches of one call are indexed one by one, as a recovery would."""
+    with manual_log(directory, index_interval_bytes=500, batch_bytes=200) as log:
+        info = log.append([sized_record(150, START_MS + number) for number in range(100)])
+        assert info.batch_count > 40
+    assert expected_indexes(directory, 0, 500) == index_files(directory, 0)
+    assert len(index_files(directory, 0)[0]) > 80
