@@ -14,7 +14,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kafkalog.cli.demo import flights as flights_module
-from kafkalog.cli.demo.flights import FLIGHT_COUNT, MissingDataError, find_flights, flights
+from kafkalog.cli.demo.flights import (
+    FLIGHT_COUNT,
+    MissingDataError,
+    by_departure,
+    find_flights,
+    flights,
+)
 
 # Every 97th row: all of a year, through both changes of the clock, in a tenth of a second.
 STEP = 97
@@ -45,6 +51,15 @@ def test_flights_equal_the_rows_of_the_file() -> None:
             int(row["year"]), int(row["month"]), int(row["day"]), tzinfo=zone
         ) + timedelta(hours=scheduled // 100, minutes=scheduled % 100)
         assert int(departure.timestamp() * 1000) == record.timestamp_ms
+
+
+def test_by_departure_orders_by_time_and_loses_nothing() -> None:
+    """The file jumps between months; a log of events is told in their order."""
+    records = list(flights(find_flights(), 60_000))
+    timestamps = [record.timestamp_ms for record in records]
+
+    assert sorted(timestamps) != timestamps
+    assert sorted(timestamps) == [record.timestamp_ms for record in by_departure(records)]
 
 
 def test_flights_limit_ends_the_stream() -> None:

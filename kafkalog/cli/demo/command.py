@@ -35,7 +35,7 @@ from .flight_log import (
     read_back,
     segment_facts,
 )
-from .flights import FLIGHT_COUNT, find_flights, flights
+from .flights import FLIGHT_COUNT, by_departure, find_flights, flights
 
 __all__ = ["DemoDirectoryError", "DemoOptions", "run_demo"]
 
@@ -50,7 +50,7 @@ ASKED_TIME_MS = int(datetime(2013, 7, 4, 16, tzinfo=UTC).timestamp() * 1000)
 
 
 class DemoDirectoryError(Exception):
-    """The directory named for the demo is not free for it."""
+    """A directory named for the demo is not free for it, or does not hold what it should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,8 @@ def run_demo(console: Console, options: DemoOptions) -> bool:
     with working_directory(options) as directory:
         console.print(f"The logs of this demo are in [bold]{directory}[/]", highlight=False)
         with open_flight_log(directory / FLIGHTS) as log:
-            appended = act_append(console, log, flights(archive, options.limit), options, findings)
+            events = by_departure(flights(archive, options.limit))
+            appended = act_append(console, log, events, options, findings)
             act_read(console, log, appended, findings)
         act_crash(console, directory / EVENTS, findings)
         act_broker(console, options.golden or find_golden(), findings)
@@ -240,6 +241,8 @@ def act_broker(console: Console, golden: Path | None, findings: Findings) -> Non
         )
         findings.add("a broker's directory was not at hand (see --golden)", None)
         return
+    if not (golden / "manifests").is_dir():
+        raise DemoDirectoryError(f"{golden} holds no data/ with manifests/ beside it")
     names = partition_names(golden)
     if LISTED_PARTITION in names:
         with open_log(golden / "data" / LISTED_PARTITION, read_only=True) as log:

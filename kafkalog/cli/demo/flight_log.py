@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 RECORDS_PER_APPEND = 4096
-# Small enough that a year of flights rolls several times, and by size alone: the file jumps from
-# January to October, and a segment of a week, the default, would end at every such jump.
+# Small enough that a year of flights rolls several times, and by size alone: a segment of a week,
+# the default, would make fifty of them.
 CONFIG = LogConfig(
     compression_type="zstd",
     segment_bytes=4 * 1024 * 1024,

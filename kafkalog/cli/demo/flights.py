@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Final
 
 from kafkalog._core.record import Record
 
-__all__ = ["FLIGHT_COUNT", "MissingDataError", "find_flights", "flights"]
+__all__ = ["FLIGHT_COUNT", "MissingDataError", "by_departure", "find_flights", "flights"]
 
 FLIGHT_COUNT: Final = 336_776
 
@@ -83,3 +83,9 @@ def flights(archive: Path, limit: int | None = None) -> Iterator[Record]:
                 value=value.encode(),
                 timestamp_ms=start_ms + int(row[_MINUTE]) * 60_000,
             )
+
+
+def by_departure(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield records in the order of their timestamps, as they would have come in."""
+    # The file goes month by month, but not in the order of the calendar: October follows January.
+    yield from sorted(records, key=lambda record: record.timestamp_ms)
