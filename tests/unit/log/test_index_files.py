@@ -15,12 +15,6 @@ from tests.support.logs import append_sized, expected_indexes, index_files, manu
 from tests.support.manual_time import START_MS
 
 
-@pytest.fixture(name="directory")
-def fixture_directory(tmp_path: Path) -> Path:
-    """A partition directory that does not exist yet."""
-    return tmp_path / "orders-0"
-
-
 def offset_entries(data: bytes) -> list[tuple[int, int]]:
     """Return (relative offset, position) of every slot of an offset index file."""
     return list(struct.iter_unpack(">ii", data))

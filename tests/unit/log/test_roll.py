@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-import pytest
-
 from kafkalog import Log, Record
 from kafkalog.files.names import SegmentFiles
 from tests.support.logs import append_sized, index_files, manual_log, numbered
@@ -14,12 +12,6 @@ from tests.support.manual_time import START_MS, ManualClock
 
 HOUR_MS = 3_600_000
 INT32_MAX = 2**31 - 1
-
-
-@pytest.fixture(name="directory")
-def fixture_directory(tmp_path: Path) -> Path:
-    """A partition directory that does not exist yet."""
-    return tmp_path / "orders-0"
 
 
 def bases(log: Log) -> list[int]:

@@ -1,0 +1,243 @@
+"""Reading by offset: slices, batches, records, across segments and holes, beside every change."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalog import Log, LogClosedError, OffsetOutOfRangeError, Record
+from tests.support.logs import append_sized, manual_log, numbered
+from tests.support.manual_time import START_MS
+
+
+def filled(directory: Path, **settings: Any) -> Log:
+    """Return a log of 300 numbered records in batches of ten and several segments."""
+    settings.setdefault("segment_bytes", 2000)
+    log = manual_log(directory, index_interval_bytes=200, **settings)
+    for first in range(0, 300, 10):
+        log.append(numbered(first, 10))
+    assert len(log.segments()) > 3
+    return log
+
+
+def test_read_gives_whole_batches_as_they_are_stored(directory: Path) -> None:
+    """Data, batches and records are three views of the same bytes."""
+    with filled(directory) as log:
+        fetched = log.read(0)
+        stored = log.segments()[0].path.read_bytes()
+        assert stored == bytes(fetched.data)
+        assert len(stored) == len(fetched) == fetched.size_bytes
+        assert stored == b"".join(bytes(batch.data) for batch in fetched.batches())
+        last = list(fetched.records())[-1]
+        assert last.offset + 1 == fetched.next_offset
+        assert (0, 0, 300) == (
+            fetched.first_offset,
+            fetched.log_start_offset,
+            fetched.log_end_offset,
+        )
+
+
+def test_read_within_a_batch_returns_the_whole_batch(directory: Path) -> None:
+    """The bytes begin at the batch; the records at the offset asked for."""
+    with filled(directory) as log:
+        fetched = log.read(25, max_bytes=1)
+        assert (20, 30) == (fetched.first_offset, fetched.next_offset)
+        assert [25, 26, 27, 28, 29] == [record.offset for record in fetched.records()]
+
+
+@pytest.mark.parametrize("max_bytes", [0, 1, 60, 99])
+def test_read_whose_first_batch_is_larger_returns_it(directory: Path, max_bytes: int) -> None:
+    """A reader always gets on, however small its buffer."""
+    with manual_log(directory) as log:
+        append_sized(log, 100)
+        append_sized(log, 100)
+        fetched = log.read(0, max_bytes=max_bytes)
+        assert 100 == len(fetched.data)
+        assert 1 == fetched.next_offset
+
+
+@pytest.mark.parametrize(("max_bytes", "whole"), [(0, 0), (99, 0), (100, 1), (199, 1), (200, 2)])
+def test_read_without_min_one_batch_cuts_at_max_bytes(
+    directory: Path, max_bytes: int, whole: int
+) -> None:
+    """The slice has exactly that size; a cut batch is in the bytes, not among the batches."""
+    with manual_log(directory) as log:
+        append_sized(log, 100)
+        append_sized(log, 100)
+        append_sized(log, 100)
+        fetched = log.read(0, max_bytes=max_bytes, min_one_batch=False)
+        assert max_bytes == len(fetched.data)
+        assert whole == len(list(fetched.batches()))
+        assert whole == fetched.next_offset
+
+
+def test_read_at_the_log_end_is_empty(directory: Path) -> None:
+    """Nothing there yet is no error: the next read may find something."""
+    with manual_log(directory) as log:
+        for _time in range(2):
+            fetched = log.read(log.log_end_offset)
+            assert (b"", 0, None) == (bytes(fetched.data), fetched.size_bytes, fetched.first_offset)
+            assert log.log_end_offset == fetched.next_offset
+            assert [] == list(fetched.records())
+            log.append(numbered(0, 5))
+
+
+@pytest.mark.parametrize("offset", [-1, 99, 301, 2**63 - 1])
+def test_read_out_of_range_names_the_range(directory: Path, offset: int) -> None:
+    """The error has the valid offsets, for every way of reading."""
+    with filled(directory) as log:
+        log.delete_records_before(100)
+        for read in (log.read, log.batches, log.records):
+            with pytest.raises(OffsetOutOfRangeError, match="100 to 300") as caught:
+                read(offset)
+            assert (offset, 100, 300) == (
+                caught.value.requested,
+                caught.value.log_start_offset,
+                caught.value.log_end_offset,
+            )
+
+
+def test_read_with_a_negative_size_is_refused(directory: Path) -> None:
+    """It is not taken for "unlimited"."""
+    with manual_log(directory) as log, pytest.raises(ValueError, match="max_bytes"):
+        log.read(0, max_bytes=-1)
+
+
+def test_read_loop_visits_every_record_once(directory: Path) -> None:
+    """`next_offset` of one read is the offset of the next, for every buffer size."""
+    with filled(directory) as log:
+        for max_bytes in (1, 150, 333, 1000, 100_000):
+            seen: list[int] = []
+            offset = 0
+            while offset < log.log_end_offset:
+                fetched = log.read(offset, max_bytes=max_bytes)
+                seen += [record.offset for record in fetched.records()]
+                assert fetched.next_offset > offset
+                offset = fetched.next_offset
+            assert list(range(300)) == seen
+
+
+def test_records_of_every_range_are_those_in_it(directory: Path) -> None:
+    """Start within a batch, end within a batch, both in one, over segments, empty, reversed."""
+    chooser = random.Random(4)
+    with filled(directory) as log:
+        ranges = [(0, 300), (0, 0), (300, 300), (5, 6), (19, 21), (50, 40), (0, 1000)]
+        ranges += [(chooser.randrange(300), chooser.randrange(320)) for _time in range(30)]
+        for start, end in ranges:
+            expected = list(range(start, min(end, 300)))
+            assert expected == [record.offset for record in log.records(start, end)]
+
+
+def test_batches_of_a_range_are_those_that_touch_it(directory: Path) -> None:
+    """Whole batches: the first holds the start, the last begins below the end."""
+    with filled(directory) as log:
+        assert [20, 30, 40] == [batch.base_offset for batch in log.batches(25, 41)]
+        assert [20] == [batch.base_offset for batch in log.batches(29, 30)]
+
+
+def test_read_over_a_hole_begins_behind_it(directory: Path) -> None:
+    """As compaction leaves them: within a segment, between segments, before the first batch."""
+    with manual_log(directory) as log, manual_log(directory.with_name("holes-0")) as holes:
+        log.append(numbered(0, 1))
+        batch = bytes(next(log.batches()).data)
+        for offset in (3, 4, 10, 11, 20):
+            if offset == 10:
+                holes.roll()
+            holes.append_batches(offset.to_bytes(8, "big") + batch[8:], assign_offsets=False)
+        expected = {0: 3, 3: 3, 4: 4, 5: 10, 9: 10, 10: 10, 12: 20, 20: 20}
+        for offset, first in expected.items():
+            assert first == holes.read(offset, max_bytes=1).first_offset
+            assert first == next(holes.records(offset)).offset
+        assert [3, 4, 10, 11, 20] == [record.offset for record in holes.records()]
+        assert [] == list(holes.records(5, 10))
+
+
+def test_records_taken_before_an_append_end_where_the_log_ended(directory: Path) -> None:
+    """An iterator is one consistent log: it neither follows nor misses."""
+    with filled(directory) as log:
+        records = log.records()
+        log.append(numbered(300, 50))
+        assert 300 == len(list(records))
+        assert 350 == len(list(log.records()))
+
+
+def test_iterator_goes_on_through_roll_deletion_and_truncation(directory: Path) -> None:
+    """What it began with, it reads to the end, though the files have gone meanwhile."""
+    with filled(directory, file_delete_delay_ms=0) as log:
+        records = log.records()
+        seen = list(itertools.islice(records, 15))
+        log.roll()
+        log.delete_records_before(250)
+        log.truncate_to(260)
+        log.append([Record(value=b"other")])
+        seen += records
+        assert [b"v%d" % number for number in range(300)] == [record.value for record in seen]
+        assert [*range(250, 260)] == [record.offset for record in log.records()][:10]
+
+
+def test_slices_stay_valid_after_deletion_and_close(directory: Path) -> None:
+    """Whoever holds bytes holds them: nothing is unmapped or overwritten under a reader."""
+    with filled(directory, file_delete_delay_ms=0) as log:
+        sealed, active = log.read(0), log.read(299)
+        kept, latest = sealed.data, active.data
+        before = bytes(kept), bytes(latest)
+        log.delete_records_before(200)
+        log.truncate_to(210)
+        log.append(numbered(500, 50))
+    assert before == (bytes(kept), bytes(latest))
+    assert [b"v0", b"v1"] == [r.value for r in itertools.islice(sealed.records(), 2)]
+
+
+def test_fetch_taken_before_a_deletion_can_still_be_read(directory: Path) -> None:
+    """Bytes are fetched when asked for; the segment was kept for it."""
+    with filled(directory) as log:
+        fetched = log.read(0)
+        log.delete_records_before(200)
+        assert 0 == next(fetched.records()).offset
+        newest = log.read(295)
+        log.truncate_to(205)
+        assert 295 == next(newest.records()).offset
+
+
+def test_records_keep_their_values_after_close(directory: Path) -> None:
+    """They decode when touched, and may be touched later."""
+    with filled(directory) as log:
+        records = list(log.records(280))
+    assert [b"v%d" % number for number in range(280, 300)] == [r.value for r in records]
+
+
+def test_reading_after_close_is_refused(directory: Path) -> None:
+    """Also for an iterator that was begun before."""
+    with filled(directory) as log:
+        records = log.records()
+        next(records)
+        batches = log.batches()
+    with pytest.raises(LogClosedError):
+        log.read(0)
+    with pytest.raises(LogClosedError):
+        next(batches)
+    with pytest.raises(LogClosedError):
+        list(records)
+
+
+def test_reads_of_an_empty_log_are_empty(directory: Path) -> None:
+    """No segment bytes, no index entries, no timestamp: every question has an answer."""
+    with manual_log(directory) as log:
+        assert [] == list(log.records())
+        assert [] == list(log.batches())
+        assert b"" == bytes(log.read(0).data)
+        assert log.offset_for_timestamp(START_MS) is None
+        assert () == log.fences()
+        assert 1 == len(log.segments())
+
+
+def test_few_mappings_serve_many_segments(directory: Path) -> None:
+    """With one mapping and one open file allowed, every segment is still read, in any order."""
+    with filled(directory, mappings_max=1, open_files_max=1, segment_bytes=500) as log:
+        for offset in (299, 0, 150, 299, 75, 0):
+            assert b"v%d" % offset == next(log.records(offset)).value
+        assert list(range(300)) == [record.offset for record in log.records()]
