@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.batch import BatchColumns
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, LogClosedError
+from kafkalog.log.scanner import scan_within
 from kafkalog.log.segment import Bound, LogSegment
 from kafkalog.records.batch_view import BatchView
 
@@ -100,7 +101,7 @@ class FetchData:
         columns = BatchColumns(256)
         while position < len(data):
             columns.clear()
-            result = scan_batches(data, position, columns=columns)
+            result = scan_within(data, position, columns, 0, self._bound.following_offset - 1)
             for row in range(result.count):
                 start = int(columns.position[row])
                 size = int(columns.size_bytes[row])

@@ -16,7 +16,7 @@ from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.log.fences import FencedRange, find_fence
 
-__all__ = ["SegmentScan", "scan_segment"]
+__all__ = ["SegmentScan", "scan_segment", "scan_within"]
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
@@ -86,7 +86,7 @@ def scan_segment(
     position, end = 0, len(data)
     while position < end:
         columns.clear()
-        result = _scan_within(data, position, columns, scan.next_offset, limit, check_crc)
+        result = scan_within(data, position, columns, scan.next_offset, limit, check_crc)
         if result.count:
             _count(scan, columns, result.count)
             entries.select(columns, result.count)
@@ -139,13 +139,13 @@ class _Entries:
         scan.offset_of_max_timestamp = self._selector.offset_of_max_timestamp
 
 
-def _scan_within(
+def scan_within(
     data: memoryview,
     position: int,
     columns: BatchColumns,
     next_offset: int,
     offset_max: int,
-    check_crc: bool,
+    check_crc: bool = True,
 ) -> ScanResult:
     """Scan, and stop with BASE_OFFSET at the first batch that reaches above `offset_max`."""
     result = scan_batches(

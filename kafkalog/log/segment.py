@@ -36,7 +36,7 @@ from kafkalog.files.pool import FilePool
 from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX, pack_offset_entry, pack_time_entry
 from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.log.fences import FencedRange, find_fence
-from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan, scan_segment
+from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan, scan_segment, scan_within
 from kafkalog.log.segment_file import SegmentFile
 
 __all__ = ["Bound", "LogSegment", "SegmentContext", "SegmentMark"]
@@ -518,7 +518,7 @@ class LogSegment:
         expected = self._header(position).base_offset if position else self.base_offset
         while position < bound.end:
             columns.clear()
-            result = scan_batches(data, position, columns=columns, next_offset=expected)
+            result = scan_within(data, position, columns, expected, bound.following_offset - 1)
             reaching = np.flatnonzero(columns.last_offset[: result.count] >= offset)
             if reaching.size:
                 return int(columns.position[reaching[0]])

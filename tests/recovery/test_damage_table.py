@@ -273,6 +273,27 @@ def test_flipped_bit_costs_the_one_batch(
         ensure_only_these_are_missing(log, [victim], path)
 
 
+@pytest.mark.parametrize(
+    ("base_offset", "byte"),
+    [
+        *((OLD_SEGMENT, byte) for byte in (0, 1, 5, 6)),
+        *((UNFLUSHED_SEGMENT, byte) for byte in (0, 1, 5, 6)),
+        (LAST_SEGMENT, 0),
+    ],
+)
+def test_flipped_offset_beyond_the_segment_costs_the_one_batch(
+    data: Path, base_offset: int, byte: int, read_only: bool
+) -> None:
+    """No CRC covers a base offset; one that belongs behind the segment cannot be right."""
+    victim = batches_of(PARTITION, base_offset)[3]
+    path = segment(data, base_offset)
+    flip(path, victim.position + byte, 0x40)
+
+    with open_partition(data, read_only=read_only) as log:
+        assert Manifest(UNCLEAN, PARTITION).summary.log_end_offset == log.log_end_offset
+        ensure_only_these_are_missing(log, [victim], path)
+
+
 @pytest.mark.parametrize("byte", [8, 9, 10, 11])
 def test_flipped_length_in_a_single_segment_costs_the_one_batch(
     data: Path, byte: int, read_only: bool
