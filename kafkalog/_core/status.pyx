@@ -48,7 +48,8 @@ _MEANINGS = {
     STATUS_TOO_LARGE: (
         "TOO_LARGE", RecordTooLargeError, "the batch does not fit 32-bit lengths"),
     STATUS_BASE_OFFSET: (
-        "BASE_OFFSET", CorruptRecordError, "the base offset is negative, or lies behind the segment"),
+        "BASE_OFFSET", CorruptRecordError,
+        "the base offset is negative, or lies behind the segment"),
     STATUS_NO_MEMORY: ("NO_MEMORY", MemoryError, "memory ran out"),
     STATUS_INTERNAL: ("INTERNAL", AssertionError, "an invariant of kafkalog broke: please report"),
     STATUS_RELATIVE_OFFSET: (
