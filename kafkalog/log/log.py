@@ -79,7 +79,8 @@ class Log(LogReader, AbstractContextManager["Log"]):
         lock: PartitionLock | None,
         on_close: Callable[[], None],
     ) -> None:
-        super().__init__(home, local, ReadOnlyTail(local) if lock is None else None)
+        tail = ReadOnlyTail(local, home.read_start_offset) if lock is None else None
+        super().__init__(home, local, tail)
         self._report = report
         self._leader_epoch = leader_epoch
         self._scheduler = scheduler
@@ -371,10 +372,12 @@ class Log(LogReader, AbstractContextManager["Log"]):
             return
         if self._local.snapshot.end_offset > self._committer.durable_offset:
             self._committer.wait_until_durable(self._local.snapshot.end_offset)
-        base = self._local.snapshot.segments.active.base_offset
-        if base != self._checkpointed_base:
-            self._home.write_recovery_point(self._committer.durable_offset)
-            self._checkpointed_base = base
+        # Under the lock: a truncation, or the close, may be about to write a lower one.
+        with self._write_lock:
+            base = self._local.snapshot.segments.active.base_offset
+            if base != self._checkpointed_base and not self._closed and self._may_write():
+                self._home.write_recovery_point(self._committer.durable_offset)
+                self._checkpointed_base = base
 
     def _sync(self) -> int:
         """Sync for the committer; a failure latches the log."""

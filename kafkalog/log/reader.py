@@ -24,7 +24,7 @@ from kafkalog.log.fences import FencedRange
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog, Snapshot
-from kafkalog.log.reading import OnCorrupt, find_timestamp, read_batches
+from kafkalog.log.reading import OnCorrupt, fetch, find_timestamp, read_batches
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.model import TimestampOffset, TopicPartition
@@ -71,8 +71,9 @@ class LogReader:
 
     @property
     def log_start_offset(self) -> int:
-        """Smallest offset that may be read."""
-        return self._local.snapshot.start_offset
+        """Smallest offset that may be read; read-only, as far as another process has moved it."""
+        snapshot = self._local.snapshot if self._tail is None else self._snapshot()
+        return snapshot.start_offset
 
     @property
     def log_end_offset(self) -> int:
@@ -105,35 +106,16 @@ class LogReader:
         if max_bytes < 0:
             raise ValueError(f"max_bytes is {max_bytes}; it must not be negative")
         snapshot = self._snapshot_for(offset)
-        segments = snapshot.segments
-        with self._reading():
-            for slot in range(max(segments.floor_slot(offset), 0), len(segments)):
-                segment, bound = segments.segments[slot], snapshot.bound_of(slot)
-                position = segment.find_position(offset, bound)
-                if position is None:
-                    continue
-                size = min(bound.end - position, max_bytes)
-                if min_one_batch and size < bound.end - position:
-                    size = max(size, segment.batch_size_at(position))
-                return FetchData(
-                    segment,
-                    start_offset=offset,
-                    position=position,
-                    size_bytes=size,
-                    bound=bound,
-                    log_start_offset=snapshot.start_offset,
-                    log_end_offset=snapshot.end_offset,
-                )
-        end = snapshot.bound_of(len(segments) - 1)
-        return FetchData(
-            segments.active,
-            start_offset=offset,
-            position=end.end,
-            size_bytes=0,
-            bound=end,
-            log_start_offset=snapshot.start_offset,
-            log_end_offset=snapshot.end_offset,
-        )
+        while True:
+            try:
+                with self._reading():
+                    fetched = fetch(snapshot, offset, max_bytes, min_one_batch=min_one_batch)
+                    if self._tail is not None:
+                        # Now: the other process may take the file away.
+                        fetched.data  # noqa: B018
+                    return fetched
+            except (KafkaLogError, ValueError) as error:
+                snapshot = self._snapshot_after(error, snapshot, offset)
 
     def batches(
         self, start: int | None = None, end: int | None = None, *, on_corrupt: OnCorrupt = "raise"
@@ -150,7 +132,7 @@ class LogReader:
         start = snapshot.start_offset if start is None else start
         snapshot = self._check_range(snapshot, start)
         end = snapshot.end_offset if end is None else min(end, snapshot.end_offset)
-        return self._guarded(read_batches(snapshot, start, end, on_corrupt=on_corrupt))
+        return self._read_batches(snapshot, start, end, on_corrupt)
 
     def records(
         self, start: int | None = None, end: int | None = None, *, on_corrupt: OnCorrupt = "raise"
@@ -165,7 +147,7 @@ class LogReader:
         start = snapshot.start_offset if start is None else start
         snapshot = self._check_range(snapshot, start)
         end = snapshot.end_offset if end is None else min(end, snapshot.end_offset)
-        batches = self._guarded(read_batches(snapshot, start, end, on_corrupt=on_corrupt))
+        batches = self._read_batches(snapshot, start, end, on_corrupt)
         return _records_within(batches, start, end, self.config.decompressed_max_bytes, on_corrupt)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
@@ -180,13 +162,17 @@ class LogReader:
             return TimestampOffset(-1, snapshot.start_offset, None)
         if timestamp_ms == LATEST_TIMESTAMP:
             return TimestampOffset(-1, snapshot.end_offset, None)
-        with self._reading():
-            if timestamp_ms == MAX_TIMESTAMP:
-                largest = max(s.max_timestamp for s in snapshot.segments.segments)
-                return find_timestamp(snapshot, largest) if largest >= 0 else None
-            if timestamp_ms < 0:
-                raise ValueError(f"{timestamp_ms} is neither a time nor one of Kafka's names")
-            return find_timestamp(snapshot, timestamp_ms)
+        if timestamp_ms < 0 and timestamp_ms != MAX_TIMESTAMP:
+            raise ValueError(f"{timestamp_ms} is neither a time nor one of Kafka's names")
+        while True:
+            try:
+                with self._reading():
+                    if timestamp_ms != MAX_TIMESTAMP:
+                        return find_timestamp(snapshot, timestamp_ms)
+                    largest = max(s.max_timestamp for s in snapshot.segments.segments)
+                    return find_timestamp(snapshot, largest) if largest >= 0 else None
+            except (KafkaLogError, ValueError) as error:
+                snapshot = self._snapshot_after(error, snapshot)
 
     def _reading(self) -> storage_errors:
         return storage_errors(self.directory, doing="reading")
@@ -214,20 +200,46 @@ class LogReader:
             path=self.directory,
         )
 
-    def _guarded(self, batches: Iterator[BatchView]) -> Iterator[BatchView]:
+    def _snapshot_after(
+        self, error: Exception, snapshot: Snapshot, offset: int | None = None
+    ) -> Snapshot:
+        """
+        Return the log as it is now, where `error` came of its writer's taking files away.
+
+        Raises:
+            OffsetOutOfRangeError: `offset` has gone with them.
+            LogClosedError: the log was closed on the way.
+        """
+        if self._closed:
+            if isinstance(error, KafkaLogError):
+                raise error
+            raise LogClosedError(f"{self.directory} was closed", path=self.directory) from error
+        if self._tail is None:
+            raise error
+        fresh = self._snapshot()
+        if fresh.segments is snapshot.segments:
+            raise error
+        return fresh if offset is None else self._check_range(fresh, offset)
+
+    def _read_batches(
+        self, snapshot: Snapshot, start: int, end: int, on_corrupt: OnCorrupt
+    ) -> Iterator[BatchView]:
         """Stop with a typed error where the log is closed, or the disk fails, on the way."""
+        batches = read_batches(snapshot, start, end, on_corrupt=on_corrupt)
         while True:
             if self._closed:
                 raise LogClosedError(f"{self.directory} is closed", path=self.directory)
             try:
                 with self._reading():
                     batch = next(batches, None)
-            except ValueError as error:
-                if isinstance(error, KafkaLogError) or not self._closed:
-                    raise
-                raise LogClosedError(f"{self.directory} was closed", path=self.directory) from error
+            except (KafkaLogError, ValueError) as error:
+                snapshot = self._snapshot_after(error, snapshot, start)
+                end = min(end, snapshot.end_offset)
+                batches = read_batches(snapshot, start, end, on_corrupt=on_corrupt)
+                continue
             if batch is None:
                 return
+            start = batch.header.next_offset
             yield batch
 
 

@@ -17,13 +17,14 @@ from kafkalog._core.header import parse_header
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.log.fences import FencedRange
+from kafkalog.log.fetch import FetchData
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.scanner import scan_within
 from kafkalog.log.segment import Bound, LogSegment
 from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView
 
-__all__ = ["OnCorrupt", "find_timestamp", "read_batches"]
+__all__ = ["OnCorrupt", "fetch", "find_timestamp", "read_batches"]
 
 OnCorrupt = Literal["raise", "skip"]
 
@@ -33,6 +34,37 @@ TRUNCATED = STATUS_CODES["TRUNCATED"]
 
 WINDOW_BYTES = 1024 * 1024
 WINDOW_BATCHES = 1024
+
+
+def fetch(snapshot: Snapshot, offset: int, max_bytes: int, *, min_one_batch: bool) -> FetchData:
+    """
+    Return the slice that begins with the batch holding `offset`; empty at the log end.
+
+    Raises:
+        CorruptRecordError: the offset lies in a damaged range.
+    """
+    segments = snapshot.segments
+    for slot in range(max(segments.floor_slot(offset), 0), len(segments)):
+        segment, bound = segments.segments[slot], snapshot.bound_of(slot)
+        position = segment.find_position(offset, bound)
+        if position is None:
+            continue
+        size = min(bound.end - position, max_bytes)
+        if min_one_batch and size < bound.end - position:
+            size = max(size, segment.batch_size_at(position))
+        break
+    else:
+        segment, bound = segments.active, snapshot.bound_of(len(segments) - 1)
+        position, size = bound.end, 0
+    return FetchData(
+        segment,
+        start_offset=offset,
+        position=position,
+        size_bytes=size,
+        bound=bound,
+        log_start_offset=snapshot.start_offset,
+        log_end_offset=snapshot.end_offset,
+    )
 
 
 def read_batches(

@@ -23,7 +23,13 @@ from typing import NamedTuple
 import numpy as np
 from typing_extensions import Buffer
 
-from kafkalog._core.batch import BatchColumns, find_offset, find_timestamp, scan_batches
+from kafkalog._core.batch import (
+    BatchColumns,
+    ScanResult,
+    find_offset,
+    find_timestamp,
+    scan_batches,
+)
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.index import OffsetIndexView, TimeIndexView
 from kafkalog._core.status import STATUS_CODES
@@ -308,9 +314,8 @@ class LogSegment:
     @property
     def max_timestamp(self) -> int:
         """Largest batch timestamp in the segment, -1 where there is none."""
-        if self._max_timestamp is None:
-            self._load_max_timestamp()
-        return -1 if self._max_timestamp is None else self._max_timestamp
+        known = self._max_timestamp
+        return self._load_max_timestamp() if known is None else known
 
     @property
     def offset_of_max_timestamp(self) -> int:
@@ -532,17 +537,14 @@ class LogSegment:
             position = fence.end_position
         return None
 
-    def _load_max_timestamp(self) -> None:
+    def _load_max_timestamp(self) -> int:
         """Start from the last time index entry, and see whether a later batch goes beyond it."""
         bound = Bound(self.size_bytes, self.base_offset + RELATIVE_OFFSET_MAX + 1)
         view = self.time_index.view
         position = self._time_hint(view.entry(len(view) - 1)[0], bound) if len(view) else 0
         data = self.file.whole()
         result = scan_batches(data, position, check_crc=False, next_offset=self.base_offset)
-        if result.status == OK:
-            self._offset_of_max_timestamp = result.offset_of_max_timestamp
-            self._max_timestamp = result.max_timestamp
-        else:
-            scan = self._source.scan()
-            self._offset_of_max_timestamp = scan.offset_of_max_timestamp
-            self._max_timestamp = scan.max_timestamp
+        found: ScanResult | SegmentScan = result if result.status == OK else self._source.scan()
+        self._offset_of_max_timestamp = found.offset_of_max_timestamp
+        self._max_timestamp = found.max_timestamp
+        return found.max_timestamp

@@ -80,6 +80,15 @@ class SegmentFile:
         if self._handle is None:
             self._handle = self._filesystem.open(self.path, write=True)
 
+    def open_for_following(self) -> None:
+        """Hold the file open, to read what another process appends to it."""
+        if self._handle is None:
+            self._handle = self._filesystem.open(self.path)
+
+    def read_unpublished(self, position: int, size: int) -> memoryview:
+        """Return up to `size` bytes of a file that is followed, also behind its known end."""
+        return memoryview(self._require_handle().pread(size, position))
+
     def append(self, data: Buffer, size: int) -> None:
         """Write `data`, `size` bytes, at the end; publishing them is the caller's act."""
         self._require_handle().pwrite(data, self.size_bytes)

@@ -5,7 +5,8 @@ that is new, and publishes up to the last whole one. Bytes that make no whole ba
 for the next refresh; a batch is seen only once all of it is.
 
 The writer never changes bytes that were published, so what was seen stays true. Where it truncated,
-the file has another identity, and the segment is opened anew.
+the file has another identity or is shorter, and the segment is opened anew. A file that goes
+between two looks of one refresh makes the refresh begin again; nothing half seen is published.
 
 Thread-safety: refreshes exclude each other; readers take the published snapshot without a lock.
 """
@@ -13,8 +14,11 @@ Thread-safety: refreshes exclude each other; readers take the published snapshot
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 
 from kafkalog._core.batch import scan_batches
+from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.names import SegmentFiles
 from kafkalog.log.leftovers import live_bases
 from kafkalog.log.local_log import LocalLog, Snapshot
@@ -26,107 +30,123 @@ __all__ = ["ReadOnlyTail"]
 
 # Bytes examined at a time: how far behind a reader may be does not show in its memory.
 WINDOW_BYTES = 8 * 1024 * 1024
+# So many bytes at the end of a sealed file that are all zero call for a closer look.
+ZEROS = 64
+# A writer that takes files away faster than this is left alone until the next refresh.
+ATTEMPTS = 5
 
 
 class ReadOnlyTail:
-    """Keeps the snapshot of a read-only log in step with its writer."""
+    """
+    Keeps the snapshot of a read-only log in step with its writer.
 
-    def __init__(self, local: LocalLog) -> None:
+    Args:
+        local: the log as it was loaded.
+        read_start_offset: returns the checkpointed log start offset, None where there is none.
+    """
+
+    def __init__(self, local: LocalLog, read_start_offset: Callable[[], int | None]) -> None:
         self._local = local
+        self._read_start_offset = read_start_offset
         self._guard = threading.Lock()
         self._ids = {
-            segment.base_offset: self._file_id(segment.base_offset)
+            segment.base_offset: self._facts(segment.base_offset).file_id
             for segment in local.snapshot.segments.segments
         }
+        # While it is open its identity cannot become another file's.
+        local.snapshot.segments.active.file.open_for_following()
 
     def refresh(self) -> None:
         """Publish what the writer has completed since the last time."""
         with self._guard:
-            context, snapshot = self._local.context, self._local.snapshot
-            bases = live_bases(context.filesystem, context.directory)
-            if not bases:
-                # Between two steps of a truncation, or deleted altogether: keep what was seen.
+            for _attempt in range(ATTEMPTS):
+                try:
+                    self._refresh()
+                except FileNotFoundError:
+                    # Rolled away, deleted or replaced between the listing and the opening.
+                    continue
                 return
-            known = {segment.base_offset: segment for segment in snapshot.segments.segments}
-            segments = [self._current(base, known) for base in bases]
-            changed = any(known.get(segment.base_offset) is not segment for segment in segments)
-            active = snapshot.segments.active
-            if active in segments and segments[-1] is not active:
-                # The writer rolled: what was the tail is complete now.
-                self._extend(active, snapshot.end_position, snapshot.end_offset)
-            if changed or len(segments) != len(known):
-                self._publish(segments, snapshot)
-            else:
-                self._follow(segments[-1], snapshot)
 
-    def _follow(self, active: LogSegment, snapshot: Snapshot) -> None:
-        end_offset = self._extend(active, snapshot.end_position, snapshot.end_offset)
-        if active.size_bytes > snapshot.end_position:
-            self._local.replace_all(
-                Snapshot(snapshot.segments, end_offset, active.size_bytes, snapshot.start_offset)
-            )
-
-    def _publish(self, segments: list[LogSegment], snapshot: Snapshot) -> None:
-        last = segments[-1]
+    def _refresh(self) -> None:
+        context, snapshot = self._local.context, self._local.snapshot
+        bases = live_bases(context.filesystem, context.directory)
+        if not bases:
+            # Between two steps of a truncation, or deleted altogether: keep what was seen.
+            return
+        known = {segment.base_offset: segment for segment in snapshot.segments.segments}
+        facts = {base: self._facts(base) for base in bases}
+        segments = [self._current(base, facts[base], known) for base in bases]
+        # A segment that was sealed when we look has all its bytes; only the last one may grow.
+        for segment in segments[:-1]:
+            if segment not in snapshot.segments.segments or segment is snapshot.segments.active:
+                self._complete(segment, facts[segment.base_offset])
+        last, position, offset = segments[-1], 0, segments[-1].base_offset
         if last is snapshot.segments.active:
             position, offset = snapshot.end_position, snapshot.end_offset
-        else:
-            position, offset = 0, last.base_offset
-        for segment in segments[:-1]:
-            if segment is not snapshot.segments.active and segment.size_bytes == 0:
-                segment.file.size_bytes = self._size(segment.base_offset)
-        offset = self._extend(last, position, offset)
-        start = max(snapshot.start_offset, segments[0].base_offset)
-        self._local.replace_all(
-            Snapshot(LogSegments(segments), offset, last.size_bytes, min(start, offset))
-        )
+        end_position, end_offset = self._find_end(last, position, offset)
+        start = max(self._read_start_offset() or 0, segments[0].base_offset)
+        fresh = Snapshot(snapshot.segments, end_offset, end_position, min(start, end_offset))
+        if segments != list(snapshot.segments.segments):
+            fresh = replace(fresh, segments=LogSegments(segments))
+        if fresh != snapshot:
+            self._publish(fresh, {base: facts[base].file_id for base in bases})
 
-    def _current(self, base_offset: int, known: dict[int, LogSegment]) -> LogSegment:
+    def _publish(self, snapshot: Snapshot, ids: dict[int, int]) -> None:
+        active = snapshot.segments.active
+        if active.size_bytes != snapshot.end_position:
+            active.file.size_bytes = snapshot.end_position
+            active.forget_max_timestamp()
+        for segment in snapshot.segments.segments[:-1]:
+            segment.file.seal(trim=False)
+        self._ids = ids
+        self._local.replace_all(snapshot)
+
+    def _current(
+        self, base_offset: int, facts: FileFacts, known: dict[int, LogSegment]
+    ) -> LogSegment:
         """Return the segment object for a file, a new one where it is another file now."""
-        file_id = self._file_id(base_offset)
         segment = known.get(base_offset)
-        if segment is not None and self._ids.get(base_offset) == file_id:
+        same = self._ids.get(base_offset) == facts.file_id
+        if segment is not None and same and segment.size_bytes <= facts.size_bytes:
             return segment
         context = self._local.context
         path = SegmentFiles(context.directory, base_offset).log
-        handle = context.filesystem.open(path)
-        self._ids[base_offset] = file_id
-        file = SegmentFile(context.pool, context.filesystem, path, 0, handle)
+        file = SegmentFile(context.pool, context.filesystem, path, 0)
+        file.open_for_following()
+        if self._facts(base_offset).file_id != facts.file_id:
+            raise FileNotFoundError(f"{path} was replaced")
         return LogSegment(context, base_offset, file)
 
-    def _extend(self, segment: LogSegment, position: int, next_offset: int) -> int:
-        """Take in whole batches behind `position`; return the offset that follows them."""
-        remaining = self._size(segment.base_offset) - position
-        if remaining <= 0:
-            return next_offset
+    def _complete(self, segment: LogSegment, facts: FileFacts) -> None:
+        """Take in all of a segment that the writer has sealed."""
+        size = facts.size_bytes
+        # A preallocated tail is cut only after the roll. Few batches end in so many zeros, and
+        # those that do cost a walk.
+        if size and not any(segment.file.read_unpublished(max(size - ZEROS, 0), ZEROS)):
+            size, _offset = self._find_end(segment, segment.size_bytes, segment.base_offset)
+        segment.file.size_bytes = size
         segment.forget_max_timestamp()
-        handle = self._local.context.filesystem.open(segment.path)
+
+    def _find_end(self, segment: LogSegment, position: int, next_offset: int) -> tuple[int, int]:
+        """Walk the whole batches behind `position`; return where they end, and what follows."""
+        remaining = self._facts(segment.base_offset).size_bytes - position
         window_bytes = WINDOW_BYTES
-        try:
-            while remaining > 0:
-                data = memoryview(handle.pread(min(window_bytes, remaining), position))
-                result = scan_batches(data, next_offset=next_offset)
-                if result.count == 0:
-                    if len(data) >= remaining:
-                        break
-                    window_bytes = remaining
-                    continue
-                position += result.position
-                remaining -= result.position
-                next_offset = result.next_offset
-                segment.file.size_bytes = position
-        finally:
-            handle.close()
-        return next_offset
+        while remaining > 0:
+            data = segment.file.read_unpublished(position, min(window_bytes, remaining))
+            result = scan_batches(data, next_offset=next_offset)
+            if result.count == 0:
+                if len(data) >= remaining or len(data) < min(window_bytes, remaining):
+                    break
+                window_bytes = remaining
+                continue
+            position += result.position
+            remaining -= result.position
+            next_offset = result.next_offset
+        return position, next_offset
 
-    def _file_id(self, base_offset: int) -> int:
-        facts = self._local.context.filesystem.stat(
-            SegmentFiles(self._local.context.directory, base_offset).log
-        )
-        return 0 if facts is None else facts.file_id
-
-    def _size(self, base_offset: int) -> int:
-        facts = self._local.context.filesystem.stat(
-            SegmentFiles(self._local.context.directory, base_offset).log
-        )
-        return 0 if facts is None else facts.size_bytes
+    def _facts(self, base_offset: int) -> FileFacts:
+        path = SegmentFiles(self._local.context.directory, base_offset).log
+        facts = self._local.context.filesystem.stat(path)
+        if facts is None:
+            raise FileNotFoundError(f"{path} has gone")
+        return facts
