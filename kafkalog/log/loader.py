@@ -43,6 +43,9 @@ logger = logging.getLogger(__name__)
 
 OK = STATUS_CODES["OK"]
 
+# So many zeros at the end of a file call for a look: a whole batch may end with some.
+ZERO_TAIL_BYTES = 64
+
 
 @dataclass(slots=True)
 class LoadedLog:
@@ -91,9 +94,9 @@ def load_log(
     segments = [_open_segment(context, base) for base in live_bases(filesystem, directory)]
     findings = _Findings()
     if segments:
-        first = 0 if not clean else len(segments) - 1
-        if not clean:
-            first = max(_floor(segments, recovery_point), 0)
+        first = len(segments) - 1 if clean else max(_floor(segments, recovery_point), 0)
+        for slot in range(first):
+            _pass_over_zeros(segments[slot], segments[slot + 1].base_offset, context)
         _examine(context, segments, first, clean, recovery_point, findings)
         if findings.next_offset < recovery_point and not findings.last_is_fenced:
             _note_missing_end(segments[-1], recovery_point, findings)
@@ -146,14 +149,20 @@ def _examine(
     findings: _Findings,
 ) -> None:
     findings.next_offset = segments[first].base_offset
-    for slot in range(first, len(segments)):
-        segment = segments[slot]
+    for slot, segment in enumerate(segments[first:], start=first):
         last = slot + 1 == len(segments)
         if clean and last and _trust_tail(segment, findings):
             return
         following = None if last else segments[slot + 1].base_offset
         scan = _scan(context, segment, following, findings)
         if scan.whole_end < segment.size_bytes:
+            behind = segments[slot + 1 :]
+            torn = not clean and recovery_point <= scan.next_offset < (following or 0)
+            if torn and not any(map(_holds_anything, behind)):
+                # The power went between a roll and the next sync: the tail of the log is here.
+                _set_aside(context, behind, findings)
+                del segments[slot + 1 :]
+                last = True
             if last:
                 durable_offset = (
                     max(recovery_point, scan.next_offset + 1) if clean else recovery_point
@@ -163,6 +172,40 @@ def _examine(
                 _end_of_sealed(segment, scan, following or 0, findings)
         findings.last_scan = scan
         _install_indexes(segment, scan, findings)
+        if last:
+            return
+
+
+def _holds_anything(segment: LogSegment) -> bool:
+    """Say whether a segment has a whole batch, or a message of an old format."""
+    if segment.size_bytes == 0:
+        return False
+    scan = segment.scan()
+    return scan.batch_count > 0 or bool(scan.fences)
+
+
+def _set_aside(context: SegmentContext, segments: list[LogSegment], findings: _Findings) -> None:
+    """
+    Remove segments without a whole batch that follow a torn tail; their bytes are kept.
+
+    Crash points: after any file; what is left is found and removed again by the next start. All
+    of them are gone from the disk before the torn tail in front of them is cut, or the log would
+    end above the records that it lost.
+    """
+    for segment in reversed(segments):
+        files = SegmentFiles(context.directory, segment.base_offset)
+        data = segment.file.whole()
+        kept_in = None if _is_zero(data) else files.broken(FileKind.LOG, 0)
+        if data:
+            reason = status_name(segment.scan().tail_status)
+            findings.cut.append(CutTail(segment.path, 0, len(data), reason, kept_in))
+        if not context.read_only:
+            if kept_in is not None:
+                replace_whole(context.filesystem, kept_in, data)
+            _remove_files(context, files)
+        segment.close()
+    if not context.read_only:
+        context.filesystem.sync_directory(context.directory)
 
 
 def _scan(
@@ -205,6 +248,23 @@ def _trust_tail(segment: LogSegment, findings: _Findings) -> bool:
     findings.next_offset = max(findings.next_offset, scan.next_offset)
     findings.last_scan = scan
     return True
+
+
+def _pass_over_zeros(segment: LogSegment, following: int, context: SegmentContext) -> None:
+    """
+    End a segment that is not scanned before the preallocated tail that a crash left it.
+
+    The cut at the roll is not synced. Zeros at the end are looked for only where files are, or
+    may have been, preallocated: it costs a read for each segment.
+    """
+    size, config = segment.size_bytes, context.config
+    if size == 0 or not (config.preallocate or size == config.segment_bytes):
+        return
+    if not _is_zero(segment.file.read(max(size - ZERO_TAIL_BYTES, 0), ZERO_TAIL_BYTES)):
+        return
+    scan = segment.scan()
+    if scan.next_offset >= following and _is_zero(segment.file.whole()[scan.whole_end :]):
+        segment.file.size_bytes = scan.whole_end
 
 
 def _end_of_sealed(
@@ -339,11 +399,16 @@ def _placeholder(context: SegmentContext, base_offset: int) -> LogSegment:
 def _remove_all(context: SegmentContext, segments: list[LogSegment], leftovers: Leftovers) -> None:
     for segment in reversed(segments):
         segment.close()
-        for path in SegmentFiles(context.directory, segment.base_offset):
-            if context.filesystem.stat(path) is not None:
-                context.filesystem.unlink(path)
-                leftovers.removed.append(path)
+        files = SegmentFiles(context.directory, segment.base_offset)
+        leftovers.removed.extend(_remove_files(context, files))
     context.filesystem.sync_directory(context.directory)
+
+
+def _remove_files(context: SegmentContext, files: SegmentFiles) -> list[Path]:
+    present = [path for path in files if context.filesystem.stat(path) is not None]
+    for path in present:
+        context.filesystem.unlink(path)
+    return present
 
 
 def _is_zero(data: memoryview) -> bool:

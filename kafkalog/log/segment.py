@@ -345,6 +345,10 @@ class LogSegment:
         # A hole, the end, damage, or a length field that led astray: look with every CRC checked.
         return self._find_carefully(offset, hint, bound)
 
+    def scan(self) -> SegmentScan:
+        """Scan all bytes, every CRC checked."""
+        return self._source.scan()
+
     def tail_position(self) -> int:
         """Return the start of the last batch that the offset index names, 0 where it is empty."""
         view = self.offset_index.view

@@ -17,7 +17,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from kafkalog._core.batch import scan_batches
+from kafkalog._core.batch import check_batch, scan_batches
+from kafkalog._core.header import parse_header
+from kafkalog._core.status import STATUS_CODES
+from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.names import SegmentFiles
 from kafkalog.log.leftovers import live_bases
@@ -27,6 +30,9 @@ from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segments import LogSegments
 
 __all__ = ["ReadOnlyTail"]
+
+OK = STATUS_CODES["OK"]
+HEADER_SIZE = 61
 
 # Bytes examined at a time: how far behind a reader may be does not show in its memory.
 WINDOW_BYTES = 8 * 1024 * 1024
@@ -53,6 +59,9 @@ class ReadOnlyTail:
             segment.base_offset: self._facts(segment.base_offset).file_id
             for segment in local.snapshot.segments.segments
         }
+        # Torn by a crash, passed over by the loader, and left for the next writer to remove.
+        present = live_bases(local.context.filesystem, local.context.directory)
+        self._set_aside = frozenset(present) - self._ids.keys()
         # While it is open its identity cannot become another file's.
         local.snapshot.segments.active.file.open_for_following()
 
@@ -74,6 +83,8 @@ class ReadOnlyTail:
             # Between two steps of a truncation, or deleted altogether: keep what was seen.
             return
         known = {segment.base_offset: segment for segment in snapshot.segments.segments}
+        while len(bases) > 1 and bases[-1] in self._set_aside and not self._begins_whole(bases[-1]):
+            bases.pop()
         facts = {base: self._facts(base) for base in bases}
         segments = [self._current(base, facts[base], known) for base in bases]
         # A segment that was sealed when we look has all its bytes; only the last one may grow.
@@ -100,6 +111,18 @@ class ReadOnlyTail:
             segment.file.seal(trim=False)
         self._ids = ids
         self._local.replace_all(snapshot)
+
+    def _begins_whole(self, base_offset: int) -> bool:
+        """Say whether the first batch of a segment is there, all of it."""
+        path = SegmentFiles(self._local.context.directory, base_offset).log
+        handle = self._local.context.filesystem.open(path)
+        try:
+            declared = parse_header(handle.pread(HEADER_SIZE, 0)).size_bytes
+            return check_batch(handle.pread(min(declared, handle.size()), 0)) == OK
+        except (CorruptRecordError, InvalidRecordError):
+            return False
+        finally:
+            handle.close()
 
     def _current(
         self, base_offset: int, facts: FileFacts, known: dict[int, LogSegment]
