@@ -76,7 +76,9 @@ class LocalLog:
     ) -> None:
         self.context = context
         self.snapshot = Snapshot(segments, end_offset, segments.active.size_bytes, start_offset)
-        self._names_unsynced = True
+        # Numbers of the last change of a name, and of the last one that a sync has covered.
+        self._name_changes = 1
+        self._synced_name_changes = 0
         self._sealed: list[LogSegment] = []
 
     # ------------------------------------------------------------------------------- appending
@@ -125,19 +127,27 @@ class LocalLog:
         return segment
 
     def create_segment(self, base_offset: int) -> LogSegment:
-        """Create the files of an empty active segment; the caller publishes it."""
+        """Create the files of an empty active segment, all or none; the caller publishes it."""
         context = self.context
         path = SegmentFiles(context.directory, base_offset).log
-        handle = context.filesystem.open(path, create=True, write=True)
-        self._names_unsynced = True
-        if handle.size():
-            handle.truncate(0)
-        segment = LogSegment(
-            context,
-            base_offset,
-            SegmentFile(context.pool, context.filesystem, path, 0, handle),
-        )
-        segment.activate()
+        self._name_changes += 1
+        try:
+            handle = context.filesystem.open(path, create=True, write=True)
+            if handle.size():
+                handle.truncate(0)
+            segment = LogSegment(
+                context,
+                base_offset,
+                SegmentFile(context.pool, context.filesystem, path, 0, handle),
+            )
+            segment.activate()
+        except OSError as error:
+            # An empty file that stayed would bound the segment before it at the next start.
+            try:
+                self._remove_files([base_offset])
+            except OSError as second:
+                raise _undo_failed(error, second) from error
+            raise
         return segment
 
     def sync(self, durable_offset: int) -> int:
@@ -148,17 +158,13 @@ class LocalLog:
         """
         snapshot = self.snapshot
         segments = snapshot.segments
-        names_unsynced = self._names_unsynced
-        self._names_unsynced = False
-        try:
-            first = max(segments.floor_slot(durable_offset), 0)
-            for segment in segments.segments[first:]:
-                segment.file.sync()
-            if names_unsynced:
-                self.context.filesystem.sync_directory(self.context.directory)
-        except BaseException:
-            self._names_unsynced = True
-            raise
+        name_changes = self._name_changes
+        first = max(segments.floor_slot(durable_offset), 0)
+        for segment in segments.segments[first:]:
+            segment.file.sync()
+        if name_changes > self._synced_name_changes:
+            self.context.filesystem.sync_directory(self.context.directory)
+            self._synced_name_changes = name_changes
         return snapshot.end_offset
 
     # --------------------------------------------------------------------------------- leaving
@@ -183,8 +189,13 @@ class LocalLog:
         )
         self.rename_deleted(leaving)
 
-    def rename_deleted(self, leaving: list[LogSegment]) -> None:
-        """Rename the files of retired segments `.deleted`, newest first, the `.log` first."""
+    def rename_deleted(self, leaving: list[LogSegment], *, in_order: bool = False) -> None:
+        """
+        Rename the files of retired segments `.deleted`, newest first, the `.log` first.
+
+        With `in_order` each segment is gone from the disk before the next one goes, so that a
+        crash leaves no hole; without, a start offset above them must hide what a crash leaves.
+        """
         filesystem = self.context.filesystem
         for segment in sorted(leaving, key=lambda left: left.base_offset, reverse=True):
             files = SegmentFiles(self.context.directory, segment.base_offset)
@@ -192,7 +203,9 @@ class LocalLog:
                 if filesystem.stat(files.path(kind)) is not None:
                     doomed = files.in_state(FileState.DELETED).path(kind)
                     filesystem.rename(files.path(kind), doomed)
-        self._names_unsynced = True
+            self._name_changes += 1
+            if in_order:
+                filesystem.sync_directory(self.context.directory)
 
     def publish_start_offset(self, start_offset: int) -> None:
         """Move the log start offset."""
@@ -260,14 +273,32 @@ class LocalLog:
     def _undo(
         self, active: LogSegment, mark: SegmentMark, fresh: list[LogSegment], cause: BaseException
     ) -> None:
-        """Bring the disk back to the published state after a failed append."""
-        filesystem = self.context.filesystem
+        """
+        Bring the disk back to the published state after a failed append.
+
+        It is synced: what the caller was told is not there must not come back after a power cut,
+        beside or instead of what was appended later.
+        """
+        if isinstance(cause, UndoFailedError):
+            return
         try:
             for segment in reversed(fresh):
                 segment.close()
-                for path in SegmentFiles(self.context.directory, segment.base_offset):
-                    with contextlib.suppress(FileNotFoundError):
-                        filesystem.unlink(path)
+            if fresh:
+                self._remove_files([segment.base_offset for segment in reversed(fresh)])
             active.rewind(mark)
         except OSError as error:
-            raise UndoFailedError(error.errno, f"{cause}; and undoing it: {error}") from cause
+            raise _undo_failed(cause, error) from cause
+
+    def _remove_files(self, base_offsets: list[int]) -> None:
+        """Unlink segments that were never published, on the disk too when this returns."""
+        filesystem = self.context.filesystem
+        for base_offset in base_offsets:
+            for path in SegmentFiles(self.context.directory, base_offset):
+                with contextlib.suppress(FileNotFoundError):
+                    filesystem.unlink(path)
+        filesystem.sync_directory(self.context.directory)
+
+
+def _undo_failed(cause: BaseException, error: OSError) -> UndoFailedError:
+    return UndoFailedError(error.errno, f"{cause}; and undoing it: {error}")

@@ -95,8 +95,10 @@ class SegmentFile:
         self.size_bytes += size
 
     def cut_unpublished(self, size_bytes: int) -> None:
-        """Cut the file to `size_bytes`; nobody has seen what lies behind."""
-        self._require_handle().truncate(size_bytes)
+        """Cut the file to `size_bytes`, on the disk too; nobody has seen what lies behind."""
+        handle = self._require_handle()
+        handle.truncate(size_bytes)
+        handle.sync()
         self.size_bytes = size_bytes
         self._synced_bytes = min(self._synced_bytes, size_bytes)
 
