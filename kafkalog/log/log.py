@@ -260,8 +260,11 @@ class Log(LogReader, AbstractContextManager["Log"]):
             self._committer.lower(offset)
             with self._changing("truncating"):
                 self._home.write_recovery_point(self._committer.durable_offset)
-                self._home.write_start_offset(offset)
+                # A higher start is checkpointed first: what a crash leaves lies below it. A lower
+                # one comes last, or a crash would bring back what was deleted before.
+                self._home.write_start_offset(max(offset, self._local.snapshot.start_offset))
                 self._deleter.delete_later(truncate_fully_and_start_at(self._local, offset))
+                self._home.write_start_offset(offset)
 
     def delete_records_before(self, offset: int) -> int:
         """

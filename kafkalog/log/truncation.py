@@ -57,7 +57,7 @@ def truncate_to(local: LocalLog, offset: int) -> list[LogSegment]:
     fresh_path = _copy_prefix(local, holder, kept_bytes) if kept_bytes < bound.end else None
     for segment in [holder, *leaving]:
         segment.retire()
-    local.rename_deleted(leaving)
+    local.rename_deleted(leaving, in_order=True)
     snapshot.segments.active.seal_in_memory()
     filesystem, files = local.context.filesystem, _files(local, holder)
     if fresh_path is not None:
@@ -88,7 +88,7 @@ def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment
     for segment in leaving:
         segment.retire()
     snapshot.segments.active.seal_in_memory()
-    local.rename_deleted(leaving)
+    local.rename_deleted(leaving, in_order=True)
     _remove_snapshots(local, -1)
     fresh = local.create_segment(offset)
     local.context.filesystem.sync_directory(local.context.directory)
