@@ -1,0 +1,190 @@
+"""The scenarios that are crashed in, and failed in: what a log is asked to do."""
+
+from __future__ import annotations
+
+from tests.support.crash_rig import Rig, Scenario
+
+__all__ = ["SCENARIOS"]
+
+
+class FirstAppends(Scenario):
+    """A log is created, takes records of several sizes, and waits for some of them."""
+
+    def run(self, rig: Rig) -> None:
+        rig.open()
+        rig.append(1)
+        rig.append(3, durable=True)
+        rig.append(2)
+
+
+class AppendOverSegments(Scenario):
+    """One append that fills several segments, on top of durable records, then a durable one."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+        rig.append(3, durable=True)
+
+    def run(self, rig: Rig) -> None:
+        rig.append(2, 30)
+        rig.append(12, 100)
+        rig.append(1, durable=True)
+
+
+class Roll(Scenario):
+    """Rolls by hand and by size, with the flushes that they call for."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+        rig.append(4)
+        rig.flush()
+
+    def run(self, rig: Rig) -> None:
+        rig.append(2)
+        rig.roll()
+        rig.append(2)
+        rig.work()
+        rig.roll()
+        rig.append(5, 90)
+        rig.append(5, 90)
+        rig.work()
+
+
+class Flush(Scenario):
+    """Flushes with nothing, something, and several segments to put on the disk."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+
+    def run(self, rig: Rig) -> None:
+        rig.flush()
+        rig.append(2)
+        rig.flush()
+        rig.append(10, 90)
+        rig.flush()
+        rig.append(1)
+
+
+class Truncate(Scenario):
+    """Cuts within a segment, over several, and appends other records in their place."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+        for _ in range(6):
+            rig.append(4, 90)
+        rig.flush()
+        rig.append(2)
+
+    def run(self, rig: Rig) -> None:
+        end = rig.model.end_offset
+        rig.truncate_to(end - 3)
+        rig.append(2, durable=True)
+        rig.truncate_to(7)
+        rig.append(3, 50)
+        rig.flush()
+
+
+class Restart(Scenario):
+    """Truncates fully, above the end and below the start, and appends at the new place."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+        for _ in range(3):
+            rig.append(4, 90)
+        rig.flush()
+        rig.delete_before(6)
+
+    def run(self, rig: Rig) -> None:
+        rig.restart_at(3)
+        rig.append(2, durable=True)
+        rig.restart_at(40)
+        rig.append(6, 90)
+        rig.flush()
+
+
+class Delete(Scenario):
+    """Moves the log start within a segment, over several, and to the end."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+        for _ in range(6):
+            rig.append(4, 90)
+        rig.flush()
+
+    def run(self, rig: Rig) -> None:
+        rig.delete_before(1)
+        rig.delete_before(14)
+        rig.work(120_000)
+        rig.append(2)
+        rig.delete_before(rig.model.end_offset)
+        rig.append(1, durable=True)
+
+
+class Close(Scenario):
+    """Closes a log with several segments, opens it again, closes it."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+        rig.append(4, 90)
+        rig.delete_before(2)
+
+    def run(self, rig: Rig) -> None:
+        rig.append(8, 90)
+        rig.close()
+        rig.open()
+        rig.append(1)
+        rig.close()
+
+
+class OpenClean(Scenario):
+    """Opens a log that was closed in order, and one that has nothing in it yet."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+        rig.append(9, 90)
+        rig.close()
+
+    def run(self, rig: Rig) -> None:
+        rig.open()
+        rig.append(1)
+        rig.flush()
+
+
+class OpenTorn(Scenario):
+    """Opens a log that lost its power: garbage behind the end, stale files, missing indexes."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+        rig.append(9, 90)
+        rig.flush()
+        rig.append(2)
+        handle = rig.disk.open(rig.log.segments()[-1].path, write=True)
+        handle.pwrite(b"\0\0\0\0\0\0\0\x0btorn", rig.log.segments()[-1].size_bytes)
+        handle.close()
+        first = rig.log.segments()[0]
+        rig.disk.unlink(first.offset_index.path)
+        for suffix in (".cleaned", ".deleted"):
+            rig.disk.open(first.path.with_name(first.path.name + suffix), create=True).close()
+        rig.disk.make_durable()
+        rig.model.became_durable(rig.model.end_offset)
+        # Not closed: the process is gone, the disk is as it was.
+        rig.disk = rig.disk.crash()
+        rig.let_go()
+
+    def run(self, rig: Rig) -> None:
+        rig.open()
+        rig.append(1)
+        rig.flush()
+
+
+SCENARIOS: dict[str, type[Scenario]] = {
+    "append": FirstAppends,
+    "append_over_segments": AppendOverSegments,
+    "roll": Roll,
+    "flush": Flush,
+    "truncate": Truncate,
+    "restart": Restart,
+    "delete": Delete,
+    "close": Close,
+    "open_clean": OpenClean,
+    "open_torn": OpenTorn,
+}

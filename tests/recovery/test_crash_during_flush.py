@@ -1,0 +1,26 @@
+"""Power cuts while a log is put on the disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.recovery.scenarios import SCENARIOS
+from tests.support.crash_rig import PLACES, Place, explore
+
+# Crash states of each moment: the telling ones, and a torn or a random one.
+LIMIT = 5
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_flush_crashed_at_any_call_reopens_legally(place: Place) -> None:
+    """Every moment of a flush leaves a legal log."""
+    moments, states = explore(SCENARIOS["flush"](), place, limit=LIMIT)
+    assert 20 <= moments
+    assert 2 * moments <= states
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_flush_crashed_at_any_call_reopens_legally_from_many_states(place: Place) -> None:
+    """The same, with many more survivors of each crash."""
+    explore(SCENARIOS["flush"](), place, limit=48)

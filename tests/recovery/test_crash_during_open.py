@@ -1,0 +1,30 @@
+"""Power cuts while a log is opened: clean, and torn with the remains of unfinished work."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.recovery.scenarios import SCENARIOS
+from tests.support.crash_rig import PLACES, Place, explore
+
+# Crash states of each moment: the telling ones, and a torn or a random one.
+LIMIT = 5
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+@pytest.mark.parametrize("scenario", ["open_clean", "open_torn"])
+def test_open_crashed_at_any_call_reopens_legally(scenario: str, place: Place) -> None:
+    """Every moment of opening, recovery too, leaves a legal log."""
+    moments, states = explore(SCENARIOS[scenario](), place, limit=LIMIT)
+    assert 15 <= moments
+    assert 2 * moments <= states
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+@pytest.mark.parametrize("scenario", ["open_clean", "open_torn"])
+def test_open_crashed_at_any_call_reopens_legally_from_many_states(
+    scenario: str, place: Place
+) -> None:
+    """The same, with many more survivors of each crash."""
+    explore(SCENARIOS[scenario](), place, limit=48)

@@ -1,0 +1,30 @@
+"""Power cuts while a log is cut back, in part and altogether."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.recovery.scenarios import SCENARIOS
+from tests.support.crash_rig import PLACES, Place, explore
+
+# Crash states of each moment: the telling ones, and a torn or a random one.
+LIMIT = 5
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+@pytest.mark.parametrize("scenario", ["truncate", "restart"])
+def test_truncate_crashed_at_any_call_reopens_legally(scenario: str, place: Place) -> None:
+    """Every moment of a truncation leaves a legal log."""
+    moments, states = explore(SCENARIOS[scenario](), place, limit=LIMIT)
+    assert 30 <= moments
+    assert 2 * moments <= states
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+@pytest.mark.parametrize("scenario", ["truncate", "restart"])
+def test_truncate_crashed_at_any_call_reopens_legally_from_many_states(
+    scenario: str, place: Place
+) -> None:
+    """The same, with many more survivors of each crash."""
+    explore(SCENARIOS[scenario](), place, limit=48)

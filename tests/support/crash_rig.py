@@ -1,0 +1,327 @@
+"""A log on a simulated disk with its model beside it, and the search through its crashes.
+
+`Rig` does the same thing to a log and to a `LogModel`. `explore` runs a scenario again and again,
+lets the power go at its first, second, third ... changing call, and reopens what each of a number
+of legal crash states left: read-only, for writing, in order after that, and after a second crash.
+
+Thread-safety: none; background tasks run when the rig says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import kafkalog
+from kafkalog import LogConfig, Record
+from kafkalog.errors import KafkaLogError
+from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
+from tests.support.model import Doubt, LogModel, RecordFact, observe, record_fact
+from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
+
+__all__ = [
+    "ALONE",
+    "INSIDE",
+    "PLACES",
+    "Place",
+    "Rig",
+    "Scenario",
+    "explore",
+    "small_config",
+    "verify_reopening",
+]
+
+META_PROPERTIES = b"version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a log stands, and how it is configured."""
+
+    name: str
+    directory: Path
+    config: LogConfig
+
+    def new_disk(self) -> SimulatedDisk:
+        """Return a disk with what surrounds the partition."""
+        disk = SimulatedDisk()
+        disk.make_durable(self.directory.parent)
+        if self.directory.parent.name == "data":
+            handle = disk.open(self.directory.parent / "meta.properties", create=True)
+            handle.pwrite(META_PROPERTIES, 0)
+            handle.close()
+        disk.make_durable()
+        return disk
+
+
+def small_config(**changes: object) -> LogConfig:
+    """Return settings under which a few records fill a segment and its indexes."""
+    settings: dict[str, object] = {
+        "segment_bytes": 600,
+        "index_interval_bytes": 100,
+        "segment_index_bytes": 64,
+        "batch_bytes": 200,
+        "message_timestamp_after_max_ms": 2**62,
+    }
+    return LogConfig(**(settings | changes))  # type: ignore[arg-type]
+
+
+ALONE = Place("alone", Path("/alone/orders-0"), small_config())
+INSIDE = Place("inside", Path("/data/orders-0"), small_config(preallocate=True))
+PLACES = (ALONE, INSIDE)
+
+
+class Rig:
+    """
+    A log and its model.
+
+    Attributes:
+        disk, place, model: what they say.
+        scheduler: runs the log's background tasks when `work` is called.
+        log: the open log; None while it is closed.
+    """
+
+    def __init__(
+        self, place: Place, disk: SimulatedDisk | None = None, model: LogModel | None = None
+    ) -> None:
+        self.place = place
+        self.disk = place.new_disk() if disk is None else disk
+        self.model = LogModel() if model is None else model
+        self.clock = ManualClock()
+        self.scheduler = ManualScheduler(self.clock)
+        self.opened: kafkalog.Log | None = None
+        self._serial = 0
+
+    @property
+    def log(self) -> kafkalog.Log:
+        """The open log."""
+        assert self.opened is not None
+        return self.opened
+
+    def open(self, *, read_only: bool = False) -> kafkalog.Log:
+        """Open the log."""
+        log = kafkalog.open_log(
+            self.place.directory,
+            config=self.place.config,
+            read_only=read_only,
+            clock=self.clock,
+            scheduler=self.scheduler,
+            filesystem=self.disk,
+        )
+        self.opened = log
+        return log
+
+    def records(self, count: int, size: int = 20) -> list[Record]:
+        """Return records that no other append of this rig has."""
+        made = []
+        for _ in range(count):
+            self._serial += 1
+            body = b"%d." % self._serial
+            made.append(
+                Record(
+                    key=b"key %d" % (self._serial % 5),
+                    value=body + bytes(97 + self._serial % 26 for _ in range(size)),
+                    timestamp_ms=START_MS + 10 * self._serial,
+                    headers=[("serial", body)] if self._serial % 3 == 0 else (),
+                )
+            )
+        return made
+
+    def append(self, count: int = 1, size: int = 20, *, durable: bool = False) -> None:
+        """Append records; in doubt until the call returns, gone where it raises a typed error."""
+        records = self.records(count, size)
+        facts = tuple(
+            RecordFact(offset, r.timestamp_ms, r.key, r.value, tuple(r.headers))
+            for offset, r in enumerate(records, start=self.log.log_end_offset)
+        )
+        doubt = self._begin(Doubt("append", records=facts))
+        try:
+            self.log.append(records, wait="durable" if durable else "written")
+        except KafkaLogError:
+            # Refused: nothing of it is kept. In the log all the same: only the waiting failed.
+            if self.log.log_end_offset > self.model.end_offset:
+                self.model.append(facts)
+                self.model.doubts.remove(doubt)
+            elif not self.is_offline:
+                self.model.doubts.remove(doubt)
+            raise
+        self.model.doubts.remove(doubt)
+        self.model.append(facts)
+        if durable:
+            self.model.became_durable(self.model.end_offset)
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the log refuses writes after a failure."""
+        return self.log._offline is not None
+
+    def flush(self) -> None:
+        """Flush; afterwards all is durable."""
+        self.log.flush()
+        self.model.became_durable(self.model.end_offset)
+
+    def roll(self) -> None:
+        """Roll."""
+        self.log.roll()
+
+    def work(self, duration_ms: int = 0) -> None:
+        """Run the background tasks that are due."""
+        self.scheduler.advance(duration_ms)
+
+    def truncate_to(self, offset: int) -> None:
+        """Truncate, in doubt until it returns; the batch that holds `offset` goes as a whole."""
+        if offset < self.model.start_offset:
+            doubt = self._begin(Doubt("restart", offset))
+            self.log.truncate_to(offset)
+            self.model.restart_at(offset)
+        else:
+            held = next(iter(self.log.batches(offset)), None)
+            base = offset if held is None else min(held.header.base_offset, offset)
+            doubt = self._begin(Doubt("truncate", base))
+            self.log.truncate_to(offset)
+            self.model.truncate_to(offset, base)
+        self.model.doubts.remove(doubt)
+
+    def restart_at(self, offset: int) -> None:
+        """Truncate fully, in doubt until it returns."""
+        doubt = self._begin(Doubt("restart", offset))
+        self.log.truncate_fully_and_start_at(offset)
+        self.model.doubts.remove(doubt)
+        self.model.restart_at(offset)
+
+    def delete_before(self, offset: int) -> None:
+        """Move the log start, in doubt until it returns."""
+        doubt = self._begin(Doubt("delete", offset))
+        self.log.delete_records_before(offset)
+        self.model.doubts.remove(doubt)
+        self.model.delete_before(offset)
+
+    def close(self) -> None:
+        """Close in order; afterwards all is durable."""
+        self.log.close()
+        self.opened = None
+        self.model.became_durable(self.model.end_offset)
+
+    def let_go(self) -> None:
+        """Close in whatever state, so that nothing of this rig stays behind in the process."""
+        self.disk.clear_faults()
+        log, self.opened = self.opened, None
+        if log is not None:
+            with contextlib.suppress(PowerCut, KafkaLogError):
+                log.close()
+
+    def note_durable(self) -> None:
+        """Hold the log to what it says of its own durability, at the moment of a crash."""
+        cutting = any(doubt.kind in ("truncate", "restart") for doubt in self.model.doubts)
+        if self.opened is not None and not cutting:
+            self.model.became_durable(self.opened.durable_offset)
+
+    def _begin(self, doubt: Doubt) -> Doubt:
+        self.model.doubts.append(doubt)
+        return doubt
+
+
+class Scenario:
+    """Something to crash in: `prepare` stands on the disk, `run` is cut short."""
+
+    def prepare(self, rig: Rig) -> None:
+        """Bring the log to where the scenario begins."""
+
+    def run(self, rig: Rig) -> None:
+        """Do what is to be interrupted."""
+        raise NotImplementedError
+
+
+def explore(scenario: Scenario, place: Place, *, limit: int) -> tuple[int, int]:
+    """
+    Crash a scenario at each changing call, and reopen up to `limit` states of each crash.
+
+    Returns:
+        How many moments of crash there were, and how many states were reopened.
+    """
+    states = 0
+    for number in range(1, 2000):
+        rig = Rig(place)
+        scenario.prepare(rig)
+        rig.disk.crash_at(number)
+        finished = False
+        with contextlib.suppress(PowerCut):
+            scenario.run(rig)
+            finished = True
+        rig.note_durable()
+        for choice, disk in rig.disk.crash_states(limit, seed=number):
+            states += 1
+            with _told(f"{place.name}, crash at call {number}, {choice}", rig.disk):
+                verify_reopening(place, disk, rig.model)
+        rig.let_go()
+        if finished:
+            return number, states
+    raise AssertionError("the scenario does not end")
+
+
+@contextlib.contextmanager
+def _told(moment: str, disk: SimulatedDisk) -> Iterator[None]:
+    """Say of a failure which crash it was."""
+    try:
+        yield
+    except (AssertionError, KafkaLogError, OSError, ValueError) as error:
+        unsynced = "\n".join(f"  {number} {what}" for number, what in disk.unsynced())
+        error.add_note(f"{moment}\nunsynced at the crash:\n{unsynced}")
+        raise
+
+
+def verify_reopening(place: Place, disk: SimulatedDisk, model: LogModel) -> None:
+    """Reopen a disk after a crash: legal, the same read-only, fit for use, clean afterwards."""
+    rig = Rig(place, disk, model.copy())
+    rig._serial = 1_000_000
+    before = disk.fingerprint()
+    read_only_seen = None
+    with contextlib.suppress(kafkalog.NotALogError):
+        with rig.open(read_only=True) as reader:
+            read_only_seen = observe(reader)
+        assert before == disk.fingerprint()
+    log = rig.open()
+    seen = observe(log)
+    rig.model.verify(seen)
+    if read_only_seen is not None:
+        assert seen.records == read_only_seen.records
+        assert (seen.start_offset, seen.end_offset) == read_only_seen[:2]
+    assert log.durable_offset <= log.log_end_offset
+    _verify_raising(log, seen.records)
+    rig.model.adopt(seen)
+    rig.append(2, durable=True)
+    rig.append(3, 120)
+    assert rig.model.served() == [record_fact(r) for r in log.records(on_corrupt="skip")]
+    again = disk.crash(CrashChoice("nothing"))
+    _verify_second_crash(place, again, rig.model)
+    rig.close()
+    log = rig.open()
+    assert log.recovery_report.clean
+    assert not log.recovery_report.found_damage
+    assert rig.model.served() == [record_fact(r) for r in log.records(on_corrupt="skip")]
+    assert log.log_end_offset == log.durable_offset == rig.model.end_offset
+    rig.let_go()
+
+
+def _verify_raising(log: kafkalog.Log, records: Sequence[RecordFact]) -> None:
+    """Reading with on_corrupt="raise" gives all, or what lies before the first fence."""
+    got: list[RecordFact] = []
+    try:
+        got.extend(record_fact(record) for record in log.records())
+    except kafkalog.CorruptRecordError:
+        first = min(fence.first_offset for fence in log.fences())
+        assert [fact for fact in records if fact.offset < first] == got
+    else:
+        assert list(records) == got
+
+
+def _verify_second_crash(place: Place, disk: SimulatedDisk, model: LogModel) -> None:
+    rig = Rig(place, disk)
+    log = rig.open()
+    seen = observe(log)
+    kept = [fact for fact in model.served() if fact.offset < model.durable_offset]
+    assert kept == list(seen.records[: len(kept)])
+    assert list(seen.records) == model.served()[: len(seen.records)]
+    rig.let_go()
