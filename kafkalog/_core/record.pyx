@@ -489,6 +489,8 @@ def check_records(
     cdef int status
     cdef RecordsContext context = header_context(header, strict)
     cdef Cursor cursor = open_payload(&hold.view, start, end)
+    if end - start < NOGIL_SIZE_MIN:
+        return _check_kernel(&context, &cursor)
     with nogil:
         status = _check_kernel(&context, &cursor)
     return status

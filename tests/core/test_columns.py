@@ -72,6 +72,14 @@ def reference_run(data: bytes, *, check_crc: bool, strict: bool) -> tuple[int, i
     return rows, batches, position, "OK"
 
 
+def long_entries(value_size: int) -> list[Entry]:
+    """Return records of some 100 KiB, six tiles and more, their sizes all different."""
+    return [
+        Entry(delta, delta % 5, b"key", bytes([delta % 256]) * (value_size + delta % 7))
+        for delta in range(100 * 1024 // value_size + 1)
+    ]
+
+
 FIRST = batch_of(Entry(0, 0, b"a", b"b"), Entry(1, 0, b"c" * 40, b"d" * 40), base_offset=0)
 SECOND = batch_of(*MIXED, base_offset=10)
 EMPTY = batch_of(base_offset=20_000, last_offset_delta=5)
@@ -159,6 +167,59 @@ def test_run_stops_before_the_batch_that_has_no_room_and_goes_on_after_clear() -
     columns.clear()
     assert 0 == len(columns)
     assert (2, 1, len(RUN), 0) == decode_run(RUN, position, columns)
+
+
+def test_run_without_room_looks_at_the_crc_only_if_the_columns_are_empty() -> None:
+    """A caller with rows comes back for the verdict; one without would only make more room."""
+    damaged = bytearray(FIRST)
+    damaged[-2] ^= 1
+    data = FIRST + bytes(damaged)
+    assert (2, 1, len(FIRST), "FULL", [0, 1]) == run_of(data, capacity=3)
+    assert (0, 0, len(FIRST), "CRC", []) == run_of(data, len(FIRST), capacity=1)
+    assert (0, 0, 0, "FULL", []) == run_of(data, capacity=1)
+
+
+@pytest.mark.parametrize("value_size", [20, 300, 40_000])
+def test_batch_of_many_tiles_gives_the_rows_of_one_decode(value_size: int) -> None:
+    """Fast-path law: records that cross a tile's end, or are longer than a tile, as all others."""
+    entries = long_entries(value_size)
+    payload = records.encode(entries)
+    header = header_for(entries, base_offset=7)
+    expected = RecordColumns(len(entries))
+    decode_columns(payload, as_batch_header(header), 0, len(payload), expected)
+    actual = RecordColumns(len(entries))
+    decode_run(reference.encode_batch(header, payload), 0, actual)
+    for name in NAMES:
+        shift = 61 if name.endswith("_position") else 0
+        assert (getattr(expected, name) + shift).tolist() == getattr(actual, name).tolist()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.99])
+def test_damage_in_a_batch_of_many_tiles_is_the_crcs_before_it_is_the_records(share: float) -> None:
+    """Tiles before and behind the damage are decoded or not: no row of them is left."""
+    entries = long_entries(300)
+    starts = [len(records.encode(entries[:count])) for count in range(len(entries))]
+    payload = bytearray(records.encode(entries))
+    payload[starts[int(share * len(entries))]] ^= 1  # the length of a record: negative now
+    header = header_for(entries)
+    data = FIRST + reference.encode_batch(header, bytes(payload))
+    expected = reference_run(data, check_crc=True, strict=True)
+    assert (2, 1, len(FIRST), "RECORD_LENGTH") == expected
+    assert expected == run_of(data)[:4]
+    damaged = bytearray(data)
+    damaged[-1] ^= 1
+    assert (2, 1, len(FIRST), "CRC", [0, 1]) == run_of(bytes(damaged))
+    assert expected == run_of(bytes(damaged), check_crc=False)[:4]
+
+
+def test_batch_of_many_tiles_with_one_record_less_than_counted_is_refused() -> None:
+    """And with one more: the last tile decides."""
+    entries = long_entries(300)
+    for surplus, verdict in ((1, "RECORD_LENGTH"), (-1, "TRAILING_BYTES")):
+        header = header_for(entries, record_count=len(entries) + surplus)
+        data = reference.encode_batch(header, records.encode(entries))
+        assert (0, 0, 0, verdict, []) == run_of(data)
+        assert (0, 0, 0, verdict) == reference_run(data, check_crc=True, strict=True)
 
 
 @pytest.mark.parametrize("codec", range(1, 8))
