@@ -12,6 +12,7 @@ rolls, truncates and recovers them. No broker, no network.
 
 from __future__ import annotations
 
+from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.record import Record
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
@@ -56,6 +57,7 @@ __all__ = [
     "MAX_TIMESTAMP",
     "AppendInfo",
     "BatchView",
+    "BytesColumn",
     "Clock",
     "Codec",
     "ConfigError",

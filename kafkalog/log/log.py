@@ -44,7 +44,13 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.truncation import truncate_fully_and_start_at, truncate_to
 from kafkalog.model import AppendInfo
-from kafkalog.records.packing import PackedRun, pack_records
+from kafkalog.records.packing import (
+    FieldColumn,
+    PackedRun,
+    Timestamps,
+    pack_columns,
+    pack_records,
+)
 from kafkalog.records.validator import validate_client_batches, validate_own_offsets
 from kafkalog.scheduler import ScheduledTask, Scheduler
 
@@ -151,6 +157,38 @@ class Log(LogReader, AbstractContextManager["Log"]):
         _check_wait(wait)
         now_ms = self._local.context.clock.now_ms()
         return self._append(pack_records(records, self.config, now_ms, timestamp_ms), wait)
+
+    def append_columns(
+        self,
+        keys: FieldColumn,
+        values: FieldColumn,
+        *,
+        timestamps: Timestamps | None = None,
+        wait: Wait = "written",
+    ) -> AppendInfo:
+        """
+        Append records without headers, given as columns, all of them or none.
+
+        Several times faster than `append`: no object is made for a record. A mebibyte or so at a
+        time keeps the memory in between small and warm.
+
+        Args:
+            keys: a list of bytes or None, or a `BytesColumn` over memory in Arrow's layout; None
+                for records without keys.
+            values: the same, and of the same kind and length; None for tombstones.
+            timestamps: one for all records, or an int64 array with one for each (-1 is none); the
+                clock's time if None.
+            wait: as for `append`.
+
+        Raises:
+            RecordTooLargeError, InvalidRecordError, DiskFullError, LogOfflineError: as for
+                `append`.
+        """
+        self._ensure_writable()
+        _check_wait(wait)
+        now_ms = self._local.context.clock.now_ms()
+        times = now_ms if timestamps is None else timestamps
+        return self._append(pack_columns(keys, values, times, self.config, now_ms), wait)
 
     def append_batches(
         self, data: Buffer, *, assign_offsets: bool = True, wait: Wait = "written"

@@ -10,11 +10,15 @@ the same thread packs again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.record import Record
 from kafkalog._core.stamp import assign_offsets
 from kafkalog.config import LogConfig
@@ -22,7 +26,11 @@ from kafkalog.errors import OffsetsOutOfOrderError, RecordTooLargeError
 from kafkalog.model import AppendInfo
 from kafkalog.records.codecs import Codec, compress
 
-__all__ = ["BatchFacts", "PackedRun", "pack_records"]
+__all__ = ["BatchFacts", "FieldColumn", "PackedRun", "Timestamps", "pack_columns", "pack_records"]
+
+# Keys or values of many records: a list of bytes or None, or a column in Arrow's layout.
+FieldColumn: TypeAlias = list[bytes | None] | list[bytes] | BytesColumn | None
+Timestamps: TypeAlias = int | npt.NDArray[np.int64]
 
 LOG_APPEND_TIME = 1
 
@@ -131,14 +139,75 @@ def pack_records(
         raise TypeError("append takes an iterable of records: write append([record])")
     wanted: Sequence[Record] = records if isinstance(records, (list, tuple)) else list(records)
     default_ms = now_ms if timestamp_ms is None else timestamp_ms
+    limit = config.append_batch_bytes
+    builder = _WORKSHOP.builder
+    return _pack(
+        lambda start: builder.extend_records(wanted, start, default_ms, limit),
+        len(wanted),
+        config,
+        now_ms,
+    )
+
+
+def pack_columns(
+    keys: FieldColumn, values: FieldColumn, timestamps: Timestamps, config: LogConfig, now_ms: int
+) -> PackedRun:
+    """
+    Pack records without headers, given as columns, as `pack_records` does.
+
+    Args:
+        keys, values: two lists, or two columns; None for records that have none.
+        timestamps: one for all, or one for each.
+        config: batch size, compression, timestamp type, size limit.
+        now_ms: time of the append.
+
+    Raises:
+        RecordTooLargeError: a batch is larger than `max.message.bytes`.
+    """
+    builder, limit = _WORKSHOP.builder, config.append_batch_bytes
+    if isinstance(keys, BytesColumn | None) and isinstance(values, BytesColumn | None):
+        key_column, value_column = keys, values
+        count = _common_length(key_column, value_column)
+        return _pack(
+            lambda start: builder.extend_columns(
+                key_column, value_column, timestamps, start, None, limit
+            ),
+            count,
+            config,
+            now_ms,
+        )
+    if not (isinstance(keys, list | None) and isinstance(values, list | None)):
+        raise TypeError("keys and values must be two lists or two columns; one may be None")
+    count = _common_length(keys, values)
+    key_list, value_list = keys, [None] * count if values is None else values
+    return _pack(
+        lambda start: builder.extend_lists(key_list, value_list, timestamps, start, limit),
+        count,
+        config,
+        now_ms,
+    )
+
+
+def _common_length(keys: FieldColumn, values: FieldColumn) -> int:
+    """Return how many records two columns, or one of them, hold."""
+    counts = {len(column) for column in (keys, values) if column is not None}
+    if not counts:
+        raise TypeError("keys or values must be given")
+    if len(counts) > 1:
+        raise ValueError(f"keys and values differ in length: {sorted(counts)}")
+    return counts.pop()
+
+
+def _pack(extend: Callable[[int], int], count: int, config: LogConfig, now_ms: int) -> PackedRun:
+    """Fill batch after batch; `extend` adds records from a slot on and says how many went in."""
     append_time = now_ms if config.is_log_append_time else None
     builder = _WORKSHOP.builder
     parts: list[memoryview] = []
     batches: list[BatchFacts] = []
     start = 0
-    while start < len(wanted):
+    while start < count:
         builder.reset()
-        taken = builder.extend_records(wanted, start, default_ms, config.append_batch_bytes)
+        taken = extend(start)
         part = _finish(builder, config, start, append_time)
         largest = builder.max_timestamp if append_time is None else append_time
         batches.append(BatchFacts(len(part), start, start + taken - 1, largest))

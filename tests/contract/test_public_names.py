@@ -13,6 +13,7 @@ NAMES = [
     "MAX_TIMESTAMP",
     "AppendInfo",
     "BatchView",
+    "BytesColumn",
     "Clock",
     "Codec",
     "ConfigError",

@@ -1,0 +1,117 @@
+"""Appending columns gives the batches that appending the same records gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kafkalog import BytesColumn, InvalidRecordError, Record
+from tests.support.logs import manual_log
+from tests.support.manual_time import START_MS
+
+KEYS = [b"k%d" % number if number % 3 else None for number in range(500)]
+VALUES = [b"v" * (number % 50) if number % 7 else None for number in range(500)]
+TIMES = np.arange(START_MS, START_MS + 500)
+
+
+def column(cells: list[bytes | None]) -> BytesColumn:
+    """Return cells in Arrow's layout, with a bitmap for the nulls."""
+    sizes = [0 if cell is None else len(cell) for cell in cells]
+    bitmap = np.packbits([cell is not None for cell in cells], bitorder="little")
+    data = b"".join(cell for cell in cells if cell is not None)
+    return BytesColumn(data, np.cumsum([0, *sizes], dtype=np.int32), bitmap)
+
+
+def stored(path: Path) -> bytes:
+    """Return the bytes of the first segment."""
+    return (path / "00000000000000000000.log").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["lists", "columns"])
+@pytest.mark.parametrize("settings", [{}, {"compression_type": "gzip"}])
+def test_append_columns_same_records_same_bytes(
+    tmp_path: Path, kind: str, settings: dict[str, Any]
+) -> None:
+    """Nulls, several batches and a codec included: segment files are equal byte for byte."""
+    records = [
+        Record(key=key, value=value, timestamp_ms=int(time))
+        for key, value, time in zip(KEYS, VALUES, TIMES, strict=True)
+    ]
+    with manual_log(tmp_path / "a-0", batch_bytes=1000, **settings) as log:
+        expected = log.append(records)
+    with manual_log(tmp_path / "b-0", batch_bytes=1000, **settings) as log:
+        if kind == "lists":
+            info = log.append_columns(KEYS, VALUES, timestamps=TIMES)
+        else:
+            info = log.append_columns(column(KEYS), column(VALUES), timestamps=TIMES)
+    assert expected == info
+    assert expected.batch_count > 5
+    assert stored(tmp_path / "a-0") == stored(tmp_path / "b-0")
+
+
+def test_append_columns_without_times_gets_the_clock(tmp_path: Path) -> None:
+    """One timestamp for all may be given; without any it is the time of the append."""
+    with manual_log(tmp_path / "a-0") as log:
+        log.append_columns([b"k"], [b"v"])
+        log.append_columns([b"k"], [b"v"], timestamps=7)
+        log.append_columns([b"k"], [b"v"], timestamps=-1)
+        assert [START_MS, 7, -1] == [record.timestamp_ms for record in log.records()]
+
+
+@pytest.mark.parametrize("kind", ["lists", "columns"])
+def test_append_columns_one_side_none_is_null(tmp_path: Path, kind: str) -> None:
+    """No keys, or no values, for all records."""
+    given: Any = [b"a", b"b"] if kind == "lists" else column([b"a", b"b"])
+    with manual_log(tmp_path / "a-0") as log:
+        log.append_columns(None, given)
+        log.append_columns(given, None)
+        pairs = [(record.key, record.value) for record in log.records()]
+    assert [(None, b"a"), (None, b"b"), (b"a", None), (b"b", None)] == pairs
+
+
+def test_append_columns_nothing_appends_nothing(tmp_path: Path) -> None:
+    """Empty lists are an append of no batch."""
+    with manual_log(tmp_path / "a-0") as log:
+        info = log.append_columns([], [])
+        assert (0, 0) == (info.record_count, log.log_end_offset)
+
+
+def test_append_columns_durable_is_on_the_disk(tmp_path: Path) -> None:
+    """The wait is that of `append`."""
+    with manual_log(tmp_path / "a-0") as log:
+        log.append_columns([b"k"], [b"v"], wait="durable")
+        assert 1 == log.durable_offset
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "error"),
+    [
+        (None, None, TypeError),
+        ([b"a"], [b"a", b"b"], ValueError),
+        (column([b"a"]), column([b"a", b"b"]), ValueError),
+        ([b"a"], column([b"a"]), TypeError),
+        (b"a", b"b", TypeError),
+        ([b"a"], ["b"], TypeError),
+    ],
+)
+def test_append_columns_contradictory_is_refused(
+    tmp_path: Path, keys: Any, values: Any, error: type[Exception]
+) -> None:
+    """Other kinds, other lengths, or nothing: an error, and nothing is appended."""
+    with manual_log(tmp_path / "a-0") as log:
+        with pytest.raises(error):
+            log.append_columns(keys, values)
+        assert 0 == log.log_end_offset
+
+
+def test_append_columns_too_few_times_is_refused(tmp_path: Path) -> None:
+    """Each record needs its timestamp, and none may lie below -1."""
+    with manual_log(tmp_path / "a-0") as log:
+        with pytest.raises(ValueError, match="1 timestamps for 2 records"):
+            log.append_columns([b"a", b"b"], [b"a", b"b"], timestamps=np.array([1]))
+        with pytest.raises(InvalidRecordError):
+            log.append_columns([b"a"], [b"a"], timestamps=-2)
+        assert 0 == log.log_end_offset
