@@ -71,13 +71,30 @@ class EntryFile(Generic[View]):
         capacity = max(FIRST_CAPACITY, 2 * self._count)
         self._array = np.zeros(capacity * entry_size, dtype=np.uint8)
         self._array[: len(entries)] = np.frombuffer(entries, dtype=np.uint8)
-        self.view = make_view(self._array, self._count)
+        self._memory = self._array.data
+        self._published = (self._array, self._count)
+        self._viewed = (self._published, make_view(*self._published))
         self._handle: FileHandle | None = None
         self._filesystem = filesystem
         self._open_file()
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def view(self) -> View:
+        """The look-up view of the entries so far; made when somebody asks after an append."""
+        published = self._published
+        viewed, view = self._viewed
+        if viewed is not published:
+            view = self._make_view(*published)
+            self._viewed = (published, view)
+        return view
+
+    def last_entry(self) -> bytes:
+        """Return the last entry; there must be one."""
+        end = self._count * self.entry_size
+        return self._memory[end - self.entry_size : end].tobytes()
 
     def entries(self) -> bytes:
         """Return the entries as bytes."""
@@ -92,9 +109,10 @@ class EntryFile(Generic[View]):
             larger = np.zeros(2 * self._array.shape[0], dtype=np.uint8)
             larger[:start] = self._array[:start]
             self._array = larger
-        self._array[start : start + size] = np.frombuffer(entry, dtype=np.uint8)
+            self._memory = larger.data
+        self._memory[start : start + size] = entry
         self._count += 1
-        self.view = self._make_view(self._array, self._count)
+        self._published = (self._array, self._count)
 
     def rewind(self, count: int) -> None:
         """Forget the entries from `count` on (an append that failed)."""
@@ -103,11 +121,12 @@ class EntryFile(Generic[View]):
         fresh = np.zeros_like(self._array)
         fresh[: count * self.entry_size] = self._array[: count * self.entry_size]
         self._array = fresh
+        self._memory = fresh.data
         self._count = count
         # Entries already in the file are overwritten by the next ones, or zeroed now.
         stale = self._written - count
         self._written = min(self._written, count)
-        self.view = self._make_view(self._array, count)
+        self._published = (fresh, count)
         if stale > 0 and self._handle is not None:
             self._write(bytes(stale * self.entry_size), count * self.entry_size)
 

@@ -21,12 +21,20 @@ from kafkalog._core.index import (
     check_time_index,
 )
 
-__all__ = ["OFFSET_INDEX", "TIME_INDEX", "IndexKind", "pack_offset_entry", "pack_time_entry"]
+__all__ = [
+    "OFFSET_INDEX",
+    "TIME_INDEX",
+    "IndexKind",
+    "pack_offset_entry",
+    "pack_time_entry",
+    "unpack_time_entry",
+]
 
 View = TypeVar("View")
 
 pack_offset_entry = struct.Struct(">ii").pack
 pack_time_entry = struct.Struct(">qi").pack
+unpack_time_entry = struct.Struct(">qi").unpack
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,13 @@ from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import SegmentFiles
 from kafkalog.files.pool import FilePool
-from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX, pack_offset_entry, pack_time_entry
+from kafkalog.indexes.kinds import (
+    OFFSET_INDEX,
+    TIME_INDEX,
+    pack_offset_entry,
+    pack_time_entry,
+    unpack_time_entry,
+)
 from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.log.fences import FencedRange, find_fence
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan, scan_segment, scan_within
@@ -435,7 +441,7 @@ class LogSegment:
         if times is None or timestamp is None or timestamp < 0 or times.max_entries == 0:
             return
         count = len(times)
-        last = times.view.entry(count - 1)[0] if count else -1
+        last = unpack_time_entry(times.last_entry())[0] if count else -1
         if timestamp > last and count < times.max_entries:
             relative = self._offset_of_max_timestamp - self.base_offset
             times.append(pack_time_entry(timestamp, relative))
