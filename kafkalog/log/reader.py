@@ -9,6 +9,7 @@ Thread-safety: everything may be called from any thread, while another writes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from kafkalog._core.record import Record
@@ -148,7 +149,9 @@ class LogReader:
         snapshot = self._check_range(snapshot, start)
         end = snapshot.end_offset if end is None else min(end, snapshot.end_offset)
         batches = self._read_batches(snapshot, start, end, on_corrupt)
-        return _records_within(batches, start, end, self.config.decompressed_max_bytes, on_corrupt)
+        limit_bytes = self.config.decompressed_max_bytes
+        # Chained lists: a generator of records would be entered anew for each of them.
+        return chain.from_iterable(_record_lists(batches, start, end, limit_bytes, on_corrupt))
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """
@@ -177,9 +180,12 @@ class LogReader:
     def _reading(self) -> storage_errors:
         return storage_errors(self.directory, doing="reading")
 
-    def _snapshot(self) -> Snapshot:
+    def _ensure_open(self) -> None:
         if self._closed:
             raise LogClosedError(f"{self.directory} is closed", path=self.directory)
+
+    def _snapshot(self) -> Snapshot:
+        self._ensure_open()
         if self._tail is not None:
             with self._reading():
                 self._tail.refresh()
@@ -227,29 +233,29 @@ class LogReader:
         """Stop with a typed error where the log is closed, or the disk fails, on the way."""
         batches = read_batches(snapshot, start, end, on_corrupt=on_corrupt)
         while True:
-            if self._closed:
-                raise LogClosedError(f"{self.directory} is closed", path=self.directory)
             try:
                 with self._reading():
-                    batch = next(batches, None)
+                    self._ensure_open()
+                    for batch in batches:
+                        start = batch.header.next_offset
+                        yield batch
+                        self._ensure_open()
             except (KafkaLogError, ValueError) as error:
                 snapshot = self._snapshot_after(error, snapshot, start)
                 end = min(end, snapshot.end_offset)
                 batches = read_batches(snapshot, start, end, on_corrupt=on_corrupt)
-                continue
-            if batch is None:
+            else:
                 return
-            start = batch.header.next_offset
-            yield batch
 
 
-def _records_within(
+def _record_lists(
     batches: Iterator[BatchView],
     start: int,
     end: int,
     limit_bytes: int,
     on_corrupt: OnCorrupt,
-) -> Iterator[Record]:
+) -> Iterator[list[Record]]:
+    """Yield the records of each batch, as far as they lie in the range."""
     for batch in batches:
         header = batch.header
         if header.is_control:
@@ -262,6 +268,6 @@ def _records_within(
                 raise
             continue
         if header.base_offset >= start and header.last_offset < end:
-            yield from records
+            yield records
         else:
-            yield from (record for record in records if start <= record.offset < end)
+            yield [record for record in records if start <= record.offset < end]
