@@ -385,6 +385,8 @@ def _assemble(
     )
     if not context.read_only and (not segments or findings.last_is_fenced):
         fresh = local.create_segment(end_offset)
+        # Later segments must not outlive the name of the first: the log would begin with them.
+        context.filesystem.sync_directory(context.directory)
         kept = local.snapshot.segments if segments else LogSegments([])
         local.replace_all(
             replace(local.snapshot, segments=kept.with_segment(fresh), end_position=0)

@@ -170,15 +170,8 @@ class LogModel:
                 starts.add(doubt.offset)
                 ends.add(doubt.offset)
             ends.update(fact.offset + 1 for fact in doubt.records)
-        assert min(starts) <= seen.start_offset <= max(starts), f"log start {seen.start_offset}"
-        assert seen.start_offset in starts or self._may_be_lost(
-            self.start_offset, seen.start_offset
-        ), f"log start {seen.start_offset}, not one of {starts}"
+        assert seen.start_offset in starts, f"log start {seen.start_offset}, not one of {starts}"
         assert seen.end_offset <= max(ends), f"log end {seen.end_offset} above {ends}"
-
-    def _may_be_lost(self, first: int, following: int) -> bool:
-        """Say whether whole segments with these offsets may be missing after a crash."""
-        return first >= self._kept_end() or bool(self._of_kind("restart")) or first >= following
 
     def _kept_end(self) -> int:
         ends = [self.durable_offset, *(doubt.offset for doubt in self._of_kind("truncate"))]
