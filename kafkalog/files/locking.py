@@ -188,6 +188,11 @@ class DirectoryLock:
         return self._key.directory
 
     @property
+    def tenure(self) -> object:
+        """What stays the same from the first share in the lock to the release of the last one."""
+        return _REGISTRY.directories[self._key]
+
+    @property
     def is_held(self) -> bool:
         """Whether this process took the lock and has not released it: False after a fork."""
         return self._held and os.getpid() == self._process

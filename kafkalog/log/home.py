@@ -101,9 +101,13 @@ class PartitionHome:
         """Return whether the marker of a clean shutdown is there (without a session)."""
         return read_shutdown_marker(self.filesystem, self.state_directory) is not None
 
-    def begin_session(self) -> bool:
-        """Take the marker away, and return whether the last shutdown was clean."""
-        return _SESSIONS.begin(self)
+    def begin_session(self, tenure: object) -> bool:
+        """
+        Take the marker away, and return whether this partition was closed in order.
+
+        `tenure` is the directory lock's: a session does not outlive the lock it was begun under.
+        """
+        return _SESSIONS.begin(self, tenure)
 
     def end_session(self, *, in_order: bool) -> None:
         """Leave; the last one out puts the marker back if all was closed in order."""
@@ -180,9 +184,11 @@ class _Session:
     """The partitions of one state directory that this process writes to."""
 
     had_marker: bool
+    tenure: object
     in_order: bool = True
     open_count: int = 0
     opened: set[str] = field(default_factory=set)
+    closed: set[str] = field(default_factory=set)
 
 
 class _Sessions:
@@ -193,17 +199,19 @@ class _Sessions:
         self._sessions: dict[tuple[FileSystem, Path], _Session] = {}
         os.register_at_fork(after_in_child=self._forget)
 
-    def begin(self, home: PartitionHome) -> bool:
+    def begin(self, home: PartitionHome, tenure: object) -> bool:
         key = (home.filesystem, home.state_directory)
         with self._guard:
             session = self._sessions.get(key)
-            if session is None:
+            if session is None or session.tenure is not tenure:
+                # A log that was dropped without `close` left its session, and gave up the lock.
                 had_marker = remove_shutdown_marker(home.filesystem, home.state_directory)
-                session = self._sessions[key] = _Session(had_marker)
-            # A partition that was opened before in this session: was it closed in order?
+                session = self._sessions[key] = _Session(had_marker, tenure)
+            # The marker speaks of how this session found a partition, not of what it did to it.
             name = home.directory.name
-            clean = session.had_marker or name in session.opened
+            clean = name in session.closed if name in session.opened else session.had_marker
             session.opened.add(name)
+            session.closed.discard(name)
             session.open_count += 1
             return clean
 
@@ -214,9 +222,10 @@ class _Sessions:
             if session is None:
                 return
             session.open_count -= 1
-            if not in_order:
+            if in_order:
+                session.closed.add(home.directory.name)
+            else:
                 session.in_order = False
-                session.opened.discard(home.directory.name)
             if session.open_count:
                 return
             del self._sessions[key]

@@ -142,7 +142,7 @@ def _load_for_writing(
         home.filesystem, home.directory, lock_directory=home.state_directory
     )
     try:
-        clean = home.begin_session()
+        clean = home.begin_session(lock.tenure)
         try:
             recovery_point = home.read_recovery_point()
             loaded = load_log(
@@ -157,6 +157,10 @@ def _load_for_writing(
         except (OSError, KafkaLogError):
             # Nothing was appended: what was clean before still is.
             home.end_session(in_order=clean)
+            raise
+        except BaseException:
+            # Interrupted anywhere: the next opening, in this process too, has to look again.
+            home.end_session(in_order=False)
             raise
     except BaseException:
         lock.release()

@@ -77,12 +77,15 @@ def write_shutdown_marker(
 
 
 def remove_shutdown_marker(filesystem: FileSystem, directory: Path) -> bool:
-    """Remove the marker, on the disk too when this returns; return whether there was one."""
+    """
+    Remove the marker, on the disk too when this returns; return whether there was one.
+
+    The directory is synced in any case: a process that was killed may have removed it without.
+    """
     path = directory / CLEAN_SHUTDOWN_MARKER
     with storage_errors(path, doing="removing"):
-        try:
+        present = filesystem.stat(path) is not None
+        if present:
             filesystem.unlink(path)
-        except FileNotFoundError:
-            return False
         filesystem.sync_directory(directory)
-    return True
+    return present

@@ -1,0 +1,112 @@
+"""What counts as closed in order: logs that are dropped, interrupted, latched and opened again."""
+
+from __future__ import annotations
+
+import errno
+import gc
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog.errors import LogStorageError
+from kafkalog.files.names import CLEAN_SHUTDOWN_MARKER
+from tests.support.crash_rig import ALONE, INSIDE, PLACES, Place, Rig
+from tests.support.simulated_disk import CrashChoice
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_log_dropped_without_close_is_recovered(place: Place) -> None:
+    """In the same process too: its records are there, and none of them is called durable."""
+    rig = Rig(place)
+    rig.open()
+    rig.append(3)
+    rig.close()
+    rig.open()
+    rig.append(2)
+    rig.opened = None
+    gc.collect()
+    log = rig.open()
+    assert not log.recovery_report.clean
+    assert 5 == log.log_end_offset
+    assert 3 >= log.durable_offset
+    rig.let_go()
+
+
+def test_log_that_latched_is_recovered_while_its_neighbour_is_open() -> None:
+    """The marker that the session found says nothing of a partition that failed since."""
+    rig = Rig(INSIDE)
+    neighbour = Rig(Place("neighbour", Path("/data/orders-1"), INSIDE.config), rig.disk)
+    for each in (rig, neighbour):
+        each.open()
+    for each in (rig, neighbour):
+        each.append(2)
+        each.close()
+    assert rig.disk.stat(Path("/data") / CLEAN_SHUTDOWN_MARKER) is not None
+    neighbour.open()
+    log = rig.open()
+    assert log.recovery_report.clean
+    rig.append(1)
+    rig.disk.fail_at(1, errno.EIO, only=frozenset({"sync"}))
+    with pytest.raises(LogStorageError):
+        rig.flush()
+    rig.let_go()
+    log = rig.open()
+    assert not log.recovery_report.clean
+    assert 2 == log.durable_offset
+    for each in (rig, neighbour):
+        each.let_go()
+    assert rig.disk.stat(Path("/data") / CLEAN_SHUTDOWN_MARKER) is None
+
+
+def test_opening_interrupted_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery that Ctrl-C ended is not taken for a close in order."""
+    rig = Rig(ALONE)
+    rig.open()
+    rig.append(2)
+    rig.disk = rig.disk.crash(CrashChoice("all"))
+    rig.opened = None
+
+    def interrupt(*_arguments: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkalog.log.opening.load_log", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            rig.open()
+    log = rig.open()
+    assert not log.recovery_report.clean
+    assert 2 == log.log_end_offset
+    rig.let_go()
+
+
+def test_marker_removed_by_a_killed_process_does_not_come_back() -> None:
+    """The next writer syncs the removal, whoever made it."""
+    rig = Rig(ALONE)
+    rig.open()
+    rig.append(1)
+    rig.close()
+    # A process removes the marker and is killed before it can sync that.
+    rig.disk.unlink(ALONE.directory / CLEAN_SHUTDOWN_MARKER)
+    rig.open()
+    rig.append(1, durable=True)
+    after = Rig(ALONE, rig.disk.crash(CrashChoice("nothing")))
+    log = after.open()
+    assert not log.recovery_report.clean
+    assert 2 == log.log_end_offset
+    after.let_go()
+    rig.let_go()
+
+
+def test_log_of_another_configuration_reopens_clean() -> None:
+    """Segments and indexes of other sizes than configured now are taken as they are."""
+    rig = Rig(ALONE)
+    rig.open()
+    rig.append(12, 90)
+    expected = rig.model.served()
+    rig.close()
+    other = Rig(Place("large", ALONE.directory, kafkalog.LogConfig()), rig.disk)
+    log = other.open()
+    assert log.recovery_report.clean
+    assert [fact.offset for fact in expected] == [record.offset for record in log.records()]
+    other.let_go()
