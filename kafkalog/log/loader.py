@@ -27,7 +27,7 @@ from kafkalog._core.batch import scan_batches
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.names import FileKind, SegmentFiles
-from kafkalog.files.whole import replace_whole
+from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.log.fences import FencedRange
 from kafkalog.log.leftovers import Leftovers, clear_leftovers, live_bases
 from kafkalog.log.local_log import LocalLog
@@ -325,7 +325,7 @@ def _end_of_log(
         segment.file.size_bytes = scan.whole_end
         return
     if kept_in is not None:
-        replace_whole(context.filesystem, kept_in, data[scan.whole_end :])
+        _keep(context, kept_in, data[scan.whole_end :])
     del data
     segment.file.forget_mapping()
     handle = context.filesystem.open(segment.path, write=True)
@@ -336,6 +336,13 @@ def _end_of_log(
         handle.close()
     segment.file.size_bytes = scan.whole_end
     logger.warning("cut %d torn bytes at position %d of %s", size, scan.whole_end, segment.path)
+
+
+def _keep(context: SegmentContext, side_file: Path, torn: memoryview) -> None:
+    """Write torn bytes to their side file, behind others that were cut at the same place before."""
+    before = read_whole(context.filesystem, side_file, max_bytes=2**62) or b""
+    content = before if before.endswith(torn) else before + torn
+    replace_whole(context.filesystem, side_file, content)
 
 
 def _note_missing_end(segment: LogSegment, recovery_point: int, findings: _Findings) -> None:
