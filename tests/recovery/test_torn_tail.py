@@ -1,0 +1,222 @@
+"""Bytes behind the last whole batch: kept aside, cut once, and nothing whole goes with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafkalog import Log, Record
+from kafkalog.log.report import CutTail, RecoveryReport
+from tests.support.damage import batch_positions, forget_shutdown, log_file, splice, truncate
+from tests.support.golden import snapshot, unchanged
+from tests.support.logs import manual_log, numbered
+
+BATCHES = 3
+
+
+def make_log(directory: Path) -> list[int]:
+    """Make a log of three batches of one record that nobody closed; return their positions."""
+    with manual_log(directory) as log:
+        for number in range(BATCHES):
+            log.append(numbered(number, 1))
+    forget_shutdown(directory)
+    return batch_positions(log_file(directory))
+
+
+def values(log: Log) -> list[bytes | None]:
+    """Return the values of all records, with the default of raising at damage."""
+    return [record.value for record in log.records()]
+
+
+def expected_values(count: int) -> list[bytes]:
+    """Return the values that `make_log` appended first."""
+    return [b"v%d" % number for number in range(count)]
+
+
+def broken(directory: Path, position: int, base_offset: int = 0) -> Path:
+    """Return the side file of a cut."""
+    return directory / f"{base_offset:020d}.log.{position}.broken"
+
+
+def report(count: int, size: int, cut: tuple[CutTail, ...]) -> RecoveryReport:
+    """Return the report of recovering the first `count` batches of a file of `size` bytes."""
+    return RecoveryReport(
+        clean=False,
+        scanned_segments=1,
+        scanned_bytes=size,
+        scanned_batches=count,
+        scanned_records=count,
+        cut=cut,
+        rebuilt=(),
+        fenced=(),
+        removed=(),
+        completed_swaps=(),
+        log_start_offset=0,
+        log_end_offset=count,
+        recovery_point=0,
+        duration_ms=0,
+    )
+
+
+def without_rebuilt(found: RecoveryReport) -> RecoveryReport:
+    """Return a report without the index files, which depend on where the cut lies."""
+    return replace(found, rebuilt=())
+
+
+def test_last_batch_cut_at_every_byte_costs_that_batch_alone(tmp_path: Path) -> None:
+    """Each length the write may have had: reported, kept aside, cut, and appended to anew."""
+    original = tmp_path / "original-0"
+    positions = make_log(original)
+    data = log_file(original).read_bytes()
+    start, end = positions[-2:]
+    for size in range(start, end):
+        directory = tmp_path / f"cut{size}-0"
+        directory.mkdir()
+        path = log_file(directory)
+        path.write_bytes(data[:size])
+        # The first bytes of a batch with a small offset are zeros: nothing to keep.
+        kept = broken(directory, start) if any(data[start:size]) else None
+        cut = CutTail(path, start, size - start, "TRUNCATED", kept)
+        expected = report(2, size, (cut,) if size > start else ())
+
+        with unchanged(directory), manual_log(directory, read_only=True) as log:
+            assert expected == without_rebuilt(log.recovery_report)
+            assert expected_values(2) == values(log)
+            assert 2 == log.log_end_offset
+        with manual_log(directory) as log:
+            assert expected == without_rebuilt(log.recovery_report)
+            assert expected_values(2) == values(log)
+            assert start == path.stat().st_size
+            assert 2 == log.append([Record(value=b"new")]).first_offset
+        if kept is not None:
+            assert data[start:size] == kept.read_bytes()
+        forget_shutdown(directory)
+        with manual_log(directory) as log:
+            assert () == log.recovery_report.cut
+            assert [*expected_values(2), b"new"] == values(log)
+        assert kept is None or data[start:size] == kept.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("tail", "reason"),
+    [
+        (b"x", "TRUNCATED"),
+        (b"garbage of any kind, long enough for a whole header of sixty-one bytes", "MAGIC"),
+        (bytes(1), None),
+        (bytes(61), None),
+        (bytes(100_000), None),
+        (bytes(70) + b"\1", "BATCH_LENGTH"),
+    ],
+    ids=["byte", "text", "zero", "header of zeros", "zeros", "zeros and a byte"],
+)
+def test_bytes_behind_the_last_batch_are_kept_unless_all_zero(
+    directory: Path, tail: bytes, reason: str | None
+) -> None:
+    """Zeros say nothing and are cut; anything else is kept byte for byte."""
+    end = make_log(directory)[-1]
+    path = log_file(directory)
+    splice(path, end, tail)
+    before = snapshot(directory)
+    with manual_log(directory, read_only=True) as log:
+        assert expected_values(BATCHES) == values(log)
+        assert 1 == len(log.recovery_report.cut)
+    assert before == snapshot(directory)
+
+    with manual_log(directory) as log:
+        [cut] = log.recovery_report.cut
+        assert (path, end, len(tail)) == (cut.path, cut.position, cut.size_bytes)
+        assert (None if reason is None else broken(directory, end)) == cut.kept_in
+        assert reason is None or reason == cut.reason
+        assert end == path.stat().st_size
+        assert expected_values(BATCHES) == values(log)
+        log.append([Record(value=b"v3")])
+
+    assert ([] if reason is None else [broken(directory, end)]) == list(directory.glob("*.broken"))
+    assert reason is None or tail == broken(directory, end).read_bytes()
+    with manual_log(directory) as log:
+        assert log.recovery_report.clean
+        assert expected_values(4) == values(log)
+
+
+def test_kept_bytes_survive_later_recoveries(directory: Path) -> None:
+    """A second torn tail is kept beside the first, and neither goes at a start without any."""
+    first = make_log(directory)[-1]
+    splice(log_file(directory), first, b"first")
+    with manual_log(directory) as log:
+        log.append(numbered(3, 1))
+    forget_shutdown(directory)
+    second = log_file(directory).stat().st_size
+    splice(log_file(directory), second, b"second")
+    for _time in range(2):
+        with manual_log(directory) as log:
+            assert expected_values(4) == values(log)
+        forget_shutdown(directory)
+
+    assert b"first" == broken(directory, first).read_bytes()
+    assert b"second" == broken(directory, second).read_bytes()
+
+
+def test_other_bytes_torn_at_the_same_place_do_not_replace_the_first(directory: Path) -> None:
+    """Torn twice behind the same batch: what was kept first is still there."""
+    end = make_log(directory)[-1]
+    for tail in (b"first", b"second"):
+        splice(log_file(directory), end, tail)
+        with manual_log(directory) as log:
+            assert end == log.recovery_report.cut[0].position
+        forget_shutdown(directory)
+
+    kept = b"".join(path.read_bytes() for path in directory.glob("*.broken"))
+    assert b"first" in kept
+    assert b"second" in kept
+
+
+def test_last_segment_empty_ends_the_log_where_it_begins(directory: Path) -> None:
+    """Made by a roll whose records never arrived: no cut, no side file, appends go there."""
+    make_log(directory)
+    with manual_log(directory) as log:
+        log.roll()
+        log.append(numbered(BATCHES, 1))
+    forget_shutdown(directory)
+    truncate(log_file(directory, BATCHES), 0)
+
+    before = snapshot(directory)
+    with manual_log(directory, read_only=True) as log:
+        assert BATCHES == log.log_end_offset
+        assert expected_values(BATCHES) == values(log)
+    assert before == snapshot(directory)
+    with manual_log(directory) as log:
+        assert () == log.recovery_report.cut
+        assert 2 == log.recovery_report.scanned_segments
+        log.append(numbered(BATCHES, 1))
+        assert BATCHES == log.segments()[-1].base_offset
+    with manual_log(directory) as log:
+        assert expected_values(4) == values(log)
+
+
+def test_segment_of_garbage_alone_is_cut_to_nothing(directory: Path) -> None:
+    """The first segment of a log whose first write was torn: an empty log, and the bytes kept."""
+    directory.mkdir()
+    log_file(directory).write_bytes(b"torn")
+    with manual_log(directory) as log:
+        assert (0, 0) == (log.log_start_offset, log.log_end_offset)
+        assert [] == values(log)
+        log.append(numbered(0, 1))
+    assert b"torn" == broken(directory, 0).read_bytes()
+    with manual_log(directory) as log:
+        assert expected_values(1) == values(log)
+
+
+def test_torn_tail_is_found_again_where_the_cut_did_not_happen(directory: Path) -> None:
+    """A crash between side file and cut: the next start does the same again."""
+    end = make_log(directory)[-1]
+    splice(log_file(directory), end, b"torn")
+    broken(directory, end).write_bytes(b"torn")
+    with manual_log(directory) as log:
+        assert (end, 4) == (
+            log.recovery_report.cut[0].position,
+            log.recovery_report.cut[0].size_bytes,
+        )
+    assert b"torn" == broken(directory, end).read_bytes()
+    assert 1 == len(list(directory.glob("*.broken")))
