@@ -33,6 +33,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "columns": [],
     "summary": [],
     "iteration": [],
+    "point_read": [],
     "batch_memory": [],
     "header_writer": [],
     "encoded_headers": [],

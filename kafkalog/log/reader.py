@@ -118,6 +118,29 @@ class LogReader:
             except (KafkaLogError, ValueError) as error:
                 snapshot = self._snapshot_after(error, snapshot, offset)
 
+    def get(self, offset: int) -> Record | None:
+        """
+        Return the record at `offset`, None where there is none: compacted away, a control record,
+        or the log end offset, which the next record gets.
+
+        Its key, value and headers are made when touched, as in `records`.
+
+        Raises:
+            OffsetOutOfRangeError: below the log start offset or above the log end offset.
+            CorruptRecordError: the offset lies in a damaged range.
+        """
+        snapshot = self._snapshot_for(offset)
+        slot = snapshot.segments.floor_slot(offset)
+        if slot >= 0 and offset < snapshot.end_offset:
+            segment = snapshot.segments.segments[slot]
+            try:
+                record = segment.find_record(offset, snapshot.bound_of(slot))
+            except (OSError, ValueError):
+                record = None  # files gone, or the log closed: the long way says what it means
+            if record is not None:
+                return record
+        return next(self.records(offset, offset + 1), None)
+
     def batches(
         self, start: int | None = None, end: int | None = None, *, on_corrupt: OnCorrupt = "raise"
     ) -> Iterator[BatchView]:

@@ -32,6 +32,8 @@ from kafkalog._core.batch import (
 )
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.index import OffsetIndexView, TimeIndexView
+from kafkalog._core.point_read import find_record
+from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.clock import Clock
 from kafkalog.config import LogConfig
@@ -78,8 +80,7 @@ class SegmentContext:
     read_only: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """How far a reader may go in a segment: end of the published bytes, offset that follows."""
 
     end: int
@@ -354,6 +355,15 @@ class LogSegment:
     def scan(self) -> SegmentScan:
         """Scan all bytes, every CRC checked."""
         return self._source.scan()
+
+    def find_record(self, offset: int, bound: Bound) -> Record | None:
+        """Return the record at `offset` where a quick look finds it, None where it does not."""
+        position = self.offset_index.view.lookup(offset)[1]
+        if position >= bound.end:
+            return None
+        # The record is believed for its batch's CRC and its own offset: no matter whether the
+        # index promised another batch.
+        return find_record(self.file.read(position, min(WALK_BYTES, bound.end - position)), offset)
 
     def tail_position(self) -> int:
         """Return the start of the last batch that the offset index names, 0 where it is empty."""
