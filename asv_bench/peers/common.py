@@ -61,22 +61,32 @@ class Goal:
 
 @dataclass(slots=True)
 class Comparison:
-    """Cases that do the same work on `items` records, and the goals between them."""
+    """
+    Cases that do the same work on `items` records, and the goals between them.
+
+    `prepare` runs before each case, outside the measurement, with the name of the case.
+    """
 
     title: str
     items: int
     cases: dict[str, Callable[[], object]]
     goals: Sequence[Goal]
     clock: Callable[[], float] = time.thread_time
+    prepare: Callable[[str], object] = lambda _name: None
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
     def run(self, rounds: int) -> None:
         """Run every case once unmeasured, then once in each round, in turn."""
-        for case in self.cases.values():
+        # What was made so far is the benchmark's own data: no case pays for a look at it.
+        gc.collect()
+        gc.freeze()
+        for name, case in self.cases.items():
+            self.prepare(name)
             case()
         self.seconds = {name: [] for name in self.cases}
         for _ in range(rounds):
             for name, case in self.cases.items():
+                self.prepare(name)
                 gc.collect()
                 start = self.clock()
                 case()
