@@ -82,15 +82,15 @@ def test_opening_interrupted_is_done_again(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_marker_removed_by_a_killed_process_does_not_come_back() -> None:
     """The next writer syncs the removal, whoever made it."""
-    rig = Rig(ALONE)
+    rig = Rig(INSIDE)
     rig.open()
     rig.append(1)
     rig.close()
     # A process removes the marker and is killed before it can sync that.
-    rig.disk.unlink(ALONE.directory / CLEAN_SHUTDOWN_MARKER)
+    rig.disk.unlink(INSIDE.directory.parent / CLEAN_SHUTDOWN_MARKER)
     rig.open()
     rig.append(1, durable=True)
-    after = Rig(ALONE, rig.disk.crash(CrashChoice("nothing")))
+    after = Rig(INSIDE, rig.disk.crash(CrashChoice("nothing")))
     log = after.open()
     assert not log.recovery_report.clean
     assert 2 == log.log_end_offset

@@ -1,0 +1,168 @@
+"""The first, second, third ... call to the disk fails, until a scenario passes untouched.
+
+Whatever call it is: a typed error or none, reads that go on, writes that go on or are refused for
+good, and a log that reopens to what it promised.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+
+import pytest
+
+from kafkalog.errors import DiskFullError, LogOfflineError, LogStorageError
+from tests.recovery.scenarios import SCENARIOS
+from tests.support.crash_rig import ALONE, INSIDE, Place, Rig, Scenario, verify_reopening
+from tests.support.manual_time import START_MS
+from tests.support.model import observe, record_fact
+from tests.support.simulated_disk import MUTATING, SYNCING, CrashChoice
+
+WRITING = frozenset({"pwrite", "pwritev"})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How the n-th call fails, of those in `only` (None: of all, reads too)."""
+
+    name: str
+    place: Place
+    error_number: int
+    only: frozenset[str] | None = None
+    short_write_bytes: int | None = None
+
+
+FAILURES = (
+    Failure("error-of-any-call", ALONE, errno.EIO),
+    Failure("disk-full", INSIDE, errno.ENOSPC, MUTATING),
+    Failure("short-write", ALONE, errno.ENOSPC, WRITING, 37),
+)
+
+
+class Look(Scenario):
+    """Opens a closed log, reads it in every way, and again read-only."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+        rig.append(9, 90)
+        rig.close()
+
+    def run(self, rig: Rig) -> None:
+        for read_only in (False, True):
+            log = rig.open(read_only=read_only)
+            expected = rig.model.served()
+            assert expected == [record_fact(record) for record in log.records()]
+            for offset in (0, 4, 8):
+                assert expected[offset].value == next(log.read(offset).records()).value
+            found = log.offset_for_timestamp(START_MS + 45)
+            assert found is not None
+            assert 4 == found.offset
+            rig.close()
+
+
+def fail(scenario: Scenario, failure: Failure, number: int) -> bool:
+    """Let call `number` of a scenario fail and look at the consequences; False where none was."""
+    rig = Rig(failure.place)
+    scenario.prepare(rig)
+    rig.disk.fail_at(
+        number,
+        failure.error_number,
+        only=failure.only,
+        short_write_bytes=failure.short_write_bytes,
+    )
+    raised = False
+    try:
+        scenario.run(rig)
+    except LogStorageError:
+        raised = True
+    failed = not rig.disk.faults_waiting
+    rig.disk.clear_faults()
+    if not failed:
+        assert not raised
+        rig.let_go()
+        return False
+    if rig.opened is not None and not rig.opened._closed and not rig.opened.is_read_only:
+        check_open_log(rig)
+    verify_reopening(failure.place, rig.disk.crash(CrashChoice("nothing")), rig.model)
+    rig.let_go()
+    # The same disk, no power cut: what a failed sync left in memory only is believed, see the disk.
+    verify_reopening(failure.place, rig.disk, rig.model, crash_again=False)
+    return True
+
+
+def check_open_log(rig: Rig) -> None:
+    """After a failure a log serves what it held, and either takes records or refuses for good."""
+    log = rig.log
+    seen = observe(log)
+    rig.model.verify(seen)
+    if rig.is_offline:
+        for write in (lambda: log.append(rig.records(1)), log.flush, log.roll):
+            with pytest.raises(LogOfflineError):
+                write()
+    elif not rig.model.doubts:
+        assert rig.model.served() == list(seen.records)
+        rig.append(2)
+        assert rig.model.served() == list(observe(log).records)
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.name)
+@pytest.mark.parametrize("name", [*SCENARIOS, "look"])
+def test_scenario_with_any_one_failing_call_stays_legal(name: str, failure: Failure) -> None:
+    """A typed error or none; the log goes on or is latched; reopening finds all that was promised."""
+    number = 1
+    while fail((SCENARIOS | {"look": Look})[name](), failure, number):
+        number += 1
+        assert number < 1000
+    assert 2 <= number
+
+
+@pytest.mark.parametrize("place", [ALONE, INSIDE], ids=lambda place: place.name)
+@pytest.mark.parametrize("number", range(1, 40))
+def test_append_without_room_leaves_nothing_and_may_be_tried_again(
+    place: Place, number: int
+) -> None:
+    """Nothing of it is kept, in this process and after a crash; the same append works later."""
+    rig = Rig(place)
+    rig.open()
+    rig.append(3, durable=True)
+    before = observe(rig.log)
+    rig.disk.fail_at(number, errno.ENOSPC, only=MUTATING - SYNCING)
+    try:
+        rig.append(12, 100)
+    except DiskFullError as error:
+        assert error.retriable
+        assert before.records == observe(rig.log).records
+        assert before.end_offset == rig.log.log_end_offset
+        after = Rig(place, rig.disk.crash(CrashChoice("all")))
+        after.open()
+        assert before.records == observe(after.log).records
+        after.let_go()
+    rig.disk.clear_faults()
+    rig.append(12, 100, durable=True)
+    verify_reopening(place, rig.disk.crash(CrashChoice("nothing")), rig.model)
+    rig.let_go()
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_sync_failing_latches_the_log(wait: bool) -> None:
+    """No retry says "durable"; writes are refused, reads go on, reopening recovers."""
+    rig = Rig(ALONE)
+    rig.open()
+    rig.append(2, durable=True)
+    rig.append(2)
+    rig.disk.fail_at(1, errno.EIO, only=SYNCING)
+    with pytest.raises(LogStorageError) as caught:
+        rig.append(1, durable=True) if wait else rig.flush()
+    assert errno.EIO == caught.value.errno
+    assert isinstance(caught.value.__cause__, OSError)
+    assert 2 == rig.log.durable_offset
+    for write in (rig.flush, rig.roll, rig.append, lambda: rig.truncate_to(1)):
+        with pytest.raises(LogOfflineError):
+            write()
+    assert rig.model.end_offset == rig.log.log_end_offset
+    assert rig.model.served() == list(observe(rig.log).records)
+    assert 2 == rig.log.durable_offset
+    rig.model.doubts.clear()
+    verify_reopening(ALONE, rig.disk.crash(CrashChoice("nothing")), rig.model)
+    rig.let_go()
+    verify_reopening(ALONE, rig.disk, rig.model, crash_again=False)
