@@ -20,7 +20,11 @@ from typing_extensions import Buffer
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import temporary_path
 
-__all__ = ["read_whole", "replace_whole"]
+__all__ = ["NameSyncError", "read_whole", "replace_whole"]
+
+
+class NameSyncError(OSError):
+    """The directory could not be synced: whether a later sync of it tells the truth is unknown."""
 
 
 def read_whole(filesystem: FileSystem, path: Path, *, max_bytes: int) -> bytes | None:
@@ -63,4 +67,7 @@ def replace_whole(filesystem: FileSystem, path: Path, data: Buffer) -> None:
         with contextlib.suppress(OSError):
             filesystem.unlink(temporary)
         raise
-    filesystem.sync_directory(path.parent)
+    try:
+        filesystem.sync_directory(path.parent)
+    except OSError as error:
+        raise NameSyncError(error.errno, error.strerror, str(path.parent)) from error

@@ -34,6 +34,7 @@ from kafkalog.errors import (
 )
 from kafkalog.files.errors import storage_errors, translate
 from kafkalog.files.locking import PartitionLock
+from kafkalog.files.whole import NameSyncError
 from kafkalog.log.committer import Committer
 from kafkalog.log.deletion import Deleter
 from kafkalog.log.home import PartitionHome
@@ -302,7 +303,12 @@ class Log(LogReader, AbstractContextManager["Log"]):
                 # one comes last, or a crash would bring back what was deleted before.
                 self._home.write_start_offset(max(offset, self._local.snapshot.start_offset))
                 self._deleter.delete_later(truncate_fully_and_start_at(self._local, offset))
-                self._home.write_start_offset(offset)
+                try:
+                    self._home.write_start_offset(offset)
+                except LogStorageError as error:
+                    # What is appended from now on would lie below the start that is on the disk.
+                    self._latch(error)
+                    raise
 
     def delete_records_before(self, offset: int) -> int:
         """
@@ -417,7 +423,8 @@ class Log(LogReader, AbstractContextManager["Log"]):
         with self._write_lock:
             base = self._local.snapshot.segments.active.base_offset
             if base != self._checkpointed_base and not self._closed and self._may_write():
-                self._home.write_recovery_point(self._committer.durable_offset)
+                with self._changing("writing the recovery point"):
+                    self._home.write_recovery_point(self._committer.durable_offset)
                 self._checkpointed_base = base
 
     def _sync(self) -> int:
@@ -480,8 +487,11 @@ class _Changing:
     ) -> None:
         if not isinstance(error, (OSError, LogStorageError)):
             return
-        # Where the active segment still takes appends, nothing had changed yet.
-        if not self._log._local.snapshot.segments.active.is_active:
+        # Where the active segment still takes appends, nothing had changed yet. But after a
+        # failed sync of the directory no later one is believed.
+        untouched = self._log._local.snapshot.segments.active.is_active
+        cause = error.__cause__ if isinstance(error, LogStorageError) else error
+        if not untouched or isinstance(cause, (NameSyncError, UndoFailedError)):
             self._log._latch(error)
         if isinstance(error, OSError):
             raise translate(error, self._log.directory, doing=self._doing) from error

@@ -55,10 +55,11 @@ def truncate_to(local: LocalLog, offset: int) -> list[LogSegment]:
     kept_bytes = bound.end if kept_bytes is None else kept_bytes
     leaving = list(snapshot.segments.segments[slot + 1 :])
     fresh_path = _copy_prefix(local, holder, kept_bytes) if kept_bytes < bound.end else None
+    # From here on a failure latches the log: a sealed active segment takes no appends.
+    snapshot.segments.active.seal_in_memory()
     for segment in [holder, *leaving]:
         segment.retire()
     local.rename_deleted(leaving, in_order=True)
-    snapshot.segments.active.seal_in_memory()
     filesystem, files = local.context.filesystem, _files(local, holder)
     if fresh_path is not None:
         filesystem.rename(fresh_path, files.log)
@@ -85,9 +86,9 @@ def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment
     """Remove everything; the log is empty and begins at `offset`. Returns what left."""
     snapshot = local.snapshot
     leaving = list(snapshot.segments.segments)
+    snapshot.segments.active.seal_in_memory()
     for segment in leaving:
         segment.retire()
-    snapshot.segments.active.seal_in_memory()
     local.rename_deleted(leaving, in_order=True)
     _remove_snapshots(local, -1)
     fresh = local.create_segment(offset)
