@@ -20,7 +20,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkalog.errors import CorruptStateError, LogStorageError, NotALogError
+from kafkalog.errors import CorruptStateError, NotALogError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import (
     CLEAN_SHUTDOWN_MARKER,
@@ -119,7 +119,8 @@ class PartitionHome:
     def _read(self, name: str) -> int | None:
         try:
             return self._checkpoint(name).read().get(self.topic_partition)
-        except (CorruptStateError, LogStorageError) as error:
+        except CorruptStateError as error:
+            # Not so a file that cannot be read now: without the start, deleted records come back.
             logger.warning("%s is passed over: %s", self.state_directory / name, error)
             return None
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
-from kafkalog.errors import KafkaLogError, NotALogError
+from kafkalog.errors import CorruptStateError, KafkaLogError, NotALogError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.locking import PartitionLock, acquire_partition_lock
@@ -68,24 +68,25 @@ def open_log(
     with storage_errors(path, doing="opening"):
         home = find_home(filesystem, path)
         context = _context(filesystem, path, config or LogConfig(), clock, read_only=read_only)
+        leader_epoch = _leader_epoch(filesystem, path)
         if read_only:
             loaded, lock = _load_read_only(home, context), None
         else:
             loaded, lock = _load_for_writing(home, context)
-    on_close: Callable[[], None] = _nothing
-    if scheduler is None:
-        own = ThreadScheduler(clock)
-        scheduler, on_close = own, own.close
-    return Log(
-        home,
-        loaded.local,
-        loaded.report,
-        durable_offset=loaded.recovery_point,
-        leader_epoch=_leader_epoch(filesystem, path),
-        scheduler=scheduler,
-        lock=lock,
-        on_close=on_close,
-    )
+        on_close: Callable[[], None] = _nothing
+        if scheduler is None:
+            own = ThreadScheduler(clock)
+            scheduler, on_close = own, own.close
+        return Log(
+            home,
+            loaded.local,
+            loaded.report,
+            durable_offset=loaded.recovery_point,
+            leader_epoch=leader_epoch,
+            scheduler=scheduler,
+            lock=lock,
+            on_close=on_close,
+        )
 
 
 def _context(
@@ -109,7 +110,7 @@ def _leader_epoch(filesystem: FileSystem, directory: Path) -> int:
     """Return the epoch to stamp: the latest that the log knows, so that epochs never fall."""
     try:
         entries = LeaderEpochCheckpoint(filesystem, directory / LEADER_EPOCH_CHECKPOINT).read()
-    except KafkaLogError as error:
+    except CorruptStateError as error:
         logger.warning("leader epochs of %s are passed over: %s", directory, error)
         return 0
     return entries[-1].epoch if entries else 0
