@@ -7,8 +7,8 @@ import pytest
 from tests.recovery.scenarios import SCENARIOS
 from tests.support.crash_rig import PLACES, Place, explore
 
-# Crash states of each moment: the telling ones, and a torn or a random one.
-LIMIT = 5
+# Crash states of each moment: none survives, all do, and one between; the slow run has more.
+LIMIT = 3
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
@@ -16,7 +16,7 @@ def test_delete_crashed_at_any_call_reopens_legally(place: Place) -> None:
     """Every moment of a deletion leaves a legal log."""
     moments, states = explore(SCENARIOS["delete"](), place, limit=LIMIT)
     assert 30 <= moments
-    assert 2 * moments <= states
+    assert moments <= states
 
 
 @pytest.mark.slow
