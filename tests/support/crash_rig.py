@@ -172,6 +172,9 @@ class Rig:
 
     def truncate_to(self, offset: int) -> None:
         """Truncate, in doubt until it returns; the batch that holds `offset` goes as a whole."""
+        if offset >= self.model.end_offset:
+            assert self.log.truncate_to(offset) == self.model.end_offset
+            return
         if offset < self.model.start_offset:
             doubt = self._begin(Doubt("restart", offset))
             self.log.truncate_to(offset)
@@ -211,6 +214,10 @@ class Rig:
         if log is not None:
             with contextlib.suppress(PowerCut, KafkaLogError):
                 log.close()
+
+    def go_on_from(self, other: Rig) -> None:
+        """Make records that `other` has not made."""
+        self._serial = other._serial
 
     def note_durable(self) -> None:
         """Hold the log to what it says of its own durability, at the moment of a crash."""
