@@ -37,6 +37,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "batch_memory": [],
     "header_writer": [],
     "encoded_headers": [],
+    "column_writer": [],
     "builder": [],
 }
 

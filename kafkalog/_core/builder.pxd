@@ -8,6 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
+from kafkalog._core.copying cimport copy_bytes
 from kafkalog._core.layout cimport NO_TIMESTAMP
 from kafkalog._core.record cimport bytes_or_none
 from kafkalog._core.status cimport STATUS_FULL, STATUS_OK, STATUS_TOO_LARGE
@@ -65,7 +66,7 @@ cdef inline uint8_t* write_bytes(
         target[0] = 1
         return target + 1
     target = write_unsigned_varlong(target, <uint64_t>size << 1)
-    memcpy(target, data, <size_t>size)
+    copy_bytes(target, data, size)
     return target + size
 
 

@@ -23,7 +23,8 @@ from libc.string cimport memcpy
 
 from kafkalog._core.header cimport BatchFields
 from kafkalog._core.batch_memory cimport BatchMemory
-from kafkalog._core.bytes_column cimport BytesCells, BytesColumn, TimestampColumn, load_cell
+from kafkalog._core.bytes_column cimport BytesCells, BytesColumn, TimestampColumn
+from kafkalog._core.column_writer cimport extend_kernel
 from kafkalog._core.encoded_headers cimport EncodedHeaders
 from kafkalog._core.header_writer cimport (
     check_codec,
@@ -61,35 +62,6 @@ cdef enum:
     INITIAL_CAPACITY = 16 * 1024
     RETAINED_CAPACITY = 4 * 1024 * 1024
     NEXT_DELTA = -1                    # one above that of the last record
-
-
-cdef int _extend_kernel(
-    BatchDraft* draft,
-    const BytesCells* keys,
-    const BytesCells* values,
-    const int64_t* timestamps,
-    RecordParts* parts,
-    int64_t* slot,
-    int64_t stop,
-    int64_t size_limit,
-) noexcept nogil:
-    """Add cells until one does not go in; `slot` is the first that did not."""
-    cdef int status
-    while slot[0] < stop:
-        status = load_cell(keys, slot[0], &parts.key, &parts.key_size)
-        if status != STATUS_OK:
-            return status
-        status = load_cell(values, slot[0], &parts.value, &parts.value_size)
-        if status != STATUS_OK:
-            return status
-        if timestamps != NULL:
-            parts.timestamp_ms = timestamps[slot[0]]
-        parts.offset_delta = draft.last_offset_delta + 1
-        status = add_record(draft, parts, size_limit)
-        if status != STATUS_OK:
-            return status
-        slot[0] += 1
-    return STATUS_OK
 
 
 @cython.final
@@ -455,7 +427,7 @@ cdef class BatchBuilder:
         parts.timestamp_ms = times.constant
         self._own()
         while True:
-            status = _extend_kernel(
+            status = extend_kernel(
                 &self.draft, &cells[0], &cells[1], times.each, &parts, &slot, end, size_limit
             )
             if status != STATUS_FULL:

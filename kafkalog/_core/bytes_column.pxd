@@ -53,6 +53,6 @@ cdef class TimestampColumn:
     cdef int64_t constant
     cdef const int64_t* each           # NULL: the constant for all
     cdef Py_ssize_t count              # -1: the constant for any number of rows
-    cdef const int64_t[::1] _view
+    cdef Py_buffer _view
 
     cdef int check(self, Py_ssize_t count) except -1

@@ -77,14 +77,26 @@ cdef class TimestampColumn:
     """
 
     def __cinit__(self, timestamps):
+        cdef char kind
         if isinstance(timestamps, int):
             self.constant = timestamps
             self.count = -1
             return
-        self._view = timestamps
-        self.count = self._view.shape[0]
+        # Not a typed view: making one takes longer than a batch of a dozen records.
+        PyObject_GetBuffer(timestamps, &self._view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+        kind = self._view.format[0] if self._view.format != NULL else 0
+        if self._view.ndim != 1 or self._view.itemsize != 8 or not (
+            (kind == c"l" or kind == c"q") and self._view.format[1] == 0
+        ):
+            raise ValueError("timestamps must be one row of int64 in native order")
+        if <uintptr_t>self._view.buf % 8:
+            raise ValueError("timestamps must be aligned to their size")
+        self.count = self._view.len // 8
         if self.count > 0:
-            self.each = &self._view[0]
+            self.each = <const int64_t*>self._view.buf
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self._view)
 
     cdef int check(self, Py_ssize_t count) except -1:
         if 0 <= self.count < count:

@@ -1,0 +1,1 @@
+"""The writer of columns has no Python-level names; the batch builder calls it."""
