@@ -27,7 +27,7 @@ from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.index import OffsetIndexView
 
 SLICE_BYTES = 1 << 20
-COLUMN_ROWS = 32 * 1024
+COLUMN_ROWS = 16 * 1024
 GETS = 20_000
 GET_BATCH_SIZES = (4 * 1024, 16 * 1024)
 INDEX_ENTRIES = 1_300_000
