@@ -17,7 +17,7 @@ Thread-safety: functions are pure; a Record caches on touch and relies on the GI
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
@@ -25,6 +25,7 @@ from cpython.tuple cimport PyTuple_New
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kafkalog._core.header cimport BatchHeader
+from kafkalog._core.copying cimport copy_bytes
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.status cimport (
     STATUS_HEADER_COUNT,
@@ -42,6 +43,7 @@ cdef extern from "Python.h":
     void store_in_list "PyList_SET_ITEM"(PyObject* target, Py_ssize_t slot, PyObject* item)
     void store_in_tuple "PyTuple_SET_ITEM"(PyObject* target, Py_ssize_t slot, PyObject* item)
     object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
+    char* bytes_address "PyBytes_AS_STRING"(PyObject* field)
     void PyObject_GC_UnTrack(PyObject* item)
 
 
@@ -159,6 +161,15 @@ cdef tuple header_tuple(object headers):
     return tuple(pairs)
 
 
+cdef inline bytes _make_bytes(const uint8_t* data, int32_t size):
+    """As PyBytes_FromStringAndSize, but copying by blocks, as all fields are; see copying.pxd."""
+    if size <= 1:
+        return PyBytes_FromStringAndSize(<const char*>data, size)
+    cdef bytes field = PyBytes_FromStringAndSize(NULL, size)
+    copy_bytes(<uint8_t*>PyBytes_AS_STRING(field), data, size)
+    return field
+
+
 # No cycle goes through a record: it holds bytes, str, and what keeps a buffer.
 @cython.no_gc
 @cython.freelist(512)
@@ -194,12 +205,12 @@ cdef class Record:
 
     cdef bytes key_bytes(self):
         if self._key is None and self._key_size >= 0:
-            self._key = PyBytes_FromStringAndSize(<const char*>self._key_data, self._key_size)
+            self._key = _make_bytes(self._key_data, self._key_size)
         return self._key
 
     cdef bytes value_bytes(self):
         if self._value is None and self._value_size >= 0:
-            self._value = PyBytes_FromStringAndSize(<const char*>self._value_data, self._value_size)
+            self._value = _make_bytes(self._value_data, self._value_size)
         return self._value
 
     cdef tuple header_pairs(self):
@@ -313,7 +324,11 @@ cdef inline PyObject* _new_field(const uint8_t* data, int32_t size) except NULL:
     if size < 0:
         Py_INCREF(None)
         return <PyObject*>None
-    return new_bytes(<const char*>data, size)
+    if size <= 1:
+        return new_bytes(<const char*>data, size)      # CPython shares these objects
+    cdef PyObject* field = new_bytes(NULL, size)
+    copy_bytes(<uint8_t*>bytes_address(field), data, size)
+    return field
 
 
 cdef tuple make_pair(const RecordFields* fields):

@@ -118,5 +118,6 @@ def test_offsets_of_a_batch_end_at_the_largest_delta() -> None:
 )
 def test_timestamps_that_are_no_row_of_int64_are_refused(times: object) -> None:
     """They would be read as something else."""
+    cells = column([b"v"] * 4, "int32")
     with pytest.raises(ValueError, match=r"timestamps|contiguous"):
-        BatchBuilder().extend_columns(None, column([b"v"] * 4, "int32"), times)  # type: ignore[arg-type]
+        BatchBuilder().extend_columns(None, cells, times)  # type: ignore[arg-type]
