@@ -145,7 +145,10 @@ class InDirectory:
         close = getattr(getattr(self, "log", None), "close", None)
         if close is not None:
             close()
-        self._holder.cleanup()
+        # Not there where `setup` skipped: this version cannot do what is measured.
+        holder = getattr(self, "_holder", None)
+        if holder is not None:
+            holder.cleanup()
 
 
 def fill(log: Any, total_bytes: int, value_bytes: int) -> None:
