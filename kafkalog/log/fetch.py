@@ -97,7 +97,7 @@ class FetchData:
 
     def batches(self) -> Iterator[BatchView]:
         """Yield the whole batches, CRC checked; a batch cut by `max_bytes` is left out."""
-        data, position = self.data, 0
+        data, position, expected = self.data, 0, self.start_offset
         columns = BatchColumns(256)
         while position < len(data):
             columns.clear()
@@ -109,21 +109,22 @@ class FetchData:
                     data[start : start + size], path=self.path, position=self.position + start
                 )
             position = result.position
+            expected = result.next_offset if result.count else expected
             if result.status == FULL:
                 continue
             if result.status not in (OK, TRUNCATED):
-                raise self._damage(position, result.status)
+                raise self._damage(position, result.status, expected)
             return
 
     def records(self) -> Iterator[Record]:
         """Yield the records from `start_offset` on; control records are left out."""
         for batch in self.batches():
             if not batch.header.is_control:
-                for record in batch.records():
+                for record in batch.records(limit_bytes=self._segment.decompressed_max_bytes):
                     if record.offset >= self.start_offset:
                         yield record
 
-    def _damage(self, position: int, status: int) -> CorruptRecordError:
+    def _damage(self, position: int, status: int, next_offset: int) -> CorruptRecordError:
         return self._segment.fence_at(
-            self.position + position, self._bound, status, self.start_offset
+            self.position + position, self._bound, status, next_offset
         ).to_error()

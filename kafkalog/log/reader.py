@@ -15,7 +15,6 @@ from pathlib import Path
 from kafkalog._core.record import Record
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
-    CorruptRecordError,
     KafkaLogError,
     LogClosedError,
     OffsetOutOfRangeError,
@@ -25,7 +24,7 @@ from kafkalog.log.fences import FencedRange
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog, Snapshot
-from kafkalog.log.reading import OnCorrupt, fetch, find_timestamp, read_batches
+from kafkalog.log.reading import OnCorrupt, fetch, find_timestamp, read_batches, try_records
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.model import TimestampOffset, TopicPartition
@@ -283,12 +282,13 @@ def _record_lists(
         header = batch.header
         if header.is_control:
             continue
-        try:
+        records: list[Record] | None
+        if on_corrupt == "raise":
             records = batch.records(limit_bytes=limit_bytes)
-        except CorruptRecordError:
+        else:
             # The CRC is right, so these bytes are what somebody wrote: nothing to search behind.
-            if on_corrupt == "raise":
-                raise
+            records = try_records(batch, limit_bytes)
+        if records is None:
             continue
         if header.base_offset >= start and header.last_offset < end:
             yield records

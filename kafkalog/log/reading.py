@@ -14,23 +14,26 @@ from typing import Literal
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.header import parse_header
+from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.errors import CorruptRecordError, InvalidRecordError
-from kafkalog.log.fences import FencedRange
+from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedCodecError
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.scanner import scan_within
 from kafkalog.log.segment import Bound, LogSegment
 from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView
+from kafkalog.records.codecs import Codec
 
-__all__ = ["OnCorrupt", "fetch", "find_timestamp", "read_batches"]
+__all__ = ["OnCorrupt", "fetch", "find_timestamp", "read_batches", "try_records"]
 
 OnCorrupt = Literal["raise", "skip"]
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
 TRUNCATED = STATUS_CODES["TRUNCATED"]
+
+_KNOWN_CODECS = frozenset(map(int, Codec))
 
 WINDOW_BYTES = 1024 * 1024
 WINDOW_BATCHES = 1024
@@ -126,7 +129,8 @@ def _segment_batches(
     columns = BatchColumns(WINDOW_BATCHES)
     window_bytes = WINDOW_BYTES
     while position < bound.end:
-        window = segment.file.read(position, min(window_bytes, bound.end - position))
+        window_end = min(position + window_bytes, bound.end)
+        window = segment.file.read(position, window_end - position)
         columns.clear()
         # No CRC covers an offset: one beyond what follows the segment would end the read unsaid.
         result = scan_within(window, 0, columns, expected, bound.following_offset - 1)
@@ -136,17 +140,17 @@ def _segment_batches(
             yield BatchView(
                 window[start : start + size], path=segment.path, position=position + start
             )
-        window_bytes = WINDOW_BYTES
         position += result.position
         if result.count:
             expected = result.next_offset
+        if result.status == TRUNCATED and window_end < bound.end:
+            # Each time either the position moves on or the window grows: hostile lengths end too.
+            size = _declared_size(window, result.position)
+            window_bytes = WINDOW_BYTES if result.position else max(2 * window_bytes, size)
+            continue
+        window_bytes = WINDOW_BYTES
         if result.status in (OK, FULL):
             continue
-        if result.status == TRUNCATED:
-            size = _declared_size(window, result.position)
-            if position + max(size, 61) <= bound.end:
-                window_bytes = max(WINDOW_BYTES, size)
-                continue
         fence = segment.fence_at(position, bound, result.status, expected)
         if on_corrupt == "raise":
             raise fence.to_error()
@@ -188,34 +192,54 @@ def _find_timestamp_in(
         found = segment.find_timestamp(timestamp_ms, bound, position)
         if found is None:
             return None
-        batch = batch_at(segment, found, bound)
-        if isinstance(batch, FencedRange):
-            position = batch.end_position
-            continue
+        batch = _batch_at(segment, found, bound)
+        if batch is None:
+            # Damage: its length or its timestamp led here, and past others perhaps.
+            found = segment.find_timestamp_carefully(timestamp_ms, bound, position)
+            batch = None if found is None else _batch_at(segment, found, bound)
+            if found is None or batch is None:
+                return None
         position = found + batch.header.size_bytes
-        record = _first_record_at(batch, timestamp_ms, start_offset)
+        records = try_records(batch, segment.decompressed_max_bytes, strict=False)
+        record = _first_record_at(batch, records or [], timestamp_ms, start_offset)
         # A header may claim a larger timestamp than any of its records has: look on.
         if record is not None:
             return record
 
 
-def batch_at(segment: LogSegment, position: int, bound: Bound) -> BatchView | FencedRange:
-    """Return the whole batch at `position`, CRC checked, or the fence that lies there."""
+def try_records(batch: BatchView, limit_bytes: int, *, strict: bool = True) -> list[Record] | None:
+    """
+    Return the records of a batch, None where its bytes make none although their CRC is right.
+
+    Raises:
+        UnsupportedCodecError: only a library is missing; to pass the batch over would hide it.
+    """
+    try:
+        return batch.records(limit_bytes=limit_bytes, strict=strict)
+    except CorruptRecordError:
+        return None
+    except UnsupportedCodecError:
+        if batch.header.codec in _KNOWN_CODECS:
+            raise
+        return None
+
+
+def _batch_at(segment: LogSegment, position: int, bound: Bound) -> BatchView | None:
+    """Return the whole batch at `position`, CRC checked, None where there is none."""
     head = segment.file.read(position, min(61, bound.end - position))
     size = max(_declared_size(head, 0), 61)
     window = segment.file.read(position, min(size, bound.end - position))
-    result = scan_batches(window)
-    if result.count != 1:
-        return segment.fence_at(position, bound, result.status, segment.base_offset)
+    if scan_batches(window).count != 1:
+        return None
     return BatchView(window, path=segment.path, position=position)
 
 
 def _first_record_at(
-    batch: BatchView, timestamp_ms: int, start_offset: int
+    batch: BatchView, records: list[Record], timestamp_ms: int, start_offset: int
 ) -> TimestampOffset | None:
     header = batch.header
     epoch = header.partition_leader_epoch
-    for record in batch.records(strict=False):
+    for record in records:
         if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
             return TimestampOffset(
                 record.timestamp_ms, record.offset, epoch if epoch >= 0 else None

@@ -181,6 +181,11 @@ class LogSegment:
         return self.file.size_bytes
 
     @property
+    def decompressed_max_bytes(self) -> int:
+        """Largest size that the records of one batch may have uncompressed."""
+        return self._context.config.decompressed_max_bytes
+
+    @property
     def path(self) -> Path:
         """The `.log` file."""
         return self.file.path
@@ -391,23 +396,45 @@ class LogSegment:
 
         The search begins at `position` or where the time index says. None where there is none.
         """
-        position = max(position, self._time_hint(timestamp_ms, bound))
+        start = position = max(position, self._time_hint(timestamp_ms, bound))
         while position < bound.end:
             window = self.file.read(position, min(WALK_BYTES, bound.end - position))
             reached, status = find_timestamp(window, timestamp_ms)
             position += reached
             if status == OK:
                 return position
-            if status != TRUNCATED:
-                position = self.fence_at(position, bound, status, position).end_position
-            elif reached == 0:
-                header = self._whole_header(position, bound)
-                if header is None:
-                    position = self.fence_at(position, bound, status, position).end_position
-                elif header.max_timestamp >= timestamp_ms:
+            if status == TRUNCATED and position >= bound.end:
+                return None
+            header = self._whole_header(position, bound)
+            if status != TRUNCATED or header is None:
+                return self.find_timestamp_carefully(timestamp_ms, bound, start)
+            if reached == 0:
+                # One batch larger than the window.
+                if header.max_timestamp >= timestamp_ms:
                     return position
-                else:
-                    position += header.size_bytes
+                position += header.size_bytes
+        return None
+
+    def find_timestamp_carefully(
+        self, timestamp_ms: int, bound: Bound, start: int = 0
+    ) -> int | None:
+        """As `find_timestamp` from `start` on, every CRC from the segment's start on checked."""
+        data = self.file.whole()[: bound.end]
+        columns = BatchColumns(CAREFUL_BATCHES)
+        position, expected = 0, self.base_offset
+        while position < bound.end:
+            columns.clear()
+            result = scan_within(data, position, columns, expected, bound.following_offset - 1)
+            count = result.count
+            reaching = columns.max_timestamp[:count] >= timestamp_ms
+            rows = np.flatnonzero(reaching & (columns.position[:count] >= start))
+            if rows.size:
+                return int(columns.position[rows[0]])
+            position = result.position
+            expected = result.next_offset if count else expected
+            if result.status not in (OK, FULL):
+                fence = self.fence_at(position, bound, result.status, expected)
+                position, expected = fence.end_position, max(expected, fence.next_offset)
         return None
 
     def batch_size_at(self, position: int) -> int:
