@@ -20,6 +20,7 @@ from kafkalog.errors import CorruptRecordError, InvalidRecordError
 __all__ = ["FencedRange", "find_fence"]
 
 OK = STATUS_CODES["OK"]
+CRC = STATUS_CODES["CRC"]
 LEGACY = STATUS_CODES["LEGACY"]
 
 # Offset, size, CRC-32 and magic of a message of format v0 or v1, and the size of the smallest.
@@ -99,6 +100,8 @@ def find_fence(
         old = _legacy_fence(data, path, position, end, next_offset)
         if old is not None:
             return old
+        # Damage that reads like an old message: whole old ones have a good checksum.
+        status = CRC
     resume = _behind_declared_length(data, position, end, next_offset, offset_max)
     if resume < 0:
         resume = find_batch(

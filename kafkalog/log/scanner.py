@@ -109,7 +109,7 @@ def scan_segment(
         if fence.is_legacy:
             scan.whole_end, scan.next_offset = position, fence.next_offset
         elif position >= end:
-            scan.tail_status = result.status
+            scan.tail_status = STATUS_CODES[fence.reason]
             break
         scan.fences.append(fence)
     entries.finish(scan)

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from kafkalog._core.batch import check_batch, scan_batches
+from kafkalog._core.batch import BatchColumns, check_batch
 from kafkalog._core.header import parse_header
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
@@ -25,6 +25,7 @@ from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.names import SegmentFiles
 from kafkalog.log.leftovers import live_bases
 from kafkalog.log.local_log import LocalLog, Snapshot
+from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, scan_within
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segments import LogSegments
@@ -36,6 +37,7 @@ HEADER_SIZE = 61
 
 # Bytes examined at a time: how far behind a reader may be does not show in its memory.
 WINDOW_BYTES = 8 * 1024 * 1024
+WINDOW_BATCHES = 4096
 # So many bytes at the end of a sealed file that are all zero call for a closer look.
 ZEROS = 64
 # A writer that takes files away faster than this is left alone until the next refresh.
@@ -154,9 +156,13 @@ class ReadOnlyTail:
         """Walk the whole batches behind `position`; return where they end, and what follows."""
         remaining = self._facts(segment.base_offset).size_bytes - position
         window_bytes = WINDOW_BYTES
+        # No CRC covers an offset: what recovery would not believe is not believed here either.
+        offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
+        columns = BatchColumns(WINDOW_BATCHES)
         while remaining > 0:
             data = segment.file.read_unpublished(position, min(window_bytes, remaining))
-            result = scan_batches(data, next_offset=next_offset)
+            columns.clear()
+            result = scan_within(data, 0, columns, next_offset, offset_max)
             if result.count == 0:
                 if len(data) >= remaining or len(data) < min(window_bytes, remaining):
                     break
