@@ -288,6 +288,8 @@ class Log(LogReader, AbstractContextManager["Log"]):
                 # First of all: what comes in place of the cut bytes is not durable.
                 self._home.write_recovery_point(self._committer.durable_offset)
                 self._deleter.delete_later(truncate_to(self._local, offset))
+            # Again: a sync that ran meanwhile still saw the old end.
+            self._committer.lower(offset)
             return offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -309,6 +311,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
                     # What is appended from now on would lie below the start that is on the disk.
                     self._latch(error)
                     raise
+            self._committer.lower(offset)
 
     def delete_records_before(self, offset: int) -> int:
         """

@@ -294,3 +294,5 @@ def _record_lists(
             yield records
         else:
             yield [record for record in records if start <= record.offset < end]
+        # Where the writer replaced what follows, the next batch may begin below the end of this.
+        start = max(start, header.next_offset)

@@ -59,10 +59,12 @@ class SegmentFile:
     def read(self, position: int, size: int) -> memoryview:
         """Return up to `size` bytes from `position`, fewer only where the file ends."""
         end = position + size
-        if end <= self._mapped_bytes:
-            return self._map(self._mapped_bytes)[position:end]
+        # Once: another thread that maps fewer bytes may lower it at any moment.
+        mapped_bytes = self._mapped_bytes
+        if end <= mapped_bytes:
+            return self._map(mapped_bytes)[position:end]
         handle = self._handle
-        if handle is None or self.size_bytes - self._mapped_bytes >= REMAP_BYTES:
+        if handle is None or self.size_bytes - mapped_bytes >= REMAP_BYTES:
             mapped = self.whole()
             if handle is None or end <= len(mapped):
                 return mapped[position:end]
@@ -79,6 +81,11 @@ class SegmentFile:
         """Take appends behind the present bytes."""
         if self._handle is None:
             self._handle = self._filesystem.open(self.path, write=True)
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the file is held open for what another process appends."""
+        return self._handle is not None
 
     def open_for_following(self) -> None:
         """Hold the file open, to read what another process appends to it."""
@@ -154,8 +161,18 @@ class SegmentFile:
         self._pooled.close()
 
     def _map(self, size: int) -> memoryview:
-        pinned = self._pinned
-        return self._pooled.view(size) if pinned is None else pinned[:size]
+        if self._pinned is None:
+            try:
+                mapped = self._pooled.view(size)
+            except (OSError, ValueError):
+                if self._pinned is None:
+                    raise
+            else:
+                # Pinning comes before the name goes: not pinned yet, these bytes are this file's.
+                if self._pinned is None:
+                    return mapped
+        assert self._pinned is not None
+        return self._pinned[:size]
 
     def _require_handle(self) -> FileHandle:
         if self._handle is None:

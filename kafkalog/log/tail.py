@@ -88,7 +88,12 @@ class ReadOnlyTail:
         while len(bases) > 1 and bases[-1] in self._set_aside and not self._begins_whole(bases[-1]):
             bases.pop()
         facts = {base: self._facts(base) for base in bases}
-        segments = [self._current(base, facts[base], known) for base in bases]
+        segments = [self._current(base, facts[base], known) for base in bases[:-1]]
+        last = known.get(bases[-1])
+        if last is not None and not last.file.is_followed:
+            # Sealed once, and last again since a truncation ended at its end.
+            del known[last.base_offset]
+        segments.append(self._current(bases[-1], facts[bases[-1]], known))
         # A segment that was sealed when we look has all its bytes; only the last one may grow.
         for segment in segments[:-1]:
             if segment not in snapshot.segments.segments or segment is snapshot.segments.active:

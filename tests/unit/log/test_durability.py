@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +204,41 @@ def test_failed_sync_in_the_background_latches_the_log(
     assert ["flush-log"] == [name for name, _error in scheduler.errors]
     with pytest.raises(LogOfflineError):
         log.append(numbered(5, 1))
+
+
+class FlushingRenames(PosixFileSystem):
+    """Runs `then` at every renaming, in the middle of a truncation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.then: Callable[[], object] = int
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.then()
+        super().rename(source, target)
+
+
+@pytest.mark.parametrize("fully", [False, True])
+def test_sync_during_a_truncation_does_not_make_the_old_end_durable(
+    directory: Path, fully: bool
+) -> None:
+    """It saw the records that were about to go: what comes in their place is not on the disk."""
+    files = FlushingRenames()
+    with manual_log(directory, filesystem=files, segment_bytes=200) as log:
+        for number in range(20):
+            log.append(numbered(number, 1))
+        files.then = log.flush
+        if fully:
+            log.truncate_fully_and_start_at(3)
+        else:
+            log.truncate_to(3)
+        files.then = int
+        assert (3, 3) == (log.log_end_offset, log.durable_offset)
+        log.append(numbered(3, 1))
+        assert 3 == log.durable_offset
+    with manual_log(directory) as log:
+        assert 4 == log.log_end_offset
+        assert () == log.fences()
 
 
 class SlowSyncs(PosixFileSystem):
