@@ -82,6 +82,7 @@ def find_fence(
     next_offset: int,
     offset_max: int,
     following_offset: int,
+    resume_min: int = 0,
 ) -> FencedRange:
     """
     Return the fence around the batch at `position` of `data`, which failed with `status`.
@@ -95,6 +96,7 @@ def find_fence(
         next_offset: smallest offset that may come next.
         offset_max: largest offset that may still be in this segment.
         following_offset: offset that follows the segment, for a fence that reaches its end.
+        resume_min: nothing before this position is believed.
     """
     if status == LEGACY:
         old = _legacy_fence(data, path, position, end, next_offset)
@@ -102,10 +104,11 @@ def find_fence(
             return old
         # Damage that reads like an old message: whole old ones have a good checksum.
         status = CRC
+    resume_min = max(resume_min, position + 1)
     resume = _behind_declared_length(data, position, end, next_offset, offset_max)
-    if resume < 0:
+    if resume < resume_min:
         resume = find_batch(
-            data, position + 1, end=end, offset_min=next_offset, offset_max=offset_max
+            data, resume_min, end=end, offset_min=next_offset, offset_max=offset_max
         )
     if resume < 0:
         resume, behind = end, following_offset

@@ -14,8 +14,8 @@ from kafkalog._core.batch import BatchColumns
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, LogClosedError
-from kafkalog.log.scanner import scan_within
 from kafkalog.log.segment import Bound, LogSegment
+from kafkalog.log.walk import Walk, walk_batches
 from kafkalog.records.batch_view import BatchView
 
 __all__ = ["FetchData"]
@@ -101,19 +101,25 @@ class FetchData:
         columns = BatchColumns(256)
         while position < len(data):
             columns.clear()
-            result = scan_within(data, position, columns, 0, self._bound.following_offset - 1)
-            for row in range(result.count):
+            walk = walk_batches(
+                data,
+                position,
+                columns,
+                next_offset=0,
+                offset_max=self._bound.following_offset - 1,
+            )
+            for row in range(walk.count):
                 start = int(columns.position[row])
                 size = int(columns.size_bytes[row])
                 yield BatchView(
                     data[start : start + size], path=self.path, position=self.position + start
                 )
-            position = result.position
-            expected = result.next_offset if result.count else expected
-            if result.status == FULL:
+            position = walk.position
+            expected = walk.next_offset if walk.count else expected
+            if walk.status == FULL:
                 continue
-            if result.status not in (OK, TRUNCATED):
-                raise self._damage(position, result.status, expected)
+            if walk.status not in (OK, TRUNCATED):
+                raise self._damage(walk, expected)
             return
 
     def records(self) -> Iterator[Record]:
@@ -124,7 +130,11 @@ class FetchData:
                     if record.offset >= self.start_offset:
                         yield record
 
-    def _damage(self, position: int, status: int, next_offset: int) -> CorruptRecordError:
+    def _damage(self, walk: Walk, next_offset: int) -> CorruptRecordError:
         return self._segment.fence_at(
-            self.position + position, self._bound, status, next_offset
+            self.position + walk.position,
+            self._bound,
+            walk.status,
+            next_offset,
+            self.position + walk.resume_min,
         ).to_error()

@@ -19,8 +19,8 @@ from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedCodecError
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.local_log import Snapshot
-from kafkalog.log.scanner import scan_within
 from kafkalog.log.segment import Bound, LogSegment
+from kafkalog.log.walk import walk_batches
 from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec
@@ -31,12 +31,11 @@ OnCorrupt = Literal["raise", "skip"]
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
-TRUNCATED = STATUS_CODES["TRUNCATED"]
 
 _KNOWN_CODECS = frozenset(map(int, Codec))
 
-WINDOW_BYTES = 1024 * 1024
-WINDOW_BATCHES = 1024
+# Batches checked ahead of the one that a reader gets: a megabyte of the usual 16 KiB ones.
+WALK_BATCHES = 64
 
 
 def fetch(snapshot: Snapshot, offset: int, max_bytes: int, *, min_one_batch: bool) -> FetchData:
@@ -126,32 +125,21 @@ def _start_position(
 def _segment_batches(
     segment: LogSegment, position: int, bound: Bound, expected: int, on_corrupt: OnCorrupt
 ) -> Iterator[BatchView]:
-    columns = BatchColumns(WINDOW_BATCHES)
-    window_bytes = WINDOW_BYTES
+    columns = BatchColumns(WALK_BATCHES)
+    data = segment.file.whole()[: bound.end]
     while position < bound.end:
-        window_end = min(position + window_bytes, bound.end)
-        window = segment.file.read(position, window_end - position)
         columns.clear()
-        # No CRC covers an offset: one beyond what follows the segment would end the read unsaid.
-        result = scan_within(window, 0, columns, expected, bound.following_offset - 1)
-        starts = columns.position[: result.count].tolist()
-        sizes = columns.size_bytes[: result.count].tolist()
+        walk = walk_batches(
+            data, position, columns, next_offset=expected, offset_max=bound.following_offset - 1
+        )
+        starts = columns.position[: walk.count].tolist()
+        sizes = columns.size_bytes[: walk.count].tolist()
         for start, size in zip(starts, sizes, strict=True):
-            yield BatchView(
-                window[start : start + size], path=segment.path, position=position + start
-            )
-        position += result.position
-        if result.count:
-            expected = result.next_offset
-        if result.status == TRUNCATED and window_end < bound.end:
-            # Each time either the position moves on or the window grows: hostile lengths end too.
-            size = _declared_size(window, result.position)
-            window_bytes = WINDOW_BYTES if result.position else max(2 * window_bytes, size)
+            yield BatchView(data[start : start + size], path=segment.path, position=start)
+        position, expected = walk.position, walk.next_offset
+        if walk.status in (OK, FULL):
             continue
-        window_bytes = WINDOW_BYTES
-        if result.status in (OK, FULL):
-            continue
-        fence = segment.fence_at(position, bound, result.status, expected)
+        fence = segment.fence_at(position, bound, walk.status, expected, walk.resume_min)
         if on_corrupt == "raise":
             raise fence.to_error()
         position = fence.end_position

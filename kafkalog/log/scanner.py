@@ -9,18 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
-from kafkalog._core.batch import BatchColumns, ScanResult, scan_batches
+from kafkalog._core.batch import BatchColumns
 from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.log.fences import FencedRange, find_fence
+from kafkalog.log.walk import walk_batches
 
-__all__ = ["SegmentScan", "scan_segment", "scan_within"]
+__all__ = ["SegmentScan", "scan_segment"]
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
-BASE_OFFSET = STATUS_CODES["BASE_OFFSET"]
 
 CHUNK_BATCHES = 4096
 RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -86,24 +84,32 @@ def scan_segment(
     position, end = 0, len(data)
     while position < end:
         columns.clear()
-        result = scan_within(data, position, columns, scan.next_offset, limit, check_crc)
-        if result.count:
-            _count(scan, columns, result.count)
-            entries.select(columns, result.count)
-            scan.next_offset = result.next_offset
-            scan.whole_end = result.position
-        position = result.position
-        if result.status in (OK, FULL):
+        walk = walk_batches(
+            data,
+            position,
+            columns,
+            next_offset=scan.next_offset,
+            offset_max=limit,
+            check_crc=check_crc,
+        )
+        if walk.count:
+            _count(scan, columns, walk.count)
+            entries.select(columns, walk.count)
+            scan.next_offset = walk.next_offset
+            scan.whole_end = walk.position
+        position = walk.position
+        if walk.status in (OK, FULL):
             continue
         fence = find_fence(
             data,
             path,
             position=position,
             end=end,
-            status=result.status,
+            status=walk.status,
             next_offset=scan.next_offset,
             offset_max=limit,
             following_offset=scan.next_offset,
+            resume_min=walk.resume_min,
         )
         position = fence.end_position
         if fence.is_legacy:
@@ -137,29 +143,6 @@ class _Entries:
         scan.time_entries = bytes(self._times) + self._selector.final_time_entry()
         scan.max_timestamp = self._selector.max_timestamp
         scan.offset_of_max_timestamp = self._selector.offset_of_max_timestamp
-
-
-def scan_within(
-    data: memoryview,
-    position: int,
-    columns: BatchColumns,
-    next_offset: int,
-    offset_max: int,
-    check_crc: bool = True,
-) -> ScanResult:
-    """Scan, and stop with BASE_OFFSET at the first batch that reaches above `offset_max`."""
-    result = scan_batches(
-        data, position, columns=columns, check_crc=check_crc, next_offset=next_offset
-    )
-    if result.count == 0 or result.next_offset - 1 <= offset_max:
-        return result
-    row = int(np.searchsorted(columns.last_offset[: result.count], offset_max, side="right"))
-    foreign = int(columns.position[row])
-    columns.clear()
-    result = scan_batches(
-        data, position, end=foreign, columns=columns, check_crc=check_crc, next_offset=next_offset
-    )
-    return result._replace(position=foreign, status=BASE_OFFSET)
 
 
 def _count(scan: SegmentScan, columns: BatchColumns, count: int) -> None:

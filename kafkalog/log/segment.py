@@ -50,8 +50,9 @@ from kafkalog.indexes.kinds import (
 )
 from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.log.fences import FencedRange, find_fence
-from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan, scan_segment, scan_within
+from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan, scan_segment
 from kafkalog.log.segment_file import SegmentFile
+from kafkalog.log.walk import walk_batches
 
 __all__ = ["Bound", "LogSegment", "SegmentContext", "SegmentMark"]
 
@@ -184,6 +185,11 @@ class LogSegment:
     def decompressed_max_bytes(self) -> int:
         """Largest size that the records of one batch may have uncompressed."""
         return self._context.config.decompressed_max_bytes
+
+    @property
+    def offset_max(self) -> int:
+        """Largest offset that fits 32 bits beside the base offset."""
+        return self.base_offset + RELATIVE_OFFSET_MAX
 
     @property
     def path(self) -> Path:
@@ -424,16 +430,20 @@ class LogSegment:
         position, expected = 0, self.base_offset
         while position < bound.end:
             columns.clear()
-            result = scan_within(data, position, columns, expected, bound.following_offset - 1)
-            count = result.count
-            reaching = columns.max_timestamp[:count] >= timestamp_ms
-            rows = np.flatnonzero(reaching & (columns.position[:count] >= start))
+            walk = walk_batches(
+                data,
+                position,
+                columns,
+                next_offset=expected,
+                offset_max=bound.following_offset - 1,
+            )
+            reaching = columns.max_timestamp[: walk.count] >= timestamp_ms
+            rows = np.flatnonzero(reaching & (columns.position[: walk.count] >= start))
             if rows.size:
                 return int(columns.position[rows[0]])
-            position = result.position
-            expected = result.next_offset if count else expected
-            if result.status not in (OK, FULL):
-                fence = self.fence_at(position, bound, result.status, expected)
+            position, expected = walk.position, walk.next_offset
+            if walk.status not in (OK, FULL):
+                fence = self.fence_at(position, bound, walk.status, expected, walk.resume_min)
                 position, expected = fence.end_position, max(expected, fence.next_offset)
         return None
 
@@ -441,7 +451,9 @@ class LogSegment:
         """Return the size of the whole batch at `position`, which a look-up returned."""
         return self._header(position).size_bytes
 
-    def fence_at(self, position: int, bound: Bound, status: int, next_offset: int) -> FencedRange:
+    def fence_at(
+        self, position: int, bound: Bound, status: int, next_offset: int, resume_min: int = 0
+    ) -> FencedRange:
         """Return the known fence that holds `position`, or find its extent and remember it."""
         for fence in self.fences:
             if fence.position <= position < fence.end_position:
@@ -455,6 +467,7 @@ class LogSegment:
             next_offset=next_offset,
             offset_max=min(self.base_offset + RELATIVE_OFFSET_MAX, bound.following_offset - 1),
             following_offset=bound.following_offset,
+            resume_min=resume_min,
         )
         self.add_fences([fence])
         return fence
@@ -539,7 +552,11 @@ class LogSegment:
         if position + header.size_bytes >= bound.end:
             return header.base_offset <= offset and header.last_offset < bound.following_offset
         behind = self._whole_header(position + header.size_bytes, bound)
-        return behind is not None and header.base_offset <= offset < behind.base_offset
+        return (
+            behind is not None
+            and header.base_offset <= offset
+            and header.last_offset < behind.base_offset
+        )
 
     def _whole_header(self, position: int, bound: Bound) -> BatchHeader | None:
         try:
@@ -573,15 +590,20 @@ class LogSegment:
         expected = self._header(position).base_offset if position else self.base_offset
         while position < bound.end:
             columns.clear()
-            result = scan_within(data, position, columns, expected, bound.following_offset - 1)
-            reaching = np.flatnonzero(columns.last_offset[: result.count] >= offset)
+            walk = walk_batches(
+                data,
+                position,
+                columns,
+                next_offset=expected,
+                offset_max=bound.following_offset - 1,
+            )
+            reaching = np.flatnonzero(columns.last_offset[: walk.count] >= offset)
             if reaching.size:
                 return int(columns.position[reaching[0]])
-            position = result.position
-            expected = result.next_offset if result.count else expected
-            if result.status in (OK, FULL):
+            position, expected = walk.position, walk.next_offset
+            if walk.status in (OK, FULL):
                 continue
-            fence = self.fence_at(position, bound, result.status, expected)
+            fence = self.fence_at(position, bound, walk.status, expected, walk.resume_min)
             if fence.first_offset <= offset < fence.next_offset:
                 raise fence.to_error()
             position = fence.end_position

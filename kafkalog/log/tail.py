@@ -25,10 +25,10 @@ from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.names import SegmentFiles
 from kafkalog.log.leftovers import live_bases
 from kafkalog.log.local_log import LocalLog, Snapshot
-from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, scan_within
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segments import LogSegments
+from kafkalog.log.walk import walk_batches
 
 __all__ = ["ReadOnlyTail"]
 
@@ -161,21 +161,21 @@ class ReadOnlyTail:
         """Walk the whole batches behind `position`; return where they end, and what follows."""
         remaining = self._facts(segment.base_offset).size_bytes - position
         window_bytes = WINDOW_BYTES
-        # No CRC covers an offset: what recovery would not believe is not believed here either.
-        offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
         columns = BatchColumns(WINDOW_BATCHES)
         while remaining > 0:
             data = segment.file.read_unpublished(position, min(window_bytes, remaining))
             columns.clear()
-            result = scan_within(data, 0, columns, next_offset, offset_max)
-            if result.count == 0:
+            walk = walk_batches(
+                data, 0, columns, next_offset=next_offset, offset_max=segment.offset_max
+            )
+            if walk.count == 0:
                 if len(data) >= remaining or len(data) < min(window_bytes, remaining):
                     break
                 window_bytes = remaining
                 continue
-            position += result.position
-            remaining -= result.position
-            next_offset = result.next_offset
+            position += walk.position
+            remaining -= walk.position
+            next_offset = walk.next_offset
         return position, next_offset
 
     def _facts(self, base_offset: int) -> FileFacts:

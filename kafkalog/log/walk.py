@@ -1,0 +1,145 @@
+"""A walk over whole batches that does not believe every offset.
+
+The CRC of a batch covers neither its base offset nor its length. A length that lies ends the walk
+by itself; a base offset that lies makes a neighbour look wrong. Where a batch begins below the end
+of the one before, the offsets around the two tell which of them lies, because their last offset
+deltas are covered by the CRC:
+
+    before k      k                B                C
+    ... e-1 | base .. last | base ........ last | base ...
+
+  * k may lie if B begins at or above the end that k has when it begins at e;
+  * B may lie if C begins at or above the end that B has when it begins behind k;
+  * where both may, the one whose correction leaves no hole does; where that decides nothing (logs
+    with holes), both are fenced. A record that is missing is told; one under a wrong offset is not.
+
+A base offset that lies without contradicting a neighbour (the last batch of a log, or a flip into a
+hole) cannot be found by anyone.
+
+Pure functions over bytes; thread-safe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kafkalog._core.batch import BatchColumns, ScanResult, scan_batches
+from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog._core.status import STATUS_CODES
+from kafkalog.errors import CorruptRecordError, InvalidRecordError
+
+__all__ = ["Walk", "walk_batches"]
+
+OK = STATUS_CODES["OK"]
+FULL = STATUS_CODES["FULL"]
+OFFSET_ORDER = STATUS_CODES["OFFSET_ORDER"]
+BASE_OFFSET = STATUS_CODES["BASE_OFFSET"]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """
+    How far a walk came.
+
+    Attributes:
+        count: rows of the columns that are whole, believable batches.
+        position: first byte behind them: where the walk stopped, or goes on.
+        status: why it stopped: OK at the end of the data, FULL columns, else what failed there.
+        next_offset: one above the last offset of the last of them; as given where there is none.
+        resume_min: first position where a batch may be believed again after a failure.
+    """
+
+    count: int
+    position: int
+    status: int
+    next_offset: int
+    resume_min: int
+
+
+def walk_batches(
+    data: memoryview,
+    position: int,
+    columns: BatchColumns,
+    *,
+    next_offset: int,
+    offset_max: int,
+    check_crc: bool = True,
+) -> Walk:
+    """
+    Walk whole batches of `data` from `position` on.
+
+    Args:
+        data: bytes of a segment, to the end of what is published.
+        position: where a batch begins.
+        columns: cleared columns for the headers.
+        next_offset: smallest offset that may come first.
+        offset_max: largest offset that may come at all.
+        check_crc: whether every CRC is checked.
+    """
+    result = scan_batches(
+        data, position, columns=columns, check_crc=check_crc, next_offset=next_offset
+    )
+    if result.count and result.next_offset - 1 > offset_max:
+        result = _up_to(data, position, columns, result, next_offset, offset_max, check_crc)
+    behind = result.next_offset if result.count else next_offset
+    walk = Walk(result.count, result.position, result.status, behind, result.position + 1)
+    if result.count == 0 or result.status not in (OK, FULL, OFFSET_ORDER):
+        return walk
+    following = _header(data, result.position)
+    if following is None or following.base_offset >= behind:
+        return walk
+    return _blame(data, columns, walk, following, next_offset)
+
+
+def _up_to(
+    data: memoryview,
+    position: int,
+    columns: BatchColumns,
+    result: ScanResult,
+    next_offset: int,
+    offset_max: int,
+    check_crc: bool,
+) -> ScanResult:
+    """Walk again, and stop with BASE_OFFSET at the first batch that reaches above `offset_max`."""
+    row = int(np.searchsorted(columns.last_offset[: result.count], offset_max, side="right"))
+    foreign = int(columns.position[row])
+    columns.clear()
+    result = scan_batches(
+        data, position, end=foreign, columns=columns, check_crc=check_crc, next_offset=next_offset
+    )
+    return result._replace(position=foreign, status=BASE_OFFSET)
+
+
+def _blame(
+    data: memoryview, columns: BatchColumns, walk: Walk, following: BatchHeader, first_offset: int
+) -> Walk:
+    """Decide whether the last batch walked lies, or the one behind it that begins too low."""
+    row = walk.count - 1
+    base, last = int(columns.base_offset[row]), int(columns.last_offset[row])
+    expected = int(columns.last_offset[row - 1]) + 1 if row else first_offset
+    third = _header(data, following.end_position)
+    # Where each would end, were the other one right; one of them had to begin there or above.
+    end_of_last = expected + (last - base) + 1
+    end_of_following = last + following.last_offset_delta + 2
+    last_may_lie = following.base_offset >= end_of_last
+    following_may_lie = third is None or third.base_offset >= end_of_following
+    if last_may_lie and following_may_lie:
+        # Both fit. Where offsets have no holes, the true neighbour fits exactly.
+        last_may_lie = following.base_offset == end_of_last
+        following_may_lie = third is not None and third.base_offset == end_of_following
+    if following_may_lie and not last_may_lie:
+        return replace(walk, status=OFFSET_ORDER)
+    start = int(columns.position[row])
+    resume_min = start + 1 if last_may_lie and not following_may_lie else following.end_position
+    return Walk(row, start, OFFSET_ORDER, expected, resume_min)
+
+
+def _header(data: memoryview, position: int) -> BatchHeader | None:
+    """Return the header at `position`, None at the end and at damage."""
+    try:
+        header = parse_header(data, position)
+    except (CorruptRecordError, InvalidRecordError):
+        return None
+    return header if header.end_position <= len(data) else None
