@@ -43,9 +43,6 @@ logger = logging.getLogger(__name__)
 
 OK = STATUS_CODES["OK"]
 
-# So many zeros at the end of a file call for a look: a whole batch may end with some.
-ZERO_TAIL_BYTES = 64
-
 
 @dataclass(slots=True)
 class LoadedLog:
@@ -260,11 +257,14 @@ def _pass_over_zeros(segment: LogSegment, following: int, context: SegmentContex
     size, config = segment.size_bytes, context.config
     if size == 0 or not (config.preallocate or size == config.segment_bytes):
         return
-    if not _is_zero(segment.file.read(max(size - ZERO_TAIL_BYTES, 0), ZERO_TAIL_BYTES)):
+    # Most batches end with a zero, too: the ones behind the last index entry tell.
+    if segment.file.read(size - 1, 1)[0]:
         return
-    scan = segment.scan()
-    if scan.next_offset >= following and _is_zero(segment.file.whole()[scan.whole_end :]):
-        segment.file.size_bytes = scan.whole_end
+    data = segment.file.whole()
+    tail = scan_batches(data, segment.tail_position(), next_offset=segment.base_offset)
+    whole = tail.status != OK and tail.next_offset >= following
+    if whole and _is_zero(data[tail.position :]):
+        segment.file.size_bytes = tail.position
 
 
 def _end_of_sealed(

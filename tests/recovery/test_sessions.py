@@ -12,6 +12,7 @@ import kafkalog
 from kafkalog.errors import LogStorageError
 from kafkalog.files.names import CLEAN_SHUTDOWN_MARKER
 from tests.support.crash_rig import ALONE, INSIDE, PLACES, Place, Rig
+from tests.support.model import record_fact
 from tests.support.simulated_disk import CrashChoice
 
 
@@ -110,3 +111,21 @@ def test_log_of_another_configuration_reopens_clean() -> None:
     assert log.recovery_report.clean
     assert [fact.offset for fact in expected] == [record.offset for record in log.records()]
     other.let_go()
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("zeros", [1, 59, 64, 200])
+def test_sealed_segment_with_its_preallocated_tail_is_whole(zeros: int, read_only: bool) -> None:
+    """The cut at the roll was lost with the power; the segment is not scanned at a clean start."""
+    rig = Rig(INSIDE)
+    rig.open()
+    rig.append(12, 90)
+    sealed = rig.log.segments()[0]
+    rig.close()
+    handle = rig.disk.open(sealed.path, write=True)
+    handle.truncate(sealed.size_bytes + zeros)
+    handle.close()
+    with rig.open(read_only=read_only) as log:
+        assert log.recovery_report.clean
+        assert rig.model.served() == [record_fact(record) for record in log.records()]
+        assert not log.fences()
