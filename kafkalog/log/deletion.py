@@ -12,7 +12,8 @@ import logging
 import threading
 
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
-from kafkalog.log.segment import LogSegment, SegmentContext
+from kafkalog.log.segment import LogSegment
+from kafkalog.log.segment_types import SegmentContext
 from kafkalog.scheduler import Scheduler
 
 __all__ = ["Deleter"]

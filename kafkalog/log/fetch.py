@@ -14,7 +14,8 @@ from kafkalog._core.batch import BatchColumns
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, LogClosedError
-from kafkalog.log.segment import Bound, LogSegment
+from kafkalog.log.segment import LogSegment
+from kafkalog.log.segment_types import Bound
 from kafkalog.log.walk import Walk, walk_batches
 from kafkalog.records.batch_view import BatchView
 

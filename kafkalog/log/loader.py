@@ -33,8 +33,9 @@ from kafkalog.log.leftovers import Leftovers, clear_leftovers, live_bases
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.report import CutTail, RecoveryReport
 from kafkalog.log.scanner import SegmentScan, scan_segment
-from kafkalog.log.segment import LogSegment, SegmentContext
+from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
+from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 
 __all__ = ["LoadedLog", "load_log"]

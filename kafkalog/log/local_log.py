@@ -18,8 +18,9 @@ from typing_extensions import Buffer
 from kafkalog.errors import OffsetOverflowError
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
-from kafkalog.log.segment import Bound, LogSegment, SegmentContext, SegmentMark
+from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
+from kafkalog.log.segment_types import Bound, SegmentContext, SegmentMark
 from kafkalog.log.segments import LogSegments
 from kafkalog.records.packing import BatchFacts
 

@@ -25,7 +25,7 @@ from kafkalog.log.home import PartitionHome, find_home
 from kafkalog.log.leftovers import live_bases
 from kafkalog.log.loader import LoadedLog, load_log
 from kafkalog.log.log import Log
-from kafkalog.log.segment import SegmentContext
+from kafkalog.log.segment_types import SegmentContext
 from kafkalog.scheduler import Scheduler, ThreadScheduler
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint
 

@@ -19,7 +19,8 @@ from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedCodecError
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.local_log import Snapshot
-from kafkalog.log.segment import Bound, LogSegment
+from kafkalog.log.segment import LogSegment
+from kafkalog.log.segment_types import Bound
 from kafkalog.log.walk import walk_batches
 from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView

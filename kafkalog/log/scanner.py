@@ -62,7 +62,6 @@ def scan_segment(
     interval: int,
     next_offset: int | None = None,
     offset_max: int | None = None,
-    check_crc: bool = True,
 ) -> SegmentScan:
     """
     Scan `data`, the bytes of a segment, around every damage to its end.
@@ -74,7 +73,6 @@ def scan_segment(
         interval: `index.interval.bytes`.
         next_offset: smallest offset that may come first; the base offset if None.
         offset_max: largest offset that may be in the segment; what 32 bits allow if None.
-        check_crc: whether every batch's CRC is checked; without, damage inside a batch is not seen.
     """
     limit = base_offset + RELATIVE_OFFSET_MAX
     limit = limit if offset_max is None else min(limit, offset_max)
@@ -84,14 +82,7 @@ def scan_segment(
     position, end = 0, len(data)
     while position < end:
         columns.clear()
-        walk = walk_batches(
-            data,
-            position,
-            columns,
-            next_offset=scan.next_offset,
-            offset_max=limit,
-            check_crc=check_crc,
-        )
+        walk = walk_batches(data, position, columns, next_offset=scan.next_offset, offset_max=limit)
         if walk.count:
             _count(scan, columns, walk.count)
             entries.select(columns, walk.count)

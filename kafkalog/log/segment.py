@@ -15,10 +15,7 @@ log's lock. Staged state is invisible to readers, who are bounded by the log's p
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from typing_extensions import Buffer
@@ -35,12 +32,8 @@ from kafkalog._core.index import OffsetIndexView, TimeIndexView
 from kafkalog._core.point_read import find_record
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.clock import Clock
-from kafkalog.config import LogConfig
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
-from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import SegmentFiles
-from kafkalog.files.pool import FilePool
 from kafkalog.indexes.kinds import (
     OFFSET_INDEX,
     TIME_INDEX,
@@ -50,11 +43,12 @@ from kafkalog.indexes.kinds import (
 )
 from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.log.fences import FencedRange, find_fence
-from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan, scan_segment
+from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan
 from kafkalog.log.segment_file import SegmentFile
+from kafkalog.log.segment_types import Bound, ScanSource, SegmentContext, SegmentMark
 from kafkalog.log.walk import walk_batches
 
-__all__ = ["Bound", "LogSegment", "SegmentContext", "SegmentMark"]
+__all__ = ["LogSegment"]
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
@@ -66,61 +60,6 @@ HEADER_SIZE = 61
 WALK_BYTES = 64 * 1024
 # Batches that a careful look-up examines at a time.
 CAREFUL_BATCHES = 64
-
-
-@dataclass(slots=True)
-class SegmentContext:
-    """What all segments of a log share."""
-
-    filesystem: FileSystem
-    directory: Path
-    config: LogConfig
-    clock: Clock
-    random: random.Random
-    pool: FilePool
-    read_only: bool
-
-
-class Bound(NamedTuple):
-    """How far a reader may go in a segment: end of the published bytes, offset that follows."""
-
-    end: int
-    following_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class _ScanSource:
-    """What the rebuild of an index needs; apart from the segment, so that no cycle holds files."""
-
-    file: SegmentFile
-    base_offset: int
-    interval: int
-
-    def size_bytes(self) -> int:
-        return self.file.size_bytes
-
-    def scan(self) -> SegmentScan:
-        return scan_segment(
-            self.file.whole(), self.file.path, base_offset=self.base_offset, interval=self.interval
-        )
-
-    def offset_entries(self) -> bytes:
-        return self.scan().offset_entries
-
-    def time_entries(self) -> bytes:
-        return self.scan().time_entries
-
-
-class SegmentMark(NamedTuple):
-    """State of an active segment before an append, to go back to when the append fails."""
-
-    size_bytes: int
-    max_timestamp: int
-    offset_of_max_timestamp: int
-    rolling_timestamp: int
-    bytes_since_entry: int
-    offset_entries: int
-    time_entries: int
 
 
 class LogSegment:
@@ -150,7 +89,7 @@ class LogSegment:
         self._rolling_timestamp: int | None = None
         self._bytes_since_entry = 0
         paths = SegmentFiles(context.directory, base_offset)
-        source = _ScanSource(file, base_offset, context.config.index_interval_bytes)
+        source = ScanSource(file, base_offset, context.config.index_interval_bytes)
         self._source = source
         self.offset_index: SegmentIndex[OffsetIndexView] = SegmentIndex(
             OFFSET_INDEX,

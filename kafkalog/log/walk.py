@@ -65,7 +65,6 @@ def walk_batches(
     *,
     next_offset: int,
     offset_max: int,
-    check_crc: bool = True,
 ) -> Walk:
     """
     Walk whole batches of `data` from `position` on.
@@ -76,13 +75,10 @@ def walk_batches(
         columns: cleared columns for the headers.
         next_offset: smallest offset that may come first.
         offset_max: largest offset that may come at all.
-        check_crc: whether every CRC is checked.
     """
-    result = scan_batches(
-        data, position, columns=columns, check_crc=check_crc, next_offset=next_offset
-    )
+    result = scan_batches(data, position, columns=columns, next_offset=next_offset)
     if result.count and result.next_offset - 1 > offset_max:
-        result = _up_to(data, position, columns, result, next_offset, offset_max, check_crc)
+        result = _up_to(data, position, columns, result, next_offset, offset_max)
     behind = result.next_offset if result.count else next_offset
     walk = Walk(result.count, result.position, result.status, behind, result.position + 1)
     if result.count == 0 or result.status not in (OK, FULL, OFFSET_ORDER):
@@ -100,15 +96,12 @@ def _up_to(
     result: ScanResult,
     next_offset: int,
     offset_max: int,
-    check_crc: bool,
 ) -> ScanResult:
     """Walk again, and stop with BASE_OFFSET at the first batch that reaches above `offset_max`."""
     row = int(np.searchsorted(columns.last_offset[: result.count], offset_max, side="right"))
     foreign = int(columns.position[row])
     columns.clear()
-    result = scan_batches(
-        data, position, end=foreign, columns=columns, check_crc=check_crc, next_offset=next_offset
-    )
+    result = scan_batches(data, position, end=foreign, columns=columns, next_offset=next_offset)
     return result._replace(position=foreign, status=BASE_OFFSET)
 
 

@@ -1,0 +1,75 @@
+"""Small values around a segment: what its log shares with it, its bounds, its marks.
+
+Thread-safety: immutable, but for the context, whose fields nobody sets after it was made.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from kafkalog.clock import Clock
+from kafkalog.config import LogConfig
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.pool import FilePool
+from kafkalog.log.scanner import SegmentScan, scan_segment
+from kafkalog.log.segment_file import SegmentFile
+
+__all__ = ["Bound", "ScanSource", "SegmentContext", "SegmentMark"]
+
+
+@dataclass(slots=True)
+class SegmentContext:
+    """What all segments of a log share."""
+
+    filesystem: FileSystem
+    directory: Path
+    config: LogConfig
+    clock: Clock
+    random: random.Random
+    pool: FilePool
+    read_only: bool
+
+
+class Bound(NamedTuple):
+    """How far a reader may go in a segment: end of the published bytes, offset that follows."""
+
+    end: int
+    following_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSource:
+    """What the rebuild of an index needs; apart from the segment, so that no cycle holds files."""
+
+    file: SegmentFile
+    base_offset: int
+    interval: int
+
+    def size_bytes(self) -> int:
+        return self.file.size_bytes
+
+    def scan(self) -> SegmentScan:
+        return scan_segment(
+            self.file.whole(), self.file.path, base_offset=self.base_offset, interval=self.interval
+        )
+
+    def offset_entries(self) -> bytes:
+        return self.scan().offset_entries
+
+    def time_entries(self) -> bytes:
+        return self.scan().time_entries
+
+
+class SegmentMark(NamedTuple):
+    """State of an active segment before an append, to go back to when the append fails."""
+
+    size_bytes: int
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    rolling_timestamp: int
+    bytes_since_entry: int
+    offset_entries: int
+    time_entries: int
