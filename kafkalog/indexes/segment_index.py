@@ -14,6 +14,7 @@ Thread-safety: `view` may be called by any thread; two threads may load at once,
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import weakref
 from collections.abc import Callable
@@ -271,6 +272,8 @@ class SegmentIndex(Generic[View]):
             self._renew_pooled()
         except OSError as error:
             logger.warning("%s %s stays in memory: %s", self.kind.name, self.path, error)
+            with contextlib.suppress(OSError):
+                self._filesystem.unlink(temporary)
 
 
 def _forget_view(index: weakref.ref[SegmentIndex[View]]) -> None:

@@ -15,6 +15,7 @@ log's lock. Staged state is invisible to readers, who are bounded by the log's p
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,8 @@ from kafkalog.log.segment_types import Bound, ScanSource, SegmentContext, Segmen
 from kafkalog.log.walk import walk_batches
 
 __all__ = ["LogSegment"]
+
+logger = logging.getLogger(__name__)
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
@@ -243,9 +246,14 @@ class LogSegment:
         self.file.seal(trim=self._context.config.preallocate)
 
     def sync_indexes(self) -> None:
-        """Put the index files of a sealed segment on the disk."""
+        """Put the index files of a sealed segment on the disk, where they are files at all."""
         for index in (self.offset_index, self.time_index):
-            handle = self._context.filesystem.open(index.path, write=True)
+            try:
+                handle = self._context.filesystem.open(index.path, write=True)
+            except (FileNotFoundError, IsADirectoryError) as error:
+                # It lived in memory: whoever opens the directory next makes it anew.
+                logger.warning("%s was never written: %s", index.path, error)
+                continue
             try:
                 handle.sync()
             finally:
