@@ -13,7 +13,8 @@ import pytest
 
 from kafkalog.files.names import SegmentFiles
 from tests.support.golden import snapshot
-from tests.support.logs import START_MS, manual_log, numbered
+from tests.support.logs import manual_log, numbered
+from tests.support.manual_time import START_MS
 
 RECORDS = 400
 CONFIG: dict[str, Any] = {
