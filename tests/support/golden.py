@@ -1,6 +1,7 @@
 """The bytes of real brokers under `tests/golden`, and what their manifests say of them.
 
-The facts have their types in `tests.support.manifest`. `tests/golden` is never written: a test
+The facts have their types in `tests.support.manifest`; the directories of brokers before 4.1 have
+a module of their own, `tests.support.golden_old`. `tests/golden` is never written: a test
 that needs to write takes a copy with `copy_data_directory`, and proves with `unchanged` that a
 reader left the bytes alone. A data directory lacks one thing that a broker has there: the empty
 `.lock` file.
@@ -63,8 +64,10 @@ __all__ = [
     "canonical_line",
     "copy_data_directory",
     "copy_partition",
+    "copy_tree",
     "data_directory",
     "partitions",
+    "read_lines",
     "snapshot",
     "unchanged",
     "vectors",
@@ -126,12 +129,12 @@ class Manifest:
 
     def records(self) -> Iterator[RecordFact]:
         """Yield every record of every segment in file order, control records too."""
-        for line in _lines(self._directory / f"{self._stem}.jsonl.gz"):
+        for line in read_lines(self._directory / f"{self._stem}.jsonl.gz"):
             yield parse_record(line)
 
     def batches(self) -> Iterator[BatchFact]:
         """Yield every batch of every segment in file order, emptied ones too."""
-        for line in _lines(self._directory / f"{self._stem}.batches.jsonl.gz"):
+        for line in read_lines(self._directory / f"{self._stem}.batches.jsonl.gz"):
             yield parse_batch(line)
 
     def dump(self) -> str:
@@ -197,12 +200,12 @@ def copy_data_directory(data_set: str, target: Path) -> Path:
 
     Files stay sparse: the indexes of the unclean set are 10 MiB of zeros for a few entries.
     """
-    return _copy_tree(data_directory(data_set), target)
+    return copy_tree(data_directory(data_set), target)
 
 
 def copy_partition(data_set: str, partition: str, target: Path) -> Path:
     """Copy one partition directory alone, without its data directory's checkpoints."""
-    return _copy_tree(data_directory(data_set) / partition, target)
+    return copy_tree(data_directory(data_set) / partition, target)
 
 
 def snapshot(directory: Path) -> dict[str, str]:
@@ -225,7 +228,8 @@ def unchanged(directory: Path) -> Iterator[None]:
     assert before == snapshot(directory), f"the bytes of {directory} changed"
 
 
-def _copy_tree(source: Path, target: Path) -> Path:
+def copy_tree(source: Path, target: Path) -> Path:
+    """Copy a directory of golden files to `target` (made here), sparse files sparse; return it."""
     target.mkdir(parents=True)
     for path in sorted(source.rglob("*")):
         copy = target / path.relative_to(source)
@@ -247,7 +251,8 @@ def _copy_sparse(source: Path, target: Path) -> None:
         writer.truncate()
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a compressed file of JSON lines."""
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         for line in stream:
             yield json.loads(line)

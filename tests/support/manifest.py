@@ -18,14 +18,34 @@ TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordFact:
+class ValueFact:
     """
-    One record as Kafka's classes saw it: a line of `NAME.jsonl.gz`.
+    What a manifest kept of a value: None for a null one and for one over 256 bytes.
 
-    `value` is None for a null value and for one over 256 bytes, of which only the size and the
-    hash are kept: compare with `has_value`, which knows the three cases.
+    Of a long value only the size and the hash are kept: compare with `has_value`, which knows the
+    three cases.
     """
+
+    __slots__ = ()
+
+    value: bytes | None
+    value_size: int
+    value_sha256: str | None
+
+    def has_value(self, value: bytes | None) -> bool:
+        """Return whether `value` is the value of this record."""
+        if value is None or self.value_size < 0:
+            return value is None and self.value_size < 0
+        if self.value_sha256 is None:
+            return self.value == value
+        if self.value_size != len(value):
+            return False
+        return self.value_sha256 == hashlib.sha256(value).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFact(ValueFact):
+    """One record as Kafka's classes saw it: a line of `NAME.jsonl.gz`."""
 
     offset: int
     timestamp_ms: int
@@ -51,16 +71,6 @@ class RecordFact:
     control_type: str | None
     control_value: Any
     delete_horizon_ms: int | None
-
-    def has_value(self, value: bytes | None) -> bool:
-        """Return whether `value` is the value of this record."""
-        if value is None or self.value_size < 0:
-            return value is None and self.value_size < 0
-        if self.value_sha256 is None:
-            return self.value == value
-        if self.value_size != len(value):
-            return False
-        return self.value_sha256 == hashlib.sha256(value).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,30 +228,32 @@ class Summary:
     raw: Mapping[str, Any]
 
 
-def _decoded(value: str | None) -> bytes | None:
+def decoded(value: str | None) -> bytes | None:
+    """Return what base64 text stands for; null is null."""
     return None if value is None else base64.b64decode(value, validate=True)
 
 
-def _pairs(rows: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
-    pairs = []
+def pairs(rows: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
+    """Return rows of two numbers as tuples."""
+    found = []
     for row in rows:
         first, second = row
-        pairs.append((first, second))
-    return tuple(pairs)
+        found.append((first, second))
+    return tuple(found)
 
 
 def parse_record(line: dict[str, Any]) -> RecordFact:
-    value = _decoded(line.get("value"))
+    value = decoded(line.get("value"))
     kept_size = -1 if value is None else len(value)
     return RecordFact(
         offset=line["offset"],
         timestamp_ms=line["timestamp"],
         timestamp_type=TIMESTAMP_TYPES.index(line["timestampType"]),
-        key=_decoded(line["key"]),
+        key=decoded(line["key"]),
         value=value,
         value_size=line.get("valueLength", kept_size),
         value_sha256=line.get("valueSha256"),
-        headers=tuple((name, _decoded(value)) for name, value in line["headers"]),
+        headers=tuple((name, decoded(value)) for name, value in line["headers"]),
         batch_base_offset=line["batchBaseOffset"],
         batch_last_offset=line["batchLastOffset"],
         position=line["position"],
@@ -295,9 +307,9 @@ def _segment(line: dict[str, Any]) -> SegmentFact:
         records=line["records"],
         log_bytes=line["logBytes"],
         valid_bytes=line["validBytes"],
-        offset_index=_pairs(line["offsetIndex"]),
+        offset_index=pairs(line["offsetIndex"]),
         offset_index_slots=line["offsetIndexSlots"],
-        time_index=_pairs(line["timeIndex"]),
+        time_index=pairs(line["timeIndex"]),
         time_index_slots=line["timeIndexSlots"],
         aborted_transactions=tuple(
             AbortedTransactionFact(
@@ -336,7 +348,7 @@ def _consumer(part: dict[str, Any] | None) -> ConsumerFact | None:
         end_offset=part["endOffset"],
         position_after=part["positionAfter"],
         data=CountAndHash(part["count"], part["sha256"]),
-        offset_ranges=_pairs(part.get("offsetRanges", ())),
+        offset_ranges=pairs(part.get("offsetRanges", ())),
     )
 
 
@@ -367,7 +379,7 @@ def _recovered(part: dict[str, Any] | None) -> RecoveredFact | None:
         record_count=part["recordCount"],
         control_record_count=part["controlRecordCount"],
         data=CountAndHash(data["count"], data["sha256"]),
-        leader_epochs=_pairs(part["leaderEpochs"]),
+        leader_epochs=pairs(part["leaderEpochs"]),
         segments=tuple(
             RecoveredSegmentFact(
                 segment=entry["segment"],
@@ -402,7 +414,7 @@ def parse_summary(parsed: dict[str, Any]) -> Summary:
         producer_snapshots={
             entry["file"]: _producers(entry["producers"]) for entry in parsed["producerSnapshots"]
         },
-        leader_epochs=_pairs(parsed["leaderEpochs"]),
+        leader_epochs=pairs(parsed["leaderEpochs"]),
         topic_id=parsed["topicId"],
         checkpoint_log_start_offset=checkpoints["logStartOffset"],
         checkpoint_recovery_point=checkpoints["recoveryPoint"],
