@@ -8,6 +8,7 @@ Thread-safety: everything may be called from any thread, while another writes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -36,6 +37,9 @@ __all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "LogReader
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
+
+# Waits of a follower that misses a file: a quarter of a second in all, longer than a truncation.
+PAUSES_SECONDS = (0.0, 0.001, 0.004, 0.015, 0.06, 0.17)
 
 
 class LogReader:
@@ -234,6 +238,9 @@ class LogReader:
         """
         Return the log as it is now, where `error` came of its writer's taking files away.
 
+        A file may be missed while its writer is between two steps of a truncation, where there is
+        nothing else to see yet: then this looks again, as long as PAUSES_SECONDS lasts.
+
         Raises:
             OffsetOutOfRangeError: `offset` has gone with them.
             LogClosedError: the log was closed on the way.
@@ -244,10 +251,18 @@ class LogReader:
             raise LogClosedError(f"{self.directory} was closed", path=self.directory) from error
         if self._tail is None:
             raise error
-        fresh = self._snapshot()
-        if fresh.segments is snapshot.segments:
-            raise error
-        return fresh if offset is None else self._check_range(fresh, offset)
+        missed = isinstance(error.__cause__, FileNotFoundError)
+        for pause in PAUSES_SECONDS:
+            time.sleep(pause)
+            with self._reading():
+                seen = self._tail.refresh()
+            fresh = self._snapshot()
+            # The same files again after one was missed: it is back, under its old identity.
+            if fresh.segments is not snapshot.segments or (missed and seen):
+                return fresh if offset is None else self._check_range(fresh, offset)
+            if not missed:
+                break
+        raise error
 
     def _read_batches(
         self, snapshot: Snapshot, start: int, end: int, on_corrupt: OnCorrupt

@@ -67,23 +67,28 @@ class ReadOnlyTail:
         # While it is open its identity cannot become another file's.
         local.snapshot.segments.active.file.open_for_following()
 
-    def refresh(self) -> None:
-        """Publish what the writer has completed since the last time."""
+    def refresh(self) -> bool:
+        """
+        Publish what the writer has completed since the last time.
+
+        Returns:
+            False where its files would not hold still, or there are none: between two steps of a
+            truncation, or deleted altogether. What was seen before is kept then.
+        """
         with self._guard:
             for _attempt in range(ATTEMPTS):
                 try:
-                    self._refresh()
+                    return self._refresh()
                 except FileNotFoundError:
                     # Rolled away, deleted or replaced between the listing and the opening.
                     continue
-                return
+            return False
 
-    def _refresh(self) -> None:
+    def _refresh(self) -> bool:
         context, snapshot = self._local.context, self._local.snapshot
         bases = live_bases(context.filesystem, context.directory)
         if not bases:
-            # Between two steps of a truncation, or deleted altogether: keep what was seen.
-            return
+            return False
         known = {segment.base_offset: segment for segment in snapshot.segments.segments}
         while len(bases) > 1 and bases[-1] in self._set_aside and not self._begins_whole(bases[-1]):
             bases.pop()
@@ -108,6 +113,7 @@ class ReadOnlyTail:
             fresh = replace(fresh, segments=LogSegments(segments))
         if fresh != snapshot:
             self._publish(fresh, {base: facts[base].file_id for base in bases})
+        return True
 
     def _publish(self, snapshot: Snapshot, ids: dict[int, int]) -> None:
         active = snapshot.segments.active

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog import FileSystem, Log, NotALogError, OffsetOutOfRangeError, Record
+from kafkalog import FileSystem, Log, LogStorageError, NotALogError, OffsetOutOfRangeError, Record
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.names import SegmentFiles
 from kafkalog.files.posix import PosixFileSystem
@@ -295,6 +295,58 @@ def test_reader_looks_again_when_a_segment_goes_while_it_looks(
         files.countdown, files.then = number, change
         _end = reader.log_end_offset
         check_same(writer, reader)
+
+
+class AbsentFiles(PosixFileSystem):
+    """Shows no `.log` file, for as many listings of the directory as `listings` says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listings = 0
+
+    def list(self, directory: Path) -> list[str]:
+        names = super().list(directory)
+        if self.listings == 0:
+            return names
+        self.listings -= 1
+        return [name for name in names if not name.endswith(".log")]
+
+    def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:
+        if path.suffix == ".log" and self.listings:
+            raise FileNotFoundError(2, "between two steps of a truncation", str(path))
+        return super().open(path, create=create, write=write)
+
+
+def test_iterator_waits_while_a_truncation_has_left_no_file(writer: Log, directory: Path) -> None:
+    """A file that is missed, and a directory without any, is no error as long as it passes."""
+    for first in range(20, 200, 10):
+        writer.append(numbered(first, 10))
+    files = AbsentFiles()
+    with manual_log(
+        directory, read_only=True, filesystem=files, open_files_max=4, mappings_max=4
+    ) as reader:
+        records = reader.records()
+        seen = [next(records).offset]
+        files.listings = 3
+        seen.extend(record.offset for record in records)
+    assert list(range(200)) == seen
+    assert 0 == files.listings
+
+
+def test_iterator_over_files_that_went_for_good_names_them(writer: Log, directory: Path) -> None:
+    """It looks again for a while, and then says what it missed."""
+    for first in range(20, 200, 10):
+        writer.append(numbered(first, 10))
+    files = AbsentFiles()
+    with manual_log(
+        directory, read_only=True, filesystem=files, open_files_max=4, mappings_max=4
+    ) as reader:
+        records = reader.records()
+        next(records)
+        files.listings = 10**6
+        with pytest.raises(LogStorageError, match="between two steps"):
+            list(records)
+        files.listings = 0
 
 
 def test_reader_in_another_process_sees_the_same(writer: Log, directory: Path) -> None:
