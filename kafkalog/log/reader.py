@@ -93,7 +93,7 @@ class LogReader:
         return tuple(fence for segment in self.segments() for fence in segment.fences)
 
     def read(
-        self, offset: int, *, max_bytes: int = 1_048_576, min_one_batch: bool = True
+        self, offset: int, max_bytes: int = 1_048_576, *, min_one_batch: bool = True
     ) -> FetchData:
         """
         Return a slice of the log that begins with the batch holding `offset`.
