@@ -198,9 +198,24 @@ cdef int _check_base_offset(int64_t base_offset) except -1:
     return 0
 
 
-cdef int _check_lengths(Py_ssize_t given, Py_ssize_t room) except -1:
-    if given != room:
-        raise ValueError(f"{given} keys need an output of as many items, not {room}")
+cdef int _lookup_many(const uint8_t* entries, Py_ssize_t count, int64_t base_offset,
+                      const int64_t[::1] keys, int64_t[::1] values_out, IndexKey kind) except -1:
+    """Write what the floor entry of each key holds; without entries, the start of the segment."""
+    cdef Py_ssize_t size = keys.shape[0]
+    if size != values_out.shape[0]:
+        raise ValueError(f"{size} keys need an output of as many items, not {values_out.shape[0]}")
+    if size == 0:
+        return 0
+    if count == 0:
+        values_out[:] = base_offset if kind == KEY_TIMESTAMP else 0
+        return 0
+    cdef const int64_t* targets = &keys[0]
+    cdef int64_t* values = &values_out[0]
+    if size < NOGIL_COUNT_MIN:
+        floor_values_kernel(entries, count, base_offset, targets, values, size, kind)
+        return 0
+    with nogil:
+        floor_values_kernel(entries, count, base_offset, targets, values, size, kind)
     return 0
 
 
@@ -264,24 +279,7 @@ cdef class OffsetIndexView:
 
     def lookup_many(self, const int64_t[::1] offsets not None, int64_t[::1] positions_out not None):
         """Write the position that `lookup` gives for each of `offsets` to `positions_out`."""
-        cdef Py_ssize_t size = offsets.shape[0]
-        cdef const int64_t* targets
-        cdef int64_t* values
-        _check_lengths(size, positions_out.shape[0])
-        if size == 0:
-            return
-        if self._count == 0:
-            positions_out[:] = 0
-            return
-        targets = &offsets[0]
-        values = &positions_out[0]
-        if size < NOGIL_COUNT_MIN:
-            floor_values_kernel(self._first, self._count, self.base_offset, targets, values, size,
-                                KEY_OFFSET)
-            return
-        with nogil:
-            floor_values_kernel(self._first, self._count, self.base_offset, targets, values, size,
-                                KEY_OFFSET)
+        _lookup_many(self._first, self._count, self.base_offset, offsets, positions_out, KEY_OFFSET)
 
     def ceiling_position(self, int64_t position):
         """Return (offset, position) of the first entry whose position is not below `position`."""
@@ -347,24 +345,8 @@ cdef class TimeIndexView:
     def lookup_many(self, const int64_t[::1] timestamps not None,
                     int64_t[::1] offsets_out not None):
         """Write the offset that `lookup` gives for each of `timestamps` to `offsets_out`."""
-        cdef Py_ssize_t size = timestamps.shape[0]
-        cdef const int64_t* targets
-        cdef int64_t* values
-        _check_lengths(size, offsets_out.shape[0])
-        if size == 0:
-            return
-        if self._count == 0:
-            offsets_out[:] = self.base_offset
-            return
-        targets = &timestamps[0]
-        values = &offsets_out[0]
-        if size < NOGIL_COUNT_MIN:
-            floor_values_kernel(self._first, self._count, self.base_offset, targets, values, size,
-                                KEY_TIMESTAMP)
-            return
-        with nogil:
-            floor_values_kernel(self._first, self._count, self.base_offset, targets, values, size,
-                                KEY_TIMESTAMP)
+        _lookup_many(self._first, self._count, self.base_offset, timestamps, offsets_out,
+                     KEY_TIMESTAMP)
 
 
 # ---- checks ----
