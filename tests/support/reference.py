@@ -8,6 +8,7 @@ have a file of their own, `reference_records.py`.
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ __all__ = [
     "Header",
     "Scan",
     "assign_offsets",
+    "batch_crc",
     "check_batch",
     "check_offset_index",
     "check_time_index",
@@ -26,6 +28,7 @@ __all__ = [
     "find_batch",
     "floor_slot",
     "parse_header",
+    "parse_message_header",
     "scan_batches",
     "select_entries",
     "set_max_timestamp",
@@ -99,7 +102,12 @@ def crc32c(data: bytes, start: int = 0) -> int:
 
 @dataclass(frozen=True)
 class Header:
-    """The fields of a v2 batch header in their order on disk."""
+    """
+    The fields of a v2 batch header in their order on disk.
+
+    A message of magic 0 or 1 has the same fields: its offset is the base offset, its timestamp
+    base and maximum, and it counts one record, or -1 where it is a wrapper of others.
+    """
 
     base_offset: int = 0
     batch_length: int = 49
@@ -157,6 +165,29 @@ def parse_header(data: bytes) -> tuple[str, Header | None]:
     return _fields_verdict(header), header
 
 
+def parse_message_header(data: bytes) -> tuple[str, Header | None]:
+    """As parse_header, of a message of magic 0 or 1 with sound framing: plain or a wrapper."""
+    magic = data[16]
+    if len(data) < {0: 18, 1: 26}[magic]:
+        return "TRUNCATED", None
+    offset, batch_length, crc = struct.unpack_from(">qiI", data)
+    timestamp = int.from_bytes(data[18:26], "big", signed=True) if magic == 1 else -1
+    attributes = data[17] & {0: 0b0111, 1: 0b1111}[magic]
+    header = Header(
+        base_offset=offset,
+        batch_length=batch_length,
+        magic=magic,
+        crc=crc,
+        attributes=attributes,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        record_count=-1 if attributes & 7 else 1,
+    )
+    if offset < 0:
+        return "BASE_OFFSET", header
+    return ("LAST_OFFSET_DELTA" if offset == INT64_MAX else "OK"), header
+
+
 def _fields_verdict(header: Header) -> str:
     if header.last_offset_delta < 0:
         return "LAST_OFFSET_DELTA"
@@ -182,12 +213,17 @@ def whole_batch(data: bytes) -> tuple[str, Header | None]:
     return verdict, header
 
 
+def batch_crc(batch: bytes) -> int:
+    """Return the checksum that the bytes of one batch or message ask for."""
+    return zlib.crc32(batch[16:]) if batch[16] < 2 else crc32c(batch[21:])
+
+
 def check_batch(data: bytes, *, check_crc: bool = True) -> str:
     """Return the verdict on the batch that `data` begins with."""
     verdict, header = whole_batch(data)
     if verdict != "OK" or header is None:
         return verdict
-    if check_crc and header.crc != crc32c(data[21 : header.size_bytes]):
+    if check_crc and header.crc != batch_crc(data[: header.size_bytes]):
         return "CRC"
     return "OK"
 
