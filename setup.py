@@ -39,6 +39,8 @@ EXTENSIONS: dict[str, list[str]] = {
     "encoded_headers": [],
     "column_writer": [],
     "builder": [],
+    "decoded_rows": [],
+    "repack": [],
 }
 
 DIRECTIVES: dict[str, object] = {

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from kafkalog._core.bytes_column import BytesColumn
+from kafkalog._core.columns import RecordColumns
 from kafkalog._core.record import Record
 
 _Field: TypeAlias = bytes | bytearray | memoryview | None
@@ -62,6 +63,16 @@ class BatchBuilder:
         timestamps: _Timestamps = -1,
         start: int = 0,
         stop: int | None = None,
+        size_limit: int = ...,
+    ) -> int: ...
+    def extend_decoded(
+        self,
+        data: Buffer,
+        columns: RecordColumns,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        base_offset: int | None = None,
         size_limit: int = ...,
     ) -> int: ...
     def payload(self) -> memoryview: ...

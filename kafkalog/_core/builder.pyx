@@ -25,6 +25,7 @@ from kafkalog._core.header cimport BatchFields
 from kafkalog._core.batch_memory cimport BatchMemory
 from kafkalog._core.bytes_column cimport BytesCells, BytesColumn, TimestampColumn
 from kafkalog._core.column_writer cimport extend_kernel
+from kafkalog._core.decoded_rows cimport CONSECUTIVE, DecodedRows, extend_rows_kernel
 from kafkalog._core.encoded_headers cimport EncodedHeaders
 from kafkalog._core.header_writer cimport (
     check_codec,
@@ -437,6 +438,45 @@ cdef class BatchBuilder:
             raise ValueError(f"the offsets of slot {slot} are not rising or outside the data")
         if status != STATUS_OK and status != ADD_OVER_LIMIT:
             self._refuse(status, parts.timestamp_ms)
+        return slot - start
+
+    def extend_decoded(
+        self,
+        data not None,
+        columns not None,
+        Py_ssize_t start=0,
+        stop=None,
+        *,
+        base_offset=None,
+        int64_t size_limit=INT32_MAX,
+    ):
+        """
+        Add decoded records, headers included, as `extend_records` does; makes no object.
+
+        Args:
+            data: the buffer that was decoded; `columns`: its rows, a RecordColumns.
+            start: first row; `stop`: one past the last, None for all.
+            base_offset: what the rows' offsets count from; None gives them consecutive ones. A row
+                more than 2^31-1 above it is for the next batch.
+        """
+        cdef DecodedRows source = DecodedRows(data, columns)
+        cdef int64_t base = CONSECUTIVE if base_offset is None else base_offset
+        cdef int64_t slot = start
+        cdef int64_t end = source.count if stop is None else stop
+        cdef int status = STATUS_OK
+        if (
+            start < 0 or end < start or end > source.count
+            or (base_offset is not None and base < 0)
+        ):
+            raise ValueError(f"rows {start} to {end} of {source.count}, base offset {base_offset}")
+        self._own()
+        while True:
+            status = extend_rows_kernel(&self.draft, &source.rows, base, &slot, end, size_limit)
+            if status != STATUS_FULL:
+                break
+            self._make_room()
+        if status != STATUS_OK and status != ADD_OVER_LIMIT:
+            self._refuse(status, source.rows.timestamp[slot])
         return slot - start
 
     # ---- the whole batch
