@@ -67,11 +67,12 @@ class BatchBuilder:
     ) -> int: ...
     def extend_decoded(
         self,
+        data: Buffer,
         columns: RecordColumns,
-        buffer: Buffer,
-        base_offset: int | None = None,
         start: int = 0,
         stop: int | None = None,
+        *,
+        base_offset: int | None = None,
         size_limit: int = ...,
     ) -> int: ...
     def payload(self) -> memoryview: ...

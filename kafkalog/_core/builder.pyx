@@ -442,23 +442,24 @@ cdef class BatchBuilder:
 
     def extend_decoded(
         self,
+        data not None,
         columns not None,
-        buffer not None,
-        base_offset=None,
         Py_ssize_t start=0,
         stop=None,
+        *,
+        base_offset=None,
         int64_t size_limit=INT32_MAX,
     ):
         """
         Add decoded records, headers included, as `extend_records` does; makes no object.
 
         Args:
-            columns: the rows, a RecordColumns; `buffer`: what was decoded into them.
+            data: the buffer that was decoded; `columns`: its rows, a RecordColumns.
+            start: first row; `stop`: one past the last, None for all.
             base_offset: what the rows' offsets count from; None gives them consecutive ones. A row
                 more than 2^31-1 above it is for the next batch.
-            start: first row; `stop`: one past the last, None for all.
         """
-        cdef DecodedRows source = DecodedRows(buffer, columns)
+        cdef DecodedRows source = DecodedRows(data, columns)
         cdef int64_t base = CONSECUTIVE if base_offset is None else base_offset
         cdef int64_t slot = start
         cdef int64_t end = source.count if stop is None else stop

@@ -30,7 +30,9 @@ def columns_of(payload: bytes, case: tuple[Entry, ...]) -> RecordColumns:
 def rebuilt(payload: bytes, case: tuple[Entry, ...], base_offset: int | None) -> bytes:
     """Return the batch that the columns make."""
     builder = BatchBuilder(capacity=64)
-    assert len(case) == builder.extend_decoded(columns_of(payload, case), payload, base_offset)
+    assert len(case) == builder.extend_decoded(
+        payload, columns_of(payload, case), base_offset=base_offset
+    )
     return bytes(builder.finish(base_offset=BASE))
 
 
@@ -74,7 +76,9 @@ def test_extend_decoded_stops_at_the_size_limit_and_goes_on_in_the_next_batch() 
     while start < len(columns):
         builder.reset()
         base = int(columns.offset[start])
-        count = builder.extend_decoded(columns, MIXED_PAYLOAD, base, start, size_limit=200)
+        count = builder.extend_decoded(
+            MIXED_PAYLOAD, columns, start, base_offset=base, size_limit=200
+        )
         assert count == 1 or len(builder.finish(base_offset=base)) <= 200
         taken.append(count)
         start += count
@@ -87,11 +91,13 @@ def test_extend_decoded_leaves_an_offset_too_far_away_to_the_next_batch() -> Non
     columns = columns_of(MIXED_PAYLOAD, MIXED)
     columns.offset[3:] += 2**31
     builder = BatchBuilder()
-    assert 3 == builder.extend_decoded(columns, MIXED_PAYLOAD, BASE)
+    assert 3 == builder.extend_decoded(MIXED_PAYLOAD, columns, base_offset=BASE)
     builder.reset()
     with pytest.raises(RecordTooLargeError):
-        builder.extend_decoded(columns, MIXED_PAYLOAD, BASE, 3)
-    assert 6 == builder.extend_decoded(columns, MIXED_PAYLOAD, int(columns.offset[3]), 3)
+        builder.extend_decoded(MIXED_PAYLOAD, columns, 3, base_offset=BASE)
+    assert 6 == builder.extend_decoded(
+        MIXED_PAYLOAD, columns, 3, base_offset=int(columns.offset[3])
+    )
 
 
 @pytest.mark.parametrize("below", [0, 1])
@@ -101,7 +107,7 @@ def test_extend_decoded_refuses_offsets_that_do_not_rise(below: int) -> None:
     columns.offset[2] = columns.offset[1] - below
     builder = BatchBuilder()
     with pytest.raises(CorruptRecordError, match="rise"):
-        builder.extend_decoded(columns, MIXED_PAYLOAD, BASE)
+        builder.extend_decoded(MIXED_PAYLOAD, columns, base_offset=BASE)
     assert 2 == builder.count
 
 
@@ -110,7 +116,7 @@ def test_extend_decoded_refuses_a_timestamp_below_minus_one() -> None:
     columns = columns_of(MIXED_PAYLOAD, MIXED)
     columns.timestamp[1] = -2
     with pytest.raises(InvalidRecordError, match="-2"):
-        BatchBuilder().extend_decoded(columns, MIXED_PAYLOAD, BASE)
+        BatchBuilder().extend_decoded(MIXED_PAYLOAD, columns, base_offset=BASE)
 
 
 @pytest.mark.parametrize("name", ["key", "value", "headers"])
@@ -120,7 +126,7 @@ def test_rows_that_do_not_lie_in_the_buffer_are_refused(name: str, position: int
     columns = columns_of(MIXED_PAYLOAD, MIXED)
     getattr(columns, f"{name}_position")[6] = position
     with pytest.raises(CorruptRecordError):
-        BatchBuilder().extend_decoded(columns, MIXED_PAYLOAD, BASE)
+        BatchBuilder().extend_decoded(MIXED_PAYLOAD, columns, base_offset=BASE)
     with pytest.raises(CorruptRecordError):
         pack_rows(MIXED_PAYLOAD, columns)
 
@@ -139,7 +145,7 @@ def test_rows_outside_the_columns_are_a_value_error(start: int, stop: int) -> No
     """There are nine."""
     columns = columns_of(MIXED_PAYLOAD, MIXED)
     with pytest.raises(ValueError, match="rows"):
-        BatchBuilder().extend_decoded(columns, MIXED_PAYLOAD, None, start, stop)
+        BatchBuilder().extend_decoded(MIXED_PAYLOAD, columns, start, stop)
     with pytest.raises(ValueError, match="rows"):
         pack_rows(MIXED_PAYLOAD, columns, start=start, stop=stop)
 
@@ -147,13 +153,15 @@ def test_rows_outside_the_columns_are_a_value_error(start: int, stop: int) -> No
 def test_extend_decoded_refuses_a_negative_base_offset() -> None:
     """No batch has one."""
     with pytest.raises(ValueError, match="base offset -1"):
-        BatchBuilder().extend_decoded(columns_of(MIXED_PAYLOAD, MIXED), MIXED_PAYLOAD, -1)
+        BatchBuilder().extend_decoded(
+            MIXED_PAYLOAD, columns_of(MIXED_PAYLOAD, MIXED), base_offset=-1
+        )
 
 
 def test_no_rows_at_all_are_no_records() -> None:
     """An empty batch leaves empty columns, over a buffer without a byte."""
     columns = RecordColumns(1)
-    assert 0 == BatchBuilder().extend_decoded(columns, b"")
+    assert 0 == BatchBuilder().extend_decoded(b"", columns)
     assert 0 == len(DecodedRows(b"", columns))
     assert b"" == pack_rows(b"", columns)
 
@@ -186,7 +194,9 @@ def test_pack_rows_does_not_depend_on_the_batches() -> None:
     for start, stop in ((0, 4), (4, 9)):
         builder = BatchBuilder()
         base = BASE + MIXED[start].offset_delta
-        builder.extend_decoded(columns_of(MIXED_PAYLOAD, MIXED), MIXED_PAYLOAD, base, start, stop)
+        builder.extend_decoded(
+            MIXED_PAYLOAD, columns_of(MIXED_PAYLOAD, MIXED), start, stop, base_offset=base
+        )
         batch = bytes(builder.finish(base_offset=base))
         columns = RecordColumns(9)
         decode_columns(batch, parse_header(batch), 61, len(batch), columns)
