@@ -1,5 +1,6 @@
 """Searching the entries of index files: inline, so that each kind of key gets its own loop."""
 
+cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
 from kafkalog._core.byteorder cimport load_i32, load_i64
@@ -41,3 +42,17 @@ cdef inline Py_ssize_t find_upper_slot(const uint8_t* entries, Py_ssize_t count,
         low += half if load_key(entries, low + half - 1, key) <= target else 0
         size -= half
     return low + (1 if load_key(entries, low, key) <= target else 0)
+
+
+@cython.final
+cdef class OffsetIndexView:
+    cdef const uint8_t[::1] _entries
+    cdef const uint8_t* _first
+    cdef readonly int64_t base_offset
+    cdef Py_ssize_t _count
+
+    cdef Py_ssize_t _floor_slot(self, int64_t offset) noexcept
+    cdef tuple _entry(self, Py_ssize_t slot)
+
+    # For kernels: the position that `lookup` gives; what a file says, so 0 or anything above.
+    cdef int64_t floor_position(self, int64_t offset) noexcept

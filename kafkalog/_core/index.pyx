@@ -233,11 +233,6 @@ cdef class OffsetIndexView:
         count: entries in use; None for as many as the bytes hold.
     """
 
-    cdef const uint8_t[::1] _entries
-    cdef const uint8_t* _first
-    cdef readonly int64_t base_offset
-    cdef Py_ssize_t _count
-
     def __cinit__(self, const uint8_t[::1] entries not None, int64_t base_offset, count=None):
         _check_base_offset(base_offset)
         self._count = _entry_count(entries.shape[0], OFFSET_INDEX_ENTRY_SIZE, count)
@@ -248,12 +243,16 @@ cdef class OffsetIndexView:
     def __len__(self):
         return self._count
 
-    cdef inline Py_ssize_t _floor_slot(self, int64_t offset) noexcept:
+    cdef Py_ssize_t _floor_slot(self, int64_t offset) noexcept:
         if offset < self.base_offset:
             return -1
         return find_upper_slot(self._first, self._count, offset - self.base_offset, KEY_OFFSET) - 1
 
-    cdef inline tuple _entry(self, Py_ssize_t slot):
+    cdef int64_t floor_position(self, int64_t offset) noexcept:
+        cdef Py_ssize_t slot = self._floor_slot(offset)
+        return load_key(self._first, slot, KEY_POSITION) if slot >= 0 else 0
+
+    cdef tuple _entry(self, Py_ssize_t slot):
         return (self.base_offset + load_key(self._first, slot, KEY_OFFSET),
                 load_key(self._first, slot, KEY_POSITION))
 

@@ -355,6 +355,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
             if self._closed:
                 return
             self._closed = True
+        self._forget_points()
         if self._flush_task is not None:
             self._flush_task.cancel()
         try:

@@ -30,7 +30,7 @@ from kafkalog._core.batch import (
 )
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.index import OffsetIndexView, TimeIndexView
-from kafkalog._core.point_read import find_record
+from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
@@ -61,6 +61,7 @@ HEADER_SIZE = 61
 
 # Bytes of one read while walking headers: holds every batch of the default index interval.
 WALK_BYTES = 64 * 1024
+NO_ENTRIES = OffsetIndexView(b"", 0)
 # Batches that a careful look-up examines at a time.
 CAREFUL_BATCHES = 64
 
@@ -322,9 +323,12 @@ class LogSegment:
         position = self.offset_index.view.lookup(offset)[1]
         if position >= bound.end:
             return None
-        # The record is believed for its batch's CRC and its own offset: no matter whether the
-        # index promised another batch.
-        return find_record(self.file.read(position, min(WALK_BYTES, bound.end - position)), offset)
+        window = self.file.read(position, min(WALK_BYTES, bound.end - position))
+        return PointReader(window, NO_ENTRIES).find(offset)
+
+    def point_reader(self, bound: Bound) -> PointReader:
+        """Return what finds the records of this segment, as they are now, without it."""
+        return PointReader(self.file.whole()[: bound.end], self.offset_index.view)
 
     def tail_position(self) -> int:
         """Return the start of the last batch that the offset index names, 0 where it is empty."""

@@ -38,6 +38,11 @@ class LogSegments:
         """Return the slot of the last segment whose base is at most `offset`, -1 for none."""
         return bisect_right(self._bases, offset) - 1
 
+    @property
+    def bases(self) -> tuple[int, ...]:
+        """The base offsets of the segments, rising."""
+        return self._bases
+
     def base_after(self, slot: int) -> int | None:
         """Return the base offset of the segment behind `slot`, None for the last."""
         return self._bases[slot + 1] if slot + 1 < len(self._bases) else None

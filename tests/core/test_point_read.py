@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import random
+import struct
+
 import pytest
+from typing_extensions import Buffer
 
 from kafkalog import Record
 from kafkalog._core.builder import BatchBuilder
-from kafkalog._core.point_read import find_record
+from kafkalog._core.index import OffsetIndexView
+from kafkalog._core.point_read import PointReader, PointTable
+
+
+def find_record(data: Buffer, offset: int) -> Record | None:
+    """Look without any index entry."""
+    return PointReader(data, OffsetIndexView(b"", 0)).find(offset)
 
 
 def batch(base_offset: int, deltas: list[int], *, control: bool = False) -> bytes:
@@ -71,3 +81,66 @@ def test_find_record_not_plain_gives_none() -> None:
     assert find_record(bytes(61) + RUN, 10) is None
     assert find_record(b"", 0) is None
     assert find_record(RUN, -1) is None
+
+
+def test_reader_begins_where_the_index_says() -> None:
+    """An entry that leads behind a batch hides it; one that leads nowhere finds nothing."""
+    second = len(batch(10, [0, 1, 2]))
+    index = OffsetIndexView(struct.pack(">iiii", 13, second, 100, 10**9), 0)
+    reader = PointReader(RUN, index)
+    assert len(RUN) == len(reader)
+    assert [None, 11, 13, 40] == [
+        None if record is None else record.offset for record in map(reader.find, (100, 11, 13, 40))
+    ]
+    misled = PointReader(RUN, OffsetIndexView(struct.pack(">ii", 1, second), 0))
+    assert misled.find(11) is None
+    assert 13 == getattr(misled.find(13), "offset", None)
+    within = PointReader(RUN, OffsetIndexView(struct.pack(">ii", 1, second + 5), 0))
+    assert [None] * 3 == [within.find(offset) for offset in (11, 13, 40)]
+
+
+def test_reader_believes_no_index() -> None:
+    """Whatever the entries say, it answers with the right record or with none."""
+    source = random.Random(7)
+    for _round in range(200):
+        index = OffsetIndexView(source.randbytes(8 * 5), 0)
+        for offset in (0, 10, 13, 15, 41, 239, 240, 2**62):
+            record = PointReader(RUN, index).find(offset)
+            assert record is None or (offset, b"v%d" % offset) == (record.offset, record.value)
+
+
+def test_table_asks_the_reader_of_the_segment() -> None:
+    """By base offsets; None below them, and where no reader is."""
+    bases = (10, 13, 40)
+    table = PointTable("owner", bases, 2)
+    assert "owner" == table.owner
+    no_index = OffsetIndexView(b"", 0)
+    batches = [batch(10, [0, 1, 2]), batch(13, [0, 2, 7]), batch(40, list(range(200)))]
+    readers = [PointReader(data, no_index) for data in batches]
+    assert [None] * 4 == [table.find(offset) for offset in (9, 10, 13, 40)]
+    table.put(0, readers[0])
+    table.put(1, readers[1])
+    table.put(1, readers[1])
+    assert [None, 10, 12, 15, None] == [
+        None if record is None else record.offset for record in map(table.find, (9, 10, 12, 15, 40))
+    ]
+    assert table.reader(1) is readers[1]
+
+
+def test_table_keeps_no_more_readers_than_it_may() -> None:
+    """Each may keep a mapping alive: one too many, and the others go."""
+    table = PointTable(None, (0, 10, 20), 2)
+    readers = [PointReader(bytes(slot), OffsetIndexView(b"", 0)) for slot in range(3)]
+    for slot in range(3):
+        table.put(slot, readers[slot])
+    assert [None, None, readers[2]] == [table.reader(slot) for slot in range(3)]
+
+
+@pytest.mark.parametrize("slot", [-1, 3])
+def test_table_refuses_slots_it_has_not(slot: int) -> None:
+    """Also negative ones, which a list would take."""
+    table = PointTable(None, (0, 10, 20), 2)
+    with pytest.raises(IndexError):
+        table.put(slot, PointReader(b"", OffsetIndexView(b"", 0)))
+    with pytest.raises(IndexError):
+        table.reader(slot)
