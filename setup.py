@@ -41,6 +41,8 @@ EXTENSIONS: dict[str, list[str]] = {
     "builder": [],
     "decoded_rows": [],
     "repack": [],
+    "lz4_blocks": [],
+    "snappy_blocks": [],
 }
 
 DIRECTIVES: dict[str, object] = {

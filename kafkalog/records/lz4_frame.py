@@ -15,8 +15,10 @@ Pure functions, safe in any thread. Errors are CorruptRecordError.
 from __future__ import annotations
 
 import struct
+import sys
 from typing import Final
 
+from kafkalog._core.lz4_blocks import decode_blocks
 from kafkalog.errors import CorruptRecordError
 
 __all__ = ["FAST_LEVEL", "compress", "decompress"]
@@ -75,44 +77,30 @@ def decompress(data: memoryview, limit_bytes: int, *, check_header: bool = True)
     Raises:
         CorruptRecordError: no frame, a damaged one, or one that holds more than the limit.
     """
-    from lz4.block import LZ4BlockError
-    from lz4.block import decompress as decompress_block
-
     flags, block_size_max, position = _read_header(data, limit_bytes, check_header=check_header)
-    has_checksum = bool(flags & _BLOCK_CHECKSUM)
-    chunks: list[bytes] = []
-    total = 0
-    while True:
-        if len(data) - position < 4:
-            raise _broken("the stream ends before its end mark")
-        word = int.from_bytes(data[position : position + 4], "little")
-        position += 4
-        size = word & ~_STORED
-        if size == 0:
-            break
-        if size > block_size_max:
-            raise _broken(f"a block of {size} bytes, {block_size_max} are the most")
-        checksum_size = 4 if has_checksum else 0
-        if len(data) - position < size + checksum_size:
-            raise _broken("the stream ends inside a block")
-        block = data[position : position + size]
-        if has_checksum:
-            _check_block(data[position - 4 : position + size + 4])
-        position += size + checksum_size
-        if word & _STORED:
-            chunk = bytes(block)
-        else:
-            try:
-                chunk = decompress_block(block, uncompressed_size=block_size_max)
-            except LZ4BlockError as error:
-                raise _broken("a block does not decompress") from error
-        chunks.append(chunk)
-        total += len(chunk)
-        if total > limit_bytes:
-            raise _too_large(limit_bytes)
-    if flags & _CONTENT_CHECKSUM and len(data) - position < 4:
+    if flags & _BLOCK_CHECKSUM:
+        data, position = _without_checksums(data, position, block_size_max), 0
+    content, end = decode_blocks(
+        data, position, block_size_max=block_size_max, limit_bytes=min(limit_bytes, sys.maxsize)
+    )
+    if flags & _CONTENT_CHECKSUM and len(data) - end < 4:
         raise _broken("the stream ends before its checksum")
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    return content
+
+
+def _without_checksums(data: memoryview, position: int, block_size_max: int) -> memoryview:
+    """Verify the checksums behind the blocks; return the blocks and what follows, without them."""
+    parts = []
+    while len(data) - position >= 4:
+        size = _UINT32.unpack_from(data, position)[0] & ~_STORED
+        # One that is cut or too large is refused by whoever decodes it.
+        end = position + 4 + size
+        if size == 0 or size > block_size_max or len(data) - end < 4:
+            break
+        _check_block(data[position : end + 4])
+        parts.append(data[position:end])
+        position = end + 4
+    return memoryview(b"".join((*parts, data[position:])))
 
 
 def _read_header(data: memoryview, limit_bytes: int, *, check_header: bool) -> tuple[int, int, int]:

@@ -10,26 +10,23 @@ the Java library does; there is no end mark and no checksum.
 
 Invariants: nothing is read past the end; a block's declared size is checked against the limit and
 against what snappy can expand to before memory is taken. Pure functions, safe in any thread.
-Errors are CorruptRecordError, or UnsupportedCodecError where the package `cramjam` is missing.
+Reading needs no package; writing needs `cramjam`, and is an UnsupportedCodecError without it.
 """
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import Final
 
-from kafkalog.errors import CorruptRecordError, UnsupportedCodecError
+from kafkalog._core.snappy_blocks import decode_stream
+from kafkalog.errors import UnsupportedCodecError
 
 __all__ = ["compress", "decompress"]
 
 _MAGIC: Final = b"\x82SNAPPY\x00"
 _VERSIONS: Final = b"\x00\x00\x00\x01\x00\x00\x00\x01"
-_HEADER_BYTES: Final = len(_MAGIC) + len(_VERSIONS)
 _BLOCK_BYTES: Final = 32 * 1024
-# The Java library refuses larger blocks too.
-_BLOCK_SIZE_MAX: Final = 512 << 20
-# A copy takes at least three bytes for at most 64, so nothing expands more than this.
-_EXPANSION_MAX: Final = 22
 
 
 def compress(data: memoryview) -> bytes:
@@ -48,65 +45,8 @@ def decompress(data: memoryview, limit_bytes: int) -> bytes:
 
     Raises:
         CorruptRecordError: the input is damaged or holds more than the limit.
-        UnsupportedCodecError: `cramjam` is not installed.
     """
-    library = _library()
-    if len(data) < _HEADER_BYTES or bytes(data[: len(_MAGIC)]) != _MAGIC:
-        return _decompress_block(library, data, limit_bytes, limit_bytes)
-    chunks: list[bytes] = []
-    remaining = limit_bytes
-    position = _HEADER_BYTES
-    while len(data) - position >= 4:
-        size_field = bytes(data[position : position + 4])
-        if size_field == _MAGIC[:4]:
-            _check_inner_header(data[position : position + _HEADER_BYTES])
-            position += _HEADER_BYTES
-            continue
-        size = int.from_bytes(size_field, "big", signed=True)
-        position += 4
-        if not 0 < size <= _BLOCK_SIZE_MAX:
-            raise _broken(f"a block size of {size}")
-        if size > len(data) - position:
-            raise _broken("the stream ends inside a block")
-        block = data[position : position + size]
-        chunk = _decompress_block(library, block, remaining, limit_bytes)
-        chunks.append(chunk)
-        remaining -= len(chunk)
-        position += size
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def _check_inner_header(header: memoryview) -> None:
-    """Check the header of a second or later stream; that of the first is not looked at closely."""
-    if len(header) < _HEADER_BYTES or bytes(header[: len(_MAGIC)]) != _MAGIC:
-        raise _broken("the stream ends inside a header")
-    version = int.from_bytes(header[8:12], "big", signed=True)
-    if version < 1:
-        raise _broken(f"version {version}, at least 1 is known")
-
-
-def _decompress_block(
-    library: ModuleType, block: memoryview, remaining: int, limit_bytes: int
-) -> bytes:
-    declared = _declared_size(block)
-    if declared > _EXPANSION_MAX * len(block):
-        raise _broken(f"{len(block)} bytes cannot hold the {declared} that they declare")
-    if declared > remaining:
-        raise CorruptRecordError(f"snappy data: it decompresses to more than {limit_bytes} bytes")
-    try:
-        return bytes(library.snappy.decompress_raw(block))
-    except library.DecompressionError as error:
-        raise _broken("a block does not decompress") from error
-
-
-def _declared_size(block: memoryview) -> int:
-    """Return the uncompressed size that a raw block begins with, an unsigned varint."""
-    size = 0
-    for index, byte in enumerate(block[:5]):
-        size |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            return size
-    raise _broken("a block without a size")
+    return decode_stream(data, limit_bytes=min(limit_bytes, sys.maxsize))
 
 
 def _library() -> ModuleType:
@@ -118,7 +58,3 @@ def _library() -> ModuleType:
         ) from error
     library: ModuleType = cramjam
     return library
-
-
-def _broken(why: str) -> CorruptRecordError:
-    return CorruptRecordError(f"snappy data: {why}")
