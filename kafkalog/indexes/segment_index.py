@@ -75,6 +75,7 @@ class SegmentIndex(Generic[View]):
         self.path = path
         self.kind = kind
         self.was_rebuilt = False
+        self.is_unsynced = False
         self._filesystem = filesystem
         self._base_offset = base_offset
         self._rebuild = rebuild
@@ -106,6 +107,7 @@ class SegmentIndex(Generic[View]):
     def start_growing(self, max_bytes: int, entries: bytes = b"") -> None:
         """Begin to take appends, with `entries` already there; preallocates the file."""
         self._renew_pooled()
+        self.is_unsynced = True
         self._growing = EntryFile(
             self._filesystem,
             self.path,
@@ -269,6 +271,7 @@ class SegmentIndex(Generic[View]):
             finally:
                 handle.close()
             self._filesystem.rename(temporary, self.path)
+            self.is_unsynced = True
             self._renew_pooled()
         except OSError as error:
             logger.warning("%s %s stays in memory: %s", self.kind.name, self.path, error)

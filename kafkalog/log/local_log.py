@@ -80,7 +80,6 @@ class LocalLog:
         # Numbers of the last change of a name, and of the last one that a sync has covered.
         self._name_changes = 1
         self._synced_name_changes = 0
-        self._sealed: list[LogSegment] = []
 
     # ------------------------------------------------------------------------------- appending
 
@@ -219,12 +218,16 @@ class LocalLog:
     def close(self) -> None:
         """Seal the active segment and let all files go; slices given out stay valid."""
         self._seal([self.snapshot.segments.active])
-        # With the marker of a clean shutdown a broker believes index files unread: sync them.
-        live = set(map(id, self.snapshot.segments.segments))
-        for segment in self._sealed:
-            if id(segment) in live:
-                segment.sync_indexes()
-        for segment in self.snapshot.segments.segments:
+        # With the marker of a clean shutdown a broker believes index files unread, those that a
+        # recovery made anew too, and looks for no preallocated tail: sync them, and the trimming.
+        changed = False
+        segments = self.snapshot.segments.segments
+        for segment in segments:
+            changed |= segment.sync_indexes()
+            segment.file.sync_trimmed()
+        if changed:
+            self.context.filesystem.sync_directory(self.context.directory)
+        for segment in segments:
             segment.close()
 
     def abandon(self) -> None:
@@ -240,7 +243,6 @@ class LocalLog:
     def _seal(self, segments: list[LogSegment]) -> None:
         for segment in segments:
             segment.seal()
-            self._sealed.append(segment)
 
     def _write_batches(
         self,

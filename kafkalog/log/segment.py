@@ -246,9 +246,13 @@ class LogSegment:
         self.time_index.seal()
         self.file.seal(trim=self._context.config.preallocate)
 
-    def sync_indexes(self) -> None:
-        """Put the index files of a sealed segment on the disk, where they are files at all."""
+    def sync_indexes(self) -> bool:
+        """Put index files written here on the disk, not their names; say whether there were any."""
+        changed = False
         for index in (self.offset_index, self.time_index):
+            if not index.is_unsynced:
+                continue
+            changed = True
             try:
                 handle = self._context.filesystem.open(index.path, write=True)
             except (FileNotFoundError, IsADirectoryError) as error:
@@ -259,6 +263,8 @@ class LogSegment:
                 handle.sync()
             finally:
                 handle.close()
+            index.is_unsynced = False
+        return changed
 
     def seal_in_memory(self) -> None:
         """Take no more appends and leave the files alone: their names belong to a successor."""

@@ -55,6 +55,7 @@ class SegmentFile:
         self._mapped_bytes = 0
         self._pinned: memoryview | None = None
         self._synced_bytes = 0
+        self._is_trimmed = False
 
     def read(self, position: int, size: int) -> memoryview:
         """Return up to `size` bytes from `position`, fewer only where the file ends."""
@@ -138,10 +139,18 @@ class SegmentFile:
             try:
                 if handle.size() > self.size_bytes:
                     handle.truncate(self.size_bytes)
+                    self._is_trimmed = True
             except OSError as error:
                 # What was appended is safe and published; zeros behind it are known at startup.
                 logger.warning("%s keeps its preallocated tail: %s", self.path, error)
         self._handle = None
+
+    def sync_trimmed(self) -> None:
+        """Put the end on the disk where a preallocated tail was cut off."""
+        if self._is_trimmed:
+            self._synced_bytes = 0
+            self.sync()
+            self._is_trimmed = False
 
     def forget_mapping(self) -> None:
         """Drop the mapping; the next read makes another. Slices given out keep the old one."""

@@ -150,7 +150,7 @@ class OpenClean(Scenario):
 
 
 class OpenTorn(Scenario):
-    """Opens a log that lost its power: garbage behind the end, stale files, missing indexes."""
+    """Opens and closes a log that lost its power: a torn tail, stale files, missing indexes."""
 
     def prepare(self, rig: Rig) -> None:
         rig.open()
@@ -174,6 +174,7 @@ class OpenTorn(Scenario):
         rig.open()
         rig.append(1)
         rig.flush()
+        rig.close()
 
 
 SCENARIOS: dict[str, type[Scenario]] = {
