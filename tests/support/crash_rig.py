@@ -2,7 +2,8 @@
 
 `Rig` does the same thing to a log and to a `LogModel`. `explore` runs a scenario again and again,
 lets the power go at its first, second, third ... changing call, and reopens what each of a number
-of legal crash states left: read-only, for writing, in order after that, and after a second crash.
+of legal crash states left: read-only, for writing, in order after that, after a second crash, and
+after one that interrupts the opening itself.
 
 Thread-safety: none; background tasks run when the rig says so.
 """
@@ -13,12 +14,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import kafkalog
 from kafkalog import LogConfig, Record
 from kafkalog.errors import KafkaLogError
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
-from tests.support.model import Doubt, LogModel, RecordFact, observe, record_fact
+from tests.support.model import Doubt, LogModel, RecordFact, Seen, observe, record_fact
 from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
 
 __all__ = [
@@ -33,6 +35,8 @@ __all__ = [
     "verify_reopening",
 ]
 
+# More changing calls than an opening makes where there is little to recover.
+OPENING_CALLS = 24
 META_PROPERTIES = b"version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n"
 
 
@@ -261,11 +265,26 @@ def explore(scenario: Scenario, place: Place, *, limit: int) -> tuple[int, int]:
         for choice, disk in rig.disk.crash_states(limit, seed=number):
             states += 1
             with _told(f"{place.name}, crash at call {number}, {choice}", rig.disk):
-                verify_reopening(place, disk, rig.model)
+                twice = _crash_while_opening(place, disk.crash(), seed=number + states)
+                verify_reopening(place, disk, rig.model, indexes_written=True)
+                with _told("and crashed while it was opened", twice):
+                    verify_reopening(place, twice, rig.model, indexes_written=True)
         rig.let_go()
         if finished:
             return number, states
     raise AssertionError("the scenario does not end")
+
+
+def _crash_while_opening(place: Place, disk: SimulatedDisk, *, seed: int) -> SimulatedDisk:
+    """Open what a crash left, cut the power at some call of it, and return what that left."""
+    random = Random(seed)
+    rig = Rig(place, disk)
+    disk.crash_at(random.randint(1, OPENING_CALLS))
+    with contextlib.suppress(PowerCut):
+        rig.open()
+    states = [state for _, state in disk.crash_states(8, seed=seed)]
+    rig.let_go()
+    return random.choice(states)
 
 
 @contextlib.contextmanager
@@ -280,12 +299,18 @@ def _told(moment: str, disk: SimulatedDisk) -> Iterator[None]:
 
 
 def verify_reopening(
-    place: Place, disk: SimulatedDisk, model: LogModel, *, crash_again: bool = True
+    place: Place,
+    disk: SimulatedDisk,
+    model: LogModel,
+    *,
+    crash_again: bool = True,
+    indexes_written: bool = False,
 ) -> None:
     """
     Reopen a disk after a crash: legal, the same read-only, fit for use, clean afterwards.
 
     `crash_again` is False where a sync failed on this very disk: nothing of it becomes durable.
+    `indexes_written` says that no call failed before: an orderly close left whole index files.
     """
     rig = Rig(place, disk, model.copy())
     rig._serial = 1_000_000
@@ -303,6 +328,9 @@ def verify_reopening(
         assert (seen.start_offset, seen.end_offset) == read_only_seen[:2]
     assert log.durable_offset <= log.log_end_offset
     _verify_raising(log, seen.records)
+    _verify_look_ups(log, seen)
+    if indexes_written and log.recovery_report.clean:
+        _verify_index_files(log)
     rig.model.adopt(seen)
     rig.append(2, durable=True)
     rig.append(3, 120)
@@ -328,6 +356,33 @@ def _verify_raising(log: kafkalog.Log, records: Sequence[RecordFact]) -> None:
         assert [fact for fact in records if fact.offset < first] == got
     else:
         assert list(records) == got
+
+
+def _verify_look_ups(log: kafkalog.Log, seen: Seen) -> None:
+    """Whatever a crash left of the indexes, look-ups find what reading from the start finds."""
+    if seen.fences:
+        return
+    latest = -1
+    for number, fact in enumerate(seen.records):
+        rises, latest = fact.timestamp_ms > latest, max(latest, fact.timestamp_ms)
+        if number % 3 and fact is not seen.records[-1]:
+            continue
+        record = log.get(fact.offset)
+        assert record is not None
+        assert fact == record_fact(record)
+        found = log.offset_for_timestamp(fact.timestamp_ms)
+        assert found is not None
+        assert not rises or fact.offset == found.offset
+    assert log.offset_for_timestamp(latest + 1) is None
+
+
+def _verify_index_files(log: kafkalog.Log) -> None:
+    """Where the marker says that a log was closed in order, a broker believes its indexes."""
+    assert not log.recovery_report.rebuilt
+    for segment in log.segments()[:-1]:
+        for index in (segment.offset_index, segment.time_index):
+            assert len(index.view) >= 0
+            assert not index.was_rebuilt, index.path
 
 
 def _verify_second_crash(place: Place, disk: SimulatedDisk, model: LogModel) -> None:

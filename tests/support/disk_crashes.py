@@ -12,7 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.support.disk_images import NameOperation, SimulatedFile, without_orphans
+from tests.support.disk_images import (
+    NameOperation,
+    SimulatedFile,
+    with_foundations,
+    without_orphans,
+)
 
 __all__ = ["CrashChoice", "crash_choices", "survivors"]
 
@@ -26,7 +31,8 @@ class CrashChoice:
 
     kind: nothing, all, names (no contents), contents (no names), zeros (names and lengths),
         prefix (the first `number` operations in order), torn (those, and a part of the next one),
-        random (anything the fault model allows). `seed` decides torn and random.
+        without (all but that next one, and what builds on it), only (that one, with the names
+        that it needs), random (anything the fault model allows). `seed` decides torn and random.
     """
 
     kind: str
@@ -35,17 +41,27 @@ class CrashChoice:
 
 
 def crash_choices(operation_count: int, limit: int, seed: int) -> Iterator[CrashChoice]:
-    """Yield choices, the telling ones first; more than `limit`, since some have one outcome."""
-    for kind in ("nothing", "all", "names", "contents", "zeros"):
-        yield CrashChoice(kind)
+    """
+    Yield choices, more than `limit` of them, since some have the same outcome.
+
+    Nothing and all come first, then one of each kind that can be told, in an order that is another
+    one for each seed, so that a small limit takes other ones at other moments; then random ones.
+    """
+    yield CrashChoice("nothing")
+    yield CrashChoice("all")
     random = Random(seed)
-    share = max(1, limit // 3)
+    telling = [CrashChoice(kind) for kind in ("names", "contents", "zeros")]
+    share = max(1, limit // 6)
     numbers: Sequence[int] = range(operation_count)
     if operation_count > share:
-        numbers = sorted(random.sample(numbers, share))
+        numbers = random.sample(numbers, share)
     for number in numbers:
-        yield CrashChoice("prefix", number)
-        yield CrashChoice("torn", number, random.getrandbits(32))
+        telling.append(CrashChoice("prefix", number))
+        telling.append(CrashChoice("torn", number, random.getrandbits(32)))
+        telling.append(CrashChoice("without", number))
+        telling.append(CrashChoice("only", number))
+    random.shuffle(telling)
+    yield from telling
     for _ in range(4 * limit):
         yield CrashChoice("random", 0, random.getrandbits(32))
 
@@ -75,6 +91,8 @@ def survivors(
             return names, SimulatedFile.image_zero_filled
         case "prefix" | "torn":
             return _first_survivors(choice, names, files)
+        case "without" | "only":
+            return _single_survivors(choice, names, files)
         case "random":
             kept = random.choice((0.2, 0.5, 0.8))
             lucky = list(without_orphans(names, lambda _: random.random() < kept))
@@ -86,10 +104,7 @@ def survivors(
 def _first_survivors(
     choice: CrashChoice, names: Sequence[NameOperation], files: Sequence[SimulatedFile]
 ) -> tuple[Sequence[NameOperation], ContentOf]:
-    sequences = sorted(
-        [operation.sequence for operation in names]
-        + [operation.sequence for file in files for operation in file.pending]
-    )
+    sequences = _sequences(names, files)
     last = sequences[choice.number - 1] if 0 < choice.number <= len(sequences) else -1
     following = sequences[choice.number] if choice.number < len(sequences) else math.inf
 
@@ -101,6 +116,50 @@ def _first_survivors(
         return file.image_until(last)
 
     return [operation for operation in names if operation.sequence <= last], content
+
+
+def _single_survivors(
+    choice: CrashChoice, names: Sequence[NameOperation], files: Sequence[SimulatedFile]
+) -> tuple[Sequence[NameOperation], ContentOf]:
+    """Let one operation be lost alone, or survive alone: whatever order was hoped for is broken."""
+    sequences = _sequences(names, files)
+    chosen = sequences[choice.number % len(sequences)] if sequences else -1
+    operations = {
+        id(file): operation
+        for file in files
+        for operation in file.pending
+        if operation.sequence == chosen
+    }
+    if choice.kind == "without":
+        kept = list(without_orphans(names, lambda change: change.sequence != chosen))
+        return (
+            kept,
+            lambda file: (
+                file.image_without(operations[id(file)])
+                if id(file) in operations
+                else bytes(file.data)
+            ),
+        )
+    shown = [file for file in files if id(file) in operations]
+    needed = with_foundations(
+        list(names),
+        lambda change: change.sequence == chosen or any(map(change.names, shown)),
+    )
+    return (
+        needed,
+        lambda file: (
+            file.image_only(operations[id(file)])
+            if id(file) in operations
+            else file.image_until(-1)
+        ),
+    )
+
+
+def _sequences(names: Sequence[NameOperation], files: Sequence[SimulatedFile]) -> list[int]:
+    return sorted(
+        [change.sequence for change in names]
+        + [operation.sequence for file in files for operation in file.pending]
+    )
 
 
 def _some_image(file: SimulatedFile, random: Random) -> bytes:

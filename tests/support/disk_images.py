@@ -165,6 +165,24 @@ class SimulatedFile:
         _resize(result, self._some_size(random, self.pending))
         return bytes(result)
 
+    def image_without(self, operation: DataOperation) -> bytes:
+        """Return the present content, but what `operation` touched is as it was before it."""
+        result = bytearray(self.data)
+        before = bytearray(self.image_until(operation.sequence - 1))
+        _copy_sectors(before, result, operation.sectors())
+        # Behind it others may have moved the end, and a length may be ahead of its data.
+        is_last = operation is self.pending[-1]
+        _resize(result, operation.old_size if is_last else len(self.data))
+        return bytes(result)
+
+    def image_only(self, operation: DataOperation) -> bytes:
+        """Return the durable content, but what `operation` touched is as it was after it."""
+        result = bytearray(self.image_until(-1))
+        after = bytearray(self.image_until(operation.sequence))
+        _copy_sectors(after, result, operation.sectors())
+        _resize(result, operation.new_size)
+        return bytes(result)
+
     def image_torn(self, operation: DataOperation, random: Random) -> bytes:
         """Return the content after the operations before `operation` and a part of that one."""
         result = bytearray(self.image_until(operation.sequence - 1))
@@ -225,6 +243,10 @@ class NameOperation:
 
     def keys(self) -> set[tuple[int, str]]:
         return {(id(directory), name) for directory, name, _ in self.changes}
+
+    def names(self, node: Node) -> bool:
+        """Say whether this gives `node` a name."""
+        return any(named is node for _, _, named in self.changes)
 
     def touches(self, directory: SimulatedDirectory) -> bool:
         return any(changed is directory for changed, _, _ in self.changes)
