@@ -1,7 +1,8 @@
 """The reference codec of magic 0 and 1 and two Python clients read each other's messages.
 
-Kafka's bytes are one judge of the reference; these are two more, for what it writes too. What a client writes has no offset of a broker on
-its wrapper; here it gets that of the last message, as a log has it.
+Kafka's bytes are one judge of the reference; these are two more, for what it writes too. What a
+client writes has no offset of a broker on its wrapper; here it gets that of the last message, as a
+log has it.
 """
 
 from __future__ import annotations
