@@ -1,0 +1,231 @@
+"""Goals P6 and P6b: compressed v2 batches, against aiokafka, kafka-python and the bare codecs.
+
+    python -m asv_bench.peers.codecs [--quick]
+
+Values are text that compresses to a third to a seventh. Both sides read the same bytes, check the
+CRC of every batch and decompress it; the peer makes objects, ours columns. Levels are the same on
+both sides: 0 and 9 both mean the fast compressor of lz4, zstd has level 3. "Bare" is the library's
+own call over the same payloads, with neither records nor CRC.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import lz4.frame
+import numpy as np
+import zstandard
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from kafka.record.default_records import (
+    DefaultRecordBatchBuilder as KafkaPythonBatchBuilder,
+)
+
+from asv_bench.peers.common import (
+    BATCH_SIZES,
+    ROUNDS,
+    ROUNDS_QUICK,
+    TIMESTAMP_MS,
+    VALUE_SIZES,
+    Comparison,
+    Goal,
+    Records,
+    run_all,
+)
+from asv_bench.peers.records import peer_iterate
+from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.columns import RecordColumns
+from kafkalog._core.header import parse_header
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.codecs import Codec, compress
+
+COLUMN_ROWS = 32 * 1024
+DECODE_GOALS = {Codec.LZ4: 5.5, Codec.ZSTD: 2.5, Codec.GZIP: 3.5, Codec.SNAPPY: 2.0}
+ZSTD_LEVEL = 3
+CARRIERS = ("UA", "AA", "B6", "DL", "EV", "MQ", "WN", "US")
+AIRPORTS = ("EWR", "JFK", "LGA", "IAH", "MIA", "ATL", "ORD", "LAX", "BOS", "SFO", "MCO")
+
+Case = Callable[[], object]
+
+
+def make_texts(count: int, value_size: int, *, seed: int = 1) -> Records:
+    """Return records whose values are flights as text, all of one size."""
+    source = random.Random(seed)
+
+    def value() -> bytes:
+        text = ""
+        while len(text) < value_size:
+            text += (
+                f'{{"carrier":"{source.choice(CARRIERS)}","flight":{source.randrange(1, 6000)},'
+                f'"origin":"{source.choice(AIRPORTS)}","dest":"{source.choice(AIRPORTS)}",'
+                f'"dep_delay":{source.randrange(-20, 200)},'
+                f'"distance":{source.randrange(100, 2600)}}}'
+            )
+        return text[:value_size].encode()
+
+    return Records(
+        keys=[b"key-%012d" % number for number in range(count)],
+        values=[value() for _ in range(count)],
+        timestamps=[TIMESTAMP_MS + number for number in range(count)],
+    )
+
+
+def payloads_of(records: Records, batch_size: int) -> list[bytes]:
+    """Return the plain payload of each batch."""
+    builder = BatchBuilder()
+    timestamps = np.array(records.timestamps)
+    payloads = []
+    done = 0
+    while done < len(records.keys):
+        done += builder.extend_lists(records.keys, records.values, timestamps, done, batch_size)
+        payloads.append(bytes(builder.payload()))
+        builder.reset()
+    return payloads
+
+
+def encode(records: Records, batch_size: int, codec: Codec, level: int | None = None) -> bytes:
+    """Return the records as compressed batches, back to back: what an append does."""
+    builder = BatchBuilder()
+    timestamps = np.array(records.timestamps)
+    parts = []
+    done = 0
+    while done < len(records.keys):
+        added = builder.extend_lists(records.keys, records.values, timestamps, done, batch_size)
+        payload = compress(codec, builder.payload(), level)
+        parts.append(bytes(builder.finish(base_offset=done, codec=codec, payload=payload)))
+        builder.reset()
+        done += added
+    return b"".join(parts)
+
+
+def decode_to_columns(data: bytes) -> Case:
+    """Return a case: check, decompress and decode every batch."""
+    columns = RecordColumns(COLUMN_ROWS)
+    view = memoryview(data)
+
+    def case() -> None:
+        position = 0
+        while position < len(view):
+            end = parse_header(view, position).end_position
+            batch = BatchView(view[position:end], position=position)
+            batch.check()
+            columns.clear()
+            batch.columns(columns)
+            position = end
+
+    return case
+
+
+def peer_encode(builder_of: Callable[[], Any], records: Records) -> Case:
+    """Return a case: append record by record, build each full batch; aiokafka or kafka-python."""
+
+    def case() -> int:
+        size = 0
+        builder = builder_of()
+        offset = 0
+        for key, value, timestamp in zip(
+            records.keys, records.values, records.timestamps, strict=True
+        ):
+            if builder.append(offset, timestamp, key, value, []) is None:
+                size += len(builder.build())
+                builder = builder_of()
+                builder.append(0, timestamp, key, value, [])
+                offset = 0
+            offset += 1
+        return size + len(builder.build())
+
+    return case
+
+
+def bare_lz4(payloads: list[bytes]) -> Case:
+    def case() -> None:
+        for payload in payloads:
+            lz4.frame.compress(payload, compression_level=0, block_linked=False, store_size=False)
+
+    return case
+
+
+def bare_zstd(payloads: list[bytes]) -> Case:
+    compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_content_size=False)
+
+    def case() -> None:
+        for payload in payloads:
+            compressor.compress(payload)
+
+    return case
+
+
+def decodings(records: Records, work: str, batch_size: int) -> Iterator[Comparison]:
+    """Yield a comparison for each codec."""
+    for codec, goal in DECODE_GOALS.items():
+        data = encode(records, batch_size, codec)
+        yield Comparison(
+            work,
+            len(records.keys),
+            {"peer": peer_iterate(data), "columns": decode_to_columns(data)},
+            [Goal(f"P6 decode {codec.kafka_name} to columns", "columns", "peer", goal)],
+        )
+
+
+def encodings(records: Records, work: str, batch_size: int) -> Iterator[Comparison]:
+    """Yield a comparison for lz4 and one for zstd."""
+    payloads = payloads_of(records, batch_size)
+
+    def kafka_python() -> object:
+        return KafkaPythonBatchBuilder(2, Codec.LZ4, False, -1, -1, -1, batch_size)
+
+    def aiokafka() -> object:
+        return DefaultRecordBatchBuilder(2, Codec.ZSTD, 0, -1, -1, -1, batch_size)
+
+    yield Comparison(
+        work,
+        len(records.keys),
+        {
+            "peer": peer_encode(kafka_python, records),
+            "bare": bare_lz4(payloads),
+            "ours": lambda: encode(records, batch_size, Codec.LZ4),
+        },
+        [
+            Goal("P6b encode lz4 / kafka-python", "ours", "peer", 10),
+            Goal("P6b encode lz4 / bare codec", "ours", "bare", 0.9),
+        ],
+    )
+    yield Comparison(
+        work,
+        len(records.keys),
+        {
+            "peer": peer_encode(aiokafka, records),
+            "bare": bare_zstd(payloads),
+            "ours": lambda: encode(records, batch_size, Codec.ZSTD, ZSTD_LEVEL),
+        },
+        [
+            Goal("P6b encode zstd 3 / aiokafka", "ours", "peer", 1.6),
+            Goal("P6b encode zstd 3 / bare codec", "ours", "bare", 0.9),
+        ],
+    )
+
+
+def comparisons(*, quick: bool) -> Iterator[Comparison]:
+    """Yield the comparisons for each value size and batch size."""
+    for value_size in VALUE_SIZES:
+        small = value_size == VALUE_SIZES[0]
+        records = make_texts((20_000 if quick else 200_000) // (1 if small else 4), value_size)
+        for batch_size in BATCH_SIZES:
+            work = f"{value_size} B, {batch_size // 1024} KiB"
+            yield from decodings(records, work, batch_size)
+            yield from encodings(records, work, batch_size)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table; exit code 1 says that a goal was missed."""
+    quick = "--quick" in arguments
+    reached = run_all(
+        comparisons(quick=quick), peer="peer", rounds=ROUNDS_QUICK if quick else ROUNDS
+    )
+    return 0 if reached else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
