@@ -24,6 +24,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "status": [],
     "varint": [],
     "crc32c": ["crc32c_hw.c"],
+    "crc32": ["crc32_hw.c"],
     "header": [],
     "stamp": [],
     "batch": [],

@@ -9,6 +9,7 @@ from typing_extensions import Buffer
 from kafkalog._core.header import BatchHeader as BatchHeader
 from kafkalog._core.header import parse_header as parse_header
 from kafkalog._core.stamp import assign_offsets as assign_offsets
+from kafkalog._core.stamp import set_entry_offset as set_entry_offset
 from kafkalog._core.stamp import set_max_timestamp as set_max_timestamp
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "find_timestamp",
     "parse_header",
     "scan_batches",
+    "set_entry_offset",
     "set_max_timestamp",
 ]
 
@@ -48,6 +50,7 @@ class BatchColumns:
     crc: NDArray[numpy.uint32]
     attributes: NDArray[numpy.int16]
     producer_epoch: NDArray[numpy.int16]
+    magic: NDArray[numpy.int8]
     def __new__(cls, capacity: int) -> Self: ...
     def __len__(self) -> int: ...
     @property

@@ -1,6 +1,7 @@
-"""Walks over record batches: scans, look-ups, resynchronisation (FileRecords in Kafka).
+"""Walks over batches of every format: scans, look-ups, resynchronisation (FileRecords in Kafka).
 
-Reads headers and sums up bytes, never decodes a record. Callers are the segment (position
+Reads headers and sums up bytes, never decodes a record; a message of the old formats is a batch
+(header.pxd). Callers are the segment (position
 look-ups) and the loader (recovery scans).
 
 A walk goes from batch to batch and stops at the first it does not believe, naming status and
@@ -11,10 +12,9 @@ writing to the bytes meanwhile. Columns belong to one thread at a time.
 """
 
 cimport cython
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memchr
+from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from kafkalog._core.byteorder cimport load_i64
+from kafkalog._core.byteorder cimport load_u32, load_u64
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.header cimport (
     BatchFields,
@@ -26,10 +26,13 @@ from kafkalog._core.header cimport (
 )
 from kafkalog._core.layout cimport (
     BASE_OFFSET_POSITION,
+    BATCH_LENGTH_MAX,
+    BATCH_LENGTH_POSITION,
+    LEGACY_LENGTH_MIN,
     MAGIC_POSITION,
     MAGIC_V2,
+    MESSAGE_OVERHEAD_V0,
     NO_TIMESTAMP,
-    RECORD_BATCH_OVERHEAD,
 )
 from kafkalog._core.status cimport (
     STATUS_CRC,
@@ -45,7 +48,7 @@ import numpy
 
 from kafkalog._core import header as _header
 from kafkalog._core.header import parse_header
-from kafkalog._core.stamp import assign_offsets, set_max_timestamp
+from kafkalog._core.stamp import assign_offsets, set_entry_offset, set_max_timestamp
 
 # batch.pxd hands the type on to other kernels, and Cython keeps such names out of the module.
 globals()["BatchHeader"] = _header.BatchHeader
@@ -61,6 +64,7 @@ __all__ = [
     "find_timestamp",
     "parse_header",
     "scan_batches",
+    "set_entry_offset",
     "set_max_timestamp",
 ]
 
@@ -74,6 +78,10 @@ cdef enum:
 
     # find_batch may spend this many bytes of CRC on each byte that it has passed.
     RESYNC_CRC_FACTOR = 16
+
+    # find_batch refuses this many positions at once; a block reaches MAGIC_POSITION bytes further,
+    # which the smallest batch has.
+    CANDIDATES_BLOCK = 64
 
 cdef enum FindKind:
     FIND_OFFSET = 0
@@ -101,6 +109,7 @@ cdef struct ColumnPointers:
     uint32_t* crc
     int16_t* attributes
     int16_t* producer_epoch
+    int8_t* magic
     Py_ssize_t capacity
     Py_ssize_t count
 
@@ -124,6 +133,7 @@ cdef inline void store_row(ColumnPointers* columns, const BatchFields* fields,
     columns.crc[row] = fields.crc
     columns.attributes[row] = fields.attributes
     columns.producer_epoch[row] = fields.producer_epoch
+    columns.magic[row] = fields.magic
     columns.count = row + 1
 
 
@@ -174,41 +184,86 @@ cdef int find_kernel(Cursor* cursor, FindKind kind, int64_t target) noexcept nog
     return STATUS_TRUNCATED
 
 
+cdef inline bint may_begin_batch(const uint8_t* position, uint64_t offset_min,
+                                 uint64_t span) noexcept nogil:
+    """Whether offset, length and magic there are believable: one branch for all of it."""
+    return (
+        (load_u64(position + BASE_OFFSET_POSITION) - offset_min <= span)
+        & (load_u32(position + BATCH_LENGTH_POSITION) - LEGACY_LENGTH_MIN
+           <= <uint32_t>(BATCH_LENGTH_MAX - LEGACY_LENGTH_MIN))
+        & (position[MAGIC_POSITION] <= MAGIC_V2)
+    )
+
+
+cdef inline bint may_hold_batch(const uint8_t* block, uint8_t lower, uint8_t upper) noexcept nogil:
+    """Whether a batch may begin in the CANDIDATES_BLOCK bytes there: no zero length, for one."""
+    cdef const uint8_t* length = block + BATCH_LENGTH_POSITION
+    cdef uint8_t found = 0
+    cdef int i
+    # No early end, so that the compiler makes vectors of it.
+    for i in range(CANDIDATES_BLOCK):
+        found |= <uint8_t>(
+            (block[i] >= lower) & (block[i] <= upper) & (block[i + MAGIC_POSITION] <= MAGIC_V2)
+            & ((length[i] | length[i + 1] | length[i + 2] | length[i + 3]) != 0))
+    return found
+
+
+cdef const uint8_t* next_candidate(const uint8_t* position, const uint8_t* end,
+                                   uint64_t offset_min, uint64_t offset_max) noexcept nogil:
+    """Return the next place before `end` that looks like a batch with an offset of the range."""
+    cdef uint64_t span = offset_max - offset_min
+    cdef uint8_t lower = <uint8_t>(offset_min >> 56)
+    cdef uint8_t upper = <uint8_t>(offset_max >> 56)
+    cdef const uint8_t* block_end
+    while position < end:
+        block_end = end
+        if end - position > CANDIDATES_BLOCK:
+            block_end = position + CANDIDATES_BLOCK
+            if not may_hold_batch(position, lower, upper):
+                position = block_end
+                continue
+        while position < block_end:
+            if may_begin_batch(position, offset_min, span):
+                return position
+            position += 1
+    return end
+
+
 cdef int resync_kernel(Cursor* cursor, int64_t offset_min, int64_t offset_max) noexcept nogil:
     """
     Move the cursor to the next whole batch with a good CRC and offsets in the range.
 
-    Candidates are the magic bytes; the offset range refuses nearly all of them for the price of one
-    load. What is left is paid from a budget, so that bytes full of believable headers with large
-    lengths cannot make this quadratic: it holds enough for one batch of any size that fits, and
-    grows by RESYNC_CRC_FACTOR bytes for each byte passed. In all at most (RESYNC_CRC_FACTOR + 1)
-    times the bytes searched are summed. A batch that the budget cannot pay is passed over.
+    Magic bytes 0 and 1 stand everywhere, so candidates are found by offset, length and magic at
+    once: the range of offsets refuses nearly every position, and mostly blocks of them. What is
+    left is paid from a budget, so that bytes full of believable headers with large lengths cannot
+    make this quadratic: it holds enough for one batch of any size that fits, and grows by
+    RESYNC_CRC_FACTOR bytes for each byte passed. In all at most (RESYNC_CRC_FACTOR + 1) times the
+    bytes searched are summed, whatever the magic. A batch that the budget cannot pay is passed
+    over.
     """
-    cdef const uint8_t* magic
     cdef const uint8_t* paid_until = cursor.position
+    cdef const uint8_t* candidates_end
     cdef BatchFields fields
     cdef int64_t budget = remaining(cursor)
-    cdef int64_t base_offset
-    while remaining(cursor) >= RECORD_BATCH_OVERHEAD:
-        magic = <const uint8_t*>memchr(cursor.position + MAGIC_POSITION, MAGIC_V2,
-                                       <size_t>(remaining(cursor) - MAGIC_POSITION))
-        if magic is NULL:
-            break
-        cursor.position = magic - MAGIC_POSITION
-        base_offset = load_i64(cursor.position + BASE_OFFSET_POSITION)
-        if offset_min <= base_offset <= offset_max:
-            budget += RESYNC_CRC_FACTOR * (cursor.position - paid_until)
-            paid_until = cursor.position
-            if (
-                load_whole_batch(cursor, &fields) == STATUS_OK
-                and last_offset_of(&fields) <= offset_max
-                and fields.size_bytes <= budget
-            ):
-                if crc_of_batch(cursor.position, fields.size_bytes) == fields.crc:
-                    return STATUS_OK
-                budget -= fields.size_bytes
+    if budget < MESSAGE_OVERHEAD_V0 or not 0 <= offset_min <= offset_max:
+        return STATUS_TRUNCATED
+    candidates_end = cursor.end - MESSAGE_OVERHEAD_V0 + 1
+    while True:
+        cursor.position = next_candidate(
+            cursor.position, candidates_end, <uint64_t>offset_min, <uint64_t>offset_max)
+        if cursor.position == candidates_end:
+            return STATUS_TRUNCATED
+        budget += RESYNC_CRC_FACTOR * (cursor.position - paid_until)
+        paid_until = cursor.position
+        if (
+            load_whole_batch(cursor, &fields) == STATUS_OK
+            and last_offset_of(&fields) <= offset_max
+            and fields.size_bytes <= budget
+        ):
+            if crc_of_batch(cursor.position, fields.size_bytes) == fields.crc:
+                return STATUS_OK
+            budget -= fields.size_bytes
         cursor.position += 1
-    return STATUS_TRUNCATED
 
 
 cdef int check_kernel(const Cursor* cursor, bint check_crc, BatchFields* fields) noexcept nogil:
@@ -267,6 +322,7 @@ cdef class BatchColumns:
     cdef readonly object crc
     cdef readonly object attributes
     cdef readonly object producer_epoch
+    cdef readonly object magic
     cdef uint8_t[::1] _block
     cdef ColumnPointers _pointers
 
@@ -277,7 +333,7 @@ cdef class BatchColumns:
         cdef Py_ssize_t wide = 8 * capacity
         cdef Py_ssize_t narrow = 4 * capacity
         cdef Py_ssize_t short = 2 * capacity
-        block = numpy.empty(6 * wide + 5 * narrow + 2 * short, numpy.uint8)
+        block = numpy.empty(6 * wide + 5 * narrow + 2 * short + capacity, numpy.uint8)
         self._block = block
         pointers.capacity = capacity
         pointers.count = 0
@@ -296,12 +352,13 @@ cdef class BatchColumns:
         pointers.crc = <uint32_t*>(first + 6 * wide + 4 * narrow)
         pointers.attributes = <int16_t*>(first + 6 * wide + 5 * narrow)
         pointers.producer_epoch = <int16_t*>(first + 6 * wide + 5 * narrow + short)
+        pointers.magic = <int8_t*>(first + 6 * wide + 5 * narrow + 2 * short)
         self._make_arrays(block, capacity)
 
     cdef _make_arrays(self, object block, Py_ssize_t capacity):
         columns = []
         end = 0
-        for dtype, count in (("i8", 6), ("i4", 4), ("u4", 1), ("i2", 2)):
+        for dtype, count in (("i8", 6), ("i4", 4), ("u4", 1), ("i2", 2), ("i1", 1)):
             for _ in range(count):
                 start = end
                 end += capacity * numpy.dtype(dtype).itemsize
@@ -309,7 +366,7 @@ cdef class BatchColumns:
         (self.position, self.base_offset, self.last_offset, self.base_timestamp,
          self.max_timestamp, self.producer_id, self.size_bytes, self.record_count,
          self.leader_epoch, self.base_sequence, self.crc, self.attributes,
-         self.producer_epoch) = columns
+         self.producer_epoch, self.magic) = columns
 
     def __len__(self):
         return self._pointers.count
@@ -414,9 +471,10 @@ def find_batch(const uint8_t[::1] data not None, Py_ssize_t position, *, end=Non
     """
     Return the first position, from `position` on, where a good batch begins; -1 if none does.
 
-    Good is a whole v2 batch with a matching CRC, all of whose offsets lie in offset_min..offset_max
-    (both inclusive). For finding the way again behind damage: the narrower the range, the faster
-    and the surer. Hostile bytes cannot make it slower than a small multiple of one CRC pass.
+    Good is a whole batch with a matching CRC, all of whose known offsets lie in
+    offset_min..offset_max (both inclusive). For finding the way again behind damage: the narrower
+    the range, the faster and the surer. Hostile bytes cannot make it slower than a small multiple
+    of one CRC pass.
     """
     cdef Cursor cursor
     cdef int status

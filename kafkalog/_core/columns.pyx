@@ -13,7 +13,7 @@ from libc.string cimport memset
 
 import numpy as np
 
-from kafkalog._core.header cimport BatchFields, BatchHeader, load_whole_batch
+from kafkalog._core.header cimport BatchFields, BatchHeader, is_legacy, load_whole_batch
 from kafkalog._core.crc32c cimport crc32c
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.layout cimport (
@@ -43,6 +43,7 @@ from kafkalog._core.status cimport (
     STATUS_COMPRESSED,
     STATUS_CRC,
     STATUS_FULL,
+    STATUS_LEGACY,
     STATUS_OK,
     STATUS_RECORD_LENGTH,
     STATUS_TRUNCATED,
@@ -211,6 +212,8 @@ cdef int _run_kernel(
         status = load_whole_batch(cursor, &fields)
         if status != STATUS_OK:
             return status
+        if is_legacy(&fields):
+            return STATUS_LEGACY
         state.context = context_of(&fields, strict)
         state.row = rows[0]
         state.end_row = rows[0] + fields.record_count

@@ -24,6 +24,8 @@
 
 #include "crc32c_hw.h"
 
+#include "crc_arithmetic.h"
+
 #include <string.h>
 
 #define POLYNOMIAL 0x82f63b78u
@@ -36,65 +38,18 @@ typedef struct {
 } kernel_entry;
 
 static kernel_entry kernels[4]; /* usable ones, fastest first; written by setup only */
-static uint32_t slices[8][256]; /* slices[k][b] = CRC of byte b followed by k zero bytes */
-
-/* ---- arithmetic modulo the polynomial, for setup and for joining streams ---- */
-
-static uint32_t multiply(uint32_t a, uint32_t b)
-{
-    uint32_t product = 0;
-    for (uint32_t bit = 0x80000000u; bit != 0; bit >>= 1) {
-        if (a & bit)
-            product ^= b;
-        b = (b >> 1) ^ ((b & 1) ? POLYNOMIAL : 0);
-    }
-    return product;
-}
+static uint32_t slices[CRC_SLICES][256];
 
 static uint32_t power_of_x(uint64_t exponent)
 {
-    uint32_t result = 0x80000000u; /* x^0 */
-    uint32_t square = 0x40000000u; /* x^1, x^2, x^4 ... */
-    for (; exponent != 0; exponent >>= 1) {
-        if (exponent & 1)
-            result = multiply(result, square);
-        square = multiply(square, square);
-    }
-    return result;
+    return crc_power_of_x(POLYNOMIAL, exponent);
 }
 
 /* ---- portable ---- */
 
-static void setup_slices(void)
-{
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t crc = byte;
-        for (int bit = 0; bit < 8; bit++)
-            crc = (crc >> 1) ^ ((crc & 1) ? POLYNOMIAL : 0);
-        slices[0][byte] = crc;
-    }
-    for (int slice = 1; slice < 8; slice++) {
-        for (uint32_t byte = 0; byte < 256; byte++) {
-            uint32_t before = slices[slice - 1][byte];
-            slices[slice][byte] = (before >> 8) ^ slices[0][before & 0xff];
-        }
-    }
-}
-
 static uint32_t crc_portable(uint32_t crc, const uint8_t *data, size_t size)
 {
-    while (size >= 8) {
-        uint32_t low = crc ^ ((uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 |
-                              (uint32_t)data[3] << 24);
-        crc = slices[7][low & 0xff] ^ slices[6][(low >> 8) & 0xff] ^ slices[5][(low >> 16) & 0xff] ^
-              slices[4][low >> 24] ^ slices[3][data[4]] ^ slices[2][data[5]] ^ slices[1][data[6]] ^
-              slices[0][data[7]];
-        data += 8;
-        size -= 8;
-    }
-    while (size-- > 0)
-        crc = (crc >> 8) ^ slices[0][(crc ^ *data++) & 0xff];
-    return crc;
+    return crc_sliced(slices, crc, data, size);
 }
 
 /* ---- x86-64 ---- */
@@ -391,7 +346,7 @@ static int add_hardware_kernels(kernel_entry *entries)
 
 #include <arm_acle.h>
 
-/* Joined by `multiply`, some 32 steps each: blocks are long so that this stays below a tenth. */
+/* Joined by `crc_multiply`, some 32 steps each: blocks are long so that this stays below a tenth. */
 #define STREAM 4096
 
 static uint32_t stream_once, stream_twice;
@@ -412,7 +367,8 @@ ARMV8 static uint32_t crc_armv8(uint32_t crc, const uint8_t *data, size_t size)
             second = __crc32cd(second, load_word(data + STREAM + done));
             third = __crc32cd(third, load_word(data + 2 * STREAM + done));
         }
-        crc = multiply(crc, stream_twice) ^ multiply(second, stream_once) ^ third;
+        crc = crc_multiply(POLYNOMIAL, crc, stream_twice) ^
+              crc_multiply(POLYNOMIAL, second, stream_once) ^ third;
         data += 3 * STREAM;
         size -= 3 * STREAM;
     }
@@ -454,7 +410,7 @@ static int add_hardware_kernels(kernel_entry *entries)
 
 void kafkalog_crc32c_setup(void)
 {
-    setup_slices();
+    crc_fill_slices(POLYNOMIAL, slices);
     int count = add_hardware_kernels(kernels);
     kernels[count] = (kernel_entry){"portable", crc_portable};
 }

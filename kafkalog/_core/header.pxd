@@ -1,8 +1,13 @@
-"""The 61-byte header of a record batch, format v2 (DefaultRecordBatch in Kafka): leaves and types.
+"""The header of a batch of any format: leaves and types (DefaultRecordBatch in Kafka).
+
+A batch of magic 2 has 61 bytes of header. A message of the old formats (magic 0 and 1), plain or
+wrapper of compressed ones, is a batch as well (AbstractLegacyRecordBatch), whose base offset and
+last offset are both the message's own. For a wrapper that is the offset of its last record: the
+records before it have offsets below, down to the end of the batch before.
 
 `load_batch_fields` is the only place that decides whether a header is believable. Order of its
 checks, which is also the order in which a torn write shows: framing (12 bytes), magic (17 bytes),
-smallest length, whole header (61 bytes), then the fields against each other.
+smallest length, whole header (61 bytes; 18 or 26), then the fields against each other.
 """
 
 cimport cython
@@ -10,6 +15,7 @@ from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, 
 from libc.string cimport memset
 
 from kafkalog._core.byteorder cimport load_i16, load_i32, load_i64, load_u32
+from kafkalog._core.crc32 cimport crc32
 from kafkalog._core.crc32c cimport crc32c
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.layout cimport (
@@ -34,18 +40,28 @@ from kafkalog._core.layout cimport (
     MAGIC_V1,
     MAGIC_V2,
     MAX_TIMESTAMP_POSITION,
+    MESSAGE_ATTRIBUTES_POSITION,
+    MESSAGE_CRC_POSITION,
+    MESSAGE_MAGIC_POSITION,
+    MESSAGE_TIMESTAMP_POSITION,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_RECORD_COUNT,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
     PRODUCER_EPOCH_POSITION,
     PRODUCER_ID_POSITION,
     RECORD_BATCH_OVERHEAD,
     RECORD_COUNT_POSITION,
     RECORD_SIZE_MIN,
+    TIMESTAMP_TYPE_MASK,
 )
 from kafkalog._core.prefetch cimport prefetch
 from kafkalog._core.status cimport (
     STATUS_BASE_OFFSET,
     STATUS_BATCH_LENGTH,
     STATUS_LAST_OFFSET_DELTA,
-    STATUS_LEGACY,
     STATUS_MAGIC,
     STATUS_OK,
     STATUS_RECORD_COUNT,
@@ -74,9 +90,21 @@ cdef inline int64_t last_offset_of(const BatchFields* fields) noexcept nogil:
     return fields.base_offset + fields.last_offset_delta
 
 
+cdef inline bint is_legacy(const BatchFields* fields) noexcept nogil:
+    return fields.magic < MAGIC_V2
+
+
+cdef inline bint is_wrapper(const BatchFields* fields) noexcept nogil:
+    """Whether this is a message that holds others: its offset is that of the last of them."""
+    return is_legacy(fields) and fields.attributes & CODEC_MASK != CODEC_NONE
+
+
 cdef inline uint32_t crc_of_batch(const uint8_t* batch, int64_t size_bytes) noexcept nogil:
     """Sum up the bytes that the CRC covers; `size_bytes` is that of a checked header."""
-    return crc32c(0, batch + ATTRIBUTES_POSITION, <size_t>(size_bytes - ATTRIBUTES_POSITION))
+    if batch[MAGIC_POSITION] >= MAGIC_V2:
+        return crc32c(0, batch + ATTRIBUTES_POSITION, <size_t>(size_bytes - ATTRIBUTES_POSITION))
+    return crc32(0, batch + MESSAGE_MAGIC_POSITION,
+                 <size_t>(size_bytes - MESSAGE_MAGIC_POSITION))
 
 
 cdef inline int load_batch_framing(const Cursor* cursor, BatchFields* fields) noexcept nogil:
@@ -92,15 +120,13 @@ cdef inline int load_batch_framing(const Cursor* cursor, BatchFields* fields) no
         return STATUS_BATCH_LENGTH
     if remaining(cursor) < HEADER_SIZE_UP_TO_MAGIC:
         return STATUS_TRUNCATED
-    fields.partition_leader_epoch = load_i32(batch + LEADER_EPOCH_POSITION)
     fields.magic = <int8_t>batch[MAGIC_POSITION]
-    if fields.magic == MAGIC_V0:
-        return STATUS_LEGACY
+    if fields.magic == MAGIC_V2:
+        fields.partition_leader_epoch = load_i32(batch + LEADER_EPOCH_POSITION)
+        return STATUS_OK if fields.batch_length >= BATCH_LENGTH_MIN else STATUS_BATCH_LENGTH
     if fields.magic == MAGIC_V1:
-        return STATUS_BATCH_LENGTH if fields.batch_length < LEGACY_LENGTH_MIN_V1 else STATUS_LEGACY
-    if fields.magic != MAGIC_V2:
-        return STATUS_MAGIC
-    return STATUS_OK if fields.batch_length >= BATCH_LENGTH_MIN else STATUS_BATCH_LENGTH
+        return STATUS_OK if fields.batch_length >= LEGACY_LENGTH_MIN_V1 else STATUS_BATCH_LENGTH
+    return STATUS_OK if fields.magic == MAGIC_V0 else STATUS_MAGIC
 
 
 cdef inline int check_batch_fields(const BatchFields* fields) noexcept nogil:
@@ -121,17 +147,44 @@ cdef inline int check_batch_fields(const BatchFields* fields) noexcept nogil:
     return STATUS_OK
 
 
+cdef inline int load_message_fields(const Cursor* cursor, BatchFields* fields) noexcept nogil:
+    """Load the header of a message whose framing is loaded; key and value are not looked at."""
+    cdef const uint8_t* message = cursor.position
+    cdef int64_t header_size = MESSAGE_ATTRIBUTES_POSITION + 1
+    cdef int16_t known = CODEC_MASK
+    if fields.magic == MAGIC_V1:
+        header_size = MESSAGE_TIMESTAMP_POSITION + 8
+        known = CODEC_MASK | TIMESTAMP_TYPE_MASK
+    if remaining(cursor) < header_size:
+        return STATUS_TRUNCATED
+    fields.crc = load_u32(message + MESSAGE_CRC_POSITION)
+    fields.attributes = <int16_t>(<int16_t>message[MESSAGE_ATTRIBUTES_POSITION] & known)
+    fields.base_timestamp = NO_TIMESTAMP
+    if fields.magic == MAGIC_V1:
+        fields.base_timestamp = load_i64(message + MESSAGE_TIMESTAMP_POSITION)
+    fields.max_timestamp = fields.base_timestamp
+    fields.record_count = NO_RECORD_COUNT if fields.attributes & CODEC_MASK else 1
+    fields.partition_leader_epoch = NO_PARTITION_LEADER_EPOCH
+    fields.producer_id = NO_PRODUCER_ID
+    fields.producer_epoch = NO_PRODUCER_EPOCH
+    fields.base_sequence = NO_SEQUENCE
+    if fields.base_offset < 0:
+        return STATUS_BASE_OFFSET
+    return STATUS_LAST_OFFSET_DELTA if fields.base_offset == INT64_MAX else STATUS_OK
+
+
 cdef inline int load_batch_fields(const Cursor* cursor, BatchFields* fields) noexcept nogil:
     """
     Load and check the header at the cursor, which does not move; the records may be missing.
 
-    On failure the fields that were not loaded are zero; with STATUS_LEGACY base_offset,
-    batch_length, size_bytes and magic are usable.
+    On failure the fields that were not loaded are zero.
     """
     cdef const uint8_t* batch = cursor.position
     cdef int status = load_batch_framing(cursor, fields)
     if status != STATUS_OK:
         return status
+    if is_legacy(fields):
+        return load_message_fields(cursor, fields)
     if remaining(cursor) < RECORD_BATCH_OVERHEAD:
         return STATUS_TRUNCATED
     fields.crc = load_u32(batch + CRC_POSITION)
@@ -147,9 +200,9 @@ cdef inline int load_batch_fields(const Cursor* cursor, BatchFields* fields) noe
 
 
 cdef inline int load_whole_batch(const Cursor* cursor, BatchFields* fields) noexcept nogil:
-    """As load_batch_fields, but the batch must end before the cursor does, legacy ones too."""
+    """As load_batch_fields, but the batch must end before the cursor does."""
     cdef int status = load_batch_fields(cursor, fields)
-    if (status == STATUS_OK or status == STATUS_LEGACY) and fields.size_bytes > remaining(cursor):
+    if status == STATUS_OK and fields.size_bytes > remaining(cursor):
         return STATUS_TRUNCATED
     return status
 

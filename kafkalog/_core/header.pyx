@@ -1,4 +1,4 @@
-"""Headers of record batches as Python objects (DefaultRecordBatch in Kafka).
+"""Headers of batches of every format as Python objects (DefaultRecordBatch in Kafka).
 
 The leaves that load and check a header are in header.pxd; kernels use those, never these objects.
 
@@ -12,10 +12,14 @@ from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, 
 from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.layout cimport (
     CODEC_MASK,
+    CODEC_NONE,
     CONTROL_MASK,
     DELETE_HORIZON_MASK,
     LOG_OVERHEAD,
+    MAGIC_V0,
+    MAGIC_V2,
     NO_SEQUENCE,
+    NO_TIMESTAMP_TYPE,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
@@ -25,7 +29,11 @@ from kafkalog._core.status cimport STATUS_OK, raise_for_status
 @cython.final
 cdef class BatchHeader:
     """
-    The header of one v2 batch, and where it was found.
+    The header of one batch, and where it was found.
+
+    A message of the old formats is a batch too: base offset and last offset are its own, the record
+    count is 1, or -1 for a wrapper, whose records only decoding can count. `is_wrapper` then says
+    that base_offset is no lower bound: it is the offset of the last record inside.
 
     Made by `parse_header`; the arguments of the constructor are the fields in their order on disk.
     Immutable, hashable, picklable. Thread-safety: immutable.
@@ -87,8 +95,15 @@ cdef class BatchHeader:
 
     @property
     def timestamp_type(self):
-        """0 for create time, 1 for log append time."""
+        """0 for create time, 1 for log append time, -1 for magic 0, which has no timestamps."""
+        if self.magic == MAGIC_V0:
+            return NO_TIMESTAMP_TYPE
         return 1 if self.attributes & TIMESTAMP_TYPE_MASK else 0
+
+    @property
+    def is_wrapper(self):
+        """Whether this is a message of an old format that holds others, compressed."""
+        return self.magic < MAGIC_V2 and self.attributes & CODEC_MASK != CODEC_NONE
 
     @property
     def is_transactional(self):
@@ -125,6 +140,7 @@ cdef class BatchHeader:
     def __repr__(self):
         return (
             f"BatchHeader(position={self.position}, size_bytes={self.size_bytes}, "
+            f"magic={self.magic}, "
             f"offsets={self.base_offset}..{self.last_offset}, records={self.record_count}, "
             f"attributes={self.attributes:#04x}, max_timestamp={self.max_timestamp}, "
             f"producer_id={self.producer_id})"
@@ -171,7 +187,6 @@ def parse_header(const uint8_t[::1] data not None, Py_ssize_t position=0):
 
     Raises:
         CorruptRecordError: too few bytes, or fields that no batch can have.
-        InvalidRecordError: the batch has magic 0 or 1.
     """
     cdef Cursor cursor
     cdef BatchFields fields

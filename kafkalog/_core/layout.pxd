@@ -27,9 +27,21 @@ cdef enum:
     BATCH_LENGTH_MIN = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
     BATCH_LENGTH_MAX = 0x7fffffff - LOG_OVERHEAD         # no segment file is larger than 2^31-1
 
-    # Legacy message sets, magic 0 and 1: only what tells them from damage.
-    LEGACY_LENGTH_MIN = 14                               # RECORD_OVERHEAD_V0
-    LEGACY_LENGTH_MIN_V1 = LEGACY_LENGTH_MIN + 8         # and a timestamp
+    # Message of a message set, magic 0 (LegacyRecord); no records follow, it is one.
+    MESSAGE_CRC_POSITION = LOG_OVERHEAD
+    MESSAGE_MAGIC_POSITION = MESSAGE_CRC_POSITION + 4    # first byte that the CRC covers
+    MESSAGE_ATTRIBUTES_POSITION = MESSAGE_MAGIC_POSITION + 1
+    MESSAGE_KEY_SIZE_POSITION_V0 = MESSAGE_ATTRIBUTES_POSITION + 1
+    MESSAGE_KEY_POSITION_V0 = MESSAGE_KEY_SIZE_POSITION_V0 + 4
+    MESSAGE_OVERHEAD_V0 = MESSAGE_KEY_POSITION_V0 + 4    # 26: an entry with null key and value
+    LEGACY_LENGTH_MIN = MESSAGE_OVERHEAD_V0 - LOG_OVERHEAD
+
+    # The same, magic 1: a timestamp stands behind the attributes.
+    MESSAGE_TIMESTAMP_POSITION = MESSAGE_ATTRIBUTES_POSITION + 1
+    MESSAGE_KEY_SIZE_POSITION_V1 = MESSAGE_TIMESTAMP_POSITION + 8
+    MESSAGE_KEY_POSITION_V1 = MESSAGE_KEY_SIZE_POSITION_V1 + 4
+    MESSAGE_OVERHEAD_V1 = MESSAGE_KEY_POSITION_V1 + 4    # 34
+    LEGACY_LENGTH_MIN_V1 = MESSAGE_OVERHEAD_V1 - LOG_OVERHEAD
 
     # Attributes of a batch, low byte.
     CODEC_MASK = 0x07
@@ -65,3 +77,5 @@ cdef enum:
     NO_PRODUCER_EPOCH = -1
     NO_SEQUENCE = -1
     NO_PARTITION_LEADER_EPOCH = -1
+    NO_RECORD_COUNT = -1                                 # of a wrapper: only decoding can tell
+    NO_TIMESTAMP_TYPE = -1                               # of magic 0

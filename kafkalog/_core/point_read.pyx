@@ -18,6 +18,7 @@ from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.header cimport (
     BatchFields,
     crc_of_batch,
+    is_legacy,
     last_offset_of,
     load_whole_batch,
     prefetch_header,
@@ -49,6 +50,7 @@ cdef bint find_batch_kernel(Cursor* cursor, int64_t offset, BatchFields* batch) 
         if last_offset_of(batch) >= offset:
             return (
                 batch.base_offset <= offset
+                and not is_legacy(batch)
                 and batch.attributes & (CODEC_MASK | CONTROL_MASK) == 0
                 and crc_of_batch(cursor.position, batch.size_bytes) == batch.crc
             )

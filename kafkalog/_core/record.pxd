@@ -12,12 +12,13 @@ so the processor starts on the next record before this one is done.
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from kafkalog._core.header cimport BatchFields, BatchHeader
+from kafkalog._core.header cimport BatchFields, BatchHeader, is_legacy
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.layout cimport RECORD_SIZE_MIN, TIMESTAMP_TYPE_MASK
 from kafkalog._core.status cimport (
     STATUS_FIELD_LENGTH,
     STATUS_HEADER_KEY,
+    STATUS_LEGACY,
     STATUS_OFFSET_DELTA,
     STATUS_OK,
     STATUS_RECORD_COUNT,
@@ -197,11 +198,14 @@ cdef struct RecordsContext:
     int64_t previous_delta             # offset delta of the record before, for strict reading
     int64_t record_count
     int timestamp_type
+    bint legacy                        # magic 0 or 1: its bytes are no v2 records
     bint strict
 
 
 cdef inline int check_count(const RecordsContext* context, const Cursor* cursor) noexcept nogil:
-    """Refuse a count that cannot be true, before anything is allocated for it."""
+    """Refuse another format, and a count that cannot be true, before anything is allocated."""
+    if context.legacy:
+        return STATUS_LEGACY
     if context.record_count < 0:
         return STATUS_RECORD_COUNT
     if context.record_count > remaining(cursor) // RECORD_SIZE_MIN:
@@ -266,6 +270,7 @@ cdef inline RecordsContext context_of(const BatchFields* fields, bint strict) no
     context.last_offset_delta = fields.last_offset_delta
     context.record_count = fields.record_count
     context.previous_delta = -1
+    context.legacy = is_legacy(fields)
     context.strict = strict
     return context
 
@@ -279,6 +284,7 @@ cdef inline RecordsContext header_context(BatchHeader header, bint strict) noexc
     fields.attributes = header.attributes
     fields.last_offset_delta = header.last_offset_delta
     fields.record_count = header.record_count
+    fields.magic = header.magic
     return context_of(&fields, strict)
 
 

@@ -19,7 +19,7 @@ _MEANINGS = {
     STATUS_BATCH_LENGTH: (
         "BATCH_LENGTH", CorruptRecordError, "the batch length is one that no batch has"),
     STATUS_MAGIC: ("MAGIC", CorruptRecordError, "the magic byte is not 0, 1 or 2"),
-    STATUS_CRC: ("CRC", CorruptRecordError, "the CRC-32C does not match the bytes"),
+    STATUS_CRC: ("CRC", CorruptRecordError, "the CRC does not match the bytes"),
     STATUS_RECORD_COUNT: (
         "RECORD_COUNT", CorruptRecordError, "the record count disagrees with the payload"),
     STATUS_LAST_OFFSET_DELTA: (

@@ -7,25 +7,27 @@ deleted; readers raise at it or pass it, as they were asked.
 
 from __future__ import annotations
 
+import contextlib
 import struct
-import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog._core.batch import check_batch, find_batch
 from kafkalog._core.header import parse_header
 from kafkalog._core.status import STATUS_CODES, status_meaning, status_name
-from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.errors import CorruptRecordError
 
 __all__ = ["FencedRange", "find_fence"]
 
 OK = STATUS_CODES["OK"]
-CRC = STATUS_CODES["CRC"]
-LEGACY = STATUS_CODES["LEGACY"]
 
-# Offset, size, CRC-32 and magic of a message of format v0 or v1, and the size of the smallest.
-_LEGACY_HEAD = struct.Struct(">qiIB")
-LEGACY_SIZE_MIN = 26
+# Of messages of format v0 and v1: the smallest, and where the size of the key stands.
+MESSAGE_SIZE_MIN = 26
+MAGIC_POSITION = 16
+KEY_POSITION_V0 = 18
+KEY_POSITION_V1 = 26
+_FIELD_SIZE = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,9 @@ class FencedRange:
         position: first damaged byte.
         size_bytes: bytes fenced.
         first_offset: first offset that may be missing: one above the last whole batch before.
-        next_offset: base offset of the whole batch behind, or of what follows the segment.
+        next_offset: base offset of the whole batch behind, or of what follows the segment. Where
+            a wrapper of an old format follows, its own offset, that of its last record: it may hold
+            some of the offsets below, which only its records can tell.
         reason: name of the check that failed, see `kafkalog._core.status`.
     """
 
@@ -53,11 +57,6 @@ class FencedRange:
     def end_position(self) -> int:
         """One past the last damaged byte."""
         return self.position + self.size_bytes
-
-    @property
-    def is_legacy(self) -> bool:
-        """Whether these are whole messages of an old format rather than damage."""
-        return self.reason == status_name(LEGACY)
 
     def to_error(self) -> CorruptRecordError:
         """Return the error that a reader raises at this fence."""
@@ -98,12 +97,6 @@ def find_fence(
         following_offset: offset that follows the segment, for a fence that reaches its end.
         resume_min: nothing before this position is believed.
     """
-    if status == LEGACY:
-        old = _legacy_fence(data, path, position, end, next_offset)
-        if old is not None:
-            return old
-        # Damage that reads like an old message: whole old ones have a good checksum.
-        status = CRC
     resume_min = max(resume_min, position + 1)
     resume = _behind_declared_length(data, position, end, next_offset, offset_max)
     if resume < resume_min:
@@ -124,50 +117,33 @@ def find_fence(
     )
 
 
-def _legacy_fence(
-    data: memoryview, path: Path, position: int, end: int, next_offset: int
-) -> FencedRange | None:
-    """
-    Return the fence around whole messages of format v0 and v1, which are no damage.
-
-    This version does not read them yet; their offsets count nevertheless, so that none is given
-    out again. None where no message with a good checksum stands at `position`.
-    """
-    behind, reached = next_offset, position
-    while end - reached >= LEGACY_SIZE_MIN:
-        offset, size, checksum, magic = _LEGACY_HEAD.unpack_from(data, reached)
-        message_end = reached + 12 + size
-        if magic > 1 or size < 14 or message_end > end:
-            break
-        if checksum != zlib.crc32(data[reached + 16 : message_end]):
-            break
-        behind, reached = max(behind, offset + 1), message_end
-    if reached == position:
-        return None
-    return FencedRange(
-        path=path,
-        position=position,
-        size_bytes=reached - position,
-        first_offset=next_offset,
-        next_offset=behind,
-        reason=status_name(LEGACY),
-    )
-
-
 def _behind_declared_length(
     data: memoryview, position: int, end: int, next_offset: int, offset_max: int
 ) -> int:
-    """Try the place that the damaged batch's own length names: most damage leaves it whole.
+    """
+    Try the places that the damaged batch's own lengths name: most damage leaves them whole.
 
     Searching byte by byte inside the payload first could stop at the image of a batch that some
-    record carries as its value.
+    record carries as its value, or at a message inside a wrapper that is stored as it was.
     """
-    try:
-        candidate = parse_header(data, position).end_position
-    except (CorruptRecordError, InvalidRecordError):
-        return -1
-    if candidate >= end or check_batch(data[candidate:end]) != OK:
-        return -1
-    header = parse_header(data, candidate)
-    fits = next_offset <= header.base_offset and header.last_offset <= offset_max
-    return candidate if fits else -1
+    for candidate in _declared_ends(data, position, end):
+        if position < candidate < end and check_batch(data[candidate:end]) == OK:
+            header = parse_header(data, candidate)
+            if next_offset <= header.base_offset and header.last_offset <= offset_max:
+                return candidate
+    return -1
+
+
+def _declared_ends(data: memoryview, position: int, end: int) -> Iterator[int]:
+    """Yield where the batch at `position` may end, by its header and by its fields."""
+    with contextlib.suppress(CorruptRecordError):
+        yield parse_header(data, position).end_position
+    # An old message says its size twice: key and value fill it.
+    if end - position < MESSAGE_SIZE_MIN or data[position + MAGIC_POSITION] > 1:
+        return
+    field = position + (KEY_POSITION_V1 if data[position + MAGIC_POSITION] else KEY_POSITION_V0)
+    for _key_then_value in range(2):
+        if end - field < 4:
+            return
+        field += 4 + max(_FIELD_SIZE.unpack_from(data, field)[0], 0)
+    yield field

@@ -336,7 +336,8 @@ def _record_lists(
             records = try_records(batch, limit_bytes)
         if records is None:
             continue
-        if header.base_offset >= start and header.last_offset < end:
+        inside = header.base_offset >= start and header.last_offset < end
+        if inside and not header.is_wrapper:
             yield records
         else:
             yield [record for record in records if start <= record.offset < end]

@@ -38,6 +38,8 @@ _KNOWN_CODECS = frozenset(map(int, Codec))
 # Batches checked ahead of the one that a reader gets: a megabyte of the usual 16 KiB ones.
 WALK_BATCHES = 64
 
+HEADER_SIZE = 61
+
 
 def fetch(snapshot: Snapshot, offset: int, max_bytes: int, *, min_one_batch: bool) -> FetchData:
     """
@@ -104,7 +106,9 @@ def read_batches(
             position = found
         expected = max(expected, segment.base_offset)
         for batch in _segment_batches(segment, position, bound, expected, on_corrupt):
-            if batch.header.base_offset >= end_offset:
+            header = batch.header
+            # A wrapper has its last offset; its first may be the next one.
+            if (expected if header.is_wrapper else header.base_offset) >= end_offset:
                 return
             expected = batch.header.next_offset
             yield batch
@@ -215,9 +219,8 @@ def try_records(batch: BatchView, limit_bytes: int, *, strict: bool = True) -> l
 
 def _batch_at(segment: LogSegment, position: int, bound: Bound) -> BatchView | None:
     """Return the whole batch at `position`, CRC checked, None where there is none."""
-    head = segment.file.read(position, min(61, bound.end - position))
-    size = max(_declared_size(head, 0), 61)
-    window = segment.file.read(position, min(size, bound.end - position))
+    head = segment.file.read(position, min(HEADER_SIZE, bound.end - position))
+    window = segment.file.read(position, min(_declared_size(head, 0), bound.end - position))
     if scan_batches(window).count != 1:
         return None
     return BatchView(window, path=segment.path, position=position)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
@@ -35,7 +37,8 @@ class SegmentScan:
         max_timestamp: largest batch timestamp, -1 where there is none.
         offset_of_max_timestamp: last offset of the earliest batch that has it.
         first_max_timestamp: timestamp of the first batch, which time-based rolling counts from.
-        batch_count, record_count: whole batches, and records that their headers declare.
+        batch_count, record_count: whole batches, and records that their headers declare; those
+            inside wrappers of old formats are not counted, which only decompression could do.
         fences: damaged ranges with whole batches behind them.
         tail_status: why the scan ended: OK at the end of the data, else what failed there.
         offset_entries, time_entries: the index files of the segment, as bytes.
@@ -103,9 +106,7 @@ def scan_segment(
             resume_min=walk.resume_min,
         )
         position = fence.end_position
-        if fence.is_legacy:
-            scan.whole_end, scan.next_offset = position, fence.next_offset
-        elif position >= end:
+        if position >= end:
             scan.tail_status = STATUS_CODES[fence.reason]
             break
         scan.fences.append(fence)
@@ -140,4 +141,5 @@ def _count(scan: SegmentScan, columns: BatchColumns, count: int) -> None:
     if scan.batch_count == 0:
         scan.first_max_timestamp = int(columns.max_timestamp[0])
     scan.batch_count += count
-    scan.record_count += int(columns.record_count[:count].sum())
+    # A wrapper of an old format does not say how many records it holds: -1.
+    scan.record_count += int(np.maximum(columns.record_count[:count], 0).sum())

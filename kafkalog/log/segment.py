@@ -463,23 +463,37 @@ class LogSegment:
         return self._context.clock.now_ms() - self.created_ms
 
     def _offset_hint(self, offset: int) -> int:
-        """Return the start of a batch at or before the one looked for, its header checked."""
+        """
+        Return the start of a batch at or before the one looked for, its header checked.
+
+        An entry of an old broker names the first offset of what was appended, where a wrapper may
+        begin that says its last. So it proves nothing that a wrapper there ends behind the offset
+        looked for: others before it might hold that as well, and the entry before tells.
+        """
         for _attempt in range(2):
-            entry_offset, position = self.offset_index.view.lookup(offset)
-            if position == 0 or self._keeps_promise(entry_offset, position):
-                return position
+            view = self.offset_index.view
+            slot = view.lookup_slot(offset)
+            while slot >= 0:
+                entry_offset, position = view.entry(slot)
+                if position == 0:
+                    return 0
+                header = self._promised(entry_offset, position)
+                if header is None:
+                    break
+                if header.base_offset <= offset:
+                    return position
+                slot -= 1
+            else:
+                return 0
             self.offset_index.distrust()
         return 0
 
-    def _keeps_promise(self, entry_offset: int, position: int) -> bool:
-        try:
-            header = self._header(position)
-        except (CorruptRecordError, InvalidRecordError):
-            return False
-        return (
-            self.base_offset <= header.base_offset <= entry_offset
-            and header.size_bytes <= self.size_bytes - position
-        )
+    def _promised(self, entry_offset: int, position: int) -> BatchHeader | None:
+        """Return the header of the batch that an index entry names, None where that is untrue."""
+        header = self._whole_header(position, Bound(self.size_bytes, 0))
+        if header is None or header.base_offset < self.base_offset:
+            return None
+        return header if header.is_wrapper or header.base_offset <= entry_offset else None
 
     def _time_hint(self, timestamp_ms: int, bound: Bound) -> int:
         """Return a position with nothing at or above `timestamp_ms` before it."""
@@ -506,14 +520,11 @@ class LogSegment:
         A damaged last offset would else claim what whole batches behind it have.
         """
         header = self._header(position)
+        begins = header.is_wrapper or header.base_offset <= offset
         if position + header.size_bytes >= bound.end:
-            return header.base_offset <= offset and header.last_offset < bound.following_offset
+            return begins and header.last_offset < bound.following_offset
         behind = self._whole_header(position + header.size_bytes, bound)
-        return (
-            behind is not None
-            and header.base_offset <= offset
-            and header.last_offset < behind.base_offset
-        )
+        return behind is not None and begins and header.last_offset < behind.base_offset
 
     def _whole_header(self, position: int, bound: Bound) -> BatchHeader | None:
         try:

@@ -13,6 +13,9 @@ deltas are covered by the CRC:
   * where both may, the one whose correction leaves no hole does; where that decides nothing (logs
     with holes), both are fenced. A record that is missing is told; one under a wrong offset is not.
 
+A wrapper of an old format names its last offset only, and takes one or more below: it counts as
+one in the two rules above, and is never told from its neighbour by holes.
+
 A base offset that lies without contradicting a neighbour (the last batch of a log, or a flip into a
 hole) cannot be found by anyone.
 
@@ -120,8 +123,15 @@ def _blame(
     following_may_lie = third is None or third.base_offset >= end_of_following
     if last_may_lie and following_may_lie:
         # Both fit. Where offsets have no holes, the true neighbour fits exactly.
-        last_may_lie = following.base_offset == end_of_last
-        following_may_lie = third is not None and third.base_offset == end_of_following
+        # How many offsets a wrapper takes its header does not say, so beside one nothing is sure.
+        known = not following.is_wrapper and columns.record_count[row] >= 0
+        last_may_lie = known and following.base_offset == end_of_last
+        following_may_lie = (
+            known
+            and third is not None
+            and not third.is_wrapper
+            and third.base_offset == end_of_following
+        )
     if following_may_lie and not last_may_lie:
         return replace(walk, status=OFFSET_ORDER)
     start = int(columns.position[row])

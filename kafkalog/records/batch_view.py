@@ -17,7 +17,7 @@ from kafkalog._core.columns import RecordColumns, decode_columns
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.record import Record, decode_lists, decode_records, decode_tuples
 from kafkalog._core.record import check_records as check_record_bytes
-from kafkalog._core.status import check_status
+from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.errors import KafkaLogError
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, Codec, decompress
 from kafkalog.records.control import ControlRecord, decode_control
@@ -25,6 +25,7 @@ from kafkalog.records.control import ControlRecord, decode_control
 __all__ = ["BatchView"]
 
 RECORDS_POSITION = 61
+MAGIC_V2 = 2
 
 
 class BatchView:
@@ -101,8 +102,11 @@ class BatchView:
         Raises:
             CorruptRecordError: the stream is damaged, or larger than `limit_bytes` uncompressed.
             UnsupportedCodecError: the codec is unknown or its library missing.
+            InvalidRecordError: the batch is a message of magic 0 or 1.
         """
         end = self.header.size_bytes
+        if self.header.magic < MAGIC_V2:
+            check_status(STATUS_CODES["LEGACY"], self.position, self.path, self.header.base_offset)
         if self.header.codec == Codec.NONE:
             return self.data, RECORDS_POSITION, end
         payload = self._payload

@@ -58,6 +58,7 @@ _RECORDS_POSITION: Final = 61  # the size of a header
 _CREATE_TIME, _LOG_APPEND_TIME = 0, 1
 _TIMESTAMP_TYPE_MASK: Final = 0x08
 _NO_TIMESTAMP: Final = -1
+_MAGIC_V2: Final = 2
 _NO_PRODUCER_ID: Final = -1
 _NO_LEADER_EPOCH: Final = -1
 
@@ -154,6 +155,8 @@ def _next_header(data: bytearray, position: int) -> BatchHeader:
             position=position,
         )
     header = parse_header(data, position)
+    if header.magic < _MAGIC_V2:
+        check_status(STATUS_CODES["LEGACY"], position, None, header.base_offset)
     if header.end_position > len(data):
         raise CorruptRecordError(
             f"the batch at position {position} says {header.size_bytes} bytes, and only"

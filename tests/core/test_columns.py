@@ -57,6 +57,8 @@ def reference_run(data: bytes, *, check_crc: bool, strict: bool) -> tuple[int, i
             return rows, batches, position, verdict
         _, header = reference.parse_header(data[position:])
         assert header is not None
+        if header.magic < 2:
+            return rows, batches, position, "LEGACY"
         codec = header.attributes & 7
         if codec:
             return rows, batches, position, "UNKNOWN_CODEC" if codec > 4 else "COMPRESSED"

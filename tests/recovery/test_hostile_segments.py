@@ -16,6 +16,8 @@ from tests.support.golden import unchanged, vectors
 from tests.support.logs import manual_log, numbered
 
 CASES: dict[str, dict[str, Any]] = {case["name"]: case for case in vectors("invalid")["cases"]}
+# Views do not decode magic 0 and 1: for these the test of old messages below, on outer ones.
+READABLE = [name for name in CASES if not name.startswith(("v0_", "v1_"))]
 GOOD = bytes.fromhex(CASES["good"]["hex"])
 # The hostile batch may hold offsets up to here; the good ones behind it begin here.
 BEHIND = 100
@@ -104,7 +106,7 @@ def ensure_error_is_located(error: KafkaLogError, path: Path, first: int, last: 
     assert str(path) in str(error)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", READABLE)
 def test_hostile_bytes_alone_in_a_segment_open_and_take_appends(directory: Path, name: str) -> None:
     """Read-only and for writing: what is whole is served, what is served is no invention."""
     content = bytes.fromhex(CASES[name]["hex"])
@@ -126,7 +128,7 @@ def test_hostile_bytes_alone_in_a_segment_open_and_take_appends(directory: Path,
     ensure_appends_are_reread(directory)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", READABLE)
 def test_hostile_bytes_between_good_batches_cost_no_good_one(directory: Path, name: str) -> None:
     """Before and behind it everything is served, and raising names the place."""
     hostile = bytes.fromhex(CASES[name]["hex"])
@@ -169,8 +171,10 @@ def ensure_good_are_served(log: Log, path: Path, first: int, last: int) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("v0_", "v1_"))])
-def test_old_messages_are_passed_over_and_their_offsets_count(directory: Path, name: str) -> None:
-    """Whole messages of formats v0 and v1 are fenced as LEGACY; the next offset is above them."""
+def test_old_messages_with_a_good_crc_are_kept_and_their_offsets_count(
+    directory: Path, name: str
+) -> None:
+    """Whole messages of formats v0 and v1 stay, whatever is inside; others are cut as damage."""
     content = bytes.fromhex(CASES[name]["hex"])
     whole = CASES[name]["check"]["error"] is None and CASES[name]["walk"]["batches"] == 1
     path = write_segment(directory, content)
@@ -178,11 +182,8 @@ def test_old_messages_are_passed_over_and_their_offsets_count(directory: Path, n
         if whole:
             last = int.from_bytes(content[:8])
             assert last + 1 == log.log_end_offset
-            with pytest.raises(CorruptRecordError) as caught:
-                next(log.records())
-            assert (str(path), 0) == (caught.value.path, caught.value.position)
-            assert ["LEGACY"] == [fence.reason for fence in log.fences()]
-            assert [(0, last + 1)] == [(f.first_offset, f.next_offset) for f in log.fences()]
+            assert [(0, last)] == [(b.position, b.last_offset) for b in log.batches()]
+            assert () == log.fences()
         else:
             assert [path] == [cut.path for cut in log.recovery_report.cut]
     assert (content if whole else b"") == path.read_bytes()

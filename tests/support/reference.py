@@ -158,7 +158,7 @@ def parse_header(data: bytes) -> tuple[str, Header | None]:
     if batch_length < {0: 14, 1: 22, 2: 49}[magic]:
         return "BATCH_LENGTH", None
     if magic < 2:
-        return "LEGACY", None
+        return parse_message_header(data)
     if len(data) < 61:
         return "TRUNCATED", None
     header = Header(*_HEADER.unpack_from(data))
@@ -206,7 +206,7 @@ def _fields_verdict(header: Header) -> str:
 def whole_batch(data: bytes) -> tuple[str, Header | None]:
     """As parse_header, but the bytes of the batch must all be there."""
     verdict, header = parse_header(data)
-    if verdict in ("OK", "LEGACY"):
+    if verdict == "OK":
         size_bytes = int.from_bytes(data[8:12], "big", signed=True) + 12
         if size_bytes > len(data):
             return "TRUNCATED", header
@@ -300,7 +300,8 @@ def assign_offsets(data: bytes, base_offset: int, leader_epoch: int) -> tuple[by
     stamped = b""
     for start, header in scan_batches(data, check_crc=False, check_order=False).batches:
         stamped += base_offset.to_bytes(8, "big") + data[start + 8 : start + 12]
-        stamped += leader_epoch.to_bytes(4, "big", signed=True)
+        epoch = leader_epoch.to_bytes(4, "big", signed=True)
+        stamped += epoch if header.magic == 2 else data[start + 12 : start + 16]
         stamped += data[start + 16 : start + header.size_bytes]
         base_offset += header.last_offset_delta + 1
     return stamped, base_offset
