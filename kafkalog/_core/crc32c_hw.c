@@ -346,7 +346,7 @@ static int add_hardware_kernels(kernel_entry *entries)
 
 #include <arm_acle.h>
 
-/* Joined by `crc_multiply`, some 32 steps each: blocks are long so that this stays below a tenth. */
+/* Joined by `crc_multiply`, 32 steps each: blocks are long so that this stays below a tenth. */
 #define STREAM 4096
 
 static uint32_t stream_once, stream_twice;
