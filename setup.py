@@ -32,6 +32,8 @@ EXTENSIONS: dict[str, list[str]] = {
     "bytes_column": [],
     "record": [],
     "columns": [],
+    "message_set": [],
+    "message": [],
     "summary": [],
     "iteration": [],
     "point_read": [],

@@ -1,28 +1,36 @@
 """Decode records into caller-owned columns of positions and sizes: no bytes are copied.
 
 `decode_columns` takes the plain records of one batch, `decode_run` walks over many uncompressed
-batches in one call: CRC and records tile by tile, so that the bytes come from memory once.
+batches in one call: CRC and records tile by tile, so that the bytes come from memory once. Plain
+messages of the old formats are batches of one record; message.pyx decodes the compressed ones.
 Verdicts are those of record.pyx. Rows of a batch that is refused are not counted.
 
 Thread-safety: one caller at a time for a RecordColumns; nothing else has state.
 """
 
-cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
 import numpy as np
 
-from kafkalog._core.header cimport BatchFields, BatchHeader, is_legacy, load_whole_batch
+from kafkalog._core.header cimport (
+    BatchFields,
+    BatchHeader,
+    crc_of_batch,
+    is_legacy,
+    load_whole_batch,
+)
 from kafkalog._core.crc32c cimport crc32c
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.layout cimport (
     ATTRIBUTES_POSITION,
+    CODEC_LZ4,
     CODEC_MASK,
     CODEC_NONE,
     CODEC_ZSTD,
     RECORD_BATCH_OVERHEAD,
 )
+from kafkalog._core.message_set cimport MessageFields, load_message
 from kafkalog._core.prefetch cimport prefetch
 from kafkalog._core.record cimport (
     NOGIL_SIZE_MIN,
@@ -43,7 +51,6 @@ from kafkalog._core.status cimport (
     STATUS_COMPRESSED,
     STATUS_CRC,
     STATUS_FULL,
-    STATUS_LEGACY,
     STATUS_OK,
     STATUS_RECORD_LENGTH,
     STATUS_TRUNCATED,
@@ -61,19 +68,6 @@ cdef enum:
 
     # What the CRC reads before the decoder does: a third of a common first-level cache.
     TILE_SIZE = 16 * 1024
-
-
-# One row of nine values, in nine arrays.
-cdef struct ColumnPointers:
-    int64_t* offset
-    int64_t* timestamp
-    int64_t* key_position
-    int64_t* value_position
-    int64_t* headers_position
-    int32_t* key_size
-    int32_t* value_size
-    int32_t* headers_size
-    int32_t* header_count
 
 
 # Where a decode of one batch stands, tile by tile.
@@ -192,6 +186,43 @@ cdef int _batch_kernel(
     return STATUS_RECORD_LENGTH if status == STATUS_TRUNCATED else status
 
 
+cdef int _message_kernel(
+    const uint8_t* entry,
+    const BatchFields* fields,
+    bint check_crc,
+    bint strict,
+    const uint8_t* start,
+    const ColumnPointers* columns,
+    int64_t capacity,
+    int64_t* rows,
+) noexcept nogil:
+    """Check and decode one whole message of an old format, the batch of a single record."""
+    cdef MessageFields message
+    cdef int64_t row = rows[0]
+    cdef int codec = fields.attributes & CODEC_MASK
+    cdef int status
+    if codec != CODEC_NONE:
+        if check_crc and crc_of_batch(entry, fields.size_bytes) != fields.crc:
+            return STATUS_CRC
+        return STATUS_COMPRESSED if codec <= CODEC_LZ4 else STATUS_UNKNOWN_CODEC
+    if row >= capacity:
+        return STATUS_FULL
+    status = load_message(entry, entry + fields.size_bytes, check_crc, strict, &message)
+    if status != STATUS_OK:
+        return status
+    columns.offset[row] = fields.base_offset
+    columns.timestamp[row] = message.timestamp
+    columns.key_position[row] = message.key - start
+    columns.value_position[row] = message.value - start
+    columns.headers_position[row] = message.end - start
+    columns.key_size[row] = message.key_size
+    columns.value_size[row] = message.value_size
+    columns.headers_size[row] = 0
+    columns.header_count[row] = 0
+    rows[0] = row + 1
+    return STATUS_OK
+
+
 cdef int _run_kernel(
     Cursor* cursor,
     const uint8_t* start,
@@ -213,7 +244,14 @@ cdef int _run_kernel(
         if status != STATUS_OK:
             return status
         if is_legacy(&fields):
-            return STATUS_LEGACY
+            status = _message_kernel(
+                cursor.position, &fields, check_crc, strict, start, columns, capacity, rows
+            )
+            if status != STATUS_OK:
+                return status
+            batches[0] += 1
+            cursor.position += fields.size_bytes
+            continue
         state.context = context_of(&fields, strict)
         state.row = rows[0]
         state.end_row = rows[0] + fields.record_count
@@ -226,7 +264,6 @@ cdef int _run_kernel(
     return STATUS_OK
 
 
-@cython.final
 cdef class RecordColumns:
     """
     Nine NumPy columns, one row a record, filled by `decode_columns` and `decode_run`.
@@ -238,27 +275,21 @@ cdef class RecordColumns:
     Thread-safety: none; one caller at a time.
     """
 
-    cdef readonly Py_ssize_t capacity
-    cdef Py_ssize_t _count
-    cdef ColumnPointers _columns
-    cdef dict _arrays
-    cdef list _views                   # exported buffers: the arrays cannot be resized
-
     def __cinit__(self, Py_ssize_t capacity):
         if capacity <= 0:
             raise ValueError(f"capacity must be above 0, not {capacity}")
         self.capacity = capacity
         self._arrays = {}
         self._views = []
-        self._columns.offset = self._add_long("offset")
-        self._columns.timestamp = self._add_long("timestamp")
-        self._columns.key_position = self._add_long("key_position")
-        self._columns.value_position = self._add_long("value_position")
-        self._columns.headers_position = self._add_long("headers_position")
-        self._columns.key_size = self._add_int("key_size")
-        self._columns.value_size = self._add_int("value_size")
-        self._columns.headers_size = self._add_int("headers_size")
-        self._columns.header_count = self._add_int("header_count")
+        self.pointers.offset = self._add_long("offset")
+        self.pointers.timestamp = self._add_long("timestamp")
+        self.pointers.key_position = self._add_long("key_position")
+        self.pointers.value_position = self._add_long("value_position")
+        self.pointers.headers_position = self._add_long("headers_position")
+        self.pointers.key_size = self._add_int("key_size")
+        self.pointers.value_size = self._add_int("value_size")
+        self.pointers.headers_size = self._add_int("headers_size")
+        self.pointers.header_count = self._add_int("header_count")
 
     cdef int64_t* _add_long(self, str name) except NULL:
         cdef object array = np.zeros(self.capacity, dtype=np.int64)
@@ -275,17 +306,17 @@ cdef class RecordColumns:
         return &view[0]
 
     def __len__(self):
-        return self._count
+        return self.count
 
     def __repr__(self):
-        return f"RecordColumns({self._count} of {self.capacity} rows)"
+        return f"RecordColumns({self.count} of {self.capacity} rows)"
 
     def clear(self):
         """Forget all rows."""
-        self._count = 0
+        self.count = 0
 
     cdef object _used(self, str name):
-        return self._arrays[name][:self._count]
+        return self._arrays[name][:self.count]
 
     @property
     def offset(self):
@@ -356,21 +387,21 @@ def decode_columns(
     state.context = header_context(header, strict)
     state.start = <const uint8_t*>hold.view.buf
     state.readable_end = cursor.end
-    state.row = columns._count
+    state.row = columns.count
     state.end_row = state.row + state.context.record_count
     status = check_count(&state.context, &cursor)
     if status == STATUS_OK and state.end_row > columns.capacity:
         status = STATUS_FULL
     if status == STATUS_OK:
         if end - start < NOGIL_SIZE_MIN:
-            status = _payload_kernel(&state, &cursor, &columns._columns)
+            status = _payload_kernel(&state, &cursor, &columns.pointers)
         else:
             with nogil:
-                status = _payload_kernel(&state, &cursor, &columns._columns)
+                status = _payload_kernel(&state, &cursor, &columns.pointers)
     if status != STATUS_OK:
         start = cursor.position - state.start
         raise_for_status(status, start, None, header.base_offset)
-    columns._count = state.row
+    columns.count = state.row
     return state.context.record_count
 
 
@@ -386,10 +417,11 @@ def decode_run(
     """
     Add the records of the uncompressed batches from `position` to `end` to the columns.
 
-    Stops before the first batch that it cannot take, and says why by a status: STATUS_COMPRESSED,
-    STATUS_LEGACY, STATUS_FULL (no room for the whole batch), STATUS_TRUNCATED (the last batch is
-    not all there), or what is wrong with it. The CRC of a batch is checked before STATUS_FULL only
-    if the columns are empty: there a false record count must not pass for a want of room.
+    Batches of all formats, mixed. Stops before the first that it cannot take, and says why by a
+    status: STATUS_COMPRESSED (a wrapper of an old format as well), STATUS_FULL (no room for the
+    whole batch), STATUS_TRUNCATED (the last batch is not all there), or what is wrong with it. The
+    CRC of a batch is checked before STATUS_FULL only if the columns are empty: there a false record
+    count must not pass for a want of room.
 
     Releases the GIL for NOGIL_SIZE_MIN bytes and more.
 
@@ -397,14 +429,14 @@ def decode_run(
         (rows added, batches read, position reached, status)
     """
     cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, data)
-    cdef int64_t rows = columns._count
+    cdef int64_t rows = columns.count
     cdef int64_t batches = 0
     cdef const uint8_t* start = <const uint8_t*>hold.view.buf
     cdef int status
     cdef Cursor cursor = open_payload(&hold.view, position, hold.view.len if end is None else end)
     if remaining(&cursor) < NOGIL_SIZE_MIN:
         status = _run_kernel(
-            &cursor, start, check_crc, strict, &columns._columns, columns.capacity, &rows, &batches
+            &cursor, start, check_crc, strict, &columns.pointers, columns.capacity, &rows, &batches
         )
     else:
         with nogil:
@@ -413,11 +445,11 @@ def decode_run(
                 start,
                 check_crc,
                 strict,
-                &columns._columns,
+                &columns.pointers,
                 columns.capacity,
                 &rows,
                 &batches,
             )
-    cdef Py_ssize_t added = rows - columns._count
-    columns._count = rows
+    cdef Py_ssize_t added = rows - columns.count
+    columns.count = rows
     return added, batches, cursor.position - start, status

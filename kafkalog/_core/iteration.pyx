@@ -4,6 +4,8 @@
 memory used again, before the next is made. That is faster for large batches, and nothing is made
 for records that nobody comes to. In exchange, what is before damage is yielded before the error.
 
+Batches of the old formats are iterated as those of v2 are: an outer entry's messages.
+
 Thread-safety: an iterator belongs to one thread at a time.
 """
 
@@ -12,6 +14,15 @@ from libc.stdint cimport int64_t, uint8_t
 
 from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.header cimport BatchHeader
+from kafkalog._core.layout cimport MAGIC_V2
+from kafkalog._core.message_set cimport (
+    MessageSet,
+    check_end_of_messages,
+    finish_fields,
+    messages_of,
+    next_message,
+    survey_messages,
+)
 from kafkalog._core.record cimport (
     PayloadHold,
     RecordFields,
@@ -50,9 +61,11 @@ cdef class RecordIterator:
     cdef PayloadHold _hold
     cdef BatchHeader _header
     cdef RecordsContext _context
+    cdef MessageSet _messages          # instead of the context, below magic 2
     cdef Cursor _cursor
     cdef int64_t _left
     cdef bint _pairs
+    cdef bint _is_old
 
     def __cinit__(
         self,
@@ -66,11 +79,18 @@ cdef class RecordIterator:
     ):
         self._hold = PayloadHold.__new__(PayloadHold, payload)
         self._header = header
-        self._context = header_context(header, strict)
+        cdef int status
         self._cursor = open_payload(&self._hold.view, start, end)
-        self._left = self._context.record_count
         self._pairs = pairs
-        cdef int status = check_count(&self._context, &self._cursor)
+        self._is_old = header.magic < MAGIC_V2
+        if self._is_old:
+            self._messages = messages_of(header, strict)
+            status = survey_messages(&self._messages, &self._cursor)
+            self._left = self._messages.count
+        else:
+            self._context = header_context(header, strict)
+            status = check_count(&self._context, &self._cursor)
+            self._left = self._context.record_count
         if status != STATUS_OK:
             self._refuse(status)
 
@@ -78,9 +98,11 @@ cdef class RecordIterator:
         """Raise, and be exhausted from now on."""
         self._left = 0
         self._context.record_count = 0
+        cdef const uint8_t* position = self._cursor.position
+        self._cursor.end = position
         raise_for_status(
             status,
-            self._cursor.position - <const uint8_t*>self._hold.view.buf,
+            position - <const uint8_t*>self._hold.view.buf,
             None,
             self._header.base_offset,
         )
@@ -95,10 +117,32 @@ cdef class RecordIterator:
     def __reduce__(self):
         raise TypeError("a RecordIterator cannot be pickled or copied")
 
+    cdef object _next_message(self):
+        cdef RecordFields fields
+        cdef int status
+        if self._left == 0:
+            status = check_end_of_messages(&self._messages, &self._cursor)
+            if status != STATUS_OK:
+                self._refuse(status)
+            raise StopIteration
+        status = next_message(
+            &self._messages, self._cursor.position, self._cursor.end, &fields
+        )
+        if status != STATUS_OK:
+            self._refuse(status)
+        finish_fields(&fields)
+        self._cursor.position = fields.end
+        self._left -= 1
+        if self._pairs:
+            return make_pair(&fields)
+        return make_record(&self._messages.context, &fields, self._hold)
+
     def __next__(self):
         cdef RecordFields fields
         cdef const uint8_t* next_position
         cdef int status
+        if self._is_old:
+            return self._next_message()
         if self._left == 0:
             status = check_end(&self._context, &self._cursor)
             if status != STATUS_OK:

@@ -1,8 +1,8 @@
 """Read one record by its offset: walk headers to its batch, check the CRC, walk its records.
 
-For the plain case only. What is not plain (compressed, damaged, not all there, a gap in the
-offsets, a control batch) is answered with None, and the caller looks with its usual means, which
-say what is the matter.
+For the plain case only, in every format. What is not plain (compressed, damaged, not all there, a
+gap in the offsets, a control batch) is answered with None, and the caller looks with its usual
+means, which say what is the matter.
 
 A reader holds the bytes of a segment and its index, a table the readers of a log: so that one call
 does it all, and nothing is looked up in Python objects on the way.
@@ -25,6 +25,7 @@ from kafkalog._core.header cimport (
 )
 from kafkalog._core.index cimport OffsetIndexView
 from kafkalog._core.layout cimport CODEC_MASK, CONTROL_MASK, RECORD_BATCH_OVERHEAD, RECORD_SIZE_MIN
+from kafkalog._core.message_set cimport MessageSet, finish_fields, messages_of_fields, next_message
 from kafkalog._core.record cimport (
     PayloadHold,
     Record,
@@ -50,7 +51,6 @@ cdef bint find_batch_kernel(Cursor* cursor, int64_t offset, BatchFields* batch) 
         if last_offset_of(batch) >= offset:
             return (
                 batch.base_offset <= offset
-                and not is_legacy(batch)
                 and batch.attributes & (CODEC_MASK | CONTROL_MASK) == 0
                 and crc_of_batch(cursor.position, batch.size_bytes) == batch.crc
             )
@@ -85,8 +85,16 @@ cdef bint find_record_kernel(const uint8_t* position, const BatchFields* batch, 
     cdef RecordsContext context = context_of(batch, True)
     cdef const uint8_t* limit = position + batch.size_bytes
     cdef const uint8_t* found
+    cdef MessageSet messages
     cdef int64_t left = batch.record_count
     cdef int64_t delta = offset - batch.base_offset
+    if is_legacy(batch):
+        # A plain message, and find_batch_kernel has seen that it is at the offset.
+        messages = messages_of_fields(batch, True)
+        if next_message(&messages, position, limit, record) != STATUS_OK:
+            return False
+        finish_fields(record)
+        return True
     position += RECORD_BATCH_OVERHEAD
     if left == <int64_t>batch.last_offset_delta + 1:
         found = skip_records(position, limit, delta)
@@ -148,7 +156,10 @@ cdef class PointReader:
             return None
         if not find_record_kernel(cursor.position, &batch, offset, &record):
             return None
-        context = context_of(&batch, True)
+        if is_legacy(&batch):
+            context = messages_of_fields(&batch, True).context
+        else:
+            context = context_of(&batch, True)
         return make_record(&context, &record, self._hold)
 
     def find(self, int64_t offset):

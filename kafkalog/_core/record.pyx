@@ -20,13 +20,13 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kafkalog._core.header cimport BatchHeader
 from kafkalog._core.copying cimport copy_bytes
 from kafkalog._core.cursor cimport Cursor, remaining
+from kafkalog._core.objects cimport new_field, set_item, store_in_list, store_in_tuple
 from kafkalog._core.status cimport (
     STATUS_HEADER_COUNT,
     STATUS_OK,
@@ -39,11 +39,7 @@ from kafkalog._core.varint cimport read_varint, read_varlong
 
 cdef extern from "Python.h":
     object PyBytes_FromObject(object item)
-    PyObject* new_bytes "PyBytes_FromStringAndSize"(const char* data, Py_ssize_t size) except NULL
-    void store_in_list "PyList_SET_ITEM"(PyObject* target, Py_ssize_t slot, PyObject* item)
-    void store_in_tuple "PyTuple_SET_ITEM"(PyObject* target, Py_ssize_t slot, PyObject* item)
     object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
-    char* bytes_address "PyBytes_AS_STRING"(PyObject* field)
     void PyObject_GC_UnTrack(PyObject* item)
 
 
@@ -319,30 +315,13 @@ cdef Record make_record(
     return record
 
 
-cdef inline PyObject* _new_field(const uint8_t* data, int32_t size) except NULL:
-    """Return a new reference to a field's bytes, or to None; to be stored, never counted again."""
-    if size < 0:
-        Py_INCREF(None)
-        return <PyObject*>None
-    if size <= 1:
-        return new_bytes(<const char*>data, size)      # CPython shares these objects
-    cdef PyObject* field = new_bytes(NULL, size)
-    copy_bytes(<uint8_t*>bytes_address(field), data, size)
-    return field
-
-
 cdef tuple make_pair(const RecordFields* fields):
     cdef tuple pair = PyTuple_New(2)
-    store_in_tuple(<PyObject*>pair, 0, _new_field(fields.key, fields.key_size))
-    store_in_tuple(<PyObject*>pair, 1, _new_field(fields.value, fields.value_size))
+    store_in_tuple(<PyObject*>pair, 0, new_field(fields.key, fields.key_size))
+    store_in_tuple(<PyObject*>pair, 1, new_field(fields.value, fields.value_size))
     # Bytes and None form no cycle. The collector would find that out for each tuple; tell it.
     PyObject_GC_UnTrack(<PyObject*>pair)
     return pair
-
-
-cdef inline void _set_item(list target, Py_ssize_t slot, object item) noexcept:
-    Py_INCREF(item)
-    store_in_list(<PyObject*>target, slot, <PyObject*>item)
 
 
 def decode_records(
@@ -381,7 +360,7 @@ def decode_records(
                 status = why_refused(cursor.position, cursor.end)
                 break
             cursor.position = next_position
-            _set_item(records, row, make_record(&context, &fields, hold))
+            set_item(records, row, make_record(&context, &fields, hold))
         else:
             status = check_end(&context, &cursor)
             if status == STATUS_OK:
@@ -429,7 +408,7 @@ cdef list _decode_tuples(
                 status = why_refused(cursor.position, cursor.end)
                 break
             cursor.position = next_position
-            _set_item(pairs, row, make_pair(&fields))
+            set_item(pairs, row, make_pair(&fields))
         else:
             status = check_end(&context, &cursor)
             if status == STATUS_OK:
@@ -478,8 +457,8 @@ cdef tuple _decode_lists(
                 status = why_refused(cursor.position, cursor.end)
                 break
             cursor.position = next_position
-            store_in_list(<PyObject*>keys, row, _new_field(fields.key, fields.key_size))
-            store_in_list(<PyObject*>values, row, _new_field(fields.value, fields.value_size))
+            store_in_list(<PyObject*>keys, row, new_field(fields.key, fields.key_size))
+            store_in_list(<PyObject*>values, row, new_field(fields.value, fields.value_size))
         else:
             status = check_end(&context, &cursor)
             if status == STATUS_OK:

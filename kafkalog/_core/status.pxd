@@ -28,6 +28,8 @@ cdef enum Status:
     STATUS_NO_MEMORY = 21
     STATUS_INTERNAL = 22               # a broken invariant of our own
     STATUS_RELATIVE_OFFSET = 23        # an offset or position does not fit 32 bits in its segment
-    STATUS_LAST = 23                   # highest code; a test walks 1..STATUS_LAST
+    STATUS_NESTED_COMPRESSION = 24     # an old compressed message inside another
+    STATUS_EMPTY_WRAPPER = 25          # an old compressed message that holds no message
+    STATUS_LAST = 25                   # highest code; a test walks 1..STATUS_LAST
 
 cdef object raise_for_status(int status, Py_ssize_t position, object path=*, object base_offset=*)

@@ -55,6 +55,11 @@ _MEANINGS = {
     STATUS_RELATIVE_OFFSET: (
         "RELATIVE_OFFSET", OffsetOverflowError,
         "an offset or position does not fit 32 bits beside its segment's base"),
+    STATUS_NESTED_COMPRESSION: (
+        "NESTED_COMPRESSION", CorruptRecordError,
+        "a compressed message lies inside a compressed message"),
+    STATUS_EMPTY_WRAPPER: (
+        "EMPTY_WRAPPER", CorruptRecordError, "a compressed message holds no message"),
 }
 
 STATUS_CODES = {meaning[0]: code for code, meaning in _MEANINGS.items()} | {"OK": STATUS_OK}

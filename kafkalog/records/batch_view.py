@@ -3,34 +3,91 @@
 A view holds its bytes (a mapped segment, or what was read of it); nothing is decompressed or
 decoded before it is touched. Errors name the file, the position of the batch in it, and its offset.
 
+The formats differ in their kernels, chosen once by the magic; who reads a view need not care. A
+message of magic 0 or 1 is a batch: of one record, or a wrapper, whose header tells neither how many
+records are inside nor the offset of the first, so that both are asked of the records.
+
 Thread-safety: immutable but for the cached payload, which two threads may compute twice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from os import PathLike
+from typing import Final
 
 from typing_extensions import Buffer
 
 from kafkalog._core.batch import check_batch
 from kafkalog._core.columns import RecordColumns, decode_columns
 from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog._core.message import (
+    check_messages,
+    count_messages,
+    decode_message_columns,
+    decode_message_lists,
+    decode_message_tuples,
+    decode_messages,
+    first_message_offset,
+    wrapper_value,
+)
 from kafkalog._core.record import Record, decode_lists, decode_records, decode_tuples
 from kafkalog._core.record import check_records as check_record_bytes
-from kafkalog._core.status import STATUS_CODES, check_status
+from kafkalog._core.status import check_status
 from kafkalog.errors import KafkaLogError
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, Codec, decompress
 from kafkalog.records.control import ControlRecord, decode_control
 
 __all__ = ["BatchView"]
 
-RECORDS_POSITION = 61
-MAGIC_V2 = 2
+MAGIC_V2: Final = 2
+RECORDS_POSITION: Final = 61
+
+
+class _BatchKernels:
+    """Magic 2."""
+
+    records = staticmethod(decode_records)
+    tuples = staticmethod(decode_tuples)
+    lists = staticmethod(decode_lists)
+    columns = staticmethod(decode_columns)
+    check = staticmethod(check_record_bytes)
+
+    @staticmethod
+    def uncompressed(header: BatchHeader) -> tuple[int, int]:
+        """Return (start, end) of the records in a batch that is not compressed."""
+        return RECORDS_POSITION, header.size_bytes
+
+    @staticmethod
+    def compressed(_data: Buffer, header: BatchHeader, _strict: bool) -> tuple[int, int]:
+        """Return (start, end) of what the codec made."""
+        return RECORDS_POSITION, header.size_bytes
+
+
+class _MessageKernels:
+    """Magic 0 and 1."""
+
+    records = staticmethod(decode_messages)
+    tuples = staticmethod(decode_message_tuples)
+    lists = staticmethod(decode_message_lists)
+    columns = staticmethod(decode_message_columns)
+    check = staticmethod(check_messages)
+
+    @staticmethod
+    def uncompressed(header: BatchHeader) -> tuple[int, int]:
+        """Return where the only message lies: it is the batch."""
+        return 0, header.size_bytes
+
+    @staticmethod
+    def compressed(data: Buffer, header: BatchHeader, strict: bool) -> tuple[int, int]:
+        """Return (start, end) of the wrapper's value, which is what the codec made."""
+        return wrapper_value(data, header, strict=strict)
 
 
 class BatchView:
     """
-    One batch of format v2.
+    One batch of any format.
 
     Args:
         data: the bytes of exactly this batch.
@@ -46,7 +103,7 @@ class BatchView:
         CorruptRecordError: the header is damaged.
     """
 
-    __slots__ = ("_payload", "data", "header", "path", "position")
+    __slots__ = ("_kernels", "_payload", "data", "header", "path", "position")
 
     def __init__(
         self, data: Buffer, *, path: str | PathLike[str] | None = None, position: int = 0
@@ -59,23 +116,44 @@ class BatchView:
             self.header: BatchHeader = parse_header(self.data)
         except KafkaLogError as error:
             raise self._located(error) from None
+        self._kernels: type[_BatchKernels | _MessageKernels] = (
+            _BatchKernels if self.header.magic == MAGIC_V2 else _MessageKernels
+        )
 
     def __repr__(self) -> str:
         header = self.header
+        where = f"{self.codec.kafka_name}, {header.size_bytes} bytes at {self.position}"
+        if header.is_wrapper:
+            return f"<BatchView offsets to {header.last_offset}, {where}>"
         return (
             f"<BatchView offsets {header.base_offset} to {header.last_offset},"
-            f" {header.record_count} records, {self.codec.kafka_name},"
-            f" {header.size_bytes} bytes at {self.position}>"
+            f" {header.record_count} records, {where}>"
         )
 
     def __len__(self) -> int:
-        """Return the number of records that the header declares."""
-        return self.header.record_count
+        """Return the number of records: the header's, but those of a wrapper are counted."""
+        if not self.header.is_wrapper:
+            return self.header.record_count
+        return self._asked_of_messages(partial(count_messages, strict=False))
 
     @property
     def base_offset(self) -> int:
-        """Offset of the first record that the batch had when it was written."""
-        return self.header.base_offset
+        """
+        Offset of the first record that the batch had when it was written.
+
+        Of a wrapper, that of the first record inside, which takes decompressing it: where a lower
+        bound will do, use the `last_offset` of the batch before.
+        """
+        if not self.header.is_wrapper:
+            return self.header.base_offset
+        return self._asked_of_messages(first_message_offset)
+
+    def _asked_of_messages(self, ask: Callable[[Buffer, BatchHeader, int, int], int]) -> int:
+        payload, start, end = self.payload(strict=False)
+        try:
+            return ask(payload, self.header, start, end)
+        except KafkaLogError as error:
+            raise self._located(error) from None
 
     @property
     def last_offset(self) -> int:
@@ -95,29 +173,35 @@ class BatchView:
         status = check_batch(self.data)
         check_status(status, self.position, self.path, self.header.base_offset)
 
-    def payload(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> tuple[Buffer, int, int]:
+    def payload(
+        self, limit_bytes: int = DEFAULT_LIMIT_BYTES, *, strict: bool = True
+    ) -> tuple[Buffer, int, int]:
         """
-        Return (buffer, start, end) of the uncompressed records.
+        Return (buffer, start, end) of the uncompressed records; for magic 0 and 1, of messages.
+
+        Args:
+            limit_bytes: largest size of the uncompressed records.
+            strict: refuse a wrapper with bytes behind its value.
 
         Raises:
             CorruptRecordError: the stream is damaged, or larger than `limit_bytes` uncompressed.
-            UnsupportedCodecError: the codec is unknown or its library missing.
-            InvalidRecordError: the batch is a message of magic 0 or 1.
+            UnsupportedCodecError: the codec is unknown, also to the format, or its library missing.
         """
-        end = self.header.size_bytes
-        if self.header.magic < MAGIC_V2:
-            check_status(STATUS_CODES["LEGACY"], self.position, self.path, self.header.base_offset)
-        if self.header.codec == Codec.NONE:
-            return self.data, RECORDS_POSITION, end
-        payload = self._payload
-        if payload is None:
-            try:
-                payload = decompress(
-                    self.header.codec, self.data[RECORDS_POSITION:end], limit_bytes=limit_bytes
+        header = self.header
+        if header.codec == Codec.NONE:
+            return self.data, *self._kernels.uncompressed(header)
+        try:
+            start, end = self._kernels.compressed(self.data, header, strict)
+            payload = self._payload
+            if payload is None:
+                self._payload = payload = decompress(
+                    header.codec,
+                    self.data[start:end],
+                    limit_bytes=limit_bytes,
+                    magic=header.magic,
                 )
-            except KafkaLogError as error:
-                raise self._located(error) from error
-            self._payload = payload
+        except KafkaLogError as error:
+            raise self._located(error) from error
         return payload, 0, memoryview(payload).nbytes
 
     def records(
@@ -127,15 +211,16 @@ class BatchView:
         Return the records; key, value and headers of each are made when touched.
 
         Args:
-            strict: refuse offset deltas that fall, repeat or leave the batch.
+            strict: refuse offset deltas that fall, repeat or leave the batch, and in messages of
+                the old formats all else that Kafka's readers let pass (`_core/message.pyx`).
             limit_bytes: largest size of the uncompressed records.
 
         Raises:
             CorruptRecordError: records do not fill the batch as its header says.
         """
-        payload, start, end = self.payload(limit_bytes)
+        payload, start, end = self.payload(limit_bytes, strict=strict)
         try:
-            return decode_records(payload, self.header, start, end, strict=strict)
+            return self._kernels.records(payload, self.header, start, end, strict=strict)
         except KafkaLogError as error:
             raise self._located(error) from None
 
@@ -143,9 +228,9 @@ class BatchView:
         self, *, strict: bool = True, limit_bytes: int = DEFAULT_LIMIT_BYTES
     ) -> list[tuple[bytes | None, bytes | None]]:
         """Return (key, value) of each record; arguments and errors as for `records`."""
-        payload, start, end = self.payload(limit_bytes)
+        payload, start, end = self.payload(limit_bytes, strict=strict)
         try:
-            return decode_tuples(payload, self.header, start, end, strict=strict)
+            return self._kernels.tuples(payload, self.header, start, end, strict=strict)
         except KafkaLogError as error:
             raise self._located(error) from None
 
@@ -153,9 +238,9 @@ class BatchView:
         self, *, strict: bool = True, limit_bytes: int = DEFAULT_LIMIT_BYTES
     ) -> tuple[list[bytes | None], list[bytes | None]]:
         """Return all keys and all values; arguments and errors as for `records`."""
-        payload, start, end = self.payload(limit_bytes)
+        payload, start, end = self.payload(limit_bytes, strict=strict)
         try:
-            return decode_lists(payload, self.header, start, end, strict=strict)
+            return self._kernels.lists(payload, self.header, start, end, strict=strict)
         except KafkaLogError as error:
             raise self._located(error) from None
 
@@ -171,16 +256,17 @@ class BatchView:
 
         Arguments and errors as for `records`.
         """
-        payload, start, end = self.payload(limit_bytes)
+        payload, start, end = self.payload(limit_bytes, strict=strict)
         try:
-            return decode_columns(payload, self.header, start, end, columns, strict=strict), payload
+            rows = self._kernels.columns(payload, self.header, start, end, columns, strict=strict)
         except KafkaLogError as error:
             raise self._located(error) from None
+        return rows, payload
 
     def check_records(self, *, strict: bool = True, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
         """Check every record without building any; CorruptRecordError where one fails."""
-        payload, start, end = self.payload(limit_bytes)
-        status = check_record_bytes(payload, self.header, start, end, strict=strict)
+        payload, start, end = self.payload(limit_bytes, strict=strict)
+        status = self._kernels.check(payload, self.header, start, end, strict=strict)
         check_status(status, self.position, self.path, self.header.base_offset)
 
     def control_records(self) -> list[ControlRecord]:

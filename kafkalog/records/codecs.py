@@ -1,7 +1,8 @@
 """The five codecs of Kafka, each in the framing that brokers and clients agree on.
 
 Only the records of a batch are compressed, never its header. What a codec's framing is stands in
-`snappy`, `lz4_frame` and `zstd_frames`; gzip is here, for it is one call of zlib.
+`snappy`, `lz4_frame` and `zstd_frames`; gzip is here, for it is one call of zlib. Messages of the
+old formats know no zstd, and those of magic 0 have an lz4 header of their own.
 
 Invariants: the limit bounds the output and the memory taken for it, whatever the input declares; a
 stream that ends early is refused; every error is one of kafkalog's. Safe in any thread; libraries
@@ -78,7 +79,7 @@ class Codec(IntEnum):
             raise UnsupportedCodecError(f"unknown codec {compression_type!r}") from error
 
 
-def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
     """
     Return `data` compressed in the codec's framing.
 
@@ -86,12 +87,14 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         codec: a `Codec` or its number.
         data: what to compress, any contiguous buffer.
         level: in the codec's own range, None for its default; none and snappy have no levels.
+        magic: of the batch.
 
     Raises:
-        UnsupportedCodecError: the codec is unknown, or its library is not installed.
+        UnsupportedCodecError: the codec is unknown, also to this magic, or its library is not
+            installed.
         ConfigError: the level is out of range.
     """
-    known = Codec.of(codec)
+    known = _codec_of(codec, magic)
     level = _checked_level(known, level)
     octets = _octets(data)
     if known is Codec.GZIP:
@@ -99,13 +102,15 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if known is Codec.SNAPPY:
         return snappy.compress(octets)
     if known is Codec.LZ4:
-        return lz4_frame.compress(octets, level)
+        return lz4_frame.compress(octets, level, faulty_header=magic == 0)
     if known is Codec.ZSTD:
         return zstd_frames.compress(octets, level)
     return bytes(octets)
 
 
-def decompress(codec: int, data: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> bytes:
+def decompress(
+    codec: int, data: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES, magic: int = 2
+) -> bytes:
     """
     Return what `data` holds.
 
@@ -113,12 +118,25 @@ def decompress(codec: int, data: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYT
         codec: a `Codec` or its number.
         data: the compressed records of one batch, any contiguous buffer.
         limit_bytes: most that may come out; more is an error before it is memory.
+        magic: of the batch.
 
     Raises:
         CorruptRecordError: the data is damaged, cut short, or larger than the limit.
-        UnsupportedCodecError: the codec is unknown, or its library is not installed.
+        UnsupportedCodecError: the codec is unknown, also to this magic, or its library is not
+            installed.
     """
-    return _DECOMPRESS[Codec.of(codec)](_octets(data), limit_bytes)
+    known = _codec_of(codec, magic)
+    if magic == 0 and known is Codec.LZ4:
+        return lz4_frame.decompress(_octets(data), limit_bytes, check_header=False)
+    return _DECOMPRESS[known](_octets(data), limit_bytes)
+
+
+def _codec_of(number: int, magic: int) -> Codec:
+    """Return the codec with a number, if batches of this magic can have it."""
+    codec = Codec.of(number)
+    if codec is Codec.ZSTD and magic < 2:
+        raise UnsupportedCodecError(f"zstd does not exist in messages of magic {magic}")
+    return codec
 
 
 def _octets(data: Buffer) -> memoryview:

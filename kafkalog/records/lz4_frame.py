@@ -8,6 +8,10 @@ Read: version 1, independent blocks, any block size; the header's checksum and t
 verified, that of the content is stepped over, as a broker does. One frame only: what comes after
 its end is ignored. A frame without an end mark is refused.
 
+In messages of magic 0 the header's checksum (HC) is wrong by an old mistake of all writers: it
+covers the frame's magic number too. It is written so, and not verified on reading, as Kafka does;
+clients that wrote the right one are read as well.
+
 Invariants: nothing is read past the end; the output never exceeds the limit by more than a block.
 Pure functions, safe in any thread. Errors are CorruptRecordError.
 """
@@ -31,6 +35,7 @@ _LIBRARY_LEVEL_MAX: Final = 12
 _MAGIC: Final = b"\x04\x22\x4d\x18"
 # Magic, FLG, BD, HC of nearly every frame there is: no need to look closer.
 _USUAL_HEADER: Final = _MAGIC + b"\x60\x40\x82"
+_FAULTY_HEADER: Final = _MAGIC + b"\x60\x40\x1a"
 
 _VERSION_MASK: Final = 0xC0
 _VERSION_1: Final = 0x40
@@ -47,8 +52,8 @@ _UINT32 = struct.Struct("<I")
 _UINT64 = struct.Struct("<Q")
 
 
-def compress(data: memoryview, level: int) -> bytes:
-    """Return one frame that holds `data`."""
+def compress(data: memoryview, level: int, *, faulty_header: bool = False) -> bytes:
+    """Return one frame that holds `data`; in messages of magic 0 its header is faulty."""
     import lz4.frame
 
     library_level = 0 if level == FAST_LEVEL else min(max(level, 3), _LIBRARY_LEVEL_MAX)
@@ -61,7 +66,7 @@ def compress(data: memoryview, level: int) -> bytes:
         block_checksum=False,
         store_size=False,
     )
-    return frame
+    return _FAULTY_HEADER + frame[len(_FAULTY_HEADER) :] if faulty_header else frame
 
 
 def decompress(data: memoryview, limit_bytes: int, *, check_header: bool = True) -> bytes:
@@ -71,8 +76,7 @@ def decompress(data: memoryview, limit_bytes: int, *, check_header: bool = True)
     Args:
         data: the frame, and whatever follows it.
         limit_bytes: most that may come out.
-        check_header: whether a wrong header checksum is an error; in records of magic 0 it is
-            always wrong, by an old mistake.
+        check_header: whether a wrong header checksum is an error; not so in messages of magic 0.
 
     Raises:
         CorruptRecordError: no frame, a damaged one, or one that holds more than the limit.

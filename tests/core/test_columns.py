@@ -13,8 +13,10 @@ from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
 from kafkalog._core.status import status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from tests.support import golden, reference
+from tests.support import reference_messages as messages
 from tests.support import reference_records as records
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.message_cases import MIXED as MIXED_MESSAGES
 from tests.support.record_cases import MIXED, MIXED_PAYLOAD, as_batch_header, header_for
 from tests.support.reference import Header
 from tests.support.reference_records import Entry, Refused
@@ -57,14 +59,16 @@ def reference_run(data: bytes, *, check_crc: bool, strict: bool) -> tuple[int, i
             return rows, batches, position, verdict
         _, header = reference.parse_header(data[position:])
         assert header is not None
-        if header.magic < 2:
-            return rows, batches, position, "LEGACY"
         codec = header.attributes & 7
         if codec:
-            return rows, batches, position, "UNKNOWN_CODEC" if codec > 4 else "COMPRESSED"
+            known = codec <= (3 if header.magic < 2 else 4)
+            return rows, batches, position, "COMPRESSED" if known else "UNKNOWN_CODEC"
         end = position + header.size_bytes
         try:
-            rows += len(records.decode(data[position + 61 : end], header, strict=strict))
+            if header.magic < 2:
+                rows += len(messages.decode_messages(data[position:end], header, strict=strict))
+            else:
+                rows += len(records.decode(data[position + 61 : end], header, strict=strict))
         except Refused as refused:
             # A whole batch is not torn, whatever its records say.
             verdict = "RECORD_LENGTH" if refused.verdict == "TRUNCATED" else refused.verdict
@@ -230,6 +234,83 @@ def test_run_stops_at_a_compressed_batch(codec: int) -> None:
     data = FIRST + reference.encode_batch(Header(attributes=codec, record_count=3), b"???")
     expected = "COMPRESSED" if codec <= 4 else "UNKNOWN_CODEC"
     assert (2, 1, len(FIRST), expected) == run_of(data)[:4]
+
+
+# Messages of both old formats around a batch.
+OLD_RUN = b"".join(
+    (
+        messages.encode_messages(MIXED_MESSAGES[0]),
+        FIRST,
+        messages.encode_messages(MIXED_MESSAGES[1]),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in golden.vectors("legacy")["sets"] if "_none_" in case["name"]],
+    ids=lambda case: case["name"],
+)
+def test_run_of_kafkas_plain_messages_is_one_of_batches(case: dict[str, Any]) -> None:
+    """Offset, timestamp, key and value of each message stand in a row."""
+    data = bytes.fromhex(case["hex"])
+    columns = RecordColumns(20)
+    count = len(case["messages"])
+    assert (count, count, len(data), 0) == decode_run(exact(data), 0, columns)
+    expected = [record for outer in case["messages"] for record in outer["records"]]
+    assert [record["offset"] for record in expected] == columns.offset.tolist()
+    assert [record["timestamp"] for record in expected] == columns.timestamp.tolist()
+    for part, positions, sizes in (
+        ("key", columns.key_position, columns.key_size),
+        ("value", columns.value_position, columns.value_size),
+    ):
+        assert [record[part] for record in expected] == [
+            None if size < 0 else data[position : position + size].hex()
+            for position, size in zip(positions.tolist(), sizes.tolist(), strict=True)
+        ]
+    assert [0] * count == columns.header_count.tolist() == columns.headers_size.tolist()
+
+
+@pytest.mark.parametrize("check_crc", [True, False])
+def test_run_of_mixed_formats_cut_anywhere_gets_the_references_verdict(check_crc: bool) -> None:
+    """Magic 0, 2 and 1 in one run, as a log has them that was upgraded on the way."""
+    assert (14, 13, len(OLD_RUN), "OK") == run_of(OLD_RUN)[:4]
+    for size in range(len(OLD_RUN)):
+        expected = reference_run(OLD_RUN[:size], check_crc=check_crc, strict=True)
+        assert expected == run_of(OLD_RUN[:size], check_crc=check_crc)[:4]
+
+
+@pytest.mark.parametrize("check_crc", [True, False])
+@pytest.mark.parametrize("strict", [True, False])
+def test_run_of_mixed_formats_with_a_flipped_bit_gets_the_references_verdict(
+    check_crc: bool, strict: bool
+) -> None:
+    """Every bit; the CRC finds what the rest does not."""
+    for bit in range(8 * len(OLD_RUN)):
+        damaged = bytearray(OLD_RUN)
+        damaged[bit // 8] ^= 1 << bit % 8
+        expected = reference_run(bytes(damaged), check_crc=check_crc, strict=strict)
+        assert expected == run_of(bytes(damaged), check_crc=check_crc, strict=strict)[:4]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", range(1, 8))
+def test_run_stops_at_a_wrapper(magic: int, codec: int) -> None:
+    """The caller decompresses it; a wrong CRC is found before."""
+    plain = messages.encode_message(MIXED_MESSAGES[magic][0])
+    wrapper = messages.Message(9, magic, codec, 5, None, b"???")
+    data = plain + messages.encode_message(wrapper)
+    expected = "COMPRESSED" if codec <= 3 else "UNKNOWN_CODEC"
+    assert (1, 1, len(plain), expected) == run_of(data)[:4]
+    assert (1, 1, len(plain), "CRC") == run_of(data[:-1] + b"!")[:4]
+
+
+def test_run_of_messages_stops_where_the_columns_are_full() -> None:
+    """One message is one row."""
+    data = messages.encode_messages(MIXED_MESSAGES[1])
+    rows, batches, position, status, offsets = run_of(data, capacity=4)
+    assert (4, 4, "FULL", [0, 1, 2, 3]) == (rows, batches, status, offsets)
+    assert [7, 8] == run_of(data, position)[4]
 
 
 def test_run_with_a_wrong_crc_is_read_on_request_only() -> None:

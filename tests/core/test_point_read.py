@@ -12,6 +12,8 @@ from kafkalog import Record
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.index import OffsetIndexView
 from kafkalog._core.point_read import PointReader, PointTable
+from tests.support.message_cases import MIXED
+from tests.support.reference_messages import Message, encode_message, encode_messages
 
 
 def find_record(data: Buffer, offset: int) -> Record | None:
@@ -81,6 +83,39 @@ def test_find_record_not_plain_gives_none() -> None:
     assert find_record(bytes(61) + RUN, 10) is None
     assert find_record(b"", 0) is None
     assert find_record(RUN, -1) is None
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_find_record_of_the_old_formats_is_found_or_none(magic: int) -> None:
+    """Each plain message by its offset, between batches; a wrapper is not plain."""
+    wrapper = Message(9, magic, 1, 5, None, b"???")
+    data = encode_messages([*MIXED[magic], wrapper]) + RUN
+    expected = {message.offset: message for message in MIXED[magic]}
+    for offset in range(10):
+        record = find_record(data, offset)
+        message = expected.get(offset)
+        assert (message is None) == (record is None)
+        if record is not None and message is not None:
+            assert Record(
+                key=message.key,
+                value=message.value,
+                timestamp_ms=message.timestamp,
+                offset=message.offset,
+            ) == (record)
+            assert magic - 1 == record.timestamp_type
+    assert b"v12" == getattr(find_record(data, 12), "value", None)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_find_record_of_the_old_formats_damaged_gives_none(magic: int) -> None:
+    """Each bit but those of the offset, which no CRC covers, and each cut."""
+    good = encode_message(MIXED[magic][0])
+    for size in range(len(good)):
+        assert find_record(good[:size], 0) is None
+    for bit in range(64, 8 * len(good)):
+        damaged = bytearray(good)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert find_record(damaged, 0) is None
 
 
 def test_reader_begins_where_the_index_says() -> None:

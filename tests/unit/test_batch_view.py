@@ -10,7 +10,6 @@ import pytest
 from kafkalog._core.columns import RecordColumns
 from kafkalog.errors import (
     CorruptRecordError,
-    InvalidRecordError,
     KafkaLogError,
     UnsupportedCodecError,
 )
@@ -164,16 +163,6 @@ def test_batch_view_bad_header_is_refused_at_once(name: str, error: type[KafkaLo
     """There is no view of what has no header."""
     with pytest.raises(error) as caught:
         BatchView(named_hostile(name), path=PATH, position=9)
-    assert (str(PATH), 9) == (caught.value.path, caught.value.position)
-
-
-def test_batch_view_of_an_old_message_has_a_header_but_no_records() -> None:
-    """Magic 1 is walked over, and its payload refused by name instead of read as v2."""
-    view = BatchView(named_hostile("v1_good"), path=PATH, position=9)
-    assert (1, 1) == (view.header.magic, len(view))
-    view.check()
-    with pytest.raises(InvalidRecordError, match="old message format") as caught:
-        view.records()
     assert (str(PATH), 9) == (caught.value.path, caught.value.position)
 
 

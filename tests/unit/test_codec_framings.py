@@ -12,9 +12,10 @@ import lz4.frame
 import pytest
 import zstandard
 
-from kafkalog.errors import CorruptRecordError
+from kafkalog.errors import CorruptRecordError, UnsupportedCodecError
 from kafkalog.records import lz4_frame
 from kafkalog.records.codecs import Codec, compress, decompress
+from tests.support import reference_codecs
 from tests.support.payloads import HELLO
 
 LIMIT_BYTES = 1 << 20
@@ -162,6 +163,28 @@ def test_lz4_wrong_header_checksum_is_refused_unless_told_otherwise() -> None:
         decompress(Codec.LZ4, frame)
     view = memoryview(frame)
     assert HELLO == lz4_frame.decompress(view, LIMIT_BYTES, check_header=False)
+
+
+def test_lz4_of_magic_0_has_the_faulty_header_and_is_read_with_either() -> None:
+    """The checksum is 1a where it should be 82, as every broker wrote it; nothing else differs."""
+    faulty = compress(Codec.LZ4, HELLO, magic=0)
+    right = compress(Codec.LZ4, HELLO, magic=1)
+    assert (0x1A, 0x82) == (faulty[6], right[6])
+    assert faulty == reference_codecs.compress(Codec.LZ4, HELLO, 0)[:7] + right[7:]
+    for frame in (faulty, right):
+        assert HELLO == decompress(Codec.LZ4, frame, magic=0)
+    assert HELLO == decompress(Codec.LZ4, right, magic=1)
+    with pytest.raises(CorruptRecordError, match="checksum of its header"):
+        decompress(Codec.LZ4, faulty, magic=1)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_zstd_is_refused_below_magic_2(magic: int) -> None:
+    """Both ways; no old reader could read it."""
+    with pytest.raises(UnsupportedCodecError, match=f"zstd does not exist in .* magic {magic}"):
+        compress(Codec.ZSTD, HELLO, magic=magic)
+    with pytest.raises(UnsupportedCodecError, match=f"zstd does not exist in .* magic {magic}"):
+        decompress(Codec.ZSTD, compress(Codec.ZSTD, HELLO), magic=magic)
 
 
 def test_lz4_end_mark_with_only_the_stored_bit_is_one() -> None:

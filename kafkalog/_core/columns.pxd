@@ -1,0 +1,30 @@
+"""The columns that decoders fill, as other kernels see them."""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+
+# One row of nine values, in nine arrays.
+cdef struct ColumnPointers:
+    int64_t* offset
+    int64_t* timestamp
+    int64_t* key_position
+    int64_t* value_position
+    int64_t* headers_position
+    int32_t* key_size
+    int32_t* value_size
+    int32_t* headers_size
+    int32_t* header_count
+
+
+@cython.final
+cdef class RecordColumns:
+    cdef readonly Py_ssize_t capacity
+    cdef Py_ssize_t count              # rows used so far
+    cdef ColumnPointers pointers
+    cdef dict _arrays
+    cdef list _views                   # exported buffers: the arrays cannot be resized
+
+    cdef int64_t* _add_long(self, str name) except NULL
+    cdef int32_t* _add_int(self, str name) except NULL
+    cdef object _used(self, str name)

@@ -1,0 +1,1 @@
+"""The walk over a message set has no door: other modules cimport it."""

@@ -1,0 +1,381 @@
+"""Messages of magic 0 and 1: Kafka's vectors, the reference's verdict on any bytes, the doors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog._core.columns import RecordColumns
+from kafkalog._core.header import parse_header
+from kafkalog._core.message import (
+    check_messages,
+    count_messages,
+    decode_message_columns,
+    decode_message_lists,
+    decode_message_tuples,
+    decode_messages,
+    first_message_offset,
+    summarize_messages,
+    wrapper_value,
+)
+from kafkalog._core.record import check_records, decode_records
+from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedCodecError
+from tests.support import golden
+from tests.support import reference_messages as reference
+from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.message_cases import (
+    MIXED,
+    TIMESTAMP,
+    assert_like_reference,
+    inner_messages,
+    message_header,
+    refusal,
+    wrapper_header,
+)
+from tests.support.record_cases import as_batch_header
+from tests.support.reference import Header
+from tests.support.reference_messages import Message
+from tests.support.reference_records import Refused
+
+SETS = golden.vectors("legacy")["sets"]
+TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+PAYLOADS = {magic: reference.encode_messages(MIXED[magic]) for magic in (0, 1)}
+DOORS = (
+    decode_messages,
+    decode_message_tuples,
+    decode_message_lists,
+    check_messages,
+    count_messages,
+    summarize_messages,
+)
+
+
+def unhex(text: str | None) -> bytes | None:
+    """Return the bytes of a vector's field."""
+    return None if text is None else bytes.fromhex(text)
+
+
+@pytest.mark.parametrize("case", SETS, ids=lambda case: case["name"])
+def test_messages_of_kafkas_sets_are_kafkas_records(case: dict[str, Any]) -> None:
+    """Offset, timestamp, its type, key and value in every set, of every codec."""
+    data = bytes.fromhex(case["hex"])
+    for outer in case["messages"]:
+        entry = data[outer["position"] : outer["position"] + 12 + outer["size"]]
+        header = parse_header(entry)
+        plain = Header(**{name: getattr(header, name) for name in vars(Header())})
+        payload = reference.decode_payload(entry, plain)
+        if header.is_wrapper:
+            start, end = wrapper_value(exact(entry), header)
+            assert unhex(outer["value"]) == entry[start:end]
+        expected = [
+            (
+                record["offset"],
+                record["timestamp"],
+                TYPES[outer["timestamp_type"]],
+                unhex(record["key"]),
+                unhex(record["value"]),
+            )
+            for record in outer["records"]
+        ]
+        records = decode_messages(payload, header, 0, len(payload))
+        assert expected == [
+            (r.offset, r.timestamp_ms, r.timestamp_type, r.key, r.value) for r in records
+        ]
+        assert outer["base_offset"] == first_message_offset(payload, header, 0, len(payload))
+        assert assert_like_reference(payload, plain)
+
+
+# ---- any bytes ----
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_messages_of_any_shape_are_decoded_like_the_reference(
+    magic: int, data: st.DataObject
+) -> None:
+    """Null and empty fields, extreme timestamps, gaps, wrappers at any offset, of any type."""
+    messages = data.draw(inner_messages(magic))
+    above = data.draw(st.integers(0, 2**40))
+    header = wrapper_header(
+        magic,
+        messages[-1].offset + above,
+        timestamp=data.draw(st.integers(-(2**63), 2**63 - 1)),
+        attributes=data.draw(st.sampled_from([1, 2, 3, 9, 10])),
+    )
+    assert assert_like_reference(reference.encode_messages(messages), header)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("strict", [True, False])
+def test_set_cut_anywhere_gets_the_references_verdict(magic: int, strict: bool) -> None:
+    """Every proper prefix; a cut last message is dropped on request, as Kafka does."""
+    outcomes = set()
+    for size in range(len(PAYLOADS[magic]) + 1):
+        payload = PAYLOADS[magic][:size]
+        outcomes.add(assert_like_reference(payload, wrapper_header(magic), strict=strict))
+    assert {True, False} == outcomes
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("strict", [True, False])
+def test_plain_message_cut_anywhere_is_truncated(magic: int, strict: bool) -> None:
+    """There is nothing before it that could be kept."""
+    message = MIXED[magic][0]
+    payload = reference.encode_message(message)
+    header = message_header(message)
+    assert assert_like_reference(payload, header, strict=strict)
+    for size in range(len(payload)):
+        assert not assert_like_reference(payload[:size], header, strict=strict)
+        with pytest.raises(CorruptRecordError) as caught:
+            decode_messages(exact(payload[:size]), as_batch_header(header), 0, size, strict=strict)
+        assert ("TRUNCATED", 0) == refusal(caught.value)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("strict", [True, False])
+def test_set_with_a_flipped_bit_gets_the_references_verdict(magic: int, strict: bool) -> None:
+    """Every bit of a set with every kind of message; strict reading finds each but in offsets."""
+    outcomes = set()
+    for bit in range(8 * len(PAYLOADS[magic])):
+        damaged = bytearray(PAYLOADS[magic])
+        damaged[bit // 8] ^= 1 << bit % 8
+        header = wrapper_header(magic)
+        outcomes.add(assert_like_reference(bytes(damaged), header, strict=strict))
+    assert {True, False} == outcomes
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("strict", [True, False])
+def test_plain_message_with_a_flipped_bit_gets_the_references_verdict(
+    magic: int, strict: bool
+) -> None:
+    """Its CRC is the outer one, which is not checked here."""
+    message = MIXED[magic][5]
+    payload = reference.encode_message(message)
+    for bit in range(8 * len(payload)):
+        damaged = bytearray(payload)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert_like_reference(bytes(damaged), message_header(message), strict=strict)
+
+
+@given(
+    st.sampled_from([0, 1]),
+    st.binary(max_size=60),
+    st.integers(0, 400),
+    st.integers(0, 400),
+    st.integers(0, 12),
+    st.booleans(),
+)
+@settings(max_examples=250, deadline=None)
+def test_spliced_sets_of_both_magics_get_the_references_verdict(
+    magic: int, junk: bytes, cut: int, resume: int, offset: int, strict: bool
+) -> None:
+    """The beginning of one magic, foreign bytes, and the end of the other."""
+    payload = PAYLOADS[magic][:cut] + junk + PAYLOADS[1 - magic][resume:]
+    assert_like_reference(payload, wrapper_header(magic, offset), strict=strict)
+
+
+# ---- what a wrapper says about its messages ----
+
+
+def test_wrapper_of_magic_0_has_absolute_offsets_and_no_time() -> None:
+    """Its own offset does not matter."""
+    messages = decode_messages(
+        PAYLOADS[0], as_batch_header(wrapper_header(0, 5000)), 0, len(PAYLOADS[0])
+    )
+    assert [0, 1, 2, 3, 7, 8] == [message.offset for message in messages]
+    assert {(-1, -1)} == {(message.timestamp_ms, message.timestamp_type) for message in messages}
+
+
+def test_wrapper_of_magic_1_counts_back_from_its_last_message() -> None:
+    """Gaps stay, as compaction leaves them; the offset is that of the last."""
+    messages = decode_messages(
+        PAYLOADS[1], as_batch_header(wrapper_header(1, 5000)), 0, len(PAYLOADS[1])
+    )
+    assert [4992, 4993, 4994, 4995, 4999, 5000] == [message.offset for message in messages]
+    assert [TIMESTAMP, 0] == [messages[0].timestamp_ms, messages[0].timestamp_type]
+
+
+@pytest.mark.parametrize(("offset", "first"), [(0, 0), (8, 0), (9, 1)])
+def test_wrapper_without_an_offset_of_its_own_counts_from_zero(offset: int, first: int) -> None:
+    """A producer may send every wrapper with offset 0."""
+    header = as_batch_header(wrapper_header(1, offset))
+    assert first == first_message_offset(PAYLOADS[1], header, 0, len(PAYLOADS[1]))
+    assert first == decode_messages(PAYLOADS[1], header, 0, len(PAYLOADS[1]))[0].offset
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_wrapper_below_its_last_message_is_refused(strict: bool) -> None:
+    """Then some message would be before offset 0."""
+    for offset in range(1, 8):
+        assert not assert_like_reference(PAYLOADS[1], wrapper_header(1, offset), strict=strict)
+
+
+def test_log_append_time_of_a_wrapper_is_that_of_all_its_messages() -> None:
+    """Whatever they say themselves."""
+    header = as_batch_header(wrapper_header(1, timestamp=77, attributes=9))
+    messages = decode_messages(PAYLOADS[1], header, 0, len(PAYLOADS[1]))
+    assert {(77, 1)} == {(message.timestamp_ms, message.timestamp_type) for message in messages}
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("attributes", [1, 9])
+def test_messages_of_the_other_magic_keep_their_own_habits(magic: int, attributes: int) -> None:
+    """Cleaners of 0.10.0 wrote such wrappers; a leader learns of it from the summary."""
+    messages = [*MIXED[1 - magic][:3], *MIXED[magic][3:]]
+    messages[1] = replace(messages[1], attributes=8)
+    payload = reference.encode_messages(messages)
+    header = wrapper_header(magic, attributes=attributes)
+    assert assert_like_reference(payload, header)
+    summary = summarize_messages(payload, as_batch_header(header), 0, len(payload))
+    assert 3 == summary.other_magic_count
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("codec", range(1, 8))
+def test_wrapper_inside_a_wrapper_is_refused(codec: int, strict: bool) -> None:
+    """No broker ever wrote one; it would be a way to blow up readers."""
+    inner = replace(MIXED[1][1], attributes=codec)
+    payload = reference.encode_messages([MIXED[1][0], inner])
+    assert not assert_like_reference(payload, wrapper_header(1), strict=strict)
+
+
+@pytest.mark.parametrize("offsets", [(1, 0), (0, 0), (-1, 0), (-(2**63), 2**63 - 1)], ids=str)
+def test_inner_offsets_that_do_not_rise_are_read_on_request_only(
+    offsets: tuple[int, int],
+) -> None:
+    """Kafka's readers take them."""
+    for magic in (0, 1):
+        payload = reference.encode_messages(
+            replace(MIXED[magic][0], offset=offset) for offset in offsets
+        )
+        header = wrapper_header(magic, 2**63 - 2 if offsets[1] < 5 else 0)
+        assert not assert_like_reference(payload, header, strict=True)
+        assert assert_like_reference(payload, header, strict=False)
+
+
+def test_sparse_wrapper_is_not_dense() -> None:
+    """A leader keeps a wrapper of magic 1 only if its messages count 0, 1, 2."""
+    header = as_batch_header(wrapper_header(1))
+    dense = reference.encode_messages(MIXED[1][:4])
+    assert summarize_messages(dense, header, 0, len(dense)).is_dense
+    assert not summarize_messages(PAYLOADS[1], header, 0, len(PAYLOADS[1])).is_dense
+
+
+# ---- the value of a wrapper ----
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_wrapper_value_cut_or_flipped_gets_the_references_verdict(magic: int) -> None:
+    """Key and value are read like any other's."""
+    message = Message(9, magic, 1, TIMESTAMP, b"k", b"compressed")
+    entry = reference.encode_message(message)
+    header = as_batch_header(message_header(message))
+    for strict in (True, False):
+        assert (entry.index(b"comp"), len(entry)) == wrapper_value(
+            exact(entry), header, strict=strict
+        )
+        for bit in range(8 * len(entry)):
+            damaged = bytearray(entry)
+            damaged[bit // 8] ^= 1 << bit % 8
+            _assert_value_like_reference(bytes(damaged), message, strict=strict)
+        for size in range(len(entry)):
+            _assert_value_like_reference(entry[:size], message, strict=strict)
+
+
+def _assert_value_like_reference(entry: bytes, message: Message, *, strict: bool) -> None:
+    header = as_batch_header(message_header(message))
+    try:
+        expected = reference.wrapper_value(entry, strict=strict)
+    except Refused as refused:
+        if refused.verdict == "UNKNOWN_CODEC":
+            return  # of the bytes; the header says otherwise
+        with pytest.raises(CorruptRecordError) as caught:
+            wrapper_value(exact(entry), header, strict=strict)
+        assert (refused.verdict, refused.position) == refusal(caught.value)
+    else:
+        assert expected == wrapper_value(exact(entry), header, strict=strict)
+
+
+@pytest.mark.parametrize("codec", [4, 5, 6, 7])
+def test_wrapper_with_a_codec_that_came_later_is_refused(codec: int) -> None:
+    """Zstd among them: it came with magic 2."""
+    message = Message(9, 1, codec, TIMESTAMP, None, b"compressed")
+    entry = reference.encode_message(message)
+    with pytest.raises(UnsupportedCodecError):
+        wrapper_value(entry, as_batch_header(message_header(message)))
+
+
+def test_wrapper_value_of_a_plain_message_is_a_slip() -> None:
+    """It has none."""
+    message = MIXED[1][0]
+    with pytest.raises(ValueError, match="plain message"):
+        wrapper_value(reference.encode_message(message), as_batch_header(message_header(message)))
+
+
+# ---- doors ----
+
+
+@pytest.mark.parametrize("kind", BUFFER_KINDS)
+@pytest.mark.parametrize("prefix", [0, 61])
+def test_messages_are_read_from_every_kind_of_buffer(kind: str, prefix: int) -> None:
+    """And from any place in it; positions count from its first byte."""
+    data = BUFFER_KINDS[kind](b"\xff" * prefix + PAYLOADS[1] + b"\xff" * 5)
+    header, end = as_batch_header(wrapper_header(1)), prefix + len(PAYLOADS[1])
+    pairs = [(message.key, message.value) for message in MIXED[1]]
+    assert pairs == [(r.key, r.value) for r in decode_messages(data, header, prefix, end)]
+    assert pairs == decode_message_tuples(data, header, prefix, end)
+    assert tuple(map(list, zip(*pairs, strict=True))) == decode_message_lists(
+        data, header, prefix, end
+    )
+    columns = RecordColumns(6)
+    assert 6 == decode_message_columns(data, header, prefix, end, columns)
+    assert prefix + 30 == columns.key_position[0]
+    assert end == summarize_messages(data, header, prefix, end).position
+
+
+@pytest.mark.parametrize("bounds", [(-1, 5), (3, 2), (0, 11), (11, 11)], ids=str)
+def test_bounds_outside_the_buffer_raise_index_error(bounds: tuple[int, int]) -> None:
+    """Never clamped: a wrong position is a bug of the caller."""
+    header = as_batch_header(wrapper_header(1))
+    for door in DOORS:
+        with pytest.raises(IndexError, match="outside the 10 bytes"):
+            door(bytes(10), header, *bounds)
+
+
+def test_header_of_the_other_kind_is_refused() -> None:
+    """Each family of kernels refuses what is the other's."""
+    for door in DOORS:
+        with pytest.raises(ValueError, match="magic 2"):
+            door(PAYLOADS[1], as_batch_header(Header(record_count=1)), 0, len(PAYLOADS[1]))
+    old = as_batch_header(message_header(MIXED[1][0]))
+    with pytest.raises(InvalidRecordError, match="magic 0 or 1"):
+        decode_records(PAYLOADS[1], old, 0, len(PAYLOADS[1]))
+    assert 0 != check_records(PAYLOADS[1], old, 0, len(PAYLOADS[1]))
+
+
+def test_columns_without_room_keep_what_they_have() -> None:
+    """Nothing is written before it is known that all rows fit."""
+    header, size = as_batch_header(wrapper_header(1)), len(PAYLOADS[1])
+    columns = RecordColumns(11)
+    decode_message_columns(PAYLOADS[1], header, 0, size, columns)
+    with pytest.raises(InvalidRecordError, match="no room"):
+        decode_message_columns(PAYLOADS[1], header, 0, size, columns)
+    assert 6 == len(columns)
+
+
+def test_large_sets_are_read_alike_without_the_gil() -> None:
+    """Above a size the columns and the check let other threads run."""
+    messages = [Message(slot, 1, 0, slot, b"k", b"v" * 2000) for slot in range(300)]
+    payload = reference.encode_messages(messages)
+    header = as_batch_header(wrapper_header(1, 299))
+    columns = RecordColumns(300)
+    assert 300 == decode_message_columns(payload, header, 0, len(payload), columns)
+    assert list(range(300)) == columns.offset.tolist()
+    assert 0 == check_messages(payload, header, 0, len(payload))
+    assert 0 != check_messages(payload, header, 0, len(payload) - 1)
