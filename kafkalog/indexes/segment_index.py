@@ -26,6 +26,7 @@ from typing_extensions import Buffer
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import temporary_path
 from kafkalog.files.pool import FilePool, PooledFile
+from kafkalog.files.zeros import is_zero
 from kafkalog.indexes.entry_file import EntryFile
 from kafkalog.indexes.kinds import IndexKind
 
@@ -157,7 +158,7 @@ class SegmentIndex(Generic[View]):
         """
         present = self._map()
         size = len(entries)
-        if present is not None and present[:size] == entries and not any(present[size:]):
+        if present is not None and present[:size] == entries and is_zero(present[size:]):
             if len(present) > size and not self._read_only:
                 self._replace_file(entries)
             self._adopt(entries)
@@ -241,7 +242,7 @@ class SegmentIndex(Generic[View]):
             while True:
                 chunk = handle.pread(chunk_size, len(data))
                 data += chunk
-                if len(chunk) < chunk_size or not any(chunk[-self.kind.entry_size :]):
+                if len(chunk) < chunk_size or is_zero(chunk[-self.kind.entry_size :]):
                     return memoryview(bytes(data))
         finally:
             handle.close()

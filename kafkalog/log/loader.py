@@ -21,13 +21,12 @@ import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from kafkalog._core.batch import scan_batches
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.names import FileKind, SegmentFiles
 from kafkalog.files.whole import read_whole, replace_whole
+from kafkalog.files.zeros import is_zero
 from kafkalog.log.fences import FencedRange
 from kafkalog.log.leftovers import Leftovers, clear_leftovers, live_bases
 from kafkalog.log.local_log import LocalLog
@@ -193,7 +192,7 @@ def _set_aside(context: SegmentContext, segments: list[LogSegment], findings: _F
     for segment in reversed(segments):
         files = SegmentFiles(context.directory, segment.base_offset)
         data = segment.file.whole()
-        kept_in = None if _is_zero(data) else files.broken(FileKind.LOG, 0)
+        kept_in = None if is_zero(data) else files.broken(FileKind.LOG, 0)
         if data:
             reason = status_name(segment.scan().tail_status)
             findings.cut.append(CutTail(segment.path, 0, len(data), reason, kept_in))
@@ -264,7 +263,7 @@ def _pass_over_zeros(segment: LogSegment, following: int, context: SegmentContex
     data = segment.file.whole()
     tail = scan_batches(data, segment.tail_position(), next_offset=segment.base_offset)
     whole = tail.status != OK and tail.next_offset >= following
-    if whole and _is_zero(data[tail.position :]):
+    if whole and is_zero(data[tail.position :]):
         segment.file.size_bytes = tail.position
 
 
@@ -273,7 +272,7 @@ def _end_of_sealed(
 ) -> None:
     """Fence what is left at the end of a segment that others follow."""
     rest = segment.file.whole()[scan.whole_end :]
-    if scan.next_offset >= following and _is_zero(rest):
+    if scan.next_offset >= following and is_zero(rest):
         # A preallocated tail that was never trimmed: nothing is missing.
         segment.file.size_bytes = scan.whole_end
         return
@@ -299,7 +298,7 @@ def _end_of_log(
     """Cut a torn tail, or fence damage to what was durable."""
     data = segment.file.whole()
     size = segment.size_bytes - scan.whole_end
-    zeros = _is_zero(data[scan.whole_end :])
+    zeros = is_zero(data[scan.whole_end :])
     if scan.next_offset < durable_offset and not zeros:
         fence = FencedRange(
             path=segment.path,
@@ -419,7 +418,3 @@ def _remove_files(context: SegmentContext, files: SegmentFiles) -> list[Path]:
     for path in present:
         context.filesystem.unlink(path)
     return present
-
-
-def _is_zero(data: memoryview) -> bool:
-    return not np.frombuffer(data, dtype=np.uint8).any()

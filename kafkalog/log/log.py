@@ -471,17 +471,14 @@ def _check_wait(wait: str) -> None:
         raise ValueError(f'wait is "written" or "durable", not {wait!r}')
 
 
-class _Changing:
+class _Changing(storage_errors):
     """Around a change of many steps: an error of the disk half way latches the log."""
 
-    __slots__ = ("_doing", "_log")
+    __slots__ = ("_log",)
 
     def __init__(self, log: Log, doing: str) -> None:
+        super().__init__(log.directory, doing=doing)
         self._log = log
-        self._doing = doing
-
-    def __enter__(self) -> None:
-        return None
 
     def __exit__(
         self,
@@ -489,13 +486,11 @@ class _Changing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not isinstance(error, (OSError, LogStorageError)):
-            return
-        # Where the active segment still takes appends, nothing had changed yet. But after a
-        # failed sync of the directory no later one is believed.
-        untouched = self._log._local.snapshot.segments.active.is_active
-        cause = error.__cause__ if isinstance(error, LogStorageError) else error
-        if not untouched or isinstance(cause, (NameSyncError, UndoFailedError)):
-            self._log._latch(error)
-        if isinstance(error, OSError):
-            raise translate(error, self._log.directory, doing=self._doing) from error
+        if isinstance(error, (OSError, LogStorageError)):
+            # Where the active segment still takes appends, nothing had changed yet. But after a
+            # failed sync of the directory no later one is believed.
+            untouched = self._log._local.snapshot.segments.active.is_active
+            cause = error.__cause__ if isinstance(error, LogStorageError) else error
+            if not untouched or isinstance(cause, (NameSyncError, UndoFailedError)):
+                self._log._latch(error)
+        super().__exit__(kind, error, traceback)

@@ -16,6 +16,7 @@ log's lock. Staged state is invisible to readers, who are bounded by the log's p
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,9 @@ from kafkalog.log.walk import walk_batches
 __all__ = ["LogSegment"]
 
 logger = logging.getLogger(__name__)
+
+# `find_offset` or `find_timestamp`: where the first batch begins that reaches what is sought.
+_Find = Callable[[memoryview, int], tuple[int, int]]
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
@@ -314,7 +318,7 @@ class LogSegment:
             CorruptRecordError: the offset may lie in a damaged range.
         """
         hint = self._offset_hint(offset)
-        position, status = self._walk(offset, hint, bound.end)
+        position, status = self._walk(find_offset, offset, hint, bound.end)
         if status == OK and self._is_believable(position, offset, bound):
             return position
         # A hole, the end, damage, or a length field that led astray: look with every CRC checked.
@@ -359,49 +363,23 @@ class LogSegment:
 
         The search begins at `position` or where the time index says. None where there is none.
         """
-        start = position = max(position, self._time_hint(timestamp_ms, bound))
-        while position < bound.end:
-            window = self.file.read(position, min(WALK_BYTES, bound.end - position))
-            reached, status = find_timestamp(window, timestamp_ms)
-            position += reached
-            if status == OK:
-                return position
-            if status == TRUNCATED and position >= bound.end:
-                return None
-            header = self._whole_header(position, bound)
-            if status != TRUNCATED or header is None:
-                return self.find_timestamp_carefully(timestamp_ms, bound, start)
-            if reached == 0:
-                # One batch larger than the window.
-                if header.max_timestamp >= timestamp_ms:
-                    return position
-                position += header.size_bytes
-        return None
+        start = max(position, self._time_hint(timestamp_ms, bound))
+        position, status = self._walk(find_timestamp, timestamp_ms, start, bound.end)
+        if status == OK:
+            return position
+        if status == TRUNCATED and position >= bound.end:
+            return None
+        return self.find_timestamp_carefully(timestamp_ms, bound, start)
 
     def find_timestamp_carefully(
         self, timestamp_ms: int, bound: Bound, start: int = 0
     ) -> int | None:
         """As `find_timestamp` from `start` on, every CRC from the segment's start on checked."""
-        data = self.file.whole()[: bound.end]
-        columns = BatchColumns(CAREFUL_BATCHES)
-        position, expected = 0, self.base_offset
-        while position < bound.end:
-            columns.clear()
-            walk = walk_batches(
-                data,
-                position,
-                columns,
-                next_offset=expected,
-                offset_max=bound.following_offset - 1,
-            )
-            reaching = columns.max_timestamp[: walk.count] >= timestamp_ms
-            rows = np.flatnonzero(reaching & (columns.position[: walk.count] >= start))
+        for columns, count, _fence in self._walk_carefully(0, self.base_offset, bound):
+            reaching = columns.max_timestamp[:count] >= timestamp_ms
+            rows = np.flatnonzero(reaching & (columns.position[:count] >= start))
             if rows.size:
                 return int(columns.position[rows[0]])
-            position, expected = walk.position, walk.next_offset
-            if walk.status not in (OK, FULL):
-                fence = self.fence_at(position, bound, walk.status, expected, walk.resume_min)
-                position, expected = fence.end_position, max(expected, fence.next_offset)
         return None
 
     def batch_size_at(self, position: int) -> int:
@@ -501,7 +479,8 @@ class LogSegment:
             timestamp, offset = self.time_index.view.lookup(timestamp_ms)
             if timestamp < 0:
                 return 0
-            position, status = self._walk(offset, self._offset_hint(offset), bound.end)
+            hint = self._offset_hint(offset)
+            position, status = self._walk(find_offset, offset, hint, bound.end)
             # The entry promises: this batch has that timestamp, and none before it a larger one.
             if status == OK:
                 header = self._header(position)
@@ -533,29 +512,41 @@ class LogSegment:
             return None
         return header if header.size_bytes <= bound.end - position else None
 
-    def _walk(self, offset: int, position: int, end: int) -> tuple[int, int]:
+    def _walk(self, find: _Find, sought: int, position: int, end: int) -> tuple[int, int]:
         """Walk headers from `position`; return (position, OK) of the batch, or where it ended."""
+        window_bytes = WALK_BYTES
         while position < end:
-            window = self.file.read(position, min(WALK_BYTES, end - position))
-            reached, status = find_offset(window, offset)
+            window = self.file.read(position, min(window_bytes, end - position))
+            reached, status = find(window, sought)
             position += reached
             if status != TRUNCATED or position >= end:
                 return position, status
+            window_bytes = WALK_BYTES
             if reached == 0:
                 # One batch larger than the window, or cut by the end of the segment.
                 header = self._whole_header(position, Bound(end, 0))
                 if header is None:
                     return position, TRUNCATED
-                if header.last_offset >= offset:
-                    return position, OK
-                position += header.size_bytes
+                window_bytes = header.size_bytes
         return position, TRUNCATED
 
     def _find_carefully(self, offset: int, position: int, bound: Bound) -> int | None:
         """Find the batch with every CRC from `position` on checked, around known damage."""
+        expected = self._header(position).base_offset if position else self.base_offset
+        for columns, count, fence in self._walk_carefully(position, expected, bound):
+            reaching = np.flatnonzero(columns.last_offset[:count] >= offset)
+            if reaching.size:
+                return int(columns.position[reaching[0]])
+            if fence is not None and fence.first_offset <= offset < fence.next_offset:
+                raise fence.to_error()
+        return None
+
+    def _walk_carefully(
+        self, position: int, expected: int, bound: Bound
+    ) -> Iterator[tuple[BatchColumns, int, FencedRange | None]]:
+        """Yield whole batches run by run, every CRC checked, and each damage with no batch."""
         data = self.file.whole()[: bound.end]
         columns = BatchColumns(CAREFUL_BATCHES)
-        expected = self._header(position).base_offset if position else self.base_offset
         while position < bound.end:
             columns.clear()
             walk = walk_batches(
@@ -565,17 +556,13 @@ class LogSegment:
                 next_offset=expected,
                 offset_max=bound.following_offset - 1,
             )
-            reaching = np.flatnonzero(columns.last_offset[: walk.count] >= offset)
-            if reaching.size:
-                return int(columns.position[reaching[0]])
+            yield columns, walk.count, None
             position, expected = walk.position, walk.next_offset
-            if walk.status in (OK, FULL):
-                continue
-            fence = self.fence_at(position, bound, walk.status, expected, walk.resume_min)
-            if fence.first_offset <= offset < fence.next_offset:
-                raise fence.to_error()
-            position = fence.end_position
-        return None
+            if walk.status not in (OK, FULL):
+                # Only now: who has found a batch in the run need not know how far damage reaches.
+                fence = self.fence_at(position, bound, walk.status, expected, walk.resume_min)
+                position, expected = fence.end_position, max(expected, fence.next_offset)
+                yield columns, 0, fence
 
     def _load_max_timestamp(self) -> int:
         """Start from the last time index entry, and see whether a later batch goes beyond it."""

@@ -23,6 +23,7 @@ from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.names import SegmentFiles
+from kafkalog.files.zeros import is_zero
 from kafkalog.log.leftovers import live_bases
 from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.log.segment import LogSegment
@@ -158,7 +159,7 @@ class ReadOnlyTail:
         size = facts.size_bytes
         # A preallocated tail is cut only after the roll. Few batches end in so many zeros, and
         # those that do cost a walk.
-        if size and not any(segment.file.read_unpublished(max(size - ZEROS, 0), ZEROS)):
+        if size and is_zero(segment.file.read_unpublished(max(size - ZEROS, 0), ZEROS)):
             size, _offset = self._find_end(segment, segment.size_bytes, segment.base_offset)
         segment.file.size_bytes = size
         segment.forget_max_timestamp()
