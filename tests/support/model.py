@@ -179,15 +179,16 @@ class LogModel:
 
     def _verify_gap(self, seen: Seen, first: int, following: int) -> None:
         """A hole must lie in a fence, or be the unsynced end of a segment that others follow."""
-        if not any(offset in self.records for offset in range(first, following)):
+        lost = [offset for offset in range(first, following) if offset in self.records]
+        if not lost:
             return
         for fence_first, fence_next in seen.fences:
-            if fence_first <= first and following <= fence_next:
+            if fence_first <= lost[0] and lost[-1] < fence_next:
                 return
         at_border = following in seen.bases and following > seen.start_offset
         at_border = at_border or following == seen.end_offset
-        assert at_border and first >= self._kept_end(), (
-            f"offsets {first} to {following - 1} are missing; durable is {self.durable_offset}"
+        assert at_border and lost[0] >= self._kept_end(), (
+            f"offsets {lost[0]} to {lost[-1]} are missing; durable is {self.durable_offset}"
         )
 
     def _verify_kept(self, seen: Seen) -> None:
