@@ -154,12 +154,13 @@ class SegmentIndex(Generic[View]):
         """
         Make `entries`, which a scan of the segment gave, the content; say whether that changed it.
 
-        Zeros behind the entries, as in a file that was preallocated, are no change.
+        Zeros behind the entries, as in a file that was preallocated, are no change. The file is
+        written in any case: that it reads right does not say that the disk has it.
         """
         present = self._map()
         size = len(entries)
         if present is not None and present[:size] == entries and is_zero(present[size:]):
-            if len(present) > size and not self._read_only:
+            if not self._read_only:
                 self._replace_file(entries)
             self._adopt(entries)
             return False

@@ -1,7 +1,9 @@
 """Opening a partition: leftovers, segments, recovery, the log's range.
 
-After a clean shutdown nothing is scanned but the tail behind the last index entry. Otherwise every
-segment from the recovery point on is read, every batch checked, every index made anew.
+After a clean shutdown nothing is scanned but the tail behind the last index entry. Otherwise what
+lies above the recovery point is written and synced once more (see `unflushed.py`), then every
+segment from there on is read, every batch checked, every index made anew. What a writer's recovery
+keeps is therefore on the disk, and the recovery point rises to the log end.
 
 Torn is not corrupt. Bytes at the very end of the log that make no whole batch, above the recovery
 point, are a torn tail: they are kept in a `.broken` file beside the log, then cut. Everything else
@@ -36,6 +38,7 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
+from kafkalog.log.unflushed import rewrite, unflushed_position
 
 __all__ = ["LoadedLog", "load_log"]
 
@@ -61,6 +64,7 @@ class _Findings:
     scanned_bytes: int = 0
     scanned_batches: int = 0
     scanned_records: int = 0
+    rewritten_bytes: int = 0
     cut: list[CutTail] = field(default_factory=list)
     rebuilt: list[Path] = field(default_factory=list)
     fenced: list[FencedRange] = field(default_factory=list)
@@ -92,6 +96,8 @@ def load_log(
     findings = _Findings()
     if segments:
         first = len(segments) - 1 if clean else max(_floor(segments, recovery_point), 0)
+        if not clean and not context.read_only:
+            findings.rewritten_bytes = _rewrite(context, segments[first:], recovery_point)
         for slot in range(first):
             _pass_over_zeros(segments[slot], segments[slot + 1].base_offset, context)
         _examine(context, segments, first, clean, recovery_point, findings)
@@ -104,13 +110,19 @@ def load_log(
         segments = []
     end_offset = max(findings.next_offset, start) if segments else start
     local = _assemble(context, segments, findings, start, end_offset)
-    recovery_point = end_offset if clean else min(recovery_point, end_offset)
+    if context.read_only and not clean:
+        recovery_point = min(recovery_point, end_offset)
+    else:
+        recovery_point = end_offset
+        # Segments may have been made, and not called durable, by whoever had the log before.
+        filesystem.sync_directory(directory)
     report = RecoveryReport(
         clean=clean,
         scanned_segments=findings.scanned_segments,
         scanned_bytes=findings.scanned_bytes,
         scanned_batches=findings.scanned_batches,
         scanned_records=findings.scanned_records,
+        rewritten_bytes=findings.rewritten_bytes,
         cut=tuple(findings.cut),
         rebuilt=tuple(findings.rebuilt),
         fenced=tuple(findings.fenced),
@@ -131,6 +143,21 @@ def _open_segment(context: SegmentContext, base_offset: int) -> LogSegment:
     return LogSegment(
         context, base_offset, SegmentFile(context.pool, context.filesystem, path, size)
     )
+
+
+def _rewrite(context: SegmentContext, segments: list[LogSegment], recovery_point: int) -> int:
+    """Put on the disk, as it reads, what is not known to be there; return how much was written."""
+    written = 0
+    for segment in segments:
+        position = 0
+        if segment.base_offset < recovery_point and segment.size_bytes:
+            position = unflushed_position(
+                segment.file.whole(),
+                base_offset=segment.base_offset,
+                recovery_point=recovery_point,
+            )
+        written += rewrite(context.filesystem, segment.path, position)
+    return written
 
 
 def _floor(segments: list[LogSegment], offset: int) -> int:

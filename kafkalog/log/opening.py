@@ -6,6 +6,7 @@ known as one), then loading and recovery. An error on the way gives all of it ba
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from collections.abc import Callable
@@ -152,8 +153,9 @@ def _load_for_writing(
                 recovery_point=recovery_point,
                 start_offset=home.read_start_offset(),
             )
-            if loaded.recovery_point < recovery_point:
-                # Left by another log of this name: it must not speak of this one's records.
+            if not clean or loaded.recovery_point < recovery_point:
+                # Higher: the next recovery need not do this one's work again. Lower: it was left
+                # by another log of this name, and must not speak of this one's records.
                 home.write_recovery_point(loaded.recovery_point)
         except (OSError, KafkaLogError):
             # Nothing was appended: what was clean before still is.
@@ -170,12 +172,15 @@ def _load_for_writing(
 
 
 def _make_directories(filesystem: FileSystem, directory: Path) -> None:
-    """Create a directory and the missing ones above it; each name is synced into its parent."""
-    if filesystem.stat(directory) is not None:
-        return
-    _make_directories(filesystem, directory.parent)
-    try:
-        filesystem.make_directory(directory)
-    except FileExistsError:
-        return
-    filesystem.sync_directory(directory.parent)
+    """
+    Create a directory and the missing ones above it; all their names are on the disk afterwards.
+
+    So is the name of the first one that is there: whoever made it may not have come so far.
+    """
+    if filesystem.stat(directory) is None:
+        _make_directories(filesystem, directory.parent)
+        with contextlib.suppress(FileExistsError):
+            filesystem.make_directory(directory)
+    # Not allowed where this process may not read the directory above: then it made no name there.
+    with contextlib.suppress(PermissionError):
+        filesystem.sync_directory(directory.parent)

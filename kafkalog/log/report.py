@@ -38,6 +38,7 @@ class RecoveryReport:
     Attributes:
         clean: whether the last writer closed the log in order, so that nothing was scanned.
         scanned_segments, scanned_bytes, scanned_batches, scanned_records: the scan's extent.
+        rewritten_bytes: what lay above the recovery point and was written and synced once more.
         cut: torn tails that were cut; their bytes are kept beside the log.
         rebuilt: index files made anew.
         fenced: damaged ranges with whole batches behind them, or below the recovery point.
@@ -52,6 +53,7 @@ class RecoveryReport:
     scanned_bytes: int
     scanned_batches: int
     scanned_records: int
+    rewritten_bytes: int
     cut: tuple[CutTail, ...]
     rebuilt: tuple[Path, ...]
     fenced: tuple[FencedRange, ...]

@@ -82,11 +82,11 @@ def survivors(
         case "nothing":
             return [], lambda file: file.image_until(-1)
         case "all":
-            return names, lambda file: bytes(file.data)
+            return names, SimulatedFile.image_whole
         case "names":
             return names, lambda file: file.image_until(-1)
         case "contents":
-            return [], lambda file: bytes(file.data)
+            return [], SimulatedFile.image_whole
         case "zeros":
             return names, SimulatedFile.image_zero_filled
         case "prefix" | "torn":
@@ -97,7 +97,10 @@ def survivors(
             kept = random.choice((0.2, 0.5, 0.8))
             lucky = list(without_orphans(names, lambda _: random.random() < kept))
             contents = {id(file): _some_image(file, random) for file in files}
-            return lucky, lambda file: contents.get(id(file), bytes(file.data))
+            return (
+                lucky,
+                lambda file: contents[id(file)] if id(file) in contents else file.image_whole(),
+            )
     raise ValueError(f"unknown crash kind {choice.kind!r}")
 
 
@@ -137,7 +140,7 @@ def _single_survivors(
             lambda file: (
                 file.image_without(operations[id(file)])
                 if id(file) in operations
-                else bytes(file.data)
+                else file.image_whole()
             ),
         )
     shown = [file for file in files if id(file) in operations]
@@ -168,7 +171,7 @@ def _some_image(file: SimulatedFile, random: Random) -> bytes:
         case 0:
             return file.image_until(-1)
         case 1:
-            return bytes(file.data)
+            return file.image_whole()
         case 2:
             return file.image_until(random.choice(file.pending).sequence)
         case 3:

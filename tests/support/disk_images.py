@@ -1,16 +1,18 @@
 """What a simulated disk holds: files and directories, what of them is durable, what a crash leaves.
 
-Each node keeps its present (volatile) state and the operations since the last sync of it. A write
-remembers what it replaced, so that any earlier state can be had by undoing; sync only forgets the
-list. The rules by which a crash chooses are told in `tests.support.simulated_disk`.
+Each node keeps its present (volatile) state, the durable one, and the operations in between. A
+write carries the whole sectors that it made dirty, as the disk will get them: what the cache held
+around it arrives with it. The rules by which a crash chooses are told in
+`tests.support.simulated_disk`.
 
 Thread-safety: none of its own; the disk's lock is held around every call.
 """
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -18,39 +20,36 @@ from typing import Final
 SECTOR_BYTES: Final = 512
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DataOperation:
-    """A write (`data`) or a truncation (`data` None) that no sync has covered."""
+    """
+    A write (`data`) or a truncation (`data` None) that no sync has covered.
+
+    `position` and `size` are what the caller asked for; `data` goes from sector border to sector
+    border, or to the end of the file. `forgotten` is set by a failed sync.
+    """
 
     sequence: int
     position: int
+    size: int
     data: bytes | None
-    undo: bytes
     old_size: int
     new_size: int
+    forgotten: bool = False
 
     def apply(self, image: bytearray) -> None:
-        if self.data is None:
+        if self.data is not None:
+            start = self.position - self.position % SECTOR_BYTES
+            if len(image) < start:
+                _resize(image, start)
+            image[start : start + len(self.data)] = self.data
+        if self.new_size != self.old_size:
             _resize(image, self.new_size)
-            return
-        if len(image) < self.position:
-            _resize(image, self.position)
-        image[self.position : self.position + len(self.data)] = self.data
-
-    def revert(self, image: bytearray) -> None:
-        if self.data is None:
-            if self.new_size < self.old_size:
-                image += self.undo
-            else:
-                _resize(image, self.old_size)
-            return
-        image[self.position : self.position + len(self.undo)] = self.undo
-        _resize(image, self.old_size)
 
     def sectors(self) -> range:
         """Return the sectors whose bytes this operation may change."""
         if self.data is not None:
-            start, end = self.position, self.position + len(self.data)
+            start, end = self.position, self.position + self.size
         else:
             start, end = self.new_size, self.old_size
         return range(start // SECTOR_BYTES, -(-max(start, end) // SECTOR_BYTES))
@@ -70,15 +69,15 @@ class MappedBytes(bytearray):
 
 
 class SimulatedFile:
-    """Bytes under an inode: present content, operations since the last sync, live mappings."""
+    """Bytes under an inode: present content, the durable one, what lies between, live mappings."""
 
     def __init__(self, content: bytes = b"", modified_ms: int = 0) -> None:
         self.data = bytearray(content)
         self.modified_ms = modified_ms
         self.pending: list[DataOperation] = []
-        self.sync_failed = False
         # Sectors with room on the disk; holes have none.
         self.sectors = set(range(-(-len(content) // SECTOR_BYTES)))
+        self._durable = bytearray(content)
         self._mappings: list[weakref.ref[MappedBytes]] = []
 
     # The calls of a file system.
@@ -86,9 +85,14 @@ class SimulatedFile:
     def write(self, sequence: int, position: int, data: bytes) -> None:
         old_size = len(self.data)
         end = position + len(data)
-        undo = bytes(self.data[position:end])
-        operation = DataOperation(sequence, position, data, undo, old_size, max(old_size, end))
-        operation.apply(self.data)
+        if old_size < position:
+            _resize(self.data, position)
+        self.data[position:end] = data
+        first = position - position % SECTOR_BYTES
+        dirty = bytes(self.data[first : -(-end // SECTOR_BYTES) * SECTOR_BYTES])
+        operation = DataOperation(
+            sequence, position, len(data), dirty, old_size, max(old_size, end)
+        )
         self.pending.append(operation)
         self.sectors.update(operation.sectors())
         for mapping in self._live_mappings():
@@ -104,16 +108,22 @@ class SimulatedFile:
             raise AssertionError(
                 f"a file that is mapped is cut to {size} bytes: its readers would die of SIGBUS"
             )
-        undo = bytes(self.data[size:])
-        self.pending.append(DataOperation(sequence, size, None, undo, old_size, size))
+        self.pending.append(DataOperation(sequence, size, 0, None, old_size, size))
         _resize(self.data, size)
         end = -(-size // SECTOR_BYTES)
         self.sectors = {sector for sector in self.sectors if sector < end}
 
     def sync(self) -> None:
-        """Make the present content durable, unless a sync failed before: then nothing ever is."""
-        if not self.sync_failed:
-            self.pending.clear()
+        """Make durable what was done since the last sync, failed ones too; the rest is lost."""
+        for operation in self.pending:
+            if not operation.forgotten:
+                operation.apply(self._durable)
+        self.pending.clear()
+
+    def fail_sync(self) -> None:
+        """Call clean what is dirty: in the cache it stays, and no later sync will write it."""
+        for operation in self.pending:
+            operation.forgotten |= operation.data is not None
 
     def map(self, size: int) -> memoryview:
         for mapping in self._live_mappings():
@@ -135,17 +145,22 @@ class SimulatedFile:
 
     def image_until(self, sequence: float) -> bytes:
         """Return the content after all pending operations up to a sequence number, in order."""
-        image = bytearray(self.data)
-        for operation in reversed(self.pending):
-            if operation.sequence <= sequence:
+        image = bytearray(self._durable)
+        for operation in self.pending:
+            if operation.sequence > sequence:
                 break
-            operation.revert(image)
+            operation.apply(image)
         return bytes(image)
 
+    def image_whole(self) -> bytes:
+        """Return the content after all pending operations: the present one, unless a sync failed
+        and what it forgot was never written again."""
+        return self.image_until(math.inf)
+
     def image_zero_filled(self) -> bytes:
-        """Return the durable content with the present length: what grew is zeros."""
-        image = bytearray(self.image_until(-1))
-        _resize(image, len(self.data))
+        """Return the durable content with the length to come: what grew is zeros."""
+        image = bytearray(self._durable)
+        _resize(image, len(self.image_whole()))
         return bytes(image)
 
     def image_scattered(self, random: Random) -> bytes:
@@ -162,17 +177,18 @@ class SimulatedFile:
         for number, operation in enumerate(self.pending):
             operation.apply(working)
             _copy_sectors(working, result, survivors.get(number, ()))
-        _resize(result, self._some_size(random, self.pending))
+        _resize(result, _some_size(random, len(self._durable), self.pending))
         return bytes(result)
 
     def image_without(self, operation: DataOperation) -> bytes:
-        """Return the present content, but what `operation` touched is as it was before it."""
-        result = bytearray(self.data)
+        """Return all operations' content, but what `operation` touched is as it was before it."""
+        result = bytearray(self.image_whole())
+        whole_size = len(result)
         before = bytearray(self.image_until(operation.sequence - 1))
         _copy_sectors(before, result, operation.sectors())
         # Behind it others may have moved the end, and a length may be ahead of its data.
         is_last = operation is self.pending[-1]
-        _resize(result, operation.old_size if is_last else len(self.data))
+        _resize(result, operation.old_size if is_last else whole_size)
         return bytes(result)
 
     def image_only(self, operation: DataOperation) -> bytes:
@@ -186,6 +202,7 @@ class SimulatedFile:
     def image_torn(self, operation: DataOperation, random: Random) -> bytes:
         """Return the content after the operations before `operation` and a part of that one."""
         result = bytearray(self.image_until(operation.sequence - 1))
+        size_before = len(result)
         working = bytearray(result)
         operation.apply(working)
         sectors = operation.sectors()
@@ -194,20 +211,19 @@ class SimulatedFile:
         else:
             chosen = [sector for sector in sectors if random.random() < 0.5]
         _copy_sectors(working, result, chosen)
-        _resize(result, self._some_size(random, [operation]))
+        _resize(result, _some_size(random, size_before, [operation]))
         return bytes(result)
 
-    def _some_size(self, random: Random, operations: list[DataOperation]) -> int:
-        """Return a length that the disk may have: before, after, or at a sector in between."""
-        if not operations:
-            return len(self.data)
-        sizes = [operations[0].old_size, *(operation.new_size for operation in operations)]
-        if random.random() < 0.25:
-            lower, upper = min(sizes), max(sizes)
-            between = range(lower // SECTOR_BYTES + 1, -(-upper // SECTOR_BYTES))
-            if between:
-                return random.choice(between) * SECTOR_BYTES
-        return random.choice(sizes)
+
+def _some_size(random: Random, size_before: int, operations: Sequence[DataOperation]) -> int:
+    """Return a length that the disk may have: before, after, or at a sector in between."""
+    sizes = [size_before, *(operation.new_size for operation in operations)]
+    if random.random() < 0.25:
+        lower, upper = min(sizes), max(sizes)
+        between = range(lower // SECTOR_BYTES + 1, -(-upper // SECTOR_BYTES))
+        if between:
+            return random.choice(between) * SECTOR_BYTES
+    return random.choice(sizes)
 
 
 def _copy_sectors(source: bytearray, target: bytearray, sectors: Iterable[int]) -> None:
@@ -227,7 +243,6 @@ class SimulatedDirectory:
     entries: dict[str, SimulatedFile | SimulatedDirectory] = field(default_factory=dict)
     durable: dict[str, SimulatedFile | SimulatedDirectory] = field(default_factory=dict)
     modified_ms: int = 0
-    sync_failed: bool = False
 
 
 Node = SimulatedFile | SimulatedDirectory

@@ -17,9 +17,14 @@ have no name, and a name an empty file. A rename is atomic: all of it or nothing
 survives only together with earlier unsynced changes of the same name, since what it found there
 would otherwise have to be made up. A directory that has lost its name takes what is in it along.
 
-*Failed syncs.* After a `sync` that raised, the system may have dropped the dirty pages and call
-the next one a success. Here no later sync of that file or directory makes anything durable: code
-that retries and believes the answer is found out.
+*Failed syncs.* A `sync` that raised calls the dirty bytes of the file clean. Reads and mappings go
+on to show them, a crash may keep any of them or none, and no later sync makes them durable, however
+successful it is and whoever calls it: code that retries and believes the answer is found out, and
+so is code that closes the file, opens it again and believes what it reads. Only sectors that are
+written once more after the failure come under the next sync. Lengths that were set by truncation,
+and names, are otherwise: a file system with a journal forgets no change of its own structure, or
+stops for good. A failed `sync` or `sync_directory` leaves them in danger until the next that
+succeeds.
 
 *Mappings* show the present content, live. Truncating a file below a living mapping is an
 AssertionError: on a machine it would kill the process.
@@ -110,7 +115,7 @@ class SimulatedDisk(FaultyCalls):
         for file in self._pending_files():
             name = names.get(id(file), "(no name)")
             for change in file.pending:
-                what = "truncate" if change.data is None else f"write {len(change.data)} bytes"
+                what = "truncate" if change.data is None else f"write {change.size} bytes"
                 operations.append((change.sequence, f"{what} at {change.position} of {name}"))
         return sorted(operations)
 
@@ -268,13 +273,7 @@ class SimulatedDisk(FaultyCalls):
     def sync_directory(self, directory: Path) -> None:
         with self._guard:
             node = self._directory(directory)
-            try:
-                self.enter_call("sync_directory", directory)
-            except OSError:
-                node.sync_failed = True
-                raise
-            if node.sync_failed:
-                return
+            self.enter_call("sync_directory", directory)
             durable = with_foundations(self._name_operations, lambda change: change.touches(node))
             for operation in durable:
                 operation.apply(lambda changed: changed.durable)
@@ -469,7 +468,7 @@ class SimulatedFileHandle:
             try:
                 self._enter("sync")
             except OSError:
-                self._file.sync_failed = True
+                self._file.fail_sync()
                 raise
             self._file.sync()
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalog.files.filesystem import FileHandle
 from tests.support.simulated_disk import SYNCING, CrashChoice, PowerCut, SimulatedDisk
 
 DATA = Path("/data")
@@ -241,21 +242,56 @@ def test_fail_at_with_short_write_does_a_part(disk: SimulatedDisk) -> None:
 
 
 def test_sync_after_a_failed_sync_is_not_believed(disk: SimulatedDisk) -> None:
-    """A retried sync says 'ok' and keeps nothing: files and directories alike."""
+    """A retried sync says 'ok' and keeps nothing, though all who read see the bytes."""
     put(disk, FILE, b"old")
     handle = disk.open(FILE, write=True)
     handle.pwrite(b"new", 0)
-    disk.fail_at(1, only=frozenset({"sync"}))
-    with pytest.raises(OSError, match="Input/output"):
-        handle.sync()
+    fail_one_sync(disk, handle)
+    assert b"new" in contents(disk)
     handle.sync()
-    assert b"old" in contents(disk)
+    again = disk.open(FILE, write=True)
+    again.sync()
+    assert b"new" == again.pread(9, 0) == bytes(again.map(3))
+    assert {b"old"} == contents(disk)
+
+
+def test_sectors_written_again_after_a_failed_sync_become_durable(disk: SimulatedDisk) -> None:
+    """Those sectors, as the cache has them; their neighbours and the length behind them are not."""
+    put(disk, FILE, b"")
+    handle = disk.open(FILE, write=True)
+    handle.pwrite(b"a" * 512 + b"b" * 512 + b"c" * 512, 0)
+    fail_one_sync(disk, handle)
+    handle.pwrite(b"b", 700)
+    handle.sync()
+    assert {bytes(512) + b"b" * 512} == contents(disk)
+    handle.pwrite(handle.pread(1536, 0), 0)
+    handle.sync()
+    assert {b"a" * 512 + b"b" * 512 + b"c" * 512} == contents(disk)
+
+
+def test_structure_is_not_forgotten_by_a_failed_sync(disk: SimulatedDisk) -> None:
+    """Lengths that were set and names stay in danger until a sync succeeds, and then last."""
+    put(disk, FILE, b"old")
+    handle = disk.open(FILE, write=True)
+    handle.truncate(2)
+    fail_one_sync(disk, handle)
+    assert {b"old", b"ol"} <= contents(disk)
+    handle.sync()
+    assert {b"ol"} == contents(disk)
     disk.unlink(FILE)
     disk.fail_at(1, only=frozenset({"sync_directory"}))
     with pytest.raises(OSError, match="Input/output"):
         disk.sync_directory(DATA)
-    disk.sync_directory(DATA)
     assert FILE.name in disk.crash().list(DATA)
+    disk.sync_directory(DATA)
+    assert FILE.name not in disk.crash().list(DATA)
+
+
+def fail_one_sync(disk: SimulatedDisk, handle: FileHandle) -> None:
+    """Let a sync of a file fail."""
+    disk.fail_at(1, only=frozenset({"sync"}))
+    with pytest.raises(OSError, match="Input/output"):
+        handle.sync()
 
 
 def test_full_disk_writes_what_fits(disk: SimulatedDisk) -> None:

@@ -1,0 +1,148 @@
+"""A sync fails, and the log is opened again on the same running machine.
+
+The page cache shows everything, the disk lacks what the sync was for, and the next sync says "ok"
+whatever it covers. What the new log calls durable must be on the disk all the same.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from kafkalog.errors import LogStorageError
+from tests.support.crash_rig import ALONE, PLACES, Place, Rig, small_config, verify_reopening
+from tests.support.model import observe
+from tests.support.simulated_disk import CrashChoice, SimulatedDisk
+
+SYNC = frozenset({"sync"})
+BIG = Place("big", Path("/big/orders-0"), small_config(segment_bytes=8192, batch_bytes=3000))
+
+
+def fail_a_sync(rig: Rig, number: int = 1) -> None:
+    """Append without a sync, then let the n-th sync of a flush fail, and let the log go."""
+    rig.disk.fail_at(number, errno.EIO, only=SYNC)
+    with pytest.raises(LogStorageError):
+        rig.flush()
+    rig.let_go()
+
+
+def verify_all_on_disk(place: Place, disk: SimulatedDisk, count: int) -> None:
+    """Whatever a power cut takes now, `count` records are there."""
+    for _choice, state in disk.crash_states(12, seed=count):
+        rig = Rig(place, state)
+        assert count == len(observe(rig.open()).records)
+        rig.let_go()
+
+
+@pytest.mark.parametrize("place", [*PLACES, BIG], ids=lambda place: place.name)
+@pytest.mark.parametrize("count", [1, 7, 40])
+def test_log_reopened_after_a_failed_sync_has_on_disk_what_it_serves(
+    place: Place, count: int
+) -> None:
+    """In one segment and in many: it calls all of it durable, and a power cut takes nothing."""
+    rig = Rig(place)
+    rig.open()
+    rig.append(2, durable=True)
+    rig.append(count, 90)
+    fail_a_sync(rig)
+    again = Rig(place, rig.disk)
+    log = again.open()
+    assert count + 2 == log.log_end_offset == log.durable_offset == log.recovery_point
+    verify_all_on_disk(place, rig.disk, count + 2)
+    again.let_go()
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+def test_any_sync_of_many_segments_may_be_the_one_that_failed(number: int) -> None:
+    """Those before it are on the disk, it is not, and those behind it were never tried."""
+    rig = Rig(ALONE)
+    rig.open()
+    rig.append(30, 90)
+    assert 8 <= len(rig.log.segments())
+    fail_a_sync(rig, number)
+    rig.model.doubts.clear()
+    verify_reopening(ALONE, rig.disk, rig.model)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_sync_failing_again_while_opening_is_told_and_the_next_opening_recovers(
+    place: Place,
+) -> None:
+    """An opening that could not write is no opening; nothing of it is believed by the next."""
+    rig = Rig(place)
+    rig.open()
+    rig.append(5, 90)
+    fail_a_sync(rig)
+    again = Rig(place, rig.disk)
+    rig.disk.fail_at(1, errno.EIO, only=SYNC)
+    with pytest.raises(LogStorageError):
+        again.open()
+    assert 5 == again.open().durable_offset
+    verify_all_on_disk(place, rig.disk, 5)
+    again.let_go()
+
+
+def test_reopening_needs_no_room() -> None:
+    """The disk may be full: the bytes are written where they are."""
+    rig = Rig(BIG)
+    rig.open()
+    rig.append(60, 90)
+    size = rig.log.segments()[-1].size_bytes
+    fail_a_sync(rig)
+    held = [content for content in rig.disk.snapshot().values() if content is not None]
+    free = 4096
+    rig.disk.capacity_bytes = 512 * sum(-(-len(content) // 512) for content in held) + free
+    assert free < size
+    again = Rig(BIG, rig.disk)
+    assert 60 == again.open().durable_offset
+    verify_all_on_disk(BIG, rig.disk, 60)
+    again.let_go()
+
+
+def test_what_lies_below_the_recovery_point_is_not_written_again() -> None:
+    """After a close in order only what came since is: the rest was on the disk once."""
+    rig = Rig(BIG)
+    rig.open()
+    rig.append(20, 90)
+    rig.close()
+    size = rig.open().segments()[-1].size_bytes
+    rig.append(3, 90)
+    grown = rig.log.segments()[-1].size_bytes
+    fail_a_sync(rig)
+    report = Rig(BIG, rig.disk).open().recovery_report
+    assert grown - size == report.rewritten_bytes
+    assert grown == report.scanned_bytes
+
+
+def test_opening_in_order_and_read_only_writes_nothing_again() -> None:
+    """A clean log is believed, and a reader changes nothing."""
+    rig = Rig(ALONE)
+    rig.open()
+    rig.append(5)
+    rig.close()
+    assert 0 == rig.open().recovery_report.rewritten_bytes
+    rig.append(5)
+    before = rig.disk.fingerprint()
+    with Rig(ALONE, rig.disk).open(read_only=True) as reader:
+        assert not reader.recovery_report.clean
+        assert 0 == reader.recovery_report.rewritten_bytes
+        assert 5 == reader.durable_offset
+    assert before == rig.disk.fingerprint()
+    rig.let_go()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_directory_whose_name_was_not_synced_is_synced_by_the_next_opening(place: Place) -> None:
+    """The first opening failed between making the directory and syncing the one above it."""
+    rig = Rig(place)
+    rig.disk.fail_at(2, errno.EIO, only=frozenset({"sync_directory"}))
+    with pytest.raises(LogStorageError):
+        rig.open()
+    assert rig.disk.stat(place.directory) is not None
+    rig.open()
+    rig.append(3, durable=True)
+    assert rig.disk.crash(CrashChoice("nothing")).stat(place.directory) is not None
+    verify_all_on_disk(place, rig.disk, 3)
+    rig.let_go()

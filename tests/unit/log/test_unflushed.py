@@ -1,0 +1,124 @@
+"""`kafkalog.log.unflushed`: which bytes are written again, and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog import Record
+from kafkalog._core.builder import BatchBuilder
+from kafkalog.log.unflushed import REWRITE_BYTES, rewrite, unflushed_position
+from tests.support.simulated_disk import SimulatedDisk
+
+DATA = Path("/data")
+FILE = DATA / "00000000000000000000.log"
+
+
+def batches(*sizes: int, first: int = 0) -> list[bytes]:
+    """Return batches of so many records each, offsets consecutive."""
+    made = []
+    for size in sizes:
+        builder = BatchBuilder()
+        builder.extend_records([Record(value=b"v%d" % n) for n in range(size)], 0, 1, 1 << 20)
+        made.append(bytes(builder.finish(base_offset=first)))
+        first += size
+    return made
+
+
+def position_of(data: list[bytes], recovery_point: int) -> int:
+    """Return how many whole batches lie below a recovery point."""
+    position = unflushed_position(
+        memoryview(b"".join(data)), base_offset=0, recovery_point=recovery_point
+    )
+    ends = [sum(map(len, data[:count])) for count in range(len(data) + 1)]
+    return ends.index(position)
+
+
+@pytest.mark.parametrize(
+    ("recovery_point", "count"), [(0, 0), (1, 0), (2, 1), (4, 1), (5, 2), (6, 3), (9, 3)]
+)
+def test_unflushed_position_is_the_batch_that_reaches_the_recovery_point(
+    recovery_point: int, count: int
+) -> None:
+    """A batch that straddles it counts as unflushed; the end where all lies below."""
+    assert count == position_of(batches(2, 3, 1), recovery_point)
+
+
+def test_unflushed_position_passes_more_batches_than_one_walk_takes() -> None:
+    """Walks of columns are continued where the last one was full."""
+    data = batches(*[1] * 5000)
+    assert 4500 == position_of(data, 4500)
+
+
+@pytest.mark.parametrize("damaged", [8, 11, 17, 65])
+def test_unflushed_position_stops_at_damage(damaged: int) -> None:
+    """A length, CRC or byte that lies must not lead beyond what it says."""
+    data = [bytearray(batch) for batch in batches(1, 1, 1, 1)]
+    data[1][damaged] ^= 1
+    assert 1 == position_of([bytes(batch) for batch in data], 3)
+
+
+def test_unflushed_position_does_not_follow_a_length_that_skips_a_batch() -> None:
+    """Batches of one size, the length of one says two: what it skips is not taken for flushed."""
+    data = [bytearray(batch) for batch in batches(1, 1, 1, 1)]
+    size = len(data[1])
+    data[1][8:12] = (2 * size - 12).to_bytes(4, "big")
+    assert 1 == position_of([bytes(batch) for batch in data], 3)
+
+
+def written_after(content: bytes, position: int) -> tuple[SimulatedDisk, int]:
+    """Rewrite a file whose sync failed; return the disk and what `rewrite` said."""
+    disk = SimulatedDisk()
+    disk.make_durable(DATA)
+    handle = disk.open(FILE, create=True)
+    handle.pwrite(content[:position], 0)
+    handle.sync()
+    disk.sync_directory(DATA)
+    handle.pwrite(content[position:], position)
+    disk.fail_at(1, only=frozenset({"sync"}))
+    with pytest.raises(OSError, match="Input/output"):
+        handle.sync()
+    return disk, rewrite(disk, FILE, position)
+
+
+@pytest.mark.parametrize("position", [0, 1, 700, REWRITE_BYTES + 5])
+def test_rewrite_puts_every_byte_from_the_position_on_the_disk(position: int) -> None:
+    """Larger than what is written at a time, and not a multiple of it."""
+    content = bytes(1 + number % 255 for number in range(REWRITE_BYTES + 3000))
+    disk, written = written_after(content, position)
+    assert len(content) - position == written
+    assert content == disk.crash().snapshot()[str(FILE)]
+
+
+def test_rewrite_keeps_the_length_of_what_ends_in_zeros() -> None:
+    """A batch may end in zeros; a file that the disk has shorter would lose its end."""
+    content = b"x" * 1000 + bytes(2 * REWRITE_BYTES)
+    disk, written = written_after(content, 0)
+    assert content == disk.crash().snapshot()[str(FILE)]
+    assert REWRITE_BYTES + 1 == written
+
+
+def test_rewrite_leaves_a_hole_a_hole() -> None:
+    """A file made long before its bytes takes no more room than before, but for its last byte."""
+    disk = SimulatedDisk()
+    disk.make_durable(DATA)
+    handle = disk.open(FILE, create=True)
+    handle.pwrite(b"x" * 1000, 0)
+    handle.truncate(10 * REWRITE_BYTES)
+    assert REWRITE_BYTES + 1 == rewrite(disk, FILE, 0)
+    assert 10 * REWRITE_BYTES == disk.open(FILE).size()
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_rewrite_of_nothing_syncs_all_the_same(size: int) -> None:
+    """A length that was set, to cut a torn tail, may wait for its sync."""
+    disk = SimulatedDisk()
+    disk.make_durable(DATA)
+    handle = disk.open(FILE, create=True)
+    handle.pwrite(b"x" * 200, 0)
+    handle.sync()
+    disk.sync_directory(DATA)
+    handle.truncate(size)
+    assert 0 == rewrite(disk, FILE, size)
+    assert b"x" * size == disk.crash().snapshot()[str(FILE)]
