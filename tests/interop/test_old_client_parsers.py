@@ -14,6 +14,7 @@ import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AioKafkaBuilder
 from aiokafka.record.memory_records import MemoryRecords as AioKafkaRecords
 
+from kafkalog.records.batch_view import BatchView
 from tests.support import reference_codecs as codecs
 from tests.support.reference import Header, batch_crc, parse_message_header
 from tests.support.reference_messages import Message, decode_entry, encode_set
@@ -67,6 +68,17 @@ def entries_of_client(magic: int, codec: int, client: str) -> list[bytes]:
         assert 1 == len(entries)
         entries[0] = (len(ROWS) - 1).to_bytes(8, "big") + entries[0][8:]
     return entries
+
+
+@pytest.mark.parametrize(("magic", "codec", "client"), CASES)
+def test_messages_of_a_client_are_read_here(magic: int, codec: int, client: str) -> None:
+    """Every record of every message, by the reader of batches, with a good CRC."""
+    found = []
+    for entry in entries_of_client(magic, codec, client):
+        view = BatchView(entry)
+        view.check()
+        found += [(r.offset, r.timestamp_ms, r.key, r.value) for r in view.records()]
+    assert expected(magic) == found
 
 
 @pytest.mark.parametrize(("magic", "codec", "client"), CASES)

@@ -1,0 +1,128 @@
+"""Runs of magic 0, 1 and 2, sound, cut, flipped and spliced: one verdict, the reference's."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog._core.batch import BatchColumns, ScanResult, scan_batches
+from kafkalog._core.status import STATUS_CODES
+from tests.core.test_message_properties import messages
+from tests.support import reference, reference_records
+from tests.support import reference_codecs as codecs
+from tests.support import reference_messages as slow
+from tests.support.buffers import exact
+from tests.support.reference import Header
+from tests.support.reference_records import Entry
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> bytes:
+    """Draw a plain message, a wrapper, or a batch of v2, at any offset."""
+    magic = draw(st.integers(0, 2))
+    if magic == 2:
+        header = Header(
+            base_offset=draw(st.integers(0, 2**41)), last_offset_delta=1, record_count=2
+        )
+        payload = reference_records.encode([Entry(0, 0, b"k", b"v"), Entry(1, 1, None, None)])
+        return reference.encode_batch(header, payload)
+    made = draw(messages(magic))
+    codec = draw(st.integers(0, 3))
+    return slow.encode_set(made[:1] if codec == codecs.NONE else made, codec=codec)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> bytes:
+    """Draw batches of any magics back to back, mostly at rising offsets."""
+    data = b""
+    next_offset = draw(st.integers(0, 2**40))
+    for batch in draw(st.lists(batches(), max_size=5)):
+        offset = next_offset + draw(st.integers(0, 3))
+        data += offset.to_bytes(8, "big") + batch[8:]
+        next_offset = offset + 2
+    return data
+
+
+def assert_walk_equals_the_reference(data: bytes) -> None:
+    """Walk with and without sums and order; compare the result and every batch's place and kind."""
+    for check in (True, False):
+        expected = reference.scan_batches(data, check_crc=check, check_order=check)
+        columns = BatchColumns(len(data) // 26 + 1)
+        actual = scan_batches(exact(data), columns=columns, check_crc=check, check_order=check)
+        assert (
+            ScanResult(
+                len(expected.batches),
+                expected.position,
+                STATUS_CODES[expected.status],
+                expected.next_offset,
+                expected.max_timestamp,
+                expected.offset_of_max_timestamp,
+            )
+            == actual
+        )
+        assert [
+            (position, h.magic, h.last_offset, h.max_timestamp, h.record_count, h.crc)
+            for position, h in expected.batches
+        ] == list(
+            zip(
+                columns.position[: len(columns)].tolist(),
+                columns.magic[: len(columns)].tolist(),
+                columns.last_offset[: len(columns)].tolist(),
+                columns.max_timestamp[: len(columns)].tolist(),
+                columns.record_count[: len(columns)].tolist(),
+                columns.crc[: len(columns)].tolist(),
+                strict=True,
+            )
+        )
+
+
+@settings(max_examples=60)
+@given(data=runs())
+def test_walk_of_any_mixed_run_equals_the_reference(data: bytes) -> None:
+    """As a segment is where message.format.version was changed on the way."""
+    assert_walk_equals_the_reference(data)
+
+
+@settings(max_examples=60)
+@given(data=runs(), share=st.floats(0, 1))
+def test_walk_of_a_prefix_of_a_mixed_run_equals_the_reference(data: bytes, share: float) -> None:
+    """Cut anywhere, as a crash leaves it."""
+    assert_walk_equals_the_reference(data[: int(len(data) * share)])
+
+
+@settings(max_examples=80)
+@given(
+    data=runs(),
+    flips=st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 7)), min_size=1, max_size=3),
+)
+def test_walk_of_a_damaged_mixed_run_equals_the_reference(
+    data: bytes, flips: list[tuple[int, int]]
+) -> None:
+    """Flipped bits anywhere, the magic byte among them."""
+    damaged = bytearray(data)
+    for position, bit in flips:
+        if damaged:
+            damaged[position % len(damaged)] ^= 1 << bit
+    assert_walk_equals_the_reference(bytes(damaged))
+
+
+@settings(max_examples=80)
+@given(first=runs(), second=runs(), cut=st.integers(0, 400), start=st.integers(0, 400))
+def test_walk_of_spliced_runs_equals_the_reference(
+    first: bytes, second: bytes, cut: int, start: int
+) -> None:
+    """The end of one run behind the beginning of another, at any byte."""
+    assert_walk_equals_the_reference(first[:cut] + second[start:])
+
+
+@settings(max_examples=60)
+@given(data=runs(), magic=st.integers(-1, 3), row=st.integers(0, 4))
+def test_walk_of_a_batch_that_lies_about_its_magic_equals_the_reference(
+    data: bytes, magic: int, row: int
+) -> None:
+    """The one byte that says which format it is."""
+    found = reference.scan_batches(data).batches
+    if found:
+        position = found[row % len(found)][0] + 16
+        data = data[:position] + magic.to_bytes(1, "big", signed=True) + data[position + 1 :]
+    assert_walk_equals_the_reference(data)
