@@ -24,7 +24,7 @@ from kafkalog.log.segment_types import Bound
 from kafkalog.log.walk import walk_batches
 from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView
-from kafkalog.records.codecs import Codec
+from kafkalog.records.codecs import is_codec_of
 
 __all__ = ["OnCorrupt", "fetch", "find_timestamp", "read_batches", "try_records"]
 
@@ -32,8 +32,6 @@ OnCorrupt = Literal["raise", "skip"]
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
-
-_KNOWN_CODECS = frozenset(map(int, Codec))
 
 # Batches checked ahead of the one that a reader gets: a megabyte of the usual 16 KiB ones.
 WALK_BATCHES = 64
@@ -212,7 +210,7 @@ def try_records(batch: BatchView, limit_bytes: int, *, strict: bool = True) -> l
     except CorruptRecordError:
         return None
     except UnsupportedCodecError:
-        if batch.header.codec in _KNOWN_CODECS:
+        if is_codec_of(batch.header.magic, batch.header.codec):
             raise
         return None
 

@@ -23,7 +23,7 @@ from kafkalog.errors import ConfigError, CorruptRecordError, UnsupportedCodecErr
 from kafkalog.records import lz4_frame, snappy, zstd_frames
 from kafkalog.settings import settings_of
 
-__all__ = ["DEFAULT_LIMIT_BYTES", "Codec", "compress", "decompress"]
+__all__ = ["DEFAULT_LIMIT_BYTES", "Codec", "compress", "decompress", "is_codec_of"]
 
 DEFAULT_LIMIT_BYTES: Final[int] = settings_of(LogConfig)["decompressed_max_bytes"].default
 
@@ -79,6 +79,9 @@ class Codec(IntEnum):
             raise UnsupportedCodecError(f"unknown codec {compression_type!r}") from error
 
 
+_NUMBERS: Final = frozenset(map(int, Codec))
+
+
 def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
     """
     Return `data` compressed in the codec's framing.
@@ -131,11 +134,18 @@ def decompress(
     return _DECOMPRESS[known](_octets(data), limit_bytes)
 
 
+def is_codec_of(magic: int, number: int) -> bool:
+    """Say whether batches of a magic can have the codec with a number, installed or not."""
+    return number in _NUMBERS and (magic >= 2 or number != Codec.ZSTD)
+
+
 def _codec_of(number: int, magic: int) -> Codec:
     """Return the codec with a number, if batches of this magic can have it."""
     codec = Codec.of(number)
-    if codec is Codec.ZSTD and magic < 2:
-        raise UnsupportedCodecError(f"zstd does not exist in messages of magic {magic}")
+    if not is_codec_of(magic, codec):
+        raise UnsupportedCodecError(
+            f"{codec.kafka_name} does not exist in messages of magic {magic}"
+        )
     return codec
 
 

@@ -16,8 +16,6 @@ from tests.support.golden import unchanged, vectors
 from tests.support.logs import manual_log, numbered
 
 CASES: dict[str, dict[str, Any]] = {case["name"]: case for case in vectors("invalid")["cases"]}
-# Views do not decode magic 0 and 1: for these the test of old messages below, on outer ones.
-READABLE = [name for name in CASES if not name.startswith(("v0_", "v1_"))]
 GOOD = bytes.fromhex(CASES["good"]["hex"])
 # The hostile batch may hold offsets up to here; the good ones behind it begin here.
 BEHIND = 100
@@ -106,7 +104,7 @@ def ensure_error_is_located(error: KafkaLogError, path: Path, first: int, last: 
     assert str(path) in str(error)
 
 
-@pytest.mark.parametrize("name", READABLE)
+@pytest.mark.parametrize("name", CASES)
 def test_hostile_bytes_alone_in_a_segment_open_and_take_appends(directory: Path, name: str) -> None:
     """Read-only and for writing: what is whole is served, what is served is no invention."""
     content = bytes.fromhex(CASES[name]["hex"])
@@ -128,7 +126,7 @@ def test_hostile_bytes_alone_in_a_segment_open_and_take_appends(directory: Path,
     ensure_appends_are_reread(directory)
 
 
-@pytest.mark.parametrize("name", READABLE)
+@pytest.mark.parametrize("name", CASES)
 def test_hostile_bytes_between_good_batches_cost_no_good_one(directory: Path, name: str) -> None:
     """Before and behind it everything is served, and raising names the place."""
     hostile = bytes.fromhex(CASES[name]["hex"])

@@ -14,7 +14,7 @@ import zstandard
 
 from kafkalog.errors import CorruptRecordError, UnsupportedCodecError
 from kafkalog.records import lz4_frame
-from kafkalog.records.codecs import Codec, compress, decompress
+from kafkalog.records.codecs import Codec, compress, decompress, is_codec_of
 from tests.support import reference_codecs
 from tests.support.payloads import HELLO
 
@@ -185,6 +185,12 @@ def test_zstd_is_refused_below_magic_2(magic: int) -> None:
         compress(Codec.ZSTD, HELLO, magic=magic)
     with pytest.raises(UnsupportedCodecError, match=f"zstd does not exist in .* magic {magic}"):
         decompress(Codec.ZSTD, compress(Codec.ZSTD, HELLO), magic=magic)
+
+
+def test_is_codec_of_knows_zstd_from_magic_2_on_and_five_numbers_at_most() -> None:
+    """What a batch may have, installed or not."""
+    known = [[number for number in range(8) if is_codec_of(magic, number)] for magic in range(3)]
+    assert [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3, 4]] == known
 
 
 def test_lz4_end_mark_with_only_the_stored_bit_is_one() -> None:
