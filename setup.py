@@ -34,6 +34,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "columns": [],
     "message_set": [],
     "message": [],
+    "message_writer": [],
     "summary": [],
     "iteration": [],
     "point_read": [],

@@ -14,24 +14,24 @@ from kafkalog._core.header import parse_header
 from kafkalog._core.record import decode_records
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError
 from tests.support import reference_records as records
-from tests.support.record_cases import MIXED, MIXED_PAYLOAD, as_batch_header, entries, header_for
+from tests.support.record_cases import (
+    MIXED,
+    MIXED_PAYLOAD,
+    as_batch_header,
+    case_columns,
+    entries,
+    header_for,
+)
 from tests.support.reference_records import Entry
 
 BASE = 1000
-
-
-def columns_of(payload: bytes, case: tuple[Entry, ...]) -> RecordColumns:
-    """Return the payload's records as columns."""
-    columns = RecordColumns(max(len(case), 1))
-    decode_columns(payload, as_batch_header(header_for(case)), 0, len(payload), columns)
-    return columns
 
 
 def rebuilt(payload: bytes, case: tuple[Entry, ...], base_offset: int | None) -> bytes:
     """Return the batch that the columns make."""
     builder = BatchBuilder(capacity=64)
     assert len(case) == builder.extend_decoded(
-        payload, columns_of(payload, case), base_offset=base_offset
+        payload, case_columns(payload, case), base_offset=base_offset
     )
     return bytes(builder.finish(base_offset=BASE))
 
@@ -69,7 +69,7 @@ def test_extend_decoded_of_any_records_equals_appending_one_by_one(
 
 def test_extend_decoded_stops_at_the_size_limit_and_goes_on_in_the_next_batch() -> None:
     """What does not go in is told by the count; the first record of a batch always goes in."""
-    columns = columns_of(MIXED_PAYLOAD, MIXED)
+    columns = case_columns(MIXED_PAYLOAD, MIXED)
     builder = BatchBuilder()
     taken = []
     start = 0
@@ -88,7 +88,7 @@ def test_extend_decoded_stops_at_the_size_limit_and_goes_on_in_the_next_batch() 
 
 def test_extend_decoded_leaves_an_offset_too_far_away_to_the_next_batch() -> None:
     """An offset delta has 31 bits: a larger hole in a compacted log begins another batch."""
-    columns = columns_of(MIXED_PAYLOAD, MIXED)
+    columns = case_columns(MIXED_PAYLOAD, MIXED)
     columns.offset[3:] += 2**31
     builder = BatchBuilder()
     assert 3 == builder.extend_decoded(MIXED_PAYLOAD, columns, base_offset=BASE)
@@ -103,7 +103,7 @@ def test_extend_decoded_leaves_an_offset_too_far_away_to_the_next_batch() -> Non
 @pytest.mark.parametrize("below", [0, 1])
 def test_extend_decoded_refuses_offsets_that_do_not_rise(below: int) -> None:
     """The record that stands at or below the one before is named, those before it are in."""
-    columns = columns_of(MIXED_PAYLOAD, MIXED)
+    columns = case_columns(MIXED_PAYLOAD, MIXED)
     columns.offset[2] = columns.offset[1] - below
     builder = BatchBuilder()
     with pytest.raises(CorruptRecordError, match="rise"):
@@ -113,7 +113,7 @@ def test_extend_decoded_refuses_offsets_that_do_not_rise(below: int) -> None:
 
 def test_extend_decoded_refuses_a_timestamp_below_minus_one() -> None:
     """As every way into a builder does."""
-    columns = columns_of(MIXED_PAYLOAD, MIXED)
+    columns = case_columns(MIXED_PAYLOAD, MIXED)
     columns.timestamp[1] = -2
     with pytest.raises(InvalidRecordError, match="-2"):
         BatchBuilder().extend_decoded(MIXED_PAYLOAD, columns, base_offset=BASE)
@@ -123,7 +123,7 @@ def test_extend_decoded_refuses_a_timestamp_below_minus_one() -> None:
 @pytest.mark.parametrize("position", [-1, len(MIXED_PAYLOAD) - 2, 2**62])
 def test_rows_that_do_not_lie_in_the_buffer_are_refused(name: str, position: int) -> None:
     """Columns can be written to by anybody: nothing is read where they should not point."""
-    columns = columns_of(MIXED_PAYLOAD, MIXED)
+    columns = case_columns(MIXED_PAYLOAD, MIXED)
     getattr(columns, f"{name}_position")[6] = position
     with pytest.raises(CorruptRecordError):
         BatchBuilder().extend_decoded(MIXED_PAYLOAD, columns, base_offset=BASE)
@@ -134,7 +134,7 @@ def test_rows_that_do_not_lie_in_the_buffer_are_refused(name: str, position: int
 @pytest.mark.parametrize("size", [-1, 2**31 - 1])
 def test_rows_with_an_impossible_headers_size_are_refused(size: int) -> None:
     """A size of headers is never null."""
-    columns = columns_of(MIXED_PAYLOAD, MIXED)
+    columns = case_columns(MIXED_PAYLOAD, MIXED)
     columns.headers_size[5] = size
     with pytest.raises(CorruptRecordError):
         pack_rows(MIXED_PAYLOAD, columns)
@@ -143,7 +143,7 @@ def test_rows_with_an_impossible_headers_size_are_refused(size: int) -> None:
 @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (3, 2), (0, 10)])
 def test_rows_outside_the_columns_are_a_value_error(start: int, stop: int) -> None:
     """There are nine."""
-    columns = columns_of(MIXED_PAYLOAD, MIXED)
+    columns = case_columns(MIXED_PAYLOAD, MIXED)
     with pytest.raises(ValueError, match="rows"):
         BatchBuilder().extend_decoded(MIXED_PAYLOAD, columns, start, stop)
     with pytest.raises(ValueError, match="rows"):
@@ -154,7 +154,7 @@ def test_extend_decoded_refuses_a_negative_base_offset() -> None:
     """No batch has one."""
     with pytest.raises(ValueError, match="base offset -1"):
         BatchBuilder().extend_decoded(
-            MIXED_PAYLOAD, columns_of(MIXED_PAYLOAD, MIXED), base_offset=-1
+            MIXED_PAYLOAD, case_columns(MIXED_PAYLOAD, MIXED), base_offset=-1
         )
 
 
@@ -168,7 +168,7 @@ def test_no_rows_at_all_are_no_records() -> None:
 
 def test_pack_rows_holds_all_of_each_record_and_the_tag() -> None:
     """Offset, timestamp, sizes, tag, key, value and headers, in that order."""
-    columns = columns_of(MIXED_PAYLOAD, MIXED)
+    columns = case_columns(MIXED_PAYLOAD, MIXED)
     packed = pack_rows(MIXED_PAYLOAD, columns, start=1, stop=6, tag=b"tag")
     expected = b""
     timestamp = header_for(MIXED).base_timestamp
@@ -189,13 +189,13 @@ def test_pack_rows_holds_all_of_each_record_and_the_tag() -> None:
 
 def test_pack_rows_does_not_depend_on_the_batches() -> None:
     """The same records in two batches or one give the same bytes."""
-    whole = pack_rows(MIXED_PAYLOAD, columns_of(MIXED_PAYLOAD, MIXED))
+    whole = pack_rows(MIXED_PAYLOAD, case_columns(MIXED_PAYLOAD, MIXED))
     parts = bytearray()
     for start, stop in ((0, 4), (4, 9)):
         builder = BatchBuilder()
         base = BASE + MIXED[start].offset_delta
         builder.extend_decoded(
-            MIXED_PAYLOAD, columns_of(MIXED_PAYLOAD, MIXED), start, stop, base_offset=base
+            MIXED_PAYLOAD, case_columns(MIXED_PAYLOAD, MIXED), start, stop, base_offset=base
         )
         batch = bytes(builder.finish(base_offset=base))
         columns = RecordColumns(9)

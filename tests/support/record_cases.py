@@ -69,6 +69,12 @@ def columns_of(
     return columns
 
 
+def case_columns(payload: Buffer, case: Sequence[Entry]) -> RecordColumns:
+    """Return fresh columns with the records of a payload that `case` was encoded to."""
+    header = as_batch_header(header_for(case))
+    return columns_of(payload, header, 0, memoryview(payload).nbytes)
+
+
 @st.composite
 def entries(draw: st.DrawFn, *, size_max: int = 12) -> list[Entry]:
     """Draw records at strictly rising offset deltas."""
