@@ -49,6 +49,8 @@ from kafkalog.log.report import CutTail, RecoveryReport
 from kafkalog.model import AppendInfo, TimestampOffset, TopicPartition
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec
+from kafkalog.records.conversion.convert import ConversionResult, convert_batches
+from kafkalog.records.conversion.report import ConversionReport
 from kafkalog.scheduler import Scheduler, ThreadScheduler
 
 __all__ = [
@@ -61,6 +63,8 @@ __all__ = [
     "Clock",
     "Codec",
     "ConfigError",
+    "ConversionReport",
+    "ConversionResult",
     "CorruptIndexError",
     "CorruptRecordError",
     "CorruptStateError",
@@ -94,5 +98,6 @@ __all__ = [
     "TimestampOffset",
     "TopicPartition",
     "UnsupportedCodecError",
+    "convert_batches",
     "open_log",
 ]

@@ -17,6 +17,8 @@ NAMES = [
     "Clock",
     "Codec",
     "ConfigError",
+    "ConversionReport",
+    "ConversionResult",
     "CorruptIndexError",
     "CorruptRecordError",
     "CorruptStateError",
@@ -50,6 +52,7 @@ NAMES = [
     "TimestampOffset",
     "TopicPartition",
     "UnsupportedCodecError",
+    "convert_batches",
     "open_log",
 ]
 

@@ -1,0 +1,89 @@
+"""Batches of any format to columns of records, for a conversion: the part both directions share.
+
+Columns are reused from batch to batch; what is decoded is good until the next is. Offsets rise from
+record to record, also where the entries of old wrappers say less than what is inside them.
+
+Thread-safety: none; one caller at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os import PathLike
+from typing import Final
+
+from typing_extensions import Buffer
+
+from kafkalog._core.columns import RecordColumns, decode_run
+from kafkalog._core.status import STATUS_CODES, check_status
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.conversion.stretches import BatchRun, Stretch
+
+__all__ = ["Decoder"]
+
+_OK: Final = STATUS_CODES["OK"]
+_FULL: Final = STATUS_CODES["FULL"]
+_OFFSET_ORDER: Final = STATUS_CODES["OFFSET_ORDER"]
+_RECORD_COUNT: Final = STATUS_CODES["RECORD_COUNT"]
+# Rows of one go over plain messages, and the most that are kept from one batch to the next.
+_CHUNK_ROWS: Final = 4096
+_KEPT_ROWS: Final = 1 << 18
+# Length, attributes, two deltas, two sizes and a count, a byte each: a record has no less.
+_RECORD_BYTES_MIN: Final = 7
+
+
+class Decoder:
+    """
+    Decodes stretches into columns that it reuses.
+
+    Args:
+        limit_bytes: largest size of one batch uncompressed.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._columns = RecordColumns(_CHUNK_ROWS)
+        self._next_offset = 0
+
+    def plain(self, run: BatchRun, stretch: Stretch) -> Iterator[RecordColumns]:
+        """Yield the records of plain messages, some thousand at a time; they point into the run."""
+        columns = self._columns
+        position, status = stretch.start, _FULL
+        while position < stretch.end:
+            start = position
+            columns.clear()
+            _, _, position, status = decode_run(
+                run.data, position, columns, end=stretch.end, check_crc=False
+            )
+            if len(columns):
+                self._ensure_rising(columns, run.position + start, run.path)
+                yield columns
+            if status not in (_OK, _FULL):
+                check_status(status, run.position + position, run.path)
+
+    def batch(self, view: BatchView) -> tuple[RecordColumns, Buffer]:
+        """Return the records of one batch, and the buffer that they point into."""
+        limit_bytes = self._limit_bytes
+        _, start, end = view.payload(limit_bytes)
+        count = len(view)
+        if count > (end - start) // _RECORD_BYTES_MIN:
+            # Before rows are made for records that cannot be there.
+            check_status(_RECORD_COUNT, view.position, view.path, view.header.base_offset)
+        columns = self._columns
+        if columns.capacity < count:
+            columns = RecordColumns(count)
+            if count <= _KEPT_ROWS:
+                self._columns = columns
+        columns.clear()
+        _, buffer = view.columns(columns, limit_bytes=limit_bytes)
+        if count:
+            self._ensure_rising(columns, view.position, view.path)
+        return columns, buffer
+
+    def _ensure_rising(
+        self, columns: RecordColumns, position: int, path: str | PathLike[str] | None
+    ) -> None:
+        first = int(columns.offset[0])
+        if first < self._next_offset:
+            check_status(_OFFSET_ORDER, position, path, first)
+        self._next_offset = int(columns.offset[len(columns) - 1]) + 1

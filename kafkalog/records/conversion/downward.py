@@ -1,0 +1,160 @@
+"""Batches of v2 and v1 to an older format, as a broker converts them for consumers of its time.
+
+What is old enough already is copied. Control batches and batches without records are dropped. A
+compressed batch becomes one wrapper of the same codec, an uncompressed one a message for each
+record; offsets keep their holes. With LogAppendTime every message has the batch's append time.
+Headers, producers, transactions, leader epochs and delete horizons have no place in old formats,
+nor timestamps in v0; the report counts them.
+
+zstd has no old form: such a batch is refused, unless another codec was asked for.
+
+Thread-safety: none; one caller at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from typing_extensions import Buffer
+
+from kafkalog._core.columns import RecordColumns
+from kafkalog._core.header import BatchHeader
+from kafkalog._core.message_writer import encode_messages, wrap_messages
+from kafkalog.errors import UnsupportedCodecError
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.codecs import Codec, compress
+from kafkalog.records.conversion.decoding import Decoder
+from kafkalog.records.conversion.options import ConversionOptions
+from kafkalog.records.conversion.report import ConversionReport
+from kafkalog.records.conversion.stretches import BatchRun, Stretch
+
+__all__ = ["DownwardConverter"]
+
+_APPEND_TIME: Final = 1
+_NO_TIMESTAMP: Final = -1
+
+
+class DownwardConverter:
+    """
+    Converts stretch after stretch to v1 or v0.
+
+    Args:
+        options: what is wanted.
+        report: counts what is done and what is lost.
+    """
+
+    def __init__(self, options: ConversionOptions, report: ConversionReport) -> None:
+        self._options = options
+        self._report = report
+        self._decoder = Decoder(options.limit_bytes)
+
+    def convert(self, run: BatchRun, stretch: Stretch) -> Iterator[Buffer]:
+        """Yield the messages that a stretch becomes, whole ones back to back."""
+        data = run.data[stretch.start : stretch.end]
+        if stretch.magic <= self._options.magic:
+            self._report.batches_copied += stretch.batch_count
+            yield data
+        elif stretch.is_plain:
+            for columns in self._decoder.plain(run, stretch):
+                yield from self._encode(
+                    columns, run.data, self._options.codec or Codec.NONE, stretch.append_time_ms
+                )
+        else:
+            yield from self._batch(
+                BatchView(data, path=run.path, position=run.position + stretch.start)
+            )
+
+    def finish(self) -> Iterator[Buffer]:
+        """Yield what waits for more: nothing ever does."""
+        return iter(())
+
+    def abandon(self) -> None:
+        """Forget what is under construction: every stretch begins anew anyway."""
+
+    def _batch(self, view: BatchView) -> Iterator[Buffer]:
+        header, report = view.header, self._report
+        if header.is_control:
+            report.control_batches_dropped += 1
+            return
+        if header.record_count == 0:
+            report.empty_batches_dropped += 1
+            return
+        codec = self._options.codec
+        if codec is None:
+            codec = view.codec
+            if codec is Codec.ZSTD:
+                raise UnsupportedCodecError(
+                    f"the batch at offset {header.base_offset} is compressed with zstd, which"
+                    f" messages of v{self._options.magic} know not: name another codec",
+                    path=view.path,
+                    position=view.position,
+                    base_offset=header.base_offset,
+                )
+        append_time = header.max_timestamp if header.timestamp_type == _APPEND_TIME else None
+        columns, buffer = self._decoder.batch(view)
+        drop_below = header.codec == Codec.NONE
+        encoded = list(self._encode(columns, buffer, codec, append_time, drop_below=drop_below))
+        if encoded:
+            self._count_losses(header)
+        yield from encoded
+
+    def _encode(
+        self,
+        columns: RecordColumns,
+        buffer: Buffer,
+        codec: Codec,
+        append_time: int | None,
+        *,
+        drop_below: bool = True,
+    ) -> Iterator[Buffer]:
+        start = int(np.searchsorted(columns.offset, self._options.first_offset)) * drop_below
+        self._report.records_below_start += start
+        count = len(columns) - start
+        if count == 0:
+            return
+        self._report.records_converted += count
+        self._report.headers_lost += int(columns.header_count[start:].sum())
+        if self._options.magic == 0:
+            lost = int((columns.timestamp[start:] != _NO_TIMESTAMP).sum())
+            self._report.timestamps_lost += lost
+        yield self._message_set(columns, buffer, codec, append_time, start)
+
+    def _message_set(
+        self,
+        columns: RecordColumns,
+        buffer: Buffer,
+        codec: Codec,
+        append_time: int | None,
+        start: int,
+    ) -> Buffer:
+        """Return rows as plain messages, or as one wrapper."""
+        magic = self._options.magic
+        # Inside a wrapper, v1 counts from the first message.
+        is_relative = codec is not Codec.NONE and magic == 1
+        messages = encode_messages(
+            buffer,
+            columns,
+            magic=magic,
+            start=start,
+            base_offset=int(columns.offset[start]) if is_relative else 0,
+            append_time=append_time,
+        )
+        if codec is Codec.NONE:
+            return messages
+        return wrap_messages(
+            compress(codec, messages, self._options.level_of(codec), magic=magic),
+            magic=magic,
+            codec=int(codec),
+            last_offset=int(columns.offset[-1]),
+            max_timestamp=max(int(columns.timestamp[start:].max()), _NO_TIMESTAMP),
+            append_time=append_time,
+        )
+
+    def _count_losses(self, header: BatchHeader) -> None:
+        report = self._report
+        report.producer_states_lost += header.producer_id >= 0
+        report.transactional_flags_lost += header.is_transactional
+        report.leader_epochs_lost += header.partition_leader_epoch >= 0
+        report.delete_horizons_lost += header.delete_horizon_ms is not None

@@ -1,0 +1,50 @@
+"""What a conversion of batches is to make.
+
+Thread-safety: immutable values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalog.errors import ConfigError, UnsupportedCodecError
+from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, Codec
+
+__all__ = ["DEFAULT_BATCH_BYTES", "ConversionOptions"]
+
+DEFAULT_BATCH_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionOptions:
+    """
+    What a conversion is to make.
+
+    Attributes:
+        magic: the format of the result, 0 to 2.
+        codec: its codec, None to keep what each batch has.
+        level: of the codec; None for its default. A level is for a codec that is named.
+        first_offset: uncompressed batches that are converted downwards lose the records below it.
+        batch_bytes: size, uncompressed, up to which plain messages are merged into one v2 batch.
+        limit_bytes: largest size of one batch uncompressed.
+    """
+
+    magic: int
+    codec: Codec | None = None
+    level: int | None = None
+    first_offset: int = 0
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    limit_bytes: int = DEFAULT_LIMIT_BYTES
+
+    def __post_init__(self) -> None:
+        if self.magic not in (0, 1, 2):
+            raise ValueError(f"magic is {self.magic}; formats 0, 1 and 2 are known")
+        if self.magic < 2 and self.codec is Codec.ZSTD:
+            raise UnsupportedCodecError(f"zstd came with format v2: v{self.magic} has it not")
+        if self.level is not None and self.codec is None:
+            raise ConfigError("a compression level belongs to a codec, and none is named")
+
+    def level_of(self, codec: Codec) -> int | None:
+        """Return the level for a codec, which may be one that a batch has kept."""
+        return self.level if codec is self.codec else None

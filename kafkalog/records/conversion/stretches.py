@@ -1,0 +1,141 @@
+"""Runs of batches of any format, cut into stretches that are converted in one go.
+
+A stretch is one batch, or a run of plain messages of one old format whose timestamps have one
+meaning: those are small and many, and are decoded by the run, never one by one. Messages with the
+log's append time belong together only while they have the same one, for in a v2 batch all records
+share it.
+
+Thread-safety: pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os import PathLike
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.status import STATUS_CODES, check_status
+
+__all__ = ["BatchRun", "Stretch", "Walker"]
+
+_GOOD: Final = (STATUS_CODES["OK"], STATUS_CODES["FULL"])
+_CHUNK_BATCHES: Final = 4096
+_CODEC_MASK: Final = 0x07
+_APPEND_TIME_MASK: Final = 0x08
+# No append time: every message has a time of its own, or none.
+_OWN_TIME: Final = -2
+
+
+class BatchRun(NamedTuple):
+    """
+    Whole batches back to back.
+
+    Attributes:
+        data: their bytes.
+        path: the file they come from, for errors; `position`: where in it.
+    """
+
+    data: memoryview
+    path: str | PathLike[str] | None = None
+    position: int = 0
+
+
+class Stretch(NamedTuple):
+    """
+    What is converted in one go.
+
+    Attributes:
+        start, end: its bytes in the run.
+        batch_count: batches in it, above 1 only where they are plain.
+        magic: their format; `codec`: the codec bits of their attributes.
+        is_plain: whether these are plain messages of v0 or v1.
+        append_time_ms: the log's append time of plain messages that have one, else None.
+    """
+
+    start: int
+    end: int
+    batch_count: int
+    magic: int
+    codec: int
+    is_plain: bool
+    append_time_ms: int | None
+
+
+class Walker:
+    """
+    Cuts one run after the other; offsets must rise from run to run.
+
+    Args:
+        check_crc: whether the CRC of every batch is checked.
+        merge: whether plain messages make stretches; else each is one of its own.
+
+    Thread-safety: none; one caller at a time.
+    """
+
+    def __init__(self, *, check_crc: bool, merge: bool = True) -> None:
+        self._check_crc = check_crc
+        self._merge = merge
+        self._next_offset = 0
+        self._columns = BatchColumns(_CHUNK_BATCHES)
+
+    def stretches(self, run: BatchRun) -> Iterator[Stretch]:
+        """
+        Yield the stretches of a run.
+
+        Raises:
+            CorruptRecordError: a batch is damaged, cut, or out of order; the ones before it have
+                been yielded.
+        """
+        columns = self._columns
+        position = 0
+        while position < len(run.data):
+            columns.clear()
+            result = scan_batches(
+                run.data,
+                position,
+                columns=columns,
+                check_crc=self._check_crc,
+                next_offset=self._next_offset,
+            )
+            yield from _cut(columns, merge=self._merge)
+            position, self._next_offset = result.position, result.next_offset
+            if result.status not in _GOOD:
+                check_status(result.status, run.position + position, run.path)
+
+
+def _cut(columns: BatchColumns, *, merge: bool) -> Iterator[Stretch]:
+    count = len(columns)
+    if count == 0:
+        return
+    magic = columns.magic[:count]
+    attributes = columns.attributes[:count]
+    codec = attributes & _CODEC_MASK
+    is_plain = (magic < 2) & (codec == 0)
+    time = np.where(
+        (magic == 1) & (attributes & _APPEND_TIME_MASK != 0),
+        columns.max_timestamp[:count],
+        _OWN_TIME,
+    )
+    joins = is_plain[1:] & is_plain[:-1] & (magic[1:] == magic[:-1]) & (time[1:] == time[:-1])
+    joins &= merge
+    starts = np.concatenate(([0], np.flatnonzero(~joins) + 1))
+    lasts = np.concatenate((starts[1:] - 1, [count - 1]))
+    positions = columns.position[:count]
+    ends = (positions[lasts] + columns.size_bytes[:count][lasts]).tolist()
+    for start, end, first, last in zip(
+        positions[starts].tolist(), ends, starts.tolist(), lasts.tolist(), strict=True
+    ):
+        append_time = int(time[first])
+        plain = bool(is_plain[first])
+        yield Stretch(
+            start,
+            end,
+            last - first + 1,
+            int(magic[first]),
+            int(codec[first]),
+            plain,
+            append_time if plain and append_time != _OWN_TIME else None,
+        )
