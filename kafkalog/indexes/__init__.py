@@ -1,1 +1,1 @@
-"""Offset index and time index: caches of the log, rebuilt from it at any doubt."""
+"""Offset, time and transaction index: caches of the log, rebuilt from it at any doubt."""

@@ -1,0 +1,401 @@
+"""The transaction index of one segment: its aborted transactions, in memory and in a file.
+
+On disk, `.txnindex`: entries of 34 bytes, big-endian, nothing before or between them.
+
+    i16 version (0), i64 producer id, i64 first offset, i64 last offset (of the abort marker),
+    i64 last stable offset when the marker came
+
+An entry lives in the segment that holds its marker. There is no checksum; order and range are the
+only signs of damage:
+
+  * last offsets rise strictly, and begin at or above the segment's base offset;
+  * a transaction begins below its marker, and its marker makes nothing stable that lies behind it;
+  * last stable offsets never fall: what opens later opens behind the markers that were there.
+
+A file that breaks one of these, or ends within an entry, raises `CorruptIndexError`. The index is a
+cache of the log: who loads a segment replays its batches instead (`kafkalog.log.producer_recovery`)
+and hands the entries to `replace`. A missing file reads as no entries; that none is missing, only
+the log knows.
+
+Crash points:
+
+  1. after `append`, before `sync`: an entry is there, torn, or not. Nothing below the recovery
+     point is concerned, since a segment is synced with its index before the point moves on, and
+     what lies above is replayed at the next start;
+  2. during `truncate_to`: entries of markers that the log lost at the same time may still stand,
+     with the same cure;
+  3. during `replace`: the old file or the new one, whole (`kafkalog.files.whole`).
+
+Thread-safety: one writer, under the log's lock. `collect`, `entries` and `len` may be called by any
+thread at any time: they use what was published last, whose bytes never change.
+Never does: reading the log, or failing an append for the disk: an entry that could not be written
+is kept in memory and written by the next `append` or `sync`.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog.errors import CorruptIndexError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.whole import read_whole, replace_whole
+
+__all__ = [
+    "ENTRY_SIZE",
+    "AbortedTransaction",
+    "TransactionIndex",
+    "collect_aborted",
+    "decode_entries",
+    "encode_entries",
+]
+
+ENTRY_SIZE: Final = 34
+VERSION: Final = 0
+
+# Fifteen million entries: a segment of 2 GiB has room for no more markers and their records.
+_MAX_INDEX_BYTES: Final = 512 * 1024 * 1024
+_FIRST_CAPACITY: Final = 16
+# Entries that a search takes out of the array at once: few are wanted as a rule.
+_CHUNK_ENTRIES: Final = 32
+_MAX_INT64: Final = 2**63 - 1
+_LAYOUT: Final = np.dtype(
+    [("version", ">i2"), ("producer", ">i8"), ("first", ">i8"), ("last", ">i8"), ("stable", ">i8")]
+)
+_pack: Final = struct.Struct(">hqqqq").pack
+
+# Column of the rows in memory that a search goes by.
+_LAST_OFFSET: Final = 2
+
+logger = logging.getLogger(__name__)
+
+
+class AbortedTransaction(NamedTuple):
+    """
+    A transaction that was aborted.
+
+    Attributes:
+        producer_id: whose it was.
+        first_offset: its first record, perhaps segments before its marker.
+        last_offset: its abort marker.
+        last_stable_offset: the first offset of the earliest transaction of another producer that
+            was open when the marker came, or the marker's next offset.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def encode_entries(entries: Iterable[AbortedTransaction]) -> bytes:
+    """Return the file content of entries; ValueError where one breaks a rule of the index."""
+    rows = _rows_of(entries)
+    problem = _problem_of(rows, 0)
+    if problem is not None:
+        raise ValueError(f"entry {problem[0]}: {problem[1]}")
+    return _encoded(rows)
+
+
+def decode_entries(
+    data: bytes, base_offset: int, *, path: Path | None = None
+) -> list[AbortedTransaction]:
+    """
+    Return the entries of a segment's file content.
+
+    Raises:
+        CorruptIndexError: a version is unknown, order or range is broken, or the last entry is
+            not whole; the error says where.
+    """
+    return _transactions(_decoded(data, base_offset, path))
+
+
+class TransactionIndex:
+    """
+    The aborted transactions whose markers lie in one segment.
+
+    Args:
+        filesystem: the disk.
+        path: the `.txnindex` file; made with the first entry.
+        base_offset: of the segment.
+        read_only: whether the disk is left alone.
+
+    It begins empty: call `load` for a segment that is there already.
+    """
+
+    def __init__(
+        self, filesystem: FileSystem, path: Path, base_offset: int, *, read_only: bool = False
+    ) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self._filesystem = filesystem
+        self._read_only = read_only
+        self._handle: FileHandle | None = None
+        self._written = 0
+        self._has_stale_tail = False
+        self._unsynced_name = False
+        self._unsynced_bytes = False
+        self._rows = np.empty((_FIRST_CAPACITY, 4), dtype=np.int64)
+        self._published = (self._rows, 0)
+
+    def __len__(self) -> int:
+        return self._published[1]
+
+    def __repr__(self) -> str:
+        return f"<TransactionIndex {self.path} of {len(self)} entries>"
+
+    def entries(self) -> list[AbortedTransaction]:
+        """Return all entries, in the order of their markers."""
+        rows, count = self._published
+        return _transactions(rows[:count])
+
+    def load(self) -> None:
+        """
+        Take the entries of the file; a missing one has none.
+
+        Raises:
+            CorruptIndexError: the file is damaged: the index stays as it was.
+            LogStorageError: it cannot be read.
+        """
+        try:
+            with storage_errors(self.path, doing="reading"):
+                data = read_whole(self._filesystem, self.path, max_bytes=_MAX_INDEX_BYTES)
+        except ValueError as error:
+            raise CorruptIndexError(str(error), path=self.path) from error
+        self._publish(_decoded(data or b"", self.base_offset, self.path))
+        self._written = len(self)
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        """
+        Add the transaction whose marker was just appended to the segment.
+
+        Raises:
+            ValueError: it breaks a rule of the index; nothing was added.
+        """
+        rows, count = self._published
+        fresh = _rows_of((transaction,))
+        problem = _problem_of(np.concatenate((rows[count - 1 : count], fresh)), self.base_offset)
+        if problem is not None:
+            raise ValueError(f"{self.path}: {transaction}: {problem[1]}")
+        if count == len(rows):
+            # A fresh array: readers keep the old one, whose rows stay as they are.
+            larger = np.empty((2 * count, 4), dtype=np.int64)
+            larger[:count] = rows
+            rows = larger
+        rows[count] = fresh[0]
+        self._published = (rows, count + 1)
+        try:
+            self._write_behind()
+        except OSError as error:
+            logger.warning("transaction index %s fell behind: %s", self.path, error)
+
+    def collect(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """
+        Return the transactions that may hide records from `start_offset` up to `end_offset`.
+
+        Also returned is whether they are all: False sends the caller on to the next segment, whose
+        index may know of more.
+        """
+        rows, count = self._published
+        found: list[AbortedTransaction] = []
+        slot = _slot_from(rows, count, start_offset)
+        for start in range(slot, count, _CHUNK_ENTRIES):
+            chunk = rows[start : min(start + _CHUNK_ENTRIES, count)]
+            for transaction in _transactions(chunk):
+                if transaction.first_offset < end_offset:
+                    found.append(transaction)
+                if transaction.last_stable_offset >= end_offset:
+                    return found, True
+        return found, False
+
+    def truncate_to(self, offset: int) -> None:
+        """
+        Forget the transactions whose markers lie at or above `offset`.
+
+        Raises:
+            LogStorageError: the file could not be cut; in memory they are forgotten.
+        """
+        rows, count = self._published
+        kept = _slot_from(rows, count, offset)
+        if kept == count:
+            return
+        # Into a fresh array: later entries overwrite what was cut, which readers may still see.
+        self._publish(rows[:kept])
+        if self._written > kept:
+            self._written = kept
+            self._has_stale_tail = True
+        with storage_errors(self.path, doing="truncating"):
+            self._write_behind()
+
+    def replace(self, entries: Iterable[AbortedTransaction]) -> None:
+        """
+        Make entries that a replay of the segment gave the content, also on the disk.
+
+        Raises:
+            ValueError: they break a rule of the index.
+            LogStorageError: the file could not be written; in memory they count.
+        """
+        rows = _rows_of(entries)
+        problem = _problem_of(rows, self.base_offset)
+        if problem is not None:
+            raise ValueError(f"{self.path}: entry {problem[0]}: {problem[1]}")
+        self._publish(rows)
+        if self._read_only:
+            return
+        self.close()
+        self._written = 0
+        with storage_errors(self.path, doing="replacing the transaction index"):
+            # A file that is there stays, however empty: its end would need a sync all the same.
+            if len(rows) or self._filesystem.stat(self.path) is not None:
+                replace_whole(self._filesystem, self.path, _encoded(rows))
+        self._written = len(rows)
+        self._has_stale_tail = self._unsynced_name = self._unsynced_bytes = False
+
+    def sync(self) -> None:
+        """
+        Put all entries on the disk, with what earlier writes left out.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        with storage_errors(self.path, doing="syncing"):
+            self._write_behind()
+            if self._unsynced_bytes:
+                self._sync_bytes()
+            if self._unsynced_name:
+                self._filesystem.sync_directory(self.path.parent)
+                self._unsynced_name = False
+
+    def close(self) -> None:
+        """Let the file go as it is; the next write opens it again."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.close()
+
+    def _publish(self, rows: npt.NDArray[np.int64]) -> None:
+        capacity = max(_FIRST_CAPACITY, 2 * len(rows))
+        fresh = np.empty((capacity, 4), dtype=np.int64)
+        fresh[: len(rows)] = rows
+        self._published = (fresh, len(rows))
+
+    def _sync_bytes(self) -> None:
+        try:
+            self._opened().sync()
+        except OSError:
+            # Bytes of a sync that failed count as clean: only what is written anew comes under the
+            # next one.
+            self._written = 0
+            raise
+        self._unsynced_bytes = False
+
+    def _write_behind(self) -> None:
+        """Write the entries that the file lacks, over whatever stands there."""
+        rows, count = self._published
+        if self._read_only or (self._written == count and not self._has_stale_tail):
+            return
+        handle = self._opened()
+        self._unsynced_bytes = True
+        if self._has_stale_tail:
+            handle.truncate(self._written * ENTRY_SIZE)
+            self._has_stale_tail = False
+        if self._written < count:
+            handle.pwrite(_encoded(rows[self._written : count]), self._written * ENTRY_SIZE)
+            self._written = count
+
+    def _opened(self) -> FileHandle:
+        handle = self._handle
+        if handle is None:
+            if self._filesystem.stat(self.path) is None:
+                self._unsynced_name = True
+            handle = self._handle = self._filesystem.open(self.path, create=True, write=True)
+            # The rest of an earlier life of this name, or of a write that failed.
+            self._has_stale_tail |= handle.size() > self._written * ENTRY_SIZE
+        return handle
+
+
+def collect_aborted(
+    indexes: Iterable[TransactionIndex], start_offset: int, end_offset: int
+) -> list[AbortedTransaction]:
+    """
+    Return the transactions that may hide records from `start_offset` up to `end_offset`.
+
+    Args:
+        indexes: of the segment that holds `start_offset` and of those behind it, in order; only as
+            many are taken as are needed.
+    """
+    found: list[AbortedTransaction] = []
+    for index in indexes:
+        transactions, is_complete = index.collect(start_offset, end_offset)
+        found += transactions
+        if is_complete:
+            break
+    return found
+
+
+def _slot_from(rows: npt.NDArray[np.int64], count: int, offset: int) -> int:
+    """Return the first slot whose marker lies at or above `offset`."""
+    return bisect_left(range(count), offset, key=lambda slot: int(rows[slot, _LAST_OFFSET]))
+
+
+def _rows_of(entries: Iterable[AbortedTransaction]) -> npt.NDArray[np.int64]:
+    rows = list(entries)
+    if any(not -_MAX_INT64 <= number <= _MAX_INT64 for row in rows for number in row):
+        raise ValueError("an aborted transaction has a number that does not fit 64 bits")
+    return np.array(rows, dtype=np.int64).reshape(-1, 4)
+
+
+def _transactions(rows: npt.NDArray[np.int64]) -> list[AbortedTransaction]:
+    return [AbortedTransaction(*row) for row in rows.tolist()]
+
+
+def _encoded(rows: npt.NDArray[np.int64]) -> bytes:
+    return b"".join(_pack(VERSION, *row) for row in rows.tolist())
+
+
+def _decoded(data: bytes, base_offset: int, path: Path | None) -> npt.NDArray[np.int64]:
+    count, rest = divmod(len(data), ENTRY_SIZE)
+    named = "the transaction index" if path is None else str(path)
+    entries = np.frombuffer(data, dtype=_LAYOUT, count=count)
+    columns = [entries[name].astype(np.int64) for name in _LAYOUT.names or ()]
+    rows = np.stack(columns[1:], axis=1)
+    problem = _problem_of(rows, base_offset)
+    unknown = np.flatnonzero(columns[0] != VERSION)
+    if len(unknown) and (problem is None or unknown[0] <= problem[0]):
+        version = int(columns[0][unknown[0]])
+        problem = int(unknown[0]), f"version {version}, where {VERSION} is known"
+    if problem is None and rest:
+        problem = count, f"{rest} bytes, where an entry has {ENTRY_SIZE}"
+    if problem is not None:
+        slot, what = problem
+        raise CorruptIndexError(
+            f"{named}: entry {slot} at position {slot * ENTRY_SIZE}: {what}",
+            path=path,
+            position=slot * ENTRY_SIZE,
+            base_offset=base_offset,
+        )
+    return rows
+
+
+def _problem_of(rows: npt.NDArray[np.int64], base_offset: int) -> tuple[int, str] | None:
+    """Return slot and description of the first entry that breaks a rule, None where none does."""
+    producer, first, last, stable = (rows[:, column] for column in range(4))
+    previous_last = np.concatenate((np.full(1, base_offset - 1, np.int64), last))[:-1]
+    previous_stable = np.concatenate((np.zeros(1, np.int64), stable))[:-1]
+    rules: Sequence[tuple[npt.NDArray[np.bool_], str]] = (
+        (producer < 0, "a negative producer id"),
+        (first < 0, "a negative first offset"),
+        (last <= previous_last, "a marker that is not behind the one before, or below the segment"),
+        (first >= last, "a transaction that does not begin below its marker"),
+        (stable < previous_stable, "a last stable offset below the one before"),
+        (stable - 1 > last, "a last stable offset behind its marker"),
+    )
+    broken = [(int(np.argmax(flags)), what) for flags, what in rules if flags.any()]
+    return min(broken, default=None, key=lambda each: each[0])
