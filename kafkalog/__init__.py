@@ -50,6 +50,7 @@ from kafkalog.model import AppendInfo, TimestampOffset, TopicPartition
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec
 from kafkalog.records.conversion.convert import ConversionResult, convert_batches
+from kafkalog.records.conversion.fetch import ConvertedFetch
 from kafkalog.records.conversion.report import ConversionReport
 from kafkalog.scheduler import Scheduler, ThreadScheduler
 
@@ -65,6 +66,7 @@ __all__ = [
     "ConfigError",
     "ConversionReport",
     "ConversionResult",
+    "ConvertedFetch",
     "CorruptIndexError",
     "CorruptRecordError",
     "CorruptStateError",

@@ -18,6 +18,8 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import Bound
 from kafkalog.log.walk import Walk, walk_batches
 from kafkalog.records.batch_view import BatchView
+from kafkalog.records.conversion.fetch import ConvertedFetch
+from kafkalog.records.conversion.options import ConversionOptions
 
 __all__ = ["FetchData"]
 
@@ -130,6 +132,27 @@ class FetchData:
                 for record in batch.records(limit_bytes=self._segment.decompressed_max_bytes):
                     if record.offset >= self.start_offset:
                         yield record
+
+    def converted(self, magic: int) -> ConvertedFetch:
+        """
+        Return this slice as a consumer of an older format gets it; for v2 nothing is converted.
+
+        Args:
+            magic: what the consumer knows: 0 for fetches of version 0 and 1, 1 for 2 and 3.
+
+        Raises:
+            UnsupportedCodecError: the first batch is compressed with zstd, which old formats know
+                not. One further on only ends the data.
+            CorruptRecordError: the first batch is damaged.
+        """
+        if magic not in (0, 1):
+            raise ValueError(f"magic is {magic}; fetches are converted to 0 or 1")
+        options = ConversionOptions(
+            magic,
+            first_offset=self.start_offset,
+            limit_bytes=self._segment.decompressed_max_bytes,
+        )
+        return ConvertedFetch(self.batches(), self.data, options)
 
     def _damage(self, walk: Walk, next_offset: int) -> CorruptRecordError:
         return self._segment.fence_at(

@@ -19,6 +19,7 @@ NAMES = [
     "ConfigError",
     "ConversionReport",
     "ConversionResult",
+    "ConvertedFetch",
     "CorruptIndexError",
     "CorruptRecordError",
     "CorruptStateError",
