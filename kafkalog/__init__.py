@@ -18,6 +18,7 @@ from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
     ConfigError,
+    ConfigFileError,
     CorruptIndexError,
     CorruptRecordError,
     CorruptStateError,
@@ -46,6 +47,7 @@ from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
 from kafkalog.log.reader import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from kafkalog.log.report import CutTail, RecoveryReport
+from kafkalog.manager_config import CleanerConfig, ManagerConfig
 from kafkalog.model import AppendInfo, TimestampOffset, TopicPartition
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec
@@ -53,6 +55,13 @@ from kafkalog.records.conversion.convert import ConversionResult, convert_batche
 from kafkalog.records.conversion.fetch import ConvertedFetch
 from kafkalog.records.conversion.report import ConversionReport
 from kafkalog.scheduler import Scheduler, ThreadScheduler
+from kafkalog.server_properties import (
+    IgnoredProperty,
+    ServerProperties,
+    read_server_properties,
+)
+from kafkalog.settings import ConfigChange
+from kafkalog.topic_configs import TopicConfigs
 
 __all__ = [
     "EARLIEST_TIMESTAMP",
@@ -61,9 +70,12 @@ __all__ = [
     "AppendInfo",
     "BatchView",
     "BytesColumn",
+    "CleanerConfig",
     "Clock",
     "Codec",
+    "ConfigChange",
     "ConfigError",
+    "ConfigFileError",
     "ConversionReport",
     "ConversionResult",
     "ConvertedFetch",
@@ -76,6 +88,7 @@ __all__ = [
     "FetchData",
     "FileSystem",
     "ForkedLogError",
+    "IgnoredProperty",
     "InvalidRecordError",
     "KafkaLogError",
     "Log",
@@ -86,6 +99,7 @@ __all__ = [
     "LogOfflineError",
     "LogPermissionError",
     "LogStorageError",
+    "ManagerConfig",
     "NotALogError",
     "OffsetOutOfRangeError",
     "OffsetOverflowError",
@@ -95,11 +109,14 @@ __all__ = [
     "RecordTooLargeError",
     "RecoveryReport",
     "Scheduler",
+    "ServerProperties",
     "SystemClock",
     "ThreadScheduler",
     "TimestampOffset",
+    "TopicConfigs",
     "TopicPartition",
     "UnsupportedCodecError",
     "convert_batches",
     "open_log",
+    "read_server_properties",
 ]

@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 from kafkalog.errors import ConfigError
 from kafkalog.settings import (
     LONG_MAX,
+    ConfigChange,
+    change_between,
     checked,
     parsed,
+    replaced,
     setting,
-    settings_of,
     to_properties,
-    unknown_name,
 )
 
 __all__ = ["BEHAVIOUR", "KEYS_WITHOUT_USE", "PERFORMANCE", "LogConfig"]
@@ -167,13 +168,13 @@ class LogConfig:
         "segment.jitter.ms", "long", 0,
         "Upper bound of a random part of `segment.ms` that is taken off for each segment, so "
         "that many logs do not roll at once. Leave it alone with few logs.",
-        group=PERFORMANCE, unit="ms", lower=0,
+        group=PERFORMANCE, unit="ms", lower=0, effect="next segment",
     )  # fmt: skip
     segment_index_bytes: int = setting(
         "segment.index.bytes", "int", 10 << 20,
         "Room for each index of the newest segment (a sparse file, trimmed when the segment is "
         "complete); a full index begins a new segment. Leave it alone.",
-        group=PERFORMANCE, unit="bytes", lower=4,
+        group=PERFORMANCE, unit="bytes", lower=4, effect="next segment",
     )  # fmt: skip
     index_interval_bytes: int = setting(
         "index.interval.bytes", "int", 4096,
@@ -184,7 +185,7 @@ class LogConfig:
     preallocate: bool = setting(
         "preallocate", "boolean", False,
         "Give a new segment file its full size at once. Leave it alone on Linux.",
-        group=PERFORMANCE,
+        group=PERFORMANCE, effect="next segment",
     )  # fmt: skip
     min_cleanable_dirty_ratio: float = setting(
         "min.cleanable.dirty.ratio", "double", 0.5,
@@ -222,12 +223,12 @@ class LogConfig:
     open_files_max: int = setting(
         "kafkalog.open.files.max", "int", 256,
         "Segment files kept open for reading. Leave it alone unless descriptors are scarce.",
-        group=PERFORMANCE, unit="files", lower=1,
+        group=PERFORMANCE, unit="files", lower=1, effect="reopening",
     )  # fmt: skip
     mappings_max: int = setting(
         "kafkalog.mappings.max", "int", 256,
         "Segment files kept mapped into memory for reading. Leave it alone.",
-        group=PERFORMANCE, unit="files", lower=1,
+        group=PERFORMANCE, unit="files", lower=1, effect="reopening",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -261,11 +262,20 @@ class LogConfig:
         Raises:
             ConfigError: a field is unknown, or a value is wrong.
         """
-        known = settings_of(LogConfig)
-        for name in changes:
-            if name not in known:
-                raise unknown_name("field", name, known)
-        return replace(self, **changes)
+        return replaced(self, changes)
+
+    def with_overrides(self, properties: Mapping[str, str]) -> LogConfig:
+        """
+        Return the config of a topic that says some things otherwise, by dotted keys and texts.
+
+        Raises:
+            ConfigError: as `from_properties`.
+        """
+        return replaced(self, parsed(LogConfig, properties, KEYS_WITHOUT_USE))
+
+    def change_to(self, other: LogConfig) -> ConfigChange:
+        """Return what is different in `other`, and when that counts for an open log."""
+        return change_between(self, other)
 
     @property
     def is_compacted(self) -> bool:

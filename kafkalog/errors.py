@@ -21,6 +21,7 @@ KafkaLogError
 |-- ForkedLogError                a handle of the parent process used for writing in a child
 |-- LogCleaningAbortedError       truncation or shutdown interrupted a pass; may be retried
 `-- ConfigError                   a setting is unknown or out of range
+    `-- ConfigFileError           the same in a file; .line says where
 
 A message is complete without the attributes; attributes are for code. All of them pickle.
 """
@@ -32,6 +33,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "ConfigError",
+    "ConfigFileError",
     "CorruptIndexError",
     "CorruptRecordError",
     "CorruptStateError",
@@ -214,3 +216,19 @@ class LogCleaningAbortedError(KafkaLogError):
 
 class ConfigError(KafkaLogError, ValueError):
     """A setting is unknown or out of range; the message names the Kafka key and the rule."""
+
+
+class ConfigFileError(ConfigError):
+    """A line of a properties file is wrong; the message begins with the file and the line."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        line: int | None = None,
+        path: str | PathLike[str] | None = None,
+        position: int | None = None,
+        base_offset: int | None = None,
+    ) -> None:
+        super().__init__(message, path=path, position=position, base_offset=base_offset)
+        self.line = line

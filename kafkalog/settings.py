@@ -3,7 +3,8 @@
 A class of settings is a dataclass whose fields are made with `setting(...)`; everything about a
 setting stands in that one place, and parsing, checking, printing and the generated documentation
 read it from there. Texts are parsed as Kafka's ConfigDef parses them: blanks around a number are
-nothing, a boolean is `true` or `false` in any case, a list is parted by commas.
+nothing, blanks around a word neither, a boolean is `true` or `false` in any case, a list is parted
+by commas.
 
 Thread-safety: everything here is immutable. Nothing here reads files or the environment.
 """
@@ -15,18 +16,26 @@ import math
 import operator
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from kafkalog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 __all__ = [
     "INT_MAX",
     "LONG_MAX",
     "OWN_PREFIX",
+    "ConfigChange",
+    "Effect",
+    "Kind",
     "Setting",
+    "change_between",
     "checked",
     "parsed",
+    "replaced",
     "setting",
     "settings_of",
     "to_properties",
@@ -39,13 +48,20 @@ LONG_MAX: Final = 2**63 - 1
 # Begins the keys that Kafka does not have; field names leave it out.
 OWN_PREFIX: Final = "kafkalog."
 
+_Config = TypeVar("_Config", bound="DataclassInstance")
+
 Kind = Literal["int", "long", "double", "boolean", "string", "list"]
+# When a changed value counts: from the next call on, from the next segment on, or after closing and
+# opening again.
+Effect = Literal["at once", "next segment", "reopening"]
 
 _BITS: Final[dict[str, int]] = {"int": 31, "long": 63}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DOUBLE: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 # More digits than any value in range has; int() of a megabyte of digits would take seconds.
 _DIGITS_MAX: Final = 100
+# What Java's `trim` takes away; Python's `strip` would take more.
+_TRIMMED: Final = "".join(map(chr, range(0x21)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +76,9 @@ class Setting:
         default: value when nothing is said.
         lower, upper: inclusive bounds of a number, None for the type's own.
         extra: a number outside the bounds that is allowed too.
-        choices: the words a string is one of, or the elements of a list come from.
+        choices: the words a string is one of, or the elements of a list come from; empty where
+            any text will do.
+        effect: when a changed value counts.
         group: heading in the documentation.
         unit: what a number counts, "" where it has none.
         doc: what it does, and when to leave it alone.
@@ -74,6 +92,7 @@ class Setting:
     upper: float | None
     extra: int | None
     choices: tuple[str, ...]
+    effect: Effect
     group: str
     unit: str
     doc: str
@@ -84,9 +103,9 @@ class Setting:
         if self.kind == "boolean":
             return "true or false"
         if self.kind == "string":
-            return "one of " + ", ".join(self.choices)
+            return "one of " + ", ".join(self.choices) if self.choices else "a text"
         if self.kind == "list":
-            return "a list with elements of " + ", ".join(self.choices)
+            return "a list with elements of " + (", ".join(self.choices) or "any text")
         noun = "a number" if self.kind == "double" else "an integer"
         lower, upper = self.lower, self.upper
         if self.kind in _BITS:
@@ -106,16 +125,18 @@ class Setting:
         """Return the value that a line of a properties file stands for, not yet range-checked."""
         if not isinstance(text, str):
             raise self.refusal(text)
-        stripped = text.strip()
+        stripped = text.strip(_TRIMMED)
         if self.kind == "boolean":
             lowered = stripped.lower()
             if lowered not in {"true", "false"}:
                 raise self.refusal(text)
             return lowered == "true"
         if self.kind == "string":
-            return text
+            return stripped
         if self.kind == "list":
-            return tuple(part.strip() for part in stripped.split(",")) if stripped else ()
+            parts = tuple(part.strip(_TRIMMED) for part in stripped.split(","))
+            # A broker passes over what is empty between two commas in a list of directories.
+            return parts if self.choices and stripped else tuple(filter(None, parts))
         pattern = _DOUBLE if self.kind == "double" else _INTEGER
         if len(stripped) > _DIGITS_MAX or not pattern.fullmatch(stripped):
             raise self.refusal(text)
@@ -136,7 +157,7 @@ class Setting:
                 raise self.refusal(value)
             return value
         if self.kind == "string":
-            if not isinstance(value, str) or value not in self.choices:
+            if not isinstance(value, str) or (self.choices and value not in self.choices):
                 raise self.refusal(value)
             return value
         if self.kind == "list":
@@ -148,8 +169,10 @@ class Setting:
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
             raise self.refusal(value)
         elements = sorted(value) if isinstance(value, set | frozenset) else list(value)
-        if any(element not in self.choices for element in elements):
-            raise self.refusal(value)
+        for element in elements:
+            known = element in self.choices if self.choices else isinstance(element, str)
+            if not known or not element:
+                raise self.refusal(value)
         return tuple(dict.fromkeys(elements))
 
     def _check_number(self, value: Any) -> int | float:
@@ -186,17 +209,24 @@ def setting(
     extra: int | None = None,
     choices: tuple[str, ...] = (),
     unit: str = "",
+    effect: Effect = "at once",
+    prefix: str = OWN_PREFIX,
 ) -> Any:
-    """Return a dataclass field for the setting `key`; see `Setting` for the arguments."""
+    """
+    Return a dataclass field for the setting `key`; see `Setting` for the arguments.
+
+    The field is named as the key, without `prefix` and with underscores.
+    """
     described = Setting(
         key=key,
-        name=key.removeprefix(OWN_PREFIX).replace(".", "_"),
+        name=key.removeprefix(prefix).replace(".", "_"),
         kind=kind,
         default=default,
         lower=lower,
         upper=upper,
         extra=extra,
         choices=choices,
+        effect=effect,
         group=group,
         unit=unit,
         doc=doc,
@@ -205,8 +235,10 @@ def setting(
 
 
 def settings_of(cls: type[Any]) -> dict[str, Setting]:
-    """Return field name -> Setting of a dataclass of settings, in the order of its fields."""
-    return {each.name: each.metadata["setting"] for each in fields(cls)}
+    """Return field name -> Setting of a dataclass, in the order of its fields that are settings."""
+    return {
+        each.name: each.metadata["setting"] for each in fields(cls) if "setting" in each.metadata
+    }
 
 
 def checked(config: object) -> None:
@@ -248,6 +280,55 @@ def to_properties(config: object) -> dict[str, str]:
         each.key: each.format(getattr(config, name))
         for name, each in settings_of(type(config)).items()
     }
+
+
+def replaced(config: _Config, changes: Mapping[str, Any]) -> _Config:
+    """
+    Return a config with some fields changed.
+
+    Raises:
+        ConfigError: a field is unknown, or a value is wrong.
+    """
+    known = [each.name for each in fields(config)]
+    for name in changes:
+        if name not in known:
+            raise unknown_name("field", name, known)
+    return replace(config, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """
+    What is different between two configs, by when it counts. False where nothing is.
+
+    Attributes:
+        at_once: keys whose new value counts from the next call on.
+        next_segment: keys whose new value counts for segments that begin from now on.
+        reopening: keys whose new value waits until the log, or the manager, is opened again.
+    """
+
+    at_once: tuple[str, ...] = ()
+    next_segment: tuple[str, ...] = ()
+    reopening: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.at_once or self.next_segment or self.reopening)
+
+    def __add__(self, other: ConfigChange) -> ConfigChange:
+        return ConfigChange(
+            self.at_once + other.at_once,
+            self.next_segment + other.next_segment,
+            self.reopening + other.reopening,
+        )
+
+
+def change_between(old: object, new: object) -> ConfigChange:
+    """Return what is different between two configs of one class."""
+    keys: dict[Effect, list[str]] = {"at once": [], "next segment": [], "reopening": []}
+    for name, each in settings_of(type(old)).items():
+        if getattr(old, name) != getattr(new, name):
+            keys[each.effect].append(each.key)
+    return ConfigChange(*(tuple(found) for found in keys.values()))
 
 
 def unknown_name(what: str, name: object, known: Iterable[str]) -> ConfigError:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,12 +31,12 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import META_PROPERTIES
 from kafkalog.files.whole import read_whole, replace_whole
+from kafkalog.java_properties import ENCODING, parse_properties
 from kafkalog.state.kafka_uuid import format_id, is_reserved_directory_id, parse_id
 
 __all__ = [
     "MetaProperties",
     "format_properties",
-    "parse_properties",
     "read_meta_properties",
     "write_meta_properties",
 ]
@@ -86,7 +86,8 @@ def read_meta_properties(filesystem: FileSystem, directory: Path) -> MetaPropert
             data = read_whole(filesystem, path, max_bytes=_MAX_BYTES)
         if data is None:
             return None
-        return _from_properties(parse_properties(data.decode("iso-8859-1")))
+        pairs = parse_properties(data.decode(ENCODING))
+        return _from_properties({each.key: each.value for each in pairs})
     except ValueError as error:
         raise CorruptStateError(f"{path}: {error}", path=path) from error
 
@@ -142,7 +143,6 @@ def format_properties(pairs: Mapping[str, str], *, now_ms: int) -> str:
 
 
 _ESCAPES: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}
-_UNESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def _escape(text: str, is_key: bool) -> str:
@@ -158,55 +158,3 @@ def _escape(text: str, is_key: bool) -> str:
             units = character.encode("utf-16-be", "surrogatepass")
             parts += [f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2)]
     return "".join(parts)
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """
-    Return the pairs of a Java properties file; of two with one key the last.
-
-    Raises:
-        ValueError: a `\\u` escape without four hex digits.
-    """
-    properties = {}
-    for line in _logical_lines(text):
-        # The key ends at the first '=', ':' or blank that no backslash precedes.
-        match = re.match(r"(?:\\.|[^\\=: \t\f])*", line, re.DOTALL)
-        end = match.end() if match else 0
-        rest = line[end:].lstrip(" \t\f")
-        if rest[:1] in ("=", ":"):
-            rest = rest[1:].lstrip(" \t\f")
-        properties[_unescape(line[:end])] = _unescape(rest)
-    return properties
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Yield the lines that hold pairs; an odd number of backslashes at the end joins the next."""
-    joined: str | None = None
-    for natural in re.split(r"\r\n|\r|\n", text):
-        line = natural.lstrip(" \t\f")
-        if joined is None:
-            if not line or line[0] in "#!":
-                continue
-            joined = ""
-        joined += line
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            joined = joined[:-1]
-            continue
-        yield joined
-        joined = None
-    if joined:
-        yield joined
-
-
-def _unescape(text: str) -> str:
-    def replacement(match: re.Match[str]) -> str:
-        character = match[1]
-        if character == "u":
-            if match[2] is None:
-                raise ValueError(f"escape without four hex digits in {text[:40]!r}")
-            return chr(int(match[2], 16))
-        return _UNESCAPES.get(character, character)
-
-    unescaped = re.sub(r"\\(.)(?:(?<=u)([0-9A-Fa-f]{4}))?", replacement, text, flags=re.DOTALL)
-    # Two halves of one character beyond 16 bits arrive as two escapes.
-    return unescaped.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")

@@ -98,7 +98,7 @@ def test_config_gzip_level_has_kafkas_hole() -> None:
         ("cleanup.policy", " compact , delete ", ("compact", "delete")),
         ("cleanup.policy", "delete,delete", ("delete",)),
         ("cleanup.policy", " ", ()),
-        ("compression.type", "zstd", "zstd"),
+        ("compression.type", " zstd\t", "zstd"),
         ("kafkalog.batch.bytes", "1", 1),
     ],
 )
@@ -135,7 +135,7 @@ def test_from_properties_text_is_parsed_as_kafka_does(
         ("cleanup.policy", "Compact"),
         ("compression.type", "GZIP"),
         ("compression.type", "none"),
-        ("compression.type", " zstd"),
+        ("compression.type", "\xa0zstd"),
         ("message.timestamp.type", "createtime"),
         ("kafkalog.batch.bytes", "0"),
         ("kafkalog.open.files.max", "0"),
@@ -235,6 +235,29 @@ def test_replace_unknown_field_names_the_nearest() -> None:
     """A ConfigError, not the TypeError of dataclasses."""
     with pytest.raises(ConfigError, match="unknown field 'segment_size'; did you mean segment_"):
         LogConfig().replace(segment_size=1)
+
+
+def test_with_overrides_topic_says_what_differs() -> None:
+    """The rest comes from the defaults of the broker; the errors are those of from_properties."""
+    defaults = LogConfig(segment_bytes=4096, retention_ms=5)
+    topic = defaults.with_overrides({"retention.ms": "-1"})
+    assert defaults.replace(retention_ms=-1) == topic
+    assert defaults == defaults.with_overrides({})
+    with pytest.raises(ConfigError, match=r"did you mean retention\.ms"):
+        defaults.with_overrides({"retentoin.ms": "5"})
+
+
+def test_change_to_sorts_keys_by_when_they_count() -> None:
+    """An empty change is false; keys stand in the order of the fields."""
+    old = LogConfig()
+    assert not old.change_to(LogConfig())
+    change = old.change_to(
+        old.replace(open_files_max=9, preallocate=True, retention_ms=5, segment_bytes=4096)
+    )
+    assert change
+    assert ("retention.ms", "segment.bytes") == change.at_once
+    assert ("preallocate",) == change.next_segment
+    assert ("kafkalog.open.files.max",) == change.reopening
 
 
 def test_config_is_frozen_and_pickles() -> None:

@@ -16,9 +16,10 @@ from kafkalog.errors import CorruptStateError
 from kafkalog.files import names
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.whole import read_whole
+from kafkalog.java_properties import ENCODING, PropertiesSyntaxError, parse_properties
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint, OffsetCheckpoint
 from kafkalog.state.kafka_uuid import format_id
-from kafkalog.state.meta_properties import parse_properties, read_meta_properties
+from kafkalog.state.meta_properties import read_meta_properties
 from kafkalog.state.partition_metadata import read_partition_metadata
 from kafkalog.state.shutdown_marker import read_shutdown_marker
 
@@ -83,10 +84,10 @@ def meta_properties(filesystem: FileSystem, path: Path) -> Iterator[Fact]:
         read_meta_properties(filesystem, path.parent)
     except CorruptStateError as error:
         yield refused(filesystem, path, error)
-    text = (read_whole(filesystem, path, max_bytes=_MAX_BYTES) or b"").decode("iso-8859-1")
+    text = (read_whole(filesystem, path, max_bytes=_MAX_BYTES) or b"").decode(ENCODING)
     try:
-        properties = parse_properties(text)
-    except ValueError:
+        properties = {each.key: each.value for each in parse_properties(text)}
+    except PropertiesSyntaxError:
         return
     for name in sorted(properties):
         yield EntryFact("property", {"name": name, "value": properties[name]})

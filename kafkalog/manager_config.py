@@ -1,0 +1,263 @@
+"""Settings of a log manager: what an embedded one needs of a broker's, and compaction's.
+
+Names, types, defaults and ranges are Kafka 4.1's broker settings; every difference is listed in
+`docs/configuration.md`. `ManagerConfig.log` holds the defaults of all topics, which a broker's
+settings give under names of their own (`kafkalog.broker_keys`).
+
+Thread-safety: a config is immutable and may be shared. Nothing here reads files or the environment.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kafkalog.broker_keys import LOG_KEYS, log_properties, reason_without_use, resolve
+from kafkalog.config import LogConfig
+from kafkalog.errors import ConfigError
+from kafkalog.settings import (
+    LONG_MAX,
+    ConfigChange,
+    change_between,
+    checked,
+    replaced,
+    setting,
+    settings_of,
+    to_properties,
+    unknown_name,
+)
+
+__all__ = [
+    "BACKGROUND",
+    "CLEANER",
+    "DIRECTORIES",
+    "LOG_DIR",
+    "PRODUCERS",
+    "CleanerConfig",
+    "ManagerConfig",
+    "used_keys",
+]
+
+DIRECTORIES: Final = "Data directories"
+BACKGROUND: Final = "Background work"
+PRODUCERS: Final = "Producers and transactions"
+CLEANER: Final = "Compaction"
+
+_CLEANER_PREFIX: Final = "log.cleaner."
+# What each thread of the cleaner needs for its map of keys at the least.
+_DEDUPE_BYTES_MIN: Final = 1 << 20
+# The name of old for a single directory; counts where `log.dirs` is not given.
+LOG_DIR: Final = "log.dir"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerConfig:
+    """
+    Settings of compaction, for all logs of a manager together.
+
+    Raises:
+        ConfigError: a value is not of its key's type or out of its range.
+    """
+
+    enable: bool = setting(
+        "log.cleaner.enable", "boolean", True,
+        "Compact topics whose policy says so. Without it they only grow.",
+        group=CLEANER, effect="reopening", prefix=_CLEANER_PREFIX,
+    )  # fmt: skip
+    threads: int = setting(
+        "log.cleaner.threads", "int", 1,
+        "Logs that are compacted at the same time.",
+        group=CLEANER, lower=0, unit="threads", prefix=_CLEANER_PREFIX,
+    )  # fmt: skip
+    io_max_bytes_per_second: float = setting(
+        "log.cleaner.io.max.bytes.per.second", "double", sys.float_info.max,
+        "Bytes that compaction may read and write in a second, over all threads.",
+        group=CLEANER, unit="bytes", prefix=_CLEANER_PREFIX,
+    )  # fmt: skip
+    dedupe_buffer_size: int = setting(
+        "log.cleaner.dedupe.buffer.size", "long", 128 << 20,
+        "Memory for the maps of keys, over all threads; 24 bytes a key. Each thread must have "
+        "more than 1 MiB.",
+        group=CLEANER, unit="bytes", prefix=_CLEANER_PREFIX,
+    )  # fmt: skip
+    io_buffer_size: int = setting(
+        "log.cleaner.io.buffer.size", "int", 512 << 10,
+        "Memory for reading and writing, over all threads. Leave it alone.",
+        group=CLEANER, lower=0, unit="bytes", prefix=_CLEANER_PREFIX,
+    )  # fmt: skip
+    io_buffer_load_factor: float = setting(
+        "log.cleaner.io.buffer.load.factor", "double", 0.9,
+        "Share of a map of keys that may be used: fuller takes more keys and finds them slower. "
+        "The name is Kafka's; it is not about the buffers of reading and writing.",
+        group=CLEANER, prefix=_CLEANER_PREFIX,
+    )  # fmt: skip
+    backoff_ms: int = setting(
+        "log.cleaner.backoff.ms", "long", 15_000,
+        "Pause of a thread that found nothing to compact.",
+        group=CLEANER, lower=0, unit="ms", prefix=_CLEANER_PREFIX,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        checked(self)
+        if self.threads and self.dedupe_buffer_size // self.threads <= _DEDUPE_BYTES_MIN:
+            raise ConfigError(
+                f"log.cleaner.dedupe.buffer.size = {self.dedupe_buffer_size}: must be more than "
+                f"{_DEDUPE_BYTES_MIN} for each of log.cleaner.threads = {self.threads}"
+            )
+
+    def replace(self, **changes: Any) -> CleanerConfig:
+        """Return a config with some fields changed; ConfigError as the constructor."""
+        return replaced(self, changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerConfig:
+    """
+    Settings of a log manager.
+
+    >>> config = ManagerConfig.from_properties({"log.retention.hours": "24"})
+    >>> config.log.retention_ms
+    86400000
+
+    Attributes:
+        log: defaults of all topics.
+        cleaner: settings of compaction.
+
+    Raises:
+        ConfigError: a value is not of its key's type or out of its range, or two keys contradict
+            each other; the message names the key, the value and the rule.
+    """
+
+    log_dirs: tuple[str, ...] = setting(
+        "log.dirs", "list", (),
+        "Data directories. A manager that is given directories does not need it.",
+        group=DIRECTORIES, effect="reopening",
+    )  # fmt: skip
+    num_recovery_threads_per_data_dir: int = setting(
+        "num.recovery.threads.per.data.dir", "int", 2,
+        "Logs of one directory that are recovered, or closed, at the same time.",
+        group=DIRECTORIES, lower=1, unit="threads",
+    )  # fmt: skip
+    log_initial_task_delay_ms: int = setting(
+        "log.initial.task.delay.ms", "long", 30_000,
+        "Time from the start to the first run of each periodic task.",
+        group=BACKGROUND, lower=0, unit="ms", effect="reopening",
+    )  # fmt: skip
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms", "long", 300_000,
+        "Time between two looks for segments that may be deleted.",
+        group=BACKGROUND, lower=1, unit="ms", effect="reopening",
+    )  # fmt: skip
+    log_flush_scheduler_interval_ms: int = setting(
+        "log.flush.scheduler.interval.ms", "long", LONG_MAX,
+        "Time between two looks for logs whose `flush.ms` is over; also the default of `flush.ms` "
+        f"where `log.flush.interval.ms` is not given. {LONG_MAX} means never.",
+        group=BACKGROUND, lower=1, unit="ms", effect="reopening",
+    )  # fmt: skip
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.offset.checkpoint.interval.ms", "int", 60_000,
+        "Time between two writings of the recovery points: recovery begins there after a crash.",
+        group=BACKGROUND, lower=0, unit="ms", effect="reopening",
+    )  # fmt: skip
+    log_flush_start_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.start.offset.checkpoint.interval.ms", "int", 60_000,
+        "Time between two writings of the log start offsets.",
+        group=BACKGROUND, lower=0, unit="ms", effect="reopening",
+    )  # fmt: skip
+    replica_high_watermark_checkpoint_interval_ms: int = setting(
+        "replica.high.watermark.checkpoint.interval.ms", "long", 5_000,
+        "Time between two writings of the high watermarks.",
+        group=BACKGROUND, lower=1, unit="ms", effect="reopening",
+    )  # fmt: skip
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms", "int", 86_400_000,
+        "Time without an append after which a producer is forgotten, and may begin anew.",
+        group=PRODUCERS, lower=1, unit="ms",
+    )  # fmt: skip
+    producer_id_expiration_check_interval_ms: int = setting(
+        "producer.id.expiration.check.interval.ms", "int", 600_000,
+        "Time between two looks for such producers.",
+        group=PRODUCERS, lower=1, unit="ms", effect="reopening",
+    )  # fmt: skip
+    transaction_max_timeout_ms: int = setting(
+        "transaction.max.timeout.ms", "int", 900_000,
+        "Age at which an open transaction counts as one that hangs (five minutes are added).",
+        group=PRODUCERS, lower=1, unit="ms", effect="reopening",
+    )  # fmt: skip
+    log: LogConfig = field(default_factory=LogConfig)
+    cleaner: CleanerConfig = field(default_factory=CleanerConfig)
+
+    def __post_init__(self) -> None:
+        checked(self)
+        for name, kind in (("log", LogConfig), ("cleaner", CleanerConfig)):
+            if not isinstance(getattr(self, name), kind):
+                raise ConfigError(f"{name} must be a {kind.__name__}")
+        if self.log.retention_ms == 0:
+            raise ConfigError("log.retention.ms = 0: must be -1 (keep for ever) or at least 1")
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> ManagerConfig:
+        """
+        Return the config that a broker's keys and their texts describe.
+
+        Every key must be one that means something here; `kafkalog.read_server_properties` takes
+        the file of a real broker, and says which of its lines do not.
+
+        Raises:
+            ConfigError: a key is unknown (the message has the nearest known one) or means nothing
+                here, or a value is wrong.
+        """
+        for key in properties:
+            if key in used_keys():
+                continue
+            reason = reason_without_use(key)
+            if reason is not None:
+                raise ConfigError(f"{key} has no meaning here: {reason}")
+            raise unknown_name("setting", key, used_keys())
+        arguments = _own_arguments(cls, properties)
+        if LOG_DIR in properties:
+            directories = settings_of(cls)["log_dirs"].parse(properties[LOG_DIR])
+            arguments.setdefault("log_dirs", directories)
+        return cls(
+            **arguments,
+            cleaner=CleanerConfig(**_own_arguments(CleanerConfig, properties)),
+            log=LogConfig(**resolve(properties).arguments),
+        )
+
+    def to_properties(self) -> dict[str, str]:
+        """Return every setting as a broker's key and text; `from_properties` takes it back."""
+        return to_properties(self) | to_properties(self.cleaner) | log_properties(self.log)
+
+    def replace(self, **changes: Any) -> ManagerConfig:
+        """
+        Return a config with some fields changed.
+
+        Raises:
+            ConfigError: a field is unknown, or a value is wrong.
+        """
+        return replaced(self, changes)
+
+    def change_to(self, other: ManagerConfig) -> ConfigChange:
+        """Return what is different in `other`, and when that counts for an open manager."""
+        return (
+            change_between(self, other)
+            + change_between(self.cleaner, other.cleaner)
+            + self.log.change_to(other.log)
+        )
+
+
+@functools.cache
+def used_keys() -> frozenset[str]:
+    """Return every broker's key that means something here."""
+    own = {each.key for cls in (ManagerConfig, CleanerConfig) for each in settings_of(cls).values()}
+    logs = {each.setting.key for keys in LOG_KEYS.values() for each in keys}
+    return frozenset(own | logs | {LOG_DIR})
+
+
+def _own_arguments(cls: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return the keyword arguments for `cls` among a broker's settings."""
+    known = settings_of(cls).values()
+    return {each.name: each.parse(properties[each.key]) for each in known if each.key in properties}

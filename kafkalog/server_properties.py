@@ -1,0 +1,180 @@
+"""`server.properties`: a broker's file of settings, as a manager of logs reads it.
+
+A real broker's file may be given as it is. Lines that mean nothing here (network, security, the
+cluster) are passed over, and listed with the reason; their values are not kept, for some of them
+are passwords. A key that looks like one of logs and is none is an error: a misspelt
+`log.retention.ms` must not delete what was to be kept.
+
+Of two lines with one key the last counts, and of several units of a time the finest; the others
+are listed too.
+
+Thread-safety: pure functions over the disk.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+from kafkalog.broker_keys import reason_without_use, resolve
+from kafkalog.config import LogConfig
+from kafkalog.errors import ConfigError, ConfigFileError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.files.whole import read_whole
+from kafkalog.java_properties import ENCODING, PropertiesSyntaxError, Property, parse_properties
+from kafkalog.manager_config import LOG_DIR, CleanerConfig, ManagerConfig, used_keys
+from kafkalog.settings import OWN_PREFIX, settings_of, unknown_name
+
+__all__ = [
+    "IgnoredProperty",
+    "ServerProperties",
+    "parse_server_properties",
+    "read_server_properties",
+]
+
+_MAX_BYTES: Final = 16 * 1024 * 1024
+# Names that begin so are about logs: one that nothing has is misspelt.
+_LOG_BEGINNINGS: Final = (OWN_PREFIX, "log.", "producer.id.", "num.recovery.")
+# So like a name of ours that nothing else can have been meant.
+_MISSPELT_RATIO: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredProperty:
+    """
+    A line of the file that does not count. What it says is not kept: it may be a password.
+
+    Attributes:
+        key: its key.
+        line: its number in the file, from 1.
+        reason: why it does not count.
+    """
+
+    key: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProperties:
+    """
+    What a broker's file says.
+
+    Attributes:
+        config: settings of a manager, with the defaults of all topics in `config.log`.
+        ignored: the lines that do not count, in their order.
+    """
+
+    config: ManagerConfig
+    ignored: tuple[IgnoredProperty, ...]
+
+
+def read_server_properties(
+    path: str | PathLike[str], *, filesystem: FileSystem | None = None
+) -> ServerProperties:
+    """
+    Return what a broker's `server.properties` says about logs.
+
+    Raises:
+        ConfigFileError: a line is wrong; the message has the file, the line, and the nearest known
+            key where the key is unknown.
+        LogStorageError: the file is missing, or cannot be read.
+    """
+    path = Path(path)
+    filesystem = PosixFileSystem() if filesystem is None else filesystem
+    try:
+        with storage_errors(path, doing="reading"):
+            data = read_whole(filesystem, path, max_bytes=_MAX_BYTES)
+            if data is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    except ValueError as error:
+        raise ConfigFileError(str(error), path=path) from error
+    return parse_server_properties(data.decode(ENCODING), path=path)
+
+
+def parse_server_properties(
+    text: str, *, path: str | PathLike[str] = "server.properties"
+) -> ServerProperties:
+    """
+    Return what the text of a broker's `server.properties` says about logs.
+
+    Args:
+        text: the file.
+        path: its name, for messages.
+
+    Raises:
+        ConfigFileError: as `read_server_properties`.
+    """
+    try:
+        pairs = parse_properties(text)
+    except PropertiesSyntaxError as error:
+        raise ConfigFileError(
+            f"{path}:{error.line}: {error}", path=path, line=error.line
+        ) from error
+    last = {pair.key: pair for pair in pairs}
+    ignored = [
+        IgnoredProperty(pair.key, pair.line, f"given again in line {last[pair.key].line}")
+        for pair in pairs
+        if pair is not last[pair.key]
+    ]
+    used: dict[str, str] = {}
+    for pair in last.values():
+        reason = _reason_to_ignore(pair, path)
+        if reason is None:
+            used[pair.key] = pair.value
+        else:
+            ignored.append(IgnoredProperty(pair.key, pair.line, reason))
+    config = _config(used, last, path)
+    for key, stronger in _overruled(used).items():
+        ignored.append(IgnoredProperty(key, last[key].line, f"{stronger} counts instead"))
+    return ServerProperties(config, tuple(sorted(ignored, key=lambda each: each.line)))
+
+
+def _reason_to_ignore(pair: Property, path: str | PathLike[str]) -> str | None:
+    """Return why a line does not count, None where it does; raise for a key that is misspelt."""
+    key = pair.key
+    if key in used_keys():
+        return None
+    reason = reason_without_use(key)
+    if reason is not None:
+        return reason
+    if key in {each.key for each in settings_of(LogConfig).values()}:
+        return "a topic's name, which a broker passes over too"
+    misspelt = difflib.get_close_matches(key, used_keys(), n=1, cutoff=_MISSPELT_RATIO)
+    if misspelt or key.startswith(_LOG_BEGINNINGS):
+        error = unknown_name("setting", key, used_keys())
+        raise ConfigFileError(f"{path}:{pair.line}: {error}", path=path, line=pair.line)
+    return "not about logs"
+
+
+def _config(
+    used: dict[str, str], pairs: dict[str, Property], path: str | PathLike[str]
+) -> ManagerConfig:
+    """Return the config, or name the line that is wrong."""
+    try:
+        return ManagerConfig.from_properties(used)
+    except ConfigError as error:
+        # The first key of the message is at fault, or one of two that contradict each other.
+        message = str(error)
+        line = next((pairs[key].line for key in used if message.startswith(f"{key} = ")), None)
+        place = path if line is None else f"{path}:{line}"
+        raise ConfigFileError(f"{place}: {message}", path=path, line=line) from error
+
+
+def _overruled(used: dict[str, str]) -> dict[str, str]:
+    """Return the keys that were given beside a stronger one -> that one."""
+    managers = {
+        each.key for cls in (ManagerConfig, CleanerConfig) for each in settings_of(cls).values()
+    }
+    found = resolve(used).overruled
+    if "log.dirs" in used and LOG_DIR in used:
+        found = found | {LOG_DIR: "log.dirs"}
+    # The flusher's period counts for the manager even where each log has its own.
+    return {key: stronger for key, stronger in found.items() if key not in managers}
