@@ -6,6 +6,9 @@ Replacing writes `NAME.tmp`, syncs it, renames it over `NAME` and syncs the dire
      be left, which the next replacement overwrites;
   2. after it, `NAME` is the new content, whole: its bytes were on the disk before the name was.
 
+Without `durable` nothing is synced: other processes and a restart after a kill see old or new, but
+a power cut may leave the name with zeros or a part of the content, which a checksum has to find.
+
 Thread-safety: no state; two replacements of one file must not run at the same time, since they
 share the temporary name. Errors pass as OSError. It never writes into `NAME` itself.
 """
@@ -48,8 +51,10 @@ def read_whole(filesystem: FileSystem, path: Path, *, max_bytes: int) -> bytes |
         handle.close()
 
 
-def replace_whole(filesystem: FileSystem, path: Path, data: Buffer) -> None:
-    """Put `data` in place of a file's content, on the disk when this returns."""
+def replace_whole(
+    filesystem: FileSystem, path: Path, data: Buffer, *, durable: bool = True
+) -> None:
+    """Put `data` in place of a file's content; if `durable`, on the disk when this returns."""
     temporary = temporary_path(path)
     handle = filesystem.open(temporary, create=True)
     try:
@@ -58,7 +63,8 @@ def replace_whole(filesystem: FileSystem, path: Path, data: Buffer) -> None:
             if handle.size():
                 handle.truncate(0)
             handle.pwrite(data, 0)
-            handle.sync()
+            if durable:
+                handle.sync()
         finally:
             handle.close()
         filesystem.rename(temporary, path)
@@ -67,6 +73,8 @@ def replace_whole(filesystem: FileSystem, path: Path, data: Buffer) -> None:
         with contextlib.suppress(OSError):
             filesystem.unlink(temporary)
         raise
+    if not durable:
+        return
     try:
         filesystem.sync_directory(path.parent)
     except OSError as error:

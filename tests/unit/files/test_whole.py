@@ -56,6 +56,22 @@ def test_crash_at_every_call_leaves_old_or_new() -> None:
     assert 6 == number  # truncate, write, sync, rename, directory sync, and nothing more
 
 
+def test_replacement_that_need_not_last_syncs_nothing_and_shows_old_or_new() -> None:
+    """To who looks without a crash; what a crash leaves is for a checksum to find."""
+    for number in range(1, 100):
+        disk = with_old_content()
+        disk.crash_at(number)
+        try:
+            replace_whole(disk, PATH, NEW, durable=False)
+        except PowerCut:
+            assert disk.crash(CrashChoice("all")).snapshot()[str(PATH)] in (OLD, NEW)
+        else:
+            break
+    assert 4 == number
+    assert NEW == disk.snapshot()[str(PATH)]
+    assert 0 == disk.calls["sync"] + disk.calls["sync_directory"]
+
+
 def test_failure_of_every_call_leaves_old_or_new_and_no_temporary_file() -> None:
     """The error is told; the old content stands until the rename; room is given back."""
     for number in range(1, 100):
