@@ -32,8 +32,10 @@ cdef struct BatchDraft:
     int64_t needed
     int64_t base_timestamp
     int64_t max_timestamp
+    uint64_t min_timestamp             # unsigned: -1, which is none, is then the largest
     int64_t last_offset_delta          # -1: no record yet
     int64_t count
+    int64_t null_key_count
     bint base_given                    # the base timestamp is not the first record's
 
 
@@ -118,6 +120,8 @@ cdef inline int add_record(
     draft.size = size
     draft.count += 1
     draft.last_offset_delta = parts.offset_delta
+    draft.null_key_count += parts.key_size < 0
+    draft.min_timestamp = min(draft.min_timestamp, <uint64_t>parts.timestamp_ms)
     if parts.timestamp_ms > draft.max_timestamp:
         draft.max_timestamp = parts.timestamp_ms
     return STATUS_OK

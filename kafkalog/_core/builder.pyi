@@ -21,6 +21,8 @@ class BatchBuilder:
     capacity: Final[int]
     base_timestamp: Final[int]
     max_timestamp: Final[int]
+    min_timestamp: Final[int]
+    null_key_count: Final[int]
     last_offset_delta: Final[int]
     def __new__(cls, *, capacity: int = 16384) -> Self: ...
     def __reduce__(self) -> NoReturn: ...

@@ -18,7 +18,7 @@ microseconds, and another thread must not find the builder half-way.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from kafkalog._core.header cimport BatchFields
@@ -124,6 +124,16 @@ cdef class BatchBuilder:
         return self.draft.max_timestamp
 
     @property
+    def min_timestamp(self):
+        """Smallest timestamp of a record that has one, -1 if there is none."""
+        return <int64_t>self.draft.min_timestamp
+
+    @property
+    def null_key_count(self):
+        """Records in the batch whose key is null."""
+        return self.draft.null_key_count
+
+    @property
     def last_offset_delta(self):
         """Offset delta of the last record, -1 if there is none."""
         return self.draft.last_offset_delta
@@ -137,8 +147,10 @@ cdef class BatchBuilder:
         self.draft.base_timestamp = base_timestamp if base_given else NO_TIMESTAMP
         self.draft.base_given = base_given
         self.draft.max_timestamp = NO_TIMESTAMP
+        self.draft.min_timestamp = <uint64_t>NO_TIMESTAMP
         self.draft.last_offset_delta = -1
         self.draft.count = 0
+        self.draft.null_key_count = 0
 
     cdef int _move(self, int64_t capacity) except -1:
         """Go on in other memory: the old belongs to the views that show it."""

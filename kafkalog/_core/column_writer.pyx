@@ -107,6 +107,8 @@ cdef void _extend_plain_kernel(
     cdef int64_t size = draft.size
     cdef int64_t base_timestamp = draft.base_timestamp
     cdef int64_t max_timestamp = draft.max_timestamp
+    cdef uint64_t min_timestamp = draft.min_timestamp
+    cdef int64_t null_keys = 0
     cdef int64_t delta = draft.last_offset_delta + 1
     cdef int64_t row = slot[0]
     cdef int length_size
@@ -147,10 +149,14 @@ cdef void _extend_plain_kernel(
         write_plain_length(start, length_size, target - start - length_size)
         size = target - draft.data
         max_timestamp = max(max_timestamp, timestamp_ms)
+        min_timestamp = min(min_timestamp, <uint64_t>timestamp_ms)
+        null_keys += key_size < 0
         delta += 1
         row += 1
     draft.size = size
     draft.max_timestamp = max_timestamp
+    draft.min_timestamp = min_timestamp
+    draft.null_key_count += null_keys
     draft.count += row - slot[0]
     draft.last_offset_delta = delta - 1
     slot[0] = row

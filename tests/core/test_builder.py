@@ -334,3 +334,23 @@ def test_batch_beyond_32_bits_is_refused_before_memory_is_taken() -> None:
     with pytest.raises(RecordTooLargeError):
         builder.extend_columns(wide, wide)
     assert (0, 61, 16384) == (builder.count, builder.size_bytes, builder.capacity)
+
+
+def test_builder_knows_the_extremes_that_a_log_asks_of() -> None:
+    """Smallest timestamp of those there are, and how many keys are null, however records come."""
+    builder = BatchBuilder()
+    assert (-1, -1, 0) == (builder.min_timestamp, builder.max_timestamp, builder.null_key_count)
+    builder.append(None, b"v", -1)
+    assert (-1, -1, 1) == (builder.min_timestamp, builder.max_timestamp, builder.null_key_count)
+    builder.append(b"k", b"v", 70)
+    builder.append(b"", b"v", 50)
+    builder.append_record(Record(timestamp_ms=60))
+    assert (50, 70, 2) == (builder.min_timestamp, builder.max_timestamp, builder.null_key_count)
+    times = numpy.array([40, -1, 0], dtype=numpy.int64)
+    builder.extend_lists([None, None, b"k"], [b"v"] * 3, times)
+    assert (0, 70, 4) == (builder.min_timestamp, builder.max_timestamp, builder.null_key_count)
+    builder.reset()
+    assert (-1, 0) == (builder.min_timestamp, builder.null_key_count)
+    keys = BytesColumn(b"kk", numpy.array([0, 1, 1, 2], dtype=numpy.int32), numpy.array([5], dtype=numpy.uint8))
+    builder.extend_columns(keys, None, numpy.array([9, 5, 7], dtype=numpy.int64))
+    assert (5, 9, 1) == (builder.min_timestamp, builder.max_timestamp, builder.null_key_count)
