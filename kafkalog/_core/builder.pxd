@@ -1,7 +1,8 @@
 """The leaf that writes one record (DefaultRecord.writeTo), into a batch under construction.
 
 `add_record` computes every size first and writes only into room that is there: the caller makes
-room and calls again. It never allocates and never writes half a record.
+room and calls again. It never allocates and never writes half a record. `add_message` is the same
+for magic 0 and 1, and `add_to_draft` the one of the two that the batch wants.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -9,7 +10,8 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from kafkalog._core.copying cimport copy_bytes
-from kafkalog._core.layout cimport NO_TIMESTAMP
+from kafkalog._core.layout cimport MAGIC_V0, MAGIC_V2, NO_TIMESTAMP
+from kafkalog._core.message_writer cimport MessageParts, message_size, write_message
 from kafkalog._core.record cimport bytes_or_none
 from kafkalog._core.status cimport STATUS_FULL, STATUS_OK, STATUS_TOO_LARGE
 from kafkalog._core.varint cimport write_unsigned_varlong, zigzag32, zigzag64
@@ -23,10 +25,11 @@ cdef enum AddStatus:
     # Beside STATUS_OK, STATUS_FULL (no room: `needed` says how much) and STATUS_TOO_LARGE.
     ADD_OVER_LIMIT = 1001              # the record is for the next batch
     ADD_BAD_TIMESTAMP = 1002           # below -1
+    ADD_HEADERS = 1003                 # the format has none
 
 
 cdef struct BatchDraft:
-    uint8_t* data                      # header first, records behind it
+    uint8_t* data                      # header first, if there is one, records behind it
     int64_t capacity
     int64_t size
     int64_t needed
@@ -36,6 +39,10 @@ cdef struct BatchDraft:
     int64_t last_offset_delta          # -1: no record yet
     int64_t count
     int64_t null_key_count
+    int64_t base_offset                # what the offsets stored in messages count from
+    int64_t append_time                # of all messages, if their attributes say so
+    int magic
+    int attributes                     # of each message
     bint base_given                    # the base timestamp is not the first record's
 
 
@@ -70,6 +77,18 @@ cdef inline uint8_t* write_bytes(
     target = write_unsigned_varlong(target, <uint64_t>size << 1)
     copy_bytes(target, data, size)
     return target + size
+
+
+cdef inline void count_added(
+    BatchDraft* draft, const RecordParts* parts, int64_t timestamp_ms, int64_t size
+) noexcept nogil:
+    draft.size = size
+    draft.count += 1
+    draft.last_offset_delta = parts.offset_delta
+    draft.null_key_count += parts.key_size < 0
+    draft.min_timestamp = min(draft.min_timestamp, <uint64_t>timestamp_ms)
+    if timestamp_ms > draft.max_timestamp:
+        draft.max_timestamp = timestamp_ms
 
 
 cdef inline int add_record(
@@ -117,14 +136,53 @@ cdef inline int add_record(
     if parts.headers_size > 0:
         memcpy(target, parts.headers, <size_t>parts.headers_size)
     draft.base_timestamp = base_timestamp
-    draft.size = size
-    draft.count += 1
-    draft.last_offset_delta = parts.offset_delta
-    draft.null_key_count += parts.key_size < 0
-    draft.min_timestamp = min(draft.min_timestamp, <uint64_t>parts.timestamp_ms)
-    if parts.timestamp_ms > draft.max_timestamp:
-        draft.max_timestamp = parts.timestamp_ms
+    count_added(draft, parts, parts.timestamp_ms, size)
     return STATUS_OK
+
+
+cdef inline int add_message(
+    BatchDraft* draft, const RecordParts* parts, int64_t size_limit
+) noexcept nogil:
+    """As add_record, a message; timestamps are what the format and the batch make of them."""
+    cdef MessageParts message
+    cdef int64_t size = draft.size + message_size(draft.magic, parts.key_size, parts.value_size)
+    message.timestamp_ms = parts.timestamp_ms
+    if draft.magic == MAGIC_V0:
+        message.timestamp_ms = NO_TIMESTAMP
+    elif draft.attributes != 0:
+        message.timestamp_ms = draft.append_time
+    elif parts.timestamp_ms < NO_TIMESTAMP:
+        return ADD_BAD_TIMESTAMP
+    if parts.header_count > 0:
+        return ADD_HEADERS
+    if parts.offset_delta > INT32_MAX:
+        return STATUS_TOO_LARGE
+    if size > size_limit and draft.count > 0:
+        return ADD_OVER_LIMIT
+    if size > INT32_MAX:
+        return STATUS_TOO_LARGE
+    if size > draft.capacity:
+        draft.needed = size
+        return STATUS_FULL
+    # Unsigned: a base too large for these offsets is refused when the set is closed.
+    message.offset = <int64_t>(<uint64_t>draft.base_offset + <uint64_t>parts.offset_delta)
+    message.key = parts.key
+    message.value = parts.value
+    message.key_size = parts.key_size
+    message.value_size = parts.value_size
+    message.magic = draft.magic
+    message.attributes = draft.attributes
+    write_message(draft.data + draft.size, &message)
+    count_added(draft, parts, message.timestamp_ms, size)
+    return STATUS_OK
+
+
+cdef inline int add_to_draft(
+    BatchDraft* draft, const RecordParts* parts, int64_t size_limit
+) noexcept nogil:
+    if draft.magic == MAGIC_V2:
+        return add_record(draft, parts, size_limit)
+    return add_message(draft, parts, size_limit)
 
 
 cdef inline object load_field(

@@ -1,82 +1,16 @@
 """Types of the batch builder."""
 
-from collections.abc import Iterable, Sequence
-from typing import Final, NoReturn, Self, TypeAlias, final
+from typing import Final, Self, final
 
-import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from kafkalog._core.bytes_column import BytesColumn
-from kafkalog._core.columns import RecordColumns
-from kafkalog._core.record import Record
-
-_Field: TypeAlias = bytes | bytearray | memoryview | None
-_Timestamps: TypeAlias = int | NDArray[np.int64]
+from kafkalog._core.records_builder import RecordsBuilder
 
 @final
-class BatchBuilder:
-    count: Final[int]
-    size_bytes: Final[int]
-    capacity: Final[int]
+class BatchBuilder(RecordsBuilder):
     base_timestamp: Final[int]
-    max_timestamp: Final[int]
-    min_timestamp: Final[int]
-    null_key_count: Final[int]
-    last_offset_delta: Final[int]
     def __new__(cls, *, capacity: int = 16384) -> Self: ...
-    def __reduce__(self) -> NoReturn: ...
     def reset(self, *, base_timestamp: int | None = None) -> None: ...
-    def append(
-        self,
-        key: _Field,
-        value: _Field,
-        timestamp_ms: int = -1,
-        headers: Iterable[tuple[str, _Field]] | None = None,
-    ) -> int: ...
-    def append_at(
-        self,
-        offset_delta: int,
-        key: _Field,
-        value: _Field,
-        timestamp_ms: int = -1,
-        headers: Iterable[tuple[str, _Field]] | None = None,
-    ) -> int: ...
-    def append_record(self, record: Record, default_timestamp_ms: int = -1) -> int: ...
-    def extend_records(
-        self,
-        records: Iterable[Record],
-        start: int = 0,
-        default_timestamp_ms: int = -1,
-        size_limit: int = ...,
-    ) -> int: ...
-    def extend_lists(
-        self,
-        keys: Sequence[_Field] | None,
-        values: Sequence[_Field],
-        timestamps: _Timestamps = -1,
-        start: int = 0,
-        size_limit: int = ...,
-    ) -> int: ...
-    def extend_columns(
-        self,
-        keys: BytesColumn | None,
-        values: BytesColumn | None,
-        timestamps: _Timestamps = -1,
-        start: int = 0,
-        stop: int | None = None,
-        size_limit: int = ...,
-    ) -> int: ...
-    def extend_decoded(
-        self,
-        data: Buffer,
-        columns: RecordColumns,
-        start: int = 0,
-        stop: int | None = None,
-        *,
-        base_offset: int | None = None,
-        size_limit: int = ...,
-    ) -> int: ...
     def payload(self) -> memoryview: ...
     def finish(
         self,

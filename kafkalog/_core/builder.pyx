@@ -1,32 +1,17 @@
-"""Build v2 batches (MemoryRecordsBuilder): encode records, then fill in the header with its CRC.
-
-The batch grows in one piece of memory that is kept from batch to batch: it doubles when it is
-full, and `reset` gives most of it back only if it exceeds RETAINED_CAPACITY and the batch just
-built used less than a quarter. Header and records of an uncompressed batch lie together from the
-start, so `finish` copies nothing.
-
-Views that `payload` and `finish` gave out stay valid and never change: if one is alive when the
-builder is used again, the builder goes on in other memory. Let views go before the next batch, and
-the memory is reused.
+"""Build v2 batches (MemoryRecordsBuilder): the records first, then the header with its CRC.
 
 What is written is what Kafka's builder writes, byte for byte, from the same calls. Offset deltas
-must rise, timestamps must be -1 or more. Never compresses, never reads a clock.
+must rise, timestamps must be -1 or more. How records come in and how memory is kept is told in
+records_builder.pyx.
 
-Thread-safety: none; one caller at a time. The GIL stays held: encoding a batch takes some ten
-microseconds, and another thread must not find the builder half-way.
+Thread-safety: none; one caller at a time.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from kafkalog._core.header cimport BatchFields
-from kafkalog._core.batch_memory cimport BatchMemory
-from kafkalog._core.bytes_column cimport BytesCells, BytesColumn, TimestampColumn
-from kafkalog._core.column_writer cimport extend_kernel
-from kafkalog._core.decoded_rows cimport CONSECUTIVE, DecodedRows, extend_rows_kernel
-from kafkalog._core.encoded_headers cimport EncodedHeaders
 from kafkalog._core.header_writer cimport (
     check_codec,
     check_delete_horizon,
@@ -39,34 +24,20 @@ from kafkalog._core.layout cimport (
     CODEC_NONE,
     CONTROL_MASK,
     DELETE_HORIZON_MASK,
+    MAGIC_V2,
     NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
-    NO_TIMESTAMP,
     RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
-from kafkalog._core.record cimport Record, header_tuple
-from kafkalog._core.status cimport (
-    STATUS_FIELD_LENGTH,
-    STATUS_FULL,
-    STATUS_OK,
-    STATUS_TOO_LARGE,
-    raise_for_status,
-)
-
-from kafkalog.errors import InvalidRecordError
-
-cdef enum:
-    INITIAL_CAPACITY = 16 * 1024
-    RETAINED_CAPACITY = 4 * 1024 * 1024
-    NEXT_DELTA = -1                    # one above that of the last record
+from kafkalog._core.records_builder cimport INITIAL_CAPACITY, RecordsBuilder
 
 
 @cython.final
-cdef class BatchBuilder:
+cdef class BatchBuilder(RecordsBuilder):
     """
     A batch under construction, reused for batch after batch.
 
@@ -80,99 +51,13 @@ cdef class BatchBuilder:
     Thread-safety: none; one caller at a time.
     """
 
-    cdef BatchDraft draft
-    cdef BatchMemory memory
-    cdef BatchMemory compressed        # header and compressed payload, made by `finish`
-    cdef EncodedHeaders headers        # those of the record that is being added
-
     def __cinit__(self, *, Py_ssize_t capacity=INITIAL_CAPACITY):
-        if capacity > INT32_MAX:
-            raise ValueError(f"capacity must be at most {INT32_MAX}, not {capacity}")
-        self.memory = BatchMemory(max(capacity, RECORD_BATCH_OVERHEAD))
-        self.headers = EncodedHeaders()
-        self._start(0, False)
-
-    def __reduce__(self):
-        raise TypeError("a BatchBuilder cannot be pickled or copied")
-
-    def __repr__(self):
-        return f"BatchBuilder({self.draft.count} records, {self.draft.size} bytes)"
-
-    @property
-    def count(self):
-        """Records in the batch."""
-        return self.draft.count
-
-    @property
-    def size_bytes(self):
-        """Size of the batch if it is not compressed, header included."""
-        return self.draft.size
-
-    @property
-    def capacity(self):
-        """Bytes that the batch may grow to before more memory is needed."""
-        return self.draft.capacity
+        self._open(MAGIC_V2, RECORD_BATCH_OVERHEAD, capacity)
 
     @property
     def base_timestamp(self):
         """Timestamp that the records' deltas count from; -1 if there is none yet."""
         return self.draft.base_timestamp
-
-    @property
-    def max_timestamp(self):
-        """Largest timestamp of a record, -1 if there is none."""
-        return self.draft.max_timestamp
-
-    @property
-    def min_timestamp(self):
-        """Smallest timestamp of a record that has one, -1 if there is none."""
-        return <int64_t>self.draft.min_timestamp
-
-    @property
-    def null_key_count(self):
-        """Records in the batch whose key is null."""
-        return self.draft.null_key_count
-
-    @property
-    def last_offset_delta(self):
-        """Offset delta of the last record, -1 if there is none."""
-        return self.draft.last_offset_delta
-
-    # ---- memory
-
-    cdef void _start(self, int64_t base_timestamp, bint base_given) noexcept:
-        self.draft.data = self.memory.data
-        self.draft.capacity = self.memory.capacity
-        self.draft.size = RECORD_BATCH_OVERHEAD
-        self.draft.base_timestamp = base_timestamp if base_given else NO_TIMESTAMP
-        self.draft.base_given = base_given
-        self.draft.max_timestamp = NO_TIMESTAMP
-        self.draft.min_timestamp = <uint64_t>NO_TIMESTAMP
-        self.draft.last_offset_delta = -1
-        self.draft.count = 0
-        self.draft.null_key_count = 0
-
-    cdef int _move(self, int64_t capacity) except -1:
-        """Go on in other memory: the old belongs to the views that show it."""
-        cdef BatchMemory memory = BatchMemory(capacity)
-        memcpy(memory.data, self.draft.data, <size_t>self.draft.size)
-        self.memory = memory
-        self.draft.data = memory.data
-        self.draft.capacity = capacity
-        return 0
-
-    cdef inline int _own(self) except -1:
-        """Before any change: what a living view shows must stay as it is."""
-        if self.memory.exports > 0:
-            self._move(self.draft.capacity)
-        return 0
-
-    cdef int _make_room(self) except -1:
-        cdef int64_t capacity = min(max(2 * self.draft.capacity, self.draft.needed), INT32_MAX)
-        self.memory.grow(capacity)
-        self.draft.data = self.memory.data
-        self.draft.capacity = capacity
-        return 0
 
     def reset(self, *, base_timestamp=None):
         """
@@ -183,313 +68,10 @@ cdef class BatchBuilder:
                 first record's timestamp if None.
         """
         cdef int64_t base = 0 if base_timestamp is None else base_timestamp
-        cdef int64_t capacity = self.draft.capacity
-        if capacity > RETAINED_CAPACITY and self.draft.size < capacity // 4:
-            capacity = max(2 * self.draft.size, INITIAL_CAPACITY)
-        if capacity != self.draft.capacity or self.memory.exports > 0:
-            self.memory = BatchMemory(capacity)
-        if self.compressed is not None and self.compressed.capacity > RETAINED_CAPACITY:
-            self.compressed = None
-        self._start(base, base_timestamp is not None)
-
-    # ---- adding records
-
-    cdef int _add(self, const RecordParts* parts, int64_t size_limit) except -1:
-        """Add a record and return 1, or return 0 if it is for the next batch."""
-        cdef int status = add_record(&self.draft, parts, size_limit)
-        if status == STATUS_OK:
-            return 1
-        if status == STATUS_FULL:
-            self._make_room()
-            status = add_record(&self.draft, parts, size_limit)
-            if status == STATUS_OK:
-                return 1
-        if status == ADD_OVER_LIMIT:
-            return 0
-        self._refuse(status, parts.timestamp_ms)
-
-    cdef int _refuse(self, int status, int64_t timestamp_ms) except -1:
-        if status == ADD_BAD_TIMESTAMP:
-            raise InvalidRecordError(f"timestamp {timestamp_ms} is below -1")
-        raise_for_status(status, self.draft.size)
-        return 0
-
-    cdef int _add_fields(
-        self, object key, object value, int64_t timestamp_ms, object headers, int64_t offset_delta
-    ) except -1:
-        cdef RecordParts parts
-        cdef tuple pairs = None
-        parts.headers_size = 0
-        parts.header_count = 0
-        parts.headers = NULL
-        if headers is not None and headers != ():
-            pairs = header_tuple(headers)
-        # From here on no code of the caller's runs: the pointers stay good.
-        key = load_field(key, "key", &parts.key, &parts.key_size)
-        value = load_field(value, "value", &parts.value, &parts.value_size)
-        if pairs is not None:
-            self.headers.load(pairs, &parts)
-        parts.timestamp_ms = timestamp_ms
-        parts.offset_delta = self.draft.last_offset_delta + 1
-        if offset_delta >= 0:
-            if offset_delta < parts.offset_delta or offset_delta > INT32_MAX:
-                raise InvalidRecordError(
-                    f"offset delta {offset_delta} is not above {self.draft.last_offset_delta}, "
-                    f"or above {INT32_MAX}"
-                )
-            parts.offset_delta = offset_delta
-        self._own()
-        return self._add(&parts, INT32_MAX)
-
-    # Not bound: a plain method of the type is called a few nanoseconds faster.
-    @cython.binding(False)
-    def append(self, key, value, int64_t timestamp_ms=NO_TIMESTAMP, headers=None):
-        """
-        Add a record at the next offset and return the size of the batch, header included.
-
-        Args:
-            key: bytes, bytearray or memoryview, or None.
-            value: the same; None is a tombstone.
-            timestamp_ms: milliseconds since 1970, -1 for none.
-            headers: (str, bytes or None) pairs, or None.
-
-        Raises:
-            InvalidRecordError: the timestamp is below -1, or a header key cannot be encoded.
-            RecordTooLargeError: the batch would not fit 32-bit lengths; it is unchanged.
-        """
-        self._add_fields(key, value, timestamp_ms, headers, NEXT_DELTA)
-        return self.draft.size
-
-    def append_at(
-        self,
-        int64_t offset_delta,
-        key,
-        value,
-        int64_t timestamp_ms=NO_TIMESTAMP,
-        headers=None,
-    ):
-        """As `append`, at an offset delta above all before: how compacted batches are written."""
-        if offset_delta < 0:
-            raise InvalidRecordError(f"offset delta {offset_delta} is negative")
-        self._add_fields(key, value, timestamp_ms, headers, offset_delta)
-        return self.draft.size
-
-    cdef int _add_record(
-        self, Record record, int64_t default_timestamp_ms, int64_t size_limit
-    ) except -1:
-        cdef RecordParts parts
-        parts.headers_size = 0
-        parts.header_count = 0
-        parts.headers = NULL
-        if record._header_count > 0:
-            self.headers.load(record.header_pairs(), &parts)
-        if record._key is not None:
-            parts.key = <const uint8_t*>PyBytes_AS_STRING(record._key)
-            parts.key_size = PyBytes_GET_SIZE(record._key)
-        else:
-            parts.key = record._key_data
-            parts.key_size = record._key_size
-        if record._value is not None:
-            parts.value = <const uint8_t*>PyBytes_AS_STRING(record._value)
-            parts.value_size = PyBytes_GET_SIZE(record._value)
-        else:
-            parts.value = record._value_data
-            parts.value_size = record._value_size
-        parts.timestamp_ms = record.timestamp_ms
-        if parts.timestamp_ms == NO_TIMESTAMP:
-            parts.timestamp_ms = default_timestamp_ms
-        parts.offset_delta = self.draft.last_offset_delta + 1
-        return self._add(&parts, size_limit)
-
-    def append_record(
-        self, Record record not None, int64_t default_timestamp_ms=NO_TIMESTAMP
-    ):
-        """
-        Add a record at the next offset, whatever its own, and return the size of the batch.
-
-        Args:
-            record: the record; one without timestamp (-1) gets the default.
-            default_timestamp_ms: milliseconds since 1970, -1 for none.
-        """
-        self._own()
-        self._add_record(record, default_timestamp_ms, INT32_MAX)
-        return self.draft.size
-
-    def extend_records(
-        self,
-        records not None,
-        Py_ssize_t start=0,
-        int64_t default_timestamp_ms=NO_TIMESTAMP,
-        int64_t size_limit=INT32_MAX,
-    ):
-        """
-        Add records from `start` on while the batch stays within `size_limit`; return how many.
-
-        The first record of a batch always goes in. Records that went in before one was refused
-        stay in.
-
-        Args:
-            records: list or tuple of Record; anything else is copied to a list first.
-        """
-        cdef list items = records if type(records) is list else list(records)
-        cdef Py_ssize_t slot = start
-        cdef object item
-        if start < 0:
-            raise ValueError(f"start must not be negative, is {start}")
-        self._own()
-        while slot < len(items):
-            item = items[slot]
-            if not isinstance(item, Record):
-                raise TypeError(f"records must be of type Record, not {type(item).__name__}")
-            if not self._add_record(<Record>item, default_timestamp_ms, size_limit):
-                break
-            slot += 1
-        return slot - start if slot > start else 0
-
-    def extend_lists(
-        self,
-        keys,
-        values not None,
-        timestamps=NO_TIMESTAMP,
-        Py_ssize_t start=0,
-        int64_t size_limit=INT32_MAX,
-    ):
-        """
-        Add records without headers from slot `start` on, as `extend_records` does.
-
-        Args:
-            keys: list of bytes-like or None; None instead of a list means no keys.
-            values: list of bytes-like or None, as long as keys.
-            timestamps: one int for all, or an int64 array with one for each slot.
-        """
-        cdef list key_list = None if keys is None else (
-            keys if type(keys) is list else list(keys)
-        )
-        cdef list value_list = values if type(values) is list else list(values)
-        cdef TimestampColumn times = TimestampColumn(timestamps)
-        cdef RecordParts parts
-        cdef Py_ssize_t slot = start
-        cdef object key = None
-        cdef object value
-        if start < 0:
-            raise ValueError(f"start must not be negative, is {start}")
-        if key_list is not None and len(key_list) != len(value_list):
-            raise ValueError(f"{len(key_list)} keys for {len(value_list)} values")
-        times.check(len(value_list))
-        parts.headers_size = 0
-        parts.header_count = 0
-        parts.headers = NULL
-        parts.timestamp_ms = times.constant
-        self._own()
-        while slot < len(value_list):
-            if key_list is not None:
-                key = key_list[slot]
-            key = load_field(key, "key", &parts.key, &parts.key_size)
-            value = value_list[slot]
-            value = load_field(value, "value", &parts.value, &parts.value_size)
-            if times.each != NULL:
-                parts.timestamp_ms = times.each[slot]
-            parts.offset_delta = self.draft.last_offset_delta + 1
-            if not self._add(&parts, size_limit):
-                break
-            slot += 1
-        return slot - start if slot > start else 0
-
-    def extend_columns(
-        self,
-        BytesColumn keys,
-        BytesColumn values,
-        timestamps=NO_TIMESTAMP,
-        Py_ssize_t start=0,
-        stop=None,
-        int64_t size_limit=INT32_MAX,
-    ):
-        """
-        Add records without headers from columns, as `extend_records` does; makes no object.
-
-        Args:
-            keys: column of keys, or None for no keys.
-            values: column of values, or None for tombstones only; one of the two must be there.
-            timestamps: one int for all, or an int64 array with one for each slot.
-            start: first slot; `stop`: one past the last, None for the end of the columns.
-        """
-        cdef BytesCells cells[2]
-        cdef RecordParts parts
-        cdef TimestampColumn times = TimestampColumn(timestamps)
-        cdef int64_t slot = start
-        cdef int64_t count
-        cdef int64_t end
-        cdef int status = STATUS_OK
-        if keys is None and values is None:
-            raise ValueError("keys or values must be given")
-        if keys is None:
-            count = values.count
-        elif values is None:
-            count = keys.count
-        else:
-            count = min(keys.count, values.count)
-        end = count if stop is None else stop
-        if start < 0 or end < start or end > count:
-            raise ValueError(f"slots {start} to {end} are outside the {count} given")
-        times.check(end)
-        cells[0] = _cells_of(keys)
-        cells[1] = _cells_of(values)
-        parts.headers_size = 0
-        parts.header_count = 0
-        parts.headers = NULL
-        parts.timestamp_ms = times.constant
-        self._own()
-        while True:
-            status = extend_kernel(
-                &self.draft, &cells[0], &cells[1], times.each, &parts, &slot, end, size_limit
-            )
-            if status != STATUS_FULL:
-                break
-            self._make_room()
-        if status == STATUS_FIELD_LENGTH:
-            raise ValueError(f"the offsets of slot {slot} are not rising or outside the data")
-        if status != STATUS_OK and status != ADD_OVER_LIMIT:
-            self._refuse(status, parts.timestamp_ms)
-        return slot - start
-
-    def extend_decoded(
-        self,
-        data not None,
-        columns not None,
-        Py_ssize_t start=0,
-        stop=None,
-        *,
-        base_offset=None,
-        int64_t size_limit=INT32_MAX,
-    ):
-        """
-        Add decoded records, headers included, as `extend_records` does; makes no object.
-
-        Args:
-            data: the buffer that was decoded; `columns`: its rows, a RecordColumns.
-            start: first row; `stop`: one past the last, None for all.
-            base_offset: what the rows' offsets count from; None gives them consecutive ones. A row
-                more than 2^31-1 above it is for the next batch.
-        """
-        cdef DecodedRows source = DecodedRows(data, columns)
-        cdef int64_t base = CONSECUTIVE if base_offset is None else base_offset
-        cdef int64_t slot = start
-        cdef int64_t end = source.count if stop is None else stop
-        cdef int status = STATUS_OK
-        if (
-            start < 0 or end < start or end > source.count
-            or (base_offset is not None and base < 0)
-        ):
-            raise ValueError(f"rows {start} to {end} of {source.count}, base offset {base_offset}")
-        self._own()
-        while True:
-            status = extend_rows_kernel(&self.draft, &source.rows, base, &slot, end, size_limit)
-            if status != STATUS_FULL:
-                break
-            self._make_room()
-        if status != STATUS_OK and status != ADD_OVER_LIMIT:
-            self._refuse(status, source.rows.timestamp[slot])
-        return slot - start
+        self._clear()
+        if base_timestamp is not None:
+            self.draft.base_timestamp = base
+            self.draft.base_given = True
 
     # ---- the whole batch
 
@@ -564,25 +146,9 @@ cdef class BatchBuilder:
         """Copy a compressed payload behind room for its header; return the size of both."""
         cdef const uint8_t[::1] data = payload
         cdef Py_ssize_t size = RECORD_BATCH_OVERHEAD + data.shape[0]
-        if size > INT32_MAX:
-            raise_for_status(STATUS_TOO_LARGE, 0)
-        if (
-            self.compressed is None
-            or self.compressed.exports > 0
-            or self.compressed.capacity < size
-        ):
-            self.compressed = BatchMemory(max(size, INITIAL_CAPACITY))
         memcpy(
-            self.compressed.data + RECORD_BATCH_OVERHEAD, &data[0], <size_t>data.shape[0]
+            self._room_for_compressed(size) + RECORD_BATCH_OVERHEAD,
+            &data[0],
+            <size_t>data.shape[0],
         )
         return size
-
-
-cdef BytesCells _cells_of(BytesColumn column):
-    cdef BytesCells cells
-    cells.data = NULL
-    cells.validity = NULL
-    cells.offsets = NULL
-    cells.wide_offsets = NULL
-    cells.data_size = 0
-    return cells if column is None else column.cells

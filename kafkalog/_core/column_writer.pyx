@@ -1,7 +1,8 @@
 """Write the cells of columns as records of a batch under construction.
 
-Nearly all records are plain: no headers, and a length that takes one byte or two whatever the
-deltas. Those are written in one pass; `add_record` does the others, and decides what is refused.
+Nearly all records of v2 are plain: no headers, and a length that takes one byte or two whatever
+the deltas. Those are written in one pass; `add_to_draft` does the others and the messages of old
+formats, and decides what is refused.
 
 Thread-safety: pure functions; the draft belongs to one builder.
 """
@@ -9,10 +10,10 @@ Thread-safety: pure functions; the draft belongs to one builder.
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from kafkalog._core.builder cimport BatchDraft, RecordParts, add_record
+from kafkalog._core.builder cimport BatchDraft, RecordParts, add_to_draft
 from kafkalog._core.bytes_column cimport BytesCells, load_cell
 from kafkalog._core.copying cimport copy_bytes
-from kafkalog._core.layout cimport NO_TIMESTAMP
+from kafkalog._core.layout cimport MAGIC_V2, NO_TIMESTAMP
 from kafkalog._core.prefetch cimport prefetch
 from kafkalog._core.status cimport STATUS_OK
 from kafkalog._core.varint cimport write_unsigned_varlong, zigzag32, zigzag64
@@ -91,7 +92,7 @@ cdef void _extend_plain_kernel(
     int64_t* slot, int64_t stop, int64_t size_limit,
 ) noexcept nogil:
     """
-    Add cells as long as there is nothing to decide: what is unusual is left to add_record.
+    Add cells as long as there is nothing to decide: what is unusual is left to add_to_draft.
 
     No size is computed beforehand: there is room for the largest plain record, and what lies
     behind `draft.size` is nobody's, so that a record beyond the limit does no harm.
@@ -115,7 +116,7 @@ cdef void _extend_plain_kernel(
     cdef uint8_t* start
     cdef uint8_t* target
     cdef uint64_t code
-    if draft.count == 0:
+    if draft.magic != MAGIC_V2 or draft.count == 0:
         return                         # the first record may set the base timestamp
     while row < stop and delta <= INT32_MAX:
         if (
@@ -189,7 +190,7 @@ cdef int extend_kernel(
         if timestamps != NULL:
             parts.timestamp_ms = timestamps[slot[0]]
         parts.offset_delta = draft.last_offset_delta + 1
-        status = add_record(draft, parts, size_limit)
+        status = add_to_draft(draft, parts, size_limit)
         if status != STATUS_OK:
             return status
         slot[0] += 1

@@ -1,6 +1,6 @@
 """Rows that were decoded into columns, on their way into another batch: no object for a record.
 
-`extend_rows_kernel` adds them to a v2 batch under construction, keys, values and encoded headers
+`extend_rows_kernel` adds them to a batch under construction, keys, values and encoded headers
 copied as they are. `pack_rows` lays them out one after the other in a form that does not depend on
 the format and the batches they came from, so that a digest of it tells whether a conversion kept
 every record.
@@ -15,7 +15,7 @@ cimport cython
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
-from kafkalog._core.builder cimport ADD_OVER_LIMIT, BatchDraft, RecordParts, add_record
+from kafkalog._core.builder cimport ADD_OVER_LIMIT, BatchDraft, RecordParts, add_to_draft
 from kafkalog._core.byteorder cimport store_i32, store_i64
 from kafkalog._core.status cimport (
     STATUS_FIELD_LENGTH,
@@ -128,7 +128,7 @@ cdef int extend_rows_kernel(
                 return STATUS_OFFSET_DELTA
             if parts.offset_delta > INT32_MAX and draft.count > 0:
                 return ADD_OVER_LIMIT
-        status = add_record(draft, &parts, size_limit)
+        status = add_to_draft(draft, &parts, size_limit)
         if status != STATUS_OK:
             return status
         slot[0] += 1

@@ -14,10 +14,21 @@ from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.record import Record, decode_records
+from kafkalog._core.records_builder import RecordsBuilder
 from kafkalog.errors import InvalidRecordError, RecordTooLargeError
 from tests.support import golden
 from tests.support import reference_records as records
-from tests.support.builder_cases import Field, Row, column, reference_batch
+from tests.support.builder_cases import (
+    ROWS,
+    TIMESTAMPS,
+    WAYS,
+    Field,
+    Row,
+    T,
+    column,
+    extend_within,
+    reference_batch,
+)
 from tests.support.record_cases import entries
 from tests.support.reference_records import Entry
 
@@ -25,8 +36,6 @@ BATCHES = golden.vectors("batches")["batches"]
 UNCOMPRESSED = [case for case in BATCHES if case["derived"]["compression"] == "none"]
 COMPRESSED = [case for case in BATCHES if case["derived"]["compression"] != "none"]
 INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-T = 1_700_000_000_000
 
 
 def finish_like(builder: BatchBuilder, header: BatchHeader, **options: Any) -> bytes:
@@ -47,15 +56,6 @@ def finish_like(builder: BatchBuilder, header: BatchHeader, **options: Any) -> b
         **options,
     )
     return bytes(view)
-
-
-FIELDS = st.one_of(
-    st.none(),
-    st.binary(max_size=10),
-    st.builds(bytes, st.sampled_from([62, 63, 64, 127, 128, 8191, 8192, 20_000])),
-)
-TIMESTAMPS = st.one_of(st.integers(-1, 200), st.integers(T, T + 300), st.just(INT64_MAX))
-ROWS = st.lists(st.tuples(FIELDS, FIELDS, TIMESTAMPS), min_size=1, max_size=12)
 
 
 # ---- Kafka's bytes ----
@@ -92,88 +92,11 @@ def test_kafkas_compressed_batch_gets_the_same_header(case: dict[str, Any]) -> N
 # ---- the reference's bytes ----
 
 
-def by_append(builder: BatchBuilder, rows: list[Row]) -> None:
-    for row in rows:
-        builder.append(*row)
-
-
-def by_append_at(builder: BatchBuilder, rows: list[Row]) -> None:
-    for slot, row in enumerate(rows):
-        builder.append_at(slot, *row)
-
-
-def by_other_buffers(builder: BatchBuilder, rows: list[Row]) -> None:
-    for key, value, timestamp in rows:
-        builder.append(
-            None if key is None else bytearray(key),
-            None if value is None else memoryview(value),
-            timestamp,
-        )
-
-
-def as_records(rows: list[Row]) -> list[Record]:
-    return [Record(key=key, value=value, timestamp_ms=time) for key, value, time in rows]
-
-
-def by_append_record(builder: BatchBuilder, rows: list[Row]) -> None:
-    for record in as_records(rows):
-        builder.append_record(record)
-
-
-def by_records(builder: BatchBuilder, rows: list[Row]) -> None:
-    assert len(rows) == builder.extend_records(as_records(rows))
-
-
-def by_lazy_records(builder: BatchBuilder, rows: list[Row]) -> None:
-    payload = reference_batch(rows)
-    lazy = decode_records(payload, parse_header(payload), 61, len(payload))
-    assert len(rows) == builder.extend_records(tuple(lazy))
-
-
-def by_lists(builder: BatchBuilder, rows: list[Row]) -> None:
-    keys, values, timestamps = (list(part) for part in zip(*rows, strict=True))
-    times = numpy.array(timestamps, dtype=numpy.int64)
-    assert len(rows) == builder.extend_lists(keys, values, times)
-
-
-def by_narrow_columns(builder: BatchBuilder, rows: list[Row]) -> None:
-    keys, values, timestamps = (list(part) for part in zip(*rows, strict=True))
-    times = numpy.array(timestamps, dtype=numpy.int64)
-    added = builder.extend_columns(column(keys, "int32"), column(values, "int64"), times)
-    assert len(rows) == added
-
-
-def by_shifted_columns(builder: BatchBuilder, rows: list[Row]) -> None:
-    keys, values, timestamps = (list(part) for part in zip(*rows, strict=True))
-    times = numpy.array([5, 5, 5, *timestamps, 5], dtype=numpy.int64)
-    added = builder.extend_columns(
-        column([*keys, b"behind"], "int64", before=3),
-        column([*values, b"behind"], "int32", before=3),
-        times,
-        3,
-        3 + len(rows),
-    )
-    assert len(rows) == added
-
-
-WAYS: list[Callable[[BatchBuilder, list[Row]], None]] = [
-    by_append,
-    by_append_at,
-    by_other_buffers,
-    by_append_record,
-    by_records,
-    by_lazy_records,
-    by_lists,
-    by_narrow_columns,
-    by_shifted_columns,
-]
-
-
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @given(st.data())
 @settings(max_examples=25, deadline=None)
 def test_batch_built_in_any_way_is_the_references(
-    way: Callable[[BatchBuilder, list[Row]], None], data: st.DataObject
+    way: Callable[[RecordsBuilder, list[Row]], None], data: st.DataObject
 ) -> None:
     """Null, empty and long fields, and every timestamp; from memory that must grow."""
     rows = data.draw(ROWS)
@@ -250,13 +173,7 @@ def test_extend_stops_at_the_size_limit_and_goes_on_in_the_next_batch(way: str) 
     seen: list[Field] = []
     while len(seen) < len(values):
         start = len(seen)
-        if way == "records":
-            made = [Record(value=value) for value in values]
-            added = builder.extend_records(made, start, -1, limit)
-        elif way == "lists":
-            added = builder.extend_lists(None, values, -1, start, limit)
-        else:
-            added = builder.extend_columns(None, column(values, "int32"), -1, start, None, limit)
+        added = extend_within(builder, way, values, start, limit)
         assert added == builder.count > 0
         assert builder.size_bytes <= limit
         if start + added < len(values):
@@ -351,6 +268,8 @@ def test_builder_knows_the_extremes_that_a_log_asks_of() -> None:
     assert (0, 70, 4) == (builder.min_timestamp, builder.max_timestamp, builder.null_key_count)
     builder.reset()
     assert (-1, 0) == (builder.min_timestamp, builder.null_key_count)
-    keys = BytesColumn(b"kk", numpy.array([0, 1, 1, 2], dtype=numpy.int32), numpy.array([5], dtype=numpy.uint8))
+    keys = BytesColumn(
+        b"kk", numpy.array([0, 1, 1, 2], dtype=numpy.int32), numpy.array([5], dtype=numpy.uint8)
+    )
     builder.extend_columns(keys, None, numpy.array([9, 5, 7], dtype=numpy.int64))
     assert (5, 9, 1) == (builder.min_timestamp, builder.max_timestamp, builder.null_key_count)

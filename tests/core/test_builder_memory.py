@@ -1,21 +1,34 @@
-"""Memory of the batch builder: views that never change, growth, and code that runs in between."""
+"""Memory of the builders: views that never change, growth, and code that runs in between."""
 
 from __future__ import annotations
 
 import copy
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.header import parse_header
+from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.record import Record, decode_records
-from tests.support.builder_cases import Row, column, reference_batch
+from kafkalog._core.records_builder import RecordsBuilder
+from tests.support.builder_cases import Row, column, messages_of, reference_batch
+from tests.support.reference_messages import encode_messages
+
+AnyBuilder: TypeAlias = BatchBuilder | MessageSetBuilder
 
 
-def build(builder: BatchBuilder, fill: bytes, *, reset: bool = False) -> int:
+# Each makes an empty builder.
+BUILDERS: dict[str, Callable[[], AnyBuilder]] = {
+    "v0": lambda: MessageSetBuilder(0),
+    "v1": lambda: MessageSetBuilder(1),
+    "v2": BatchBuilder,
+}
+
+
+def build(builder: AnyBuilder, fill: bytes, *, reset: bool = False) -> int:
     """Add ten records, and return how many there are."""
     if reset:
         builder.reset()
@@ -24,14 +37,28 @@ def build(builder: BatchBuilder, fill: bytes, *, reset: bool = False) -> int:
     return builder.count
 
 
-CHANGES: dict[str, Callable[[BatchBuilder], object]] = {
+def finish(builder: AnyBuilder, base_offset: int = 0) -> memoryview:
+    """Return the whole batch, or the messages."""
+    if isinstance(builder, BatchBuilder):
+        return builder.finish(base_offset=base_offset)
+    return builder.finish_plain(base_offset)
+
+
+def finish_compressed(builder: AnyBuilder, codec: int, payload: bytes) -> memoryview:
+    """Return the compressed batch, or the wrapper."""
+    if isinstance(builder, BatchBuilder):
+        return builder.finish(codec=codec, payload=payload)
+    return builder.wrap(codec, payload)
+
+
+CHANGES: dict[str, Callable[[AnyBuilder], object]] = {
     "append": lambda b: b.append(b"new", b"new"),
     "append until it grows": lambda b: b.append(b"new", bytes(100_000)),
     "extend_lists": lambda b: b.extend_lists(None, [b"n"] * 5000),
     "extend_columns": lambda b: b.extend_columns(None, column([b"n"] * 5000, "int32")),
     "extend_records": lambda b: b.extend_records([Record(value=b"n")] * 5000),
     "append_record": lambda b: b.append_record(Record()),
-    "finish otherwise": lambda b: b.finish(base_offset=99),
+    "finish otherwise": lambda b: finish(b, 99),
     "reset and build": lambda b: build(b, b"other", reset=True),
     "drop": lambda b: None,
 }
@@ -39,26 +66,45 @@ CHANGES: dict[str, Callable[[BatchBuilder], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("kind", ["payload", "finish", "compressed"])
-def test_view_shows_the_same_bytes_whatever_the_builder_does(kind: str, change: str) -> None:
+@pytest.mark.parametrize("made", BUILDERS)
+def test_view_shows_the_same_bytes_whatever_the_builder_does(
+    made: str, kind: str, change: str
+) -> None:
     """A living view is never written under."""
-    builder = BatchBuilder()
+    builder = BUILDERS[made]()
     build(builder, b"first")
     if kind == "payload":
         view = builder.payload()
     elif kind == "finish":
-        view = builder.finish()
+        view = finish(builder)
     else:
-        view = builder.finish(codec=4, payload=b"compressed")
+        view = finish_compressed(builder, 2, b"compressed")
     before = bytes(view)
     part = view[3:20]
     CHANGES[change](builder)
     if kind == "compressed":
         builder.append(b"k", b"v", 5)
-        builder.finish(codec=3, payload=b"other bytes")
+        finish_compressed(builder, 3, b"other bytes")
     del builder
     assert before == bytes(view)
     assert before[3:20] == bytes(part)
     assert view.readonly
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_message_builder_goes_on_correctly_while_views_live(magic: int) -> None:
+    """Offsets move from base to base, whichever view was asked for last."""
+    builder = MessageSetBuilder(magic)
+    views = []
+    rows: list[Row] = []
+    for slot in range(20):
+        rows.append((b"k%d" % slot, bytes(slot), 5))
+        builder.append(*rows[-1])
+        views.append((builder.finish_plain(slot), encode_messages(messages_of(rows, magic, slot))))
+        inner = encode_messages(messages_of(rows, magic, 0 if magic else 7))
+        views.append((builder.payload(7), inner))
+    for view, expected in views:
+        assert expected == bytes(view)
 
 
 def test_builder_goes_on_correctly_while_views_live() -> None:
@@ -84,9 +130,10 @@ def test_finish_may_be_called_again_with_other_fields() -> None:
     assert first[61:] == bytes(builder.payload())
 
 
-def test_memory_is_kept_between_batches_unless_it_is_far_too_much() -> None:
+@pytest.mark.parametrize("made", BUILDERS)
+def test_memory_is_kept_between_batches_unless_it_is_far_too_much(made: str) -> None:
     """One huge batch does not stay for ever; a steady stream of large ones does not reallocate."""
-    builder = BatchBuilder()
+    builder = BUILDERS[made]()
     builder.append(None, bytes(9_000_000))
     large = builder.capacity
     assert large >= 9_000_000
@@ -96,7 +143,9 @@ def test_memory_is_kept_between_batches_unless_it_is_far_too_much() -> None:
     builder.reset()
     assert 16 * 1024 == builder.capacity
     builder.append(None, b"v", 5)
-    assert reference_batch([(None, b"v", 5)]) == bytes(builder.finish())
+    fresh = BUILDERS[made]()
+    fresh.append(None, b"v", 5)
+    assert bytes(finish(fresh)) == bytes(finish(builder))
 
 
 def test_headers_iterator_that_appends_itself_breaks_nothing() -> None:
@@ -114,11 +163,23 @@ def test_headers_iterator_that_appends_itself_breaks_nothing() -> None:
     assert (("h", b"v"),) == decoded[1].headers
 
 
-def test_builder_is_neither_pickled_nor_copied() -> None:
+@pytest.mark.parametrize("made", BUILDERS)
+def test_builder_is_neither_pickled_nor_copied(made: str) -> None:
     """It owns memory; the batch is what travels."""
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="cannot be pickled"):
-            attempt(BatchBuilder())
+            attempt(BUILDERS[made]())
+
+
+def test_builder_of_no_format_cannot_be_made() -> None:
+    """What the builders share is none; a class of the caller's has no memory, and says so."""
+    with pytest.raises(TypeError, match="BatchBuilder or a MessageSetBuilder"):
+        RecordsBuilder()
+    without_memory = type("WithoutMemory", (RecordsBuilder,), {})()
+    with pytest.raises(AttributeError):
+        without_memory.append(b"k", b"v")
+    with pytest.raises(AttributeError):
+        without_memory.extend_lists(None, [b"v"])
 
 
 def test_builder_says_what_it_holds() -> None:
@@ -143,3 +204,5 @@ def test_capacity_beyond_the_format_is_refused(capacity: int) -> None:
     """No batch can be that large."""
     with pytest.raises(ValueError, match="capacity"):
         BatchBuilder(capacity=capacity)
+    with pytest.raises(ValueError, match="capacity"):
+        MessageSetBuilder(1, capacity=capacity)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -14,7 +13,11 @@ from kafkalog._core.header import parse_header
 from kafkalog._core.record import Record
 from kafkalog.errors import InvalidRecordError, UnsupportedCodecError
 from tests.support import reference
-from tests.support.builder_cases import column, reference_batch
+from tests.support.builder_cases import (
+    calls_with_bad_timestamps,
+    column,
+    reference_batch,
+)
 from tests.support.reference import Header
 
 INT64_MAX = 2**63 - 1
@@ -61,16 +64,7 @@ def test_header_key_that_no_bytes_can_stand_for_is_refused() -> None:
 def test_timestamps_below_none_are_refused_in_every_way() -> None:
     """What Kafka refuses to write; -1 is the lowest."""
     builder = BatchBuilder()
-    times = numpy.array([-2])
-    calls: tuple[Callable[[], int], ...] = (
-        lambda: builder.append(b"k", b"v", -2),
-        lambda: builder.append_at(0, b"k", b"v", -(2**63)),
-        lambda: builder.append_record(Record(timestamp_ms=-2)),
-        lambda: builder.append_record(Record(), -2),
-        lambda: builder.extend_lists([b"k"], [b"v"], -2),
-        lambda: builder.extend_lists([b"k"], [b"v"], times),
-        lambda: builder.extend_columns(None, column([b"v"], "int32"), times),
-    )
+    calls = calls_with_bad_timestamps(builder)
     for call in calls:
         with pytest.raises(InvalidRecordError, match=r"timestamp -\d+ is below -1"):
             call()

@@ -1,0 +1,16 @@
+"""Types of the builder of message sets."""
+
+from typing import Final, Self, final
+
+from typing_extensions import Buffer
+
+from kafkalog._core.records_builder import RecordsBuilder
+
+@final
+class MessageSetBuilder(RecordsBuilder):
+    magic: Final[int]
+    def __new__(cls, magic: int, *, capacity: int = 16384) -> Self: ...
+    def reset(self, *, append_time: int | None = None) -> None: ...
+    def payload(self, base_offset: int = 0) -> memoryview: ...
+    def finish_plain(self, base_offset: int = 0) -> memoryview: ...
+    def wrap(self, codec: int, compressed: Buffer, *, base_offset: int = 0) -> memoryview: ...
