@@ -86,9 +86,18 @@ class FetchData:
 
     @property
     def first_offset(self) -> int | None:
-        """Base offset of the first batch, None where there is none."""
+        """
+        Base offset of the first batch, None where there is none.
+
+        The header of a wrapper of an old format has its last offset only; it is decompressed.
+        """
         first = next(self.batches(), None)
-        return None if first is None else first.header.base_offset
+        if first is None:
+            return None
+        if first.header.is_wrapper:
+            # Within the log's limit; the view keeps what comes out.
+            first.payload(self._segment.decompressed_max_bytes, strict=False)
+        return first.base_offset
 
     @property
     def next_offset(self) -> int:

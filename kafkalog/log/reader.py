@@ -26,7 +26,14 @@ from kafkalog.log.fences import FencedRange
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog, Snapshot
-from kafkalog.log.reading import OnCorrupt, fetch, find_timestamp, read_batches, try_records
+from kafkalog.log.reading import (
+    OnCorrupt,
+    fetch,
+    find_latest,
+    find_timestamp,
+    read_batches,
+    try_records,
+)
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import REMAP_BYTES
 from kafkalog.log.tail import ReadOnlyTail
@@ -227,10 +234,9 @@ class LogReader:
         while True:
             try:
                 with self._reading():
-                    if timestamp_ms != MAX_TIMESTAMP:
-                        return find_timestamp(snapshot, timestamp_ms)
-                    largest = max(s.max_timestamp for s in snapshot.segments.segments)
-                    return find_timestamp(snapshot, largest) if largest >= 0 else None
+                    if timestamp_ms == MAX_TIMESTAMP:
+                        return find_latest(snapshot)
+                    return find_timestamp(snapshot, timestamp_ms)
             except (KafkaLogError, ValueError) as error:
                 snapshot = self._snapshot_after(error, snapshot)
 

@@ -26,7 +26,14 @@ from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import is_codec_of
 
-__all__ = ["OnCorrupt", "fetch", "find_timestamp", "read_batches", "try_records"]
+__all__ = [
+    "OnCorrupt",
+    "fetch",
+    "find_latest",
+    "find_timestamp",
+    "read_batches",
+    "try_records",
+]
 
 OnCorrupt = Literal["raise", "skip"]
 
@@ -173,6 +180,34 @@ def find_timestamp(snapshot: Snapshot, timestamp_ms: int) -> TimestampOffset | N
         if found is not None:
             return found
     return None
+
+
+def find_latest(snapshot: Snapshot) -> TimestampOffset | None:
+    """Return the first record, by offset, that has the largest timestamp of the log."""
+    largest = -1
+    for slot, segment in enumerate(snapshot.segments.segments):
+        bound = snapshot.bound_of(slot)
+        if segment.base_offset >= snapshot.start_offset:
+            largest = max(largest, segment.max_timestamp)
+        elif bound.following_offset > snapshot.start_offset:
+            largest = max(largest, _max_timestamp_from_start(snapshot, segment, bound))
+    return find_timestamp(snapshot, largest) if largest >= 0 else None
+
+
+def _max_timestamp_from_start(snapshot: Snapshot, segment: LogSegment, bound: Bound) -> int:
+    """Return the largest timestamp at or above the log start, which lies in this segment."""
+    start, largest = snapshot.start_offset, -1
+    expected = segment.base_offset
+    for batch in read_batches(snapshot, start, bound.following_offset, on_corrupt="skip"):
+        header = batch.header
+        if (expected if header.is_wrapper else header.base_offset) >= start:
+            largest = max(largest, header.max_timestamp)
+        else:
+            records = try_records(batch, segment.decompressed_max_bytes, strict=False) or []
+            visible = (record.timestamp_ms for record in records if record.offset >= start)
+            largest = max(largest, *visible, -1)
+        expected = header.next_offset
+    return largest
 
 
 def _find_timestamp_in(

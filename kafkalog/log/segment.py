@@ -474,17 +474,24 @@ class LogSegment:
         return header if header.is_wrapper or header.base_offset <= entry_offset else None
 
     def _time_hint(self, timestamp_ms: int, bound: Bound) -> int:
-        """Return a position with nothing at or above `timestamp_ms` before it."""
+        """
+        Return a position with nothing at or above `timestamp_ms` before it.
+
+        An entry below the time tells that, one of that very time does not: brokers before 0.11 name
+        the end of what was appended at once, and other batches in it may have the same time.
+        """
         for _attempt in range(2):
-            timestamp, offset = self.time_index.view.lookup(timestamp_ms)
+            timestamp, offset = self.time_index.view.lookup(timestamp_ms - 1)
             if timestamp < 0:
                 return 0
             hint = self._offset_hint(offset)
             position, status = self._walk(find_offset, offset, hint, bound.end)
             # The entry promises: this batch has that timestamp, and none before it a larger one.
+            # Its offset is the batch's last, or that of the record: brokers have written both.
             if status == OK:
                 header = self._header(position)
-                if header.max_timestamp == timestamp and header.last_offset == offset:
+                begins = header.is_wrapper or header.base_offset <= offset
+                if begins and header.max_timestamp == timestamp:
                     return position
             self.time_index.distrust()
         return 0

@@ -8,6 +8,7 @@ from functools import cache
 from kafkalog import BatchView, Log, Record
 from kafkalog._core.header import BatchHeader
 from tests.support.golden import BatchFact, Manifest, RecordFact
+from tests.support.manifest_old import OldRecordFact
 
 __all__ = [
     "batch_fact",
@@ -99,7 +100,7 @@ def visible_records(manifest: Manifest, log_start_offset: int) -> list[RecordFac
     ]
 
 
-def check_record(fact: RecordFact, record: Record) -> None:
+def check_record(fact: RecordFact | OldRecordFact, record: Record) -> None:
     """Assert that a record is the one of the manifest."""
     assert (fact.offset, fact.timestamp_ms, fact.timestamp_type, fact.key, fact.headers) == (
         record.offset,

@@ -176,3 +176,16 @@ def test_lookup_equals_the_truth(
         assert expected == [lookup(log, time) for time in range(14)]
     with manual_log(directory, read_only=True, **settings) as log:
         assert expected == [lookup(log, time) for time in range(14)]
+
+
+def test_lookup_of_the_latest_leaves_out_what_lies_below_the_log_start(directory: Path) -> None:
+    """Batches below it, and the records below it of the batch that it lies in."""
+    with manual_log(directory) as log:
+        log.append(at(90, 10))
+        log.append(at(80, 20, 30))
+        log.append(at(25))
+        for start, latest in ((0, (90, 0)), (1, (80, 2)), (3, (30, 4)), (5, (25, 5))):
+            log.delete_records_before(start)
+            assert (START_MS + latest[0], latest[1]) == lookup(log, MAX_TIMESTAMP)
+        log.delete_records_before(6)
+        assert lookup(log, MAX_TIMESTAMP) is None
