@@ -25,6 +25,7 @@ from kafkalog.errors import (
     DiskFullError,
     ForkedLogError,
     InvalidRecordError,
+    InvalidTimestampError,
     KafkaLogError,
     LogCleaningAbortedError,
     LogClosedError,
@@ -38,6 +39,7 @@ from kafkalog.errors import (
     OffsetsOutOfOrderError,
     ReadOnlyLogError,
     RecordTooLargeError,
+    RecordValidationError,
     UnsupportedCodecError,
 )
 from kafkalog.files.filesystem import FileSystem
@@ -48,7 +50,14 @@ from kafkalog.log.opening import open_log
 from kafkalog.log.reader import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from kafkalog.log.report import CutTail, RecoveryReport
 from kafkalog.manager_config import CleanerConfig, ManagerConfig
-from kafkalog.model import AppendInfo, TimestampOffset, TopicPartition
+from kafkalog.model import (
+    AppendInfo,
+    AppendOrigin,
+    RecordError,
+    Rewriting,
+    TimestampOffset,
+    TopicPartition,
+)
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec
 from kafkalog.records.conversion.convert import ConversionResult, convert_batches
@@ -68,6 +77,7 @@ __all__ = [
     "LATEST_TIMESTAMP",
     "MAX_TIMESTAMP",
     "AppendInfo",
+    "AppendOrigin",
     "BatchView",
     "BytesColumn",
     "CleanerConfig",
@@ -90,6 +100,7 @@ __all__ = [
     "ForkedLogError",
     "IgnoredProperty",
     "InvalidRecordError",
+    "InvalidTimestampError",
     "KafkaLogError",
     "Log",
     "LogCleaningAbortedError",
@@ -106,8 +117,11 @@ __all__ = [
     "OffsetsOutOfOrderError",
     "ReadOnlyLogError",
     "Record",
+    "RecordError",
     "RecordTooLargeError",
+    "RecordValidationError",
     "RecoveryReport",
+    "Rewriting",
     "Scheduler",
     "ServerProperties",
     "SystemClock",

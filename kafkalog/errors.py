@@ -8,6 +8,8 @@ KafkaLogError
 |-- InvalidRecordError            the caller's record cannot be appended (Kafka code 87)
 |   |-- RecordTooLargeError       a batch over max.message.bytes (Kafka code 10)
 |   |-- OffsetsOutOfOrderError    offsets given by the caller do not rise, or lie below the log end
+|   |-- RecordValidationError     records that the log's settings do not allow, each one listed
+|   |   `-- InvalidTimestampError one of them for its timestamp (Kafka code 32)
 |   `-- UnsupportedCodecError     codec unknown, or its library is not installed (Kafka code 76)
 |-- OffsetOverflowError           an offset does not fit 32 bits beside its base: roll or split
 |-- NotALogError                  the path is no partition directory
@@ -28,8 +30,11 @@ A message is complete without the attributes; attributes are for code. All of th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from os import PathLike
 from typing import Any, ClassVar
+
+from kafkalog.model import RecordError
 
 __all__ = [
     "ConfigError",
@@ -40,6 +45,7 @@ __all__ = [
     "DiskFullError",
     "ForkedLogError",
     "InvalidRecordError",
+    "InvalidTimestampError",
     "KafkaLogError",
     "LogCleaningAbortedError",
     "LogClosedError",
@@ -53,6 +59,7 @@ __all__ = [
     "OffsetsOutOfOrderError",
     "ReadOnlyLogError",
     "RecordTooLargeError",
+    "RecordValidationError",
     "UnsupportedCodecError",
 ]
 
@@ -144,6 +151,34 @@ class RecordTooLargeError(InvalidRecordError):
 
 class OffsetsOutOfOrderError(InvalidRecordError):
     """Batches appended with their own offsets do not rise, or begin below the log end."""
+
+
+class RecordValidationError(InvalidRecordError):
+    """
+    Records of an append break a rule of the log's settings; none of the append was written.
+
+    Attributes:
+        record_errors: number and fault of each such record, at most the first thousand; the message
+            has how many there are, and the first three.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        record_errors: Iterable[RecordError] = (),
+        path: str | PathLike[str] | None = None,
+        position: int | None = None,
+        base_offset: int | None = None,
+    ) -> None:
+        super().__init__(message, path=path, position=position, base_offset=base_offset)
+        self.record_errors = tuple(record_errors)
+
+
+class InvalidTimestampError(RecordValidationError):
+    """At least one of the records is refused for its timestamp, others perhaps for other faults."""
+
+    kafka_code: ClassVar[int | None] = 32
 
 
 class UnsupportedCodecError(InvalidRecordError):

@@ -6,9 +6,20 @@ Thread-safety: everything here is immutable. Nothing here touches a disk.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
 
-__all__ = ["AppendInfo", "Header", "OffsetPosition", "TimestampOffset", "TopicPartition"]
+__all__ = [
+    "NOTHING_REWRITTEN",
+    "AppendInfo",
+    "AppendOrigin",
+    "Header",
+    "OffsetPosition",
+    "RecordError",
+    "Rewriting",
+    "TimestampOffset",
+    "TopicPartition",
+]
 
 # A record's header: key and value, which may be null.
 Header: TypeAlias = tuple[str, bytes | None]
@@ -46,6 +57,56 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int | None
 
 
+class AppendOrigin(Enum):
+    """
+    Who brings encoded batches, which decides what they may hold.
+
+    EMBEDDED is the program that embeds the log: the rules of a producer, but any number of batches
+    in one append. CLIENT is a producer as a broker's leader treats it. COORDINATOR manages groups
+    or transactions, and may append control batches. REPLICATION copies another log, offsets and
+    all: what is in the batches somebody else has accepted.
+    """
+
+    EMBEDDED = "embedded"
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordError:
+    """
+    Why one record of an append was refused.
+
+    Attributes:
+        index: number of the record in the append, from 0.
+        message: what is wrong with it.
+    """
+
+    index: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """
+    What an append did to batches beside stamping them.
+
+    Attributes:
+        source_codec: codec (a `Codec`) that they came with; that of the last compressed one where
+            they differ.
+        target_codec: the same of what was written.
+        recompressed_batch_count: batches written with another codec than they came with.
+    """
+
+    source_codec: int
+    target_codec: int
+    recompressed_batch_count: int = 0
+
+
+NOTHING_REWRITTEN: Final = Rewriting(0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class AppendInfo:
     """
@@ -59,6 +120,10 @@ class AppendInfo:
         size_bytes: bytes written to the log.
         log_append_time_ms: time that all records got, None where they keep their own.
         max_timestamp_ms: largest timestamp, -1 where there is none.
+        shallow_offset_of_max_timestamp: what the time index says of it, as Kafka's leader: the
+            last offset of the batch that has it, not the offset of the record; -1 where nothing
+            was appended, or no record has one.
+        rewriting: codecs, and what was compressed anew.
     """
 
     first_offset: int
@@ -68,3 +133,5 @@ class AppendInfo:
     size_bytes: int
     log_append_time_ms: int | None
     max_timestamp_ms: int
+    shallow_offset_of_max_timestamp: int = -1
+    rewriting: Rewriting = NOTHING_REWRITTEN

@@ -27,7 +27,7 @@ from asv_bench.peers.stores import (
     put_lists,
 )
 from kafkalog._core.builder import BatchBuilder
-from kafkalog.records.packing import BatchFacts, PackedRun
+from kafkalog.records.packed_run import BatchFacts, PackedRun
 
 # Bytes that one write carries where records come one by one.
 RUN_BYTES = 1 << 20

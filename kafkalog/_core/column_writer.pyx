@@ -102,16 +102,12 @@ cdef void _extend_plain_kernel(
     cdef const uint8_t* key = NULL
     cdef const uint8_t* value = NULL
     cdef const uint8_t* asked = values.data
-    cdef int64_t key_size = 0
-    cdef int64_t value_size = 0
-    cdef int64_t fields_size
-    cdef int64_t size = draft.size
+    cdef int64_t fields_size, key_size = 0, value_size = 0
+    cdef int64_t size = draft.size, row = slot[0]
     cdef int64_t base_timestamp = draft.base_timestamp
     cdef int64_t max_timestamp = draft.max_timestamp
     cdef uint64_t min_timestamp = draft.min_timestamp
-    cdef int64_t null_keys = 0
     cdef int64_t delta = draft.last_offset_delta + 1
-    cdef int64_t row = slot[0]
     cdef int length_size
     cdef uint8_t* start
     cdef uint8_t* target
@@ -151,13 +147,12 @@ cdef void _extend_plain_kernel(
         size = target - draft.data
         max_timestamp = max(max_timestamp, timestamp_ms)
         min_timestamp = min(min_timestamp, <uint64_t>timestamp_ms)
-        null_keys += key_size < 0
+        draft.null_key_count += key_size < 0
         delta += 1
         row += 1
     draft.size = size
     draft.max_timestamp = max_timestamp
     draft.min_timestamp = min_timestamp
-    draft.null_key_count += null_keys
     draft.count += row - slot[0]
     draft.last_offset_delta = delta - 1
     slot[0] = row

@@ -22,7 +22,7 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import Bound, SegmentContext, SegmentMark
 from kafkalog.log.segments import LogSegments
-from kafkalog.records.packing import BatchFacts
+from kafkalog.records.packed_run import BatchFacts
 
 __all__ = ["LocalLog", "Snapshot", "UndoFailedError"]
 
@@ -253,14 +253,14 @@ class LocalLog:
     ) -> None:
         start = staged = 0
         for batch in batches:
-            size, base, last, timestamp = batch
+            size, base, last, timestamp, shallow = batch
             if segment.should_roll(size, timestamp, last, staged):
                 if staged:
                     segment.commit(data[start : start + staged], staged)
                     start, staged = start + staged, 0
                 segment = self._create_behind(segment, base, last)
                 fresh.append(segment)
-            segment.stage(size, last, timestamp, staged)
+            segment.stage(size, last, timestamp, shallow, staged)
             staged += size
         segment.commit(data[start : start + staged], staged)
 

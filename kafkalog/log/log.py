@@ -44,15 +44,11 @@ from kafkalog.log.report import RecoveryReport
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.truncation import truncate_fully_and_start_at, truncate_to
-from kafkalog.model import AppendInfo
-from kafkalog.records.packing import (
-    FieldColumn,
-    PackedRun,
-    Timestamps,
-    pack_columns,
-    pack_records,
-)
-from kafkalog.records.validator import validate_client_batches, validate_own_offsets
+from kafkalog.model import AppendInfo, AppendOrigin
+from kafkalog.records.packed_run import PackedRun
+from kafkalog.records.packing import FieldColumn, Timestamps, pack_columns, pack_records
+from kafkalog.records.validation.follower import validate_own_offsets
+from kafkalog.records.validation.leader import validate_for_leader
 from kafkalog.scheduler import ScheduledTask, Scheduler
 
 __all__ = ["Log", "Wait"]
@@ -151,6 +147,8 @@ class Log(LogReader, AbstractContextManager["Log"]):
         Raises:
             RecordTooLargeError: a batch would exceed `max.message.bytes`.
             InvalidRecordError: a record cannot be stored.
+            RecordValidationError: records lack a key where the log is compacted, or their
+                timestamps are out of bounds; the error lists them.
             DiskFullError: no room; nothing is kept, the append may be tried again.
             LogOfflineError: an earlier failure latched the log.
         """
@@ -192,34 +190,46 @@ class Log(LogReader, AbstractContextManager["Log"]):
         return self._append(pack_columns(keys, values, times, self.config, now_ms), wait)
 
     def append_batches(
-        self, data: Buffer, *, assign_offsets: bool = True, wait: Wait = "written"
+        self,
+        data: Buffer,
+        *,
+        assign_offsets: bool = True,
+        origin: AppendOrigin | None = None,
+        wait: Wait = "written",
     ) -> AppendInfo:
         """
         Append encoded batches of format v2, all of them or none.
 
-        With `assign_offsets` they are a producer's: each is checked to its last record, stamped
-        with the next offsets and the settings' timestamp type. Without, they come from another
-        log and keep their offsets, which must rise and begin at or above the log end; control
-        batches, gaps and transactions are then allowed.
+        With `assign_offsets` each is checked to its last record, stamped with the next offsets and
+        the settings' timestamp type, and recompressed where `compression.type` names another
+        codec. Without, batches come from another log and keep their offsets, which must rise and
+        begin at or above the log end; control batches, gaps and transactions are then allowed.
 
         Args:
             data: whole batches back to back; it is copied.
             assign_offsets: whose offsets count.
+            origin: who brings the batches. EMBEDDED if None, REPLICATION where they keep their
+                offsets. CLIENT takes exactly what a broker's leader takes of a producer: one
+                batch, at base offset 0.
             wait: as for `append`.
 
         Raises:
             CorruptRecordError: a batch is cut, or its CRC or a length is wrong.
-            InvalidRecordError: a producer may not append this.
+            InvalidRecordError: the origin may not append this.
+            RecordValidationError: as for `append`.
             OffsetsOutOfOrderError: kept offsets do not rise, or begin below the log end.
             RecordTooLargeError, UnsupportedCodecError, DiskFullError, LogOfflineError: as for
                 `append`.
         """
         self._ensure_writable()
         _check_wait(wait)
-        if assign_offsets:
-            now_ms = self._local.context.clock.now_ms()
-            return self._append(validate_client_batches(data, self.config, now_ms), wait)
-        return self._append(validate_own_offsets(data, self.config), wait)
+        if origin is AppendOrigin.REPLICATION or (origin is None and not assign_offsets):
+            return self._append(validate_own_offsets(data, self.config), wait)
+        if not assign_offsets:
+            raise ValueError(f"batches of origin {origin} do not keep their offsets")
+        now_ms = self._local.context.clock.now_ms()
+        run = validate_for_leader(data, self.config, now_ms, origin or AppendOrigin.EMBEDDED)
+        return self._append(run, wait)
 
     def _append(self, run: PackedRun, wait: Wait) -> AppendInfo:
         with self._write_lock:

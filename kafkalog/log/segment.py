@@ -189,14 +189,16 @@ class LogSegment:
         # The time index keeps one slot for the entry that sealing writes.
         return len(offsets) >= offsets.max_entries or len(times) >= times.max_entries - 1
 
-    def stage(self, size: int, last_offset: int, max_timestamp: int, staged: int) -> None:
+    def stage(
+        self, size: int, last_offset: int, max_timestamp: int, shallow_offset: int, staged: int
+    ) -> None:
         """Take note of a batch about to be written behind `staged` bytes that already wait."""
         position = self.file.size_bytes + staged
         if position == 0:
             self._rolling_timestamp = max_timestamp
         if max_timestamp > self.max_timestamp:
             self._max_timestamp = max_timestamp
-            self._offset_of_max_timestamp = last_offset
+            self._offset_of_max_timestamp = shallow_offset
         if self._bytes_since_entry > self._index_interval_bytes:
             self._add_entries(last_offset, position)
             self._bytes_since_entry = 0

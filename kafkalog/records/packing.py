@@ -11,37 +11,31 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import BytesColumn
+from kafkalog._core.columns import RecordColumns, decode_columns
+from kafkalog._core.header import parse_header
 from kafkalog._core.record import Record
-from kafkalog._core.stamp import assign_offsets
 from kafkalog.config import LogConfig
-from kafkalog.errors import OffsetsOutOfOrderError, RecordTooLargeError
-from kafkalog.model import AppendInfo
+from kafkalog.errors import RecordTooLargeError
+from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.codecs import Codec, compress
+from kafkalog.records.packed_run import BatchFacts, PackedRun
+from kafkalog.records.record_faults import RecordFaults
 
-__all__ = ["BatchFacts", "FieldColumn", "PackedRun", "Timestamps", "pack_columns", "pack_records"]
+__all__ = ["FieldColumn", "Timestamps", "pack_columns", "pack_records"]
 
 # Keys or values of many records: a list of bytes or None, or a column in Arrow's layout.
 FieldColumn: TypeAlias = list[bytes | None] | list[bytes] | BytesColumn | None
 Timestamps: TypeAlias = int | npt.NDArray[np.int64]
 
 LOG_APPEND_TIME = 1
-
-
-class BatchFacts(NamedTuple):
-    """What appending needs to know of a batch; offsets as they stand in its bytes."""
-
-    size_bytes: int
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
+RECORDS_POSITION = 61  # the size of a header
 
 
 class _Workshop(threading.local):
@@ -52,72 +46,6 @@ class _Workshop(threading.local):
 
 
 _WORKSHOP = _Workshop()
-
-
-@dataclass(slots=True)
-class PackedRun:
-    """
-    Batches back to back.
-
-    Attributes:
-        data: the batches; writable until they are stamped.
-        batches: facts of each, in order.
-        record_count: records in all of them.
-        log_append_time_ms: time that all records carry, None where they keep their own.
-        assign_offsets: whether stamping gives the batches new offsets.
-    """
-
-    data: bytearray
-    batches: list[BatchFacts]
-    record_count: int
-    log_append_time_ms: int | None = None
-    assign_offsets: bool = True
-
-    def stamp(self, log_end_offset: int, partition_leader_epoch: int) -> AppendInfo:
-        """
-        Give the batches their offsets, from `log_end_offset` on; return what they are.
-
-        Raises:
-            OffsetsOutOfOrderError: the batches keep offsets that begin below the log end.
-        """
-        batches = self.batches
-        if not batches:
-            return self._info(log_end_offset, log_end_offset - 1, -1)
-        if self.assign_offsets:
-            assign_offsets(
-                self.data,
-                base_offset=log_end_offset,
-                partition_leader_epoch=partition_leader_epoch,
-            )
-            shift = log_end_offset - batches[0].base_offset
-            if shift:
-                self.batches = batches = [
-                    BatchFacts(size, base + shift, last + shift, timestamp)
-                    for size, base, last, timestamp in batches
-                ]
-        elif batches[0].base_offset < log_end_offset:
-            raise OffsetsOutOfOrderError(
-                f"the first batch begins at offset {batches[0].base_offset}, and the log already"
-                f" ends at {log_end_offset}",
-                position=0,
-                base_offset=batches[0].base_offset,
-            )
-        first, last = batches[0], batches[-1]
-        largest = (
-            first.max_timestamp if first is last else max(batch.max_timestamp for batch in batches)
-        )
-        return self._info(first.base_offset, last.last_offset, largest)
-
-    def _info(self, first_offset: int, last_offset: int, max_timestamp: int) -> AppendInfo:
-        return AppendInfo(
-            first_offset=first_offset,
-            last_offset=last_offset,
-            record_count=self.record_count,
-            batch_count=len(self.batches),
-            size_bytes=len(self.data),
-            log_append_time_ms=self.log_append_time_ms,
-            max_timestamp_ms=max_timestamp,
-        )
 
 
 def pack_records(
@@ -134,6 +62,8 @@ def pack_records(
 
     Raises:
         RecordTooLargeError: a batch is larger than `max.message.bytes`.
+        RecordValidationError: keys are missing where the log is compacted, or timestamps are out
+            of bounds; the error lists the records.
     """
     if isinstance(records, Record):
         raise TypeError("append takes an iterable of records: write append([record])")
@@ -163,6 +93,8 @@ def pack_columns(
 
     Raises:
         RecordTooLargeError: a batch is larger than `max.message.bytes`.
+        RecordValidationError: keys are missing where the log is compacted, or timestamps are out
+            of bounds; the error lists the records.
     """
     builder, limit = _WORKSHOP.builder, config.append_batch_bytes
     if isinstance(keys, BytesColumn | None) and isinstance(values, BytesColumn | None):
@@ -202,19 +134,42 @@ def _pack(extend: Callable[[int], int], count: int, config: LogConfig, now_ms: i
     """Fill batch after batch; `extend` adds records from a slot on and says how many went in."""
     append_time = now_ms if config.is_log_append_time else None
     builder = _WORKSHOP.builder
+    faults = RecordFaults(config, now_ms)
     parts: list[memoryview] = []
     batches: list[BatchFacts] = []
     start = 0
     while start < count:
         builder.reset()
         taken = extend(start)
+        if faults.are_possible(
+            builder.null_key_count, builder.min_timestamp, builder.max_timestamp
+        ):
+            _find_faults(builder, faults, start)
         part = _finish(builder, config, start, append_time)
         largest = builder.max_timestamp if append_time is None else append_time
-        batches.append(BatchFacts(len(part), start, start + taken - 1, largest))
+        last = start + taken - 1
+        batches.append(BatchFacts(len(part), start, last, largest, last if largest >= 0 else -1))
         parts.append(part)
         start += taken
+    faults.raise_if_any()
     # One copy: stamping writes into the batches, and the builder's memory is not for writing.
-    return PackedRun(bytearray().join(parts), batches, start, append_time)
+    return PackedRun(
+        bytearray().join(parts), batches, start, append_time, rewriting=_rewriting(config)
+    )
+
+
+def _find_faults(builder: BatchBuilder, faults: RecordFaults, first_index: int) -> None:
+    """Look at the records of the batch under construction one by one."""
+    batch = builder.finish()
+    columns = RecordColumns(builder.count)
+    decode_columns(batch, parse_header(batch), RECORDS_POSITION, len(batch), columns)
+    faults.add(columns, first_index)
+
+
+def _rewriting(config: LogConfig) -> Rewriting:
+    """Return what packing does: records that come singly have no codec."""
+    codec = Codec.of_config(config.compression_type) or Codec.NONE
+    return Rewriting(Codec.NONE, codec) if codec else NOTHING_REWRITTEN
 
 
 def _finish(

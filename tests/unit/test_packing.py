@@ -14,7 +14,8 @@ from kafkalog.config import LogConfig
 from kafkalog.errors import RecordTooLargeError
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec
-from kafkalog.records.packing import PackedRun, pack_records
+from kafkalog.records.packed_run import PackedRun
+from kafkalog.records.packing import pack_records
 
 NOW_MS = 1_761_000_000_000
 

@@ -49,6 +49,7 @@ def test_append_returns_where_the_records_are(directory: Path) -> None:
             size_bytes=log.segments()[0].size_bytes,
             log_append_time_ms=None,
             max_timestamp_ms=START_MS + 9,
+            shallow_offset_of_max_timestamp=2,
         )
         assert 3 == log.append([Record(value=b"d")]).first_offset
         assert 4 == log.log_end_offset

@@ -124,11 +124,9 @@ def test_roll_by_time_of_a_compacted_log_obeys_the_compaction_lag(directory: Pat
     with manual_log(
         directory, segment_ms=HOUR_MS, max_compaction_lag_ms=1000, cleanup_policy=("compact",)
     ) as log:
-        append_sized(log, 100, START_MS)
-        append_sized(log, 100, START_MS + 1000)
-        assert [0] == bases(log)
-        append_sized(log, 100, START_MS + 1001)
-        assert [0, 2] == bases(log)
+        for timestamp_ms, expected in ((0, [0]), (1000, [0]), (1001, [0, 2])):
+            log.append([Record(key=b"k", timestamp_ms=START_MS + timestamp_ms)])
+            assert expected == bases(log)
 
 
 # -- full index --------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ reason, so that a new one cannot slip in.
 
 from __future__ import annotations
 
+import pickle
 import random
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -24,16 +24,20 @@ from kafkalog.config import LogConfig
 from kafkalog.errors import (
     CorruptRecordError,
     InvalidRecordError,
+    InvalidTimestampError,
     KafkaLogError,
     OffsetsOutOfOrderError,
     RecordTooLargeError,
+    RecordValidationError,
     UnsupportedCodecError,
 )
+from kafkalog.model import AppendOrigin, RecordError
 from kafkalog.records.codecs import Codec, compress
-from kafkalog.records.validator import validate_client_batches, validate_own_offsets
+from kafkalog.records.validation.follower import validate_own_offsets
+from kafkalog.records.validation.leader import validate_for_leader
+from tests.support.encoded_batches import NOW_MS, Made, batch, edited
 from tests.support.golden import CLEAN, Manifest, data_directory, vectors
 
-NOW_MS = 1_761_000_000_000
 CONFIG = LogConfig()
 
 # Taken here, refused by Kafka's leader.
@@ -70,35 +74,6 @@ def v2_cases() -> list[Any]:
     ]
 
 
-@dataclass(frozen=True)
-class Made:
-    """What `batch` is told about a batch."""
-
-    codec: Codec = Codec.NONE
-    timestamps: tuple[int, ...] = (NOW_MS, NOW_MS + 5, NOW_MS + 2)
-    keys: tuple[bytes | None, ...] = (b"a", b"b", b"c")
-
-
-def batch(made: Made | None = None, **header: Any) -> bytes:
-    """A batch of three records as a producer sends it."""
-    made = Made() if made is None else made
-    builder = BatchBuilder()
-    for key, timestamp_ms in zip(made.keys, made.timestamps, strict=True):
-        builder.append(key, b"value of the record", timestamp_ms)
-    payload = None
-    if made.codec != Codec.NONE:
-        payload = compress(made.codec, builder.payload())
-    return bytes(builder.finish(codec=int(made.codec), payload=payload, **header))
-
-
-def edited(data: bytes, position: int, layout: str, value: int) -> bytes:
-    """A batch with one header field overwritten and its CRC made right again."""
-    changed = bytearray(data)
-    struct.pack_into(layout, changed, position, value)
-    struct.pack_into(">I", changed, 17, crc32c.value(changed[21:]))
-    return bytes(changed)
-
-
 def timestamps_of(data: bytes, header: BatchHeader) -> list[int]:
     """Timestamps of the records of an uncompressed batch."""
     records = decode_records(data, header, header.position + 61, header.end_position)
@@ -108,11 +83,14 @@ def timestamps_of(data: bytes, header: BatchHeader) -> list[int]:
 # -- Kafka's verdicts --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("origin", [AppendOrigin.EMBEDDED, AppendOrigin.CLIENT])
 @pytest.mark.parametrize("case", v2_cases())
-def test_client_batches_verdict_equals_kafkas_leader(case: dict[str, Any]) -> None:
-    """Every hostile vector, but for the differences listed above, each in its direction."""
+def test_client_batches_verdict_equals_kafkas_leader(
+    case: dict[str, Any], origin: AppendOrigin
+) -> None:
+    """Every hostile vector, but for the differences listed above; a client gets nothing laxer."""
     refused = case["leader_append"]["error"] is not None
-    if case["name"] in LAXER:
+    if case["name"] in LAXER and origin is AppendOrigin.EMBEDDED:
         assert refused
         refused = False
     elif case["name"] in STRICTER:
@@ -120,12 +98,12 @@ def test_client_batches_verdict_equals_kafkas_leader(case: dict[str, Any]) -> No
         refused = True
     data = bytes.fromhex(case["hex"])
     if not refused:
-        run = validate_client_batches(data, CONFIG, NOW_MS)
+        run = validate_for_leader(data, CONFIG, NOW_MS, origin)
         run.stamp(1000, 3)
         assert (len(data), 0) == (scan_batches(run.data)[1], scan_batches(run.data).status)
         return
     with pytest.raises(KafkaLogError):
-        validate_client_batches(data, CONFIG, NOW_MS)
+        validate_for_leader(data, CONFIG, NOW_MS, origin)
 
 
 @pytest.mark.parametrize("case", v2_cases())
@@ -147,7 +125,7 @@ def test_old_formats_are_refused() -> None:
     for case in vectors("legacy")["sets"]:
         data = bytes.fromhex(case["hex"])
         with pytest.raises(KafkaLogError):
-            validate_client_batches(data, CONFIG, NOW_MS)
+            validate_for_leader(data, CONFIG, NOW_MS)
         with pytest.raises(KafkaLogError):
             validate_own_offsets(data, CONFIG)
 
@@ -159,7 +137,7 @@ def test_old_formats_are_refused() -> None:
 def test_client_batches_get_consecutive_offsets_and_keep_their_records(codec: Codec) -> None:
     """A run of batches moves to the log end; its payload is untouched."""
     one, two = batch(Made(codec), base_offset=50), batch(Made(codec, (7,), (b"k",)))
-    run = validate_client_batches(one + two, CONFIG.replace(), NOW_MS)
+    run = validate_for_leader(one + two, CONFIG.replace(), NOW_MS)
     info = run.stamp(900, 4)
     assert (900, 903, 4, 2) == (
         info.first_offset,
@@ -184,7 +162,7 @@ def test_client_batches_get_consecutive_offsets_and_keep_their_records(codec: Co
 
 def test_client_batches_stamp_twice_moves_the_facts_along() -> None:
     """A run whose append failed may be tried again at a later log end."""
-    run = validate_client_batches(batch() + batch(), CONFIG, NOW_MS)
+    run = validate_for_leader(batch() + batch(), CONFIG, NOW_MS)
     run.stamp(10, 0)
     info = run.stamp(20, 0)
     assert (20, 25) == (info.first_offset, info.last_offset)
@@ -195,7 +173,7 @@ def test_client_batches_the_callers_buffer_is_neither_changed_nor_kept() -> None
     """A private copy, whatever happens to the original."""
     data = bytearray(edited(batch(), 35, ">q", 5))
     before = bytes(data)
-    run = validate_client_batches(data, CONFIG, NOW_MS)
+    run = validate_for_leader(data, CONFIG, NOW_MS)
     run.stamp(77, 1)
     assert before == bytes(data)
     data[:] = bytes(len(data))
@@ -205,7 +183,7 @@ def test_client_batches_the_callers_buffer_is_neither_changed_nor_kept() -> None
 @pytest.mark.parametrize("claimed", [5, NOW_MS + 4, 2**60])
 def test_client_batches_wrong_max_timestamp_is_recomputed(claimed: int) -> None:
     """The header's largest timestamp is that of its records; the CRC is made right."""
-    run = validate_client_batches(edited(batch(), 35, ">q", claimed), CONFIG, NOW_MS)
+    run = validate_for_leader(edited(batch(), 35, ">q", claimed), CONFIG, NOW_MS)
     assert NOW_MS + 5 == parse_header(run.data).max_timestamp
     assert (1, 0) == (scan_batches(run.data).count, scan_batches(run.data).status)
     assert NOW_MS + 5 == run.batches[0].max_timestamp
@@ -214,7 +192,7 @@ def test_client_batches_wrong_max_timestamp_is_recomputed(claimed: int) -> None:
 def test_client_batches_right_max_timestamp_is_left_alone() -> None:
     """Nothing is rewritten where nothing is wrong, unused attribute bits included."""
     data = edited(batch(), 21, ">h", 0x40)
-    assert data == bytes(validate_client_batches(data, CONFIG, NOW_MS).data)
+    assert data == bytes(validate_for_leader(data, CONFIG, NOW_MS).data)
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
@@ -222,7 +200,7 @@ def test_client_batches_log_append_time_is_stamped(codec: Codec) -> None:
     """Every record reads as the time of the append, whatever it was sent with."""
     config = LogConfig(message_timestamp_type="LogAppendTime")
     data = batch(Made(codec, timestamps=(-1, 3, 2**61)))
-    run = validate_client_batches(data, config, NOW_MS)
+    run = validate_for_leader(data, config, NOW_MS)
     header = parse_header(run.data)
     assert (1, NOW_MS, 0) == (
         header.timestamp_type,
@@ -238,7 +216,7 @@ def test_client_batches_log_append_time_is_stamped(codec: Codec) -> None:
 def test_client_batches_claimed_append_time_becomes_create_time() -> None:
     """As in Kafka the bit is cleared; unlike there the largest timestamp is then the records'."""
     data = batch(timestamp_type=1, max_timestamp=NOW_MS - 1)
-    run = validate_client_batches(data, CONFIG, NOW_MS)
+    run = validate_for_leader(data, CONFIG, NOW_MS)
     header = parse_header(run.data)
     assert (0, NOW_MS + 5) == (header.timestamp_type, header.max_timestamp)
     assert [NOW_MS, NOW_MS + 5, NOW_MS + 2] == timestamps_of(bytes(run.data), header)
@@ -249,7 +227,7 @@ def test_client_batches_without_timestamps_have_max_timestamp_minus_1(base: int)
     """-1 is none; what lies below is kept as it is, but no header says less than -1."""
     spread = (0, 0, 0) if base == -1 else (0, 4, 2)
     data = edited(batch(Made(timestamps=spread)), 27, ">q", base)
-    run = validate_client_batches(data, CONFIG, NOW_MS)
+    run = validate_for_leader(data, CONFIG, NOW_MS)
     header = parse_header(run.data)
     assert -1 == header.max_timestamp
     assert [base + each for each in spread] == timestamps_of(bytes(run.data), header)
@@ -257,7 +235,7 @@ def test_client_batches_without_timestamps_have_max_timestamp_minus_1(base: int)
 
 def test_client_batches_nothing_is_a_run_of_no_batches() -> None:
     """Like an append of no records."""
-    for run in (validate_client_batches(b"", CONFIG, NOW_MS), validate_own_offsets(b"", CONFIG)):
+    for run in (validate_for_leader(b"", CONFIG, NOW_MS), validate_own_offsets(b"", CONFIG)):
         info = run.stamp(5, 0)
         assert (5, 4, 0, 0) == (
             info.first_offset,
@@ -282,14 +260,13 @@ def test_client_batches_nothing_is_a_run_of_no_batches() -> None:
         (edited(batch() + b"\x00", 8, ">i", len(batch()) - 11), "bytes are left after the last"),
         (edited(batch(), 61, ">b", 0), "record's length"),
         (edited(batch(Made(Codec.GZIP)), 61, ">b", 0), "gzip data: "),
-        (batch(timestamp_type=1, max_timestamp=-1), "claims an append time and has none"),
     ],
 )
 def test_client_batches_broken_rule_is_refused(data: bytes, why: str) -> None:
     """Whole batches that say what a producer may not say; the error names the place."""
     good = batch()
     with pytest.raises(InvalidRecordError, match=why) as caught:
-        validate_client_batches(good + data, CONFIG, NOW_MS)
+        validate_for_leader(good + data, CONFIG, NOW_MS)
     assert len(good) == caught.value.position
     assert f"the batch at position {len(good)}: " in str(caught.value)
 
@@ -298,7 +275,7 @@ def test_client_batches_unknown_codec_is_refused() -> None:
     """With a right CRC, so that the codec bits are what somebody wrote."""
     for codec in (5, 6, 7):
         with pytest.raises(UnsupportedCodecError, match=f"position 0: unknown codec {codec}"):
-            validate_client_batches(edited(batch(), 21, ">h", codec), CONFIG, NOW_MS)
+            validate_for_leader(edited(batch(), 21, ">h", codec), CONFIG, NOW_MS)
 
 
 def test_client_batches_damage_is_corrupt_not_invalid() -> None:
@@ -308,7 +285,7 @@ def test_client_batches_damage_is_corrupt_not_invalid() -> None:
     flipped[-1] ^= 1
     for damaged in (bytes(flipped), following[:-1], b"x" * 5, bytes(100)):
         with pytest.raises(CorruptRecordError) as caught:
-            validate_client_batches(good + damaged, CONFIG, NOW_MS)
+            validate_for_leader(good + damaged, CONFIG, NOW_MS)
         assert len(good) == caught.value.position
         with pytest.raises(CorruptRecordError) as caught:
             validate_own_offsets(good + damaged, CONFIG)
@@ -323,10 +300,10 @@ def test_client_batches_size_limits_hold_to_the_byte() -> None:
         ("segment.bytes", "segment_bytes"),
     ):
         exact = LogConfig().replace(**{name: len(data)})
-        assert 1 == len(validate_client_batches(data, exact, NOW_MS).batches)
+        assert 1 == len(validate_for_leader(data, exact, NOW_MS).batches)
         tight = LogConfig().replace(**{name: len(data) - 1})
         with pytest.raises(RecordTooLargeError, match=f"{key} is {len(data) - 1}"):
-            validate_client_batches(data, tight, NOW_MS)
+            validate_for_leader(data, tight, NOW_MS)
 
 
 def test_client_batches_decompression_limit_holds() -> None:
@@ -335,10 +312,10 @@ def test_client_batches_decompression_limit_holds() -> None:
     builder.append(b"key", bytes(100_000), NOW_MS)
     payload = compress(Codec.ZSTD, builder.payload())
     data = bytes(builder.finish(codec=int(Codec.ZSTD), payload=payload))
-    assert validate_client_batches(data, CONFIG, NOW_MS).batches
+    assert validate_for_leader(data, CONFIG, NOW_MS).batches
     config = LogConfig(decompressed_max_bytes=100_000)
     with pytest.raises(InvalidRecordError, match="more than 100000 bytes"):
-        validate_client_batches(data, config, NOW_MS)
+        validate_for_leader(data, config, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -361,29 +338,72 @@ def test_client_batches_timestamp_bounds_are_inclusive(
     data = batch(Made(timestamps=(NOW_MS, timestamp_ms, NOW_MS)))
     config = LogConfig().replace(**limits)
     if is_allowed:
-        assert validate_client_batches(data, config, NOW_MS).batches
+        assert validate_for_leader(data, config, NOW_MS).batches
     else:
-        with pytest.raises(InvalidRecordError, match=rf"timestamp {timestamp_ms} lies .*\.max\.ms"):
-            validate_client_batches(data, config, NOW_MS)
+        expected = rf"record 1: its timestamp {timestamp_ms} lies .*\.max\.ms"
+        with pytest.raises(InvalidTimestampError, match=expected) as caught:
+            validate_for_leader(data, config, NOW_MS)
+        assert [1] == [each.index for each in caught.value.record_errors]
+        assert 32 == caught.value.kafka_code
     stamped = config.replace(message_timestamp_type="LogAppendTime")
-    assert validate_client_batches(data, stamped, NOW_MS).batches
+    assert validate_for_leader(data, stamped, NOW_MS).batches
 
 
 def test_client_batches_claimed_append_time_is_refused_where_the_log_gives_it() -> None:
     """As Kafka's leader does."""
     config = LogConfig(message_timestamp_type="LogAppendTime")
-    with pytest.raises(InvalidRecordError, match="claims an append time, which only the log"):
-        validate_client_batches(batch(timestamp_type=1, max_timestamp=NOW_MS), config, NOW_MS)
+    claiming = batch(timestamp_type=1, max_timestamp=NOW_MS)
+    with pytest.raises(InvalidTimestampError, match="claims an append time, which only") as caught:
+        validate_for_leader(claiming, config, NOW_MS)
+    assert [0, 1, 2] == [each.index for each in caught.value.record_errors]
+
+
+@pytest.mark.parametrize(("claimed", "why"), [(-1, "has none"), (NOW_MS + 10**9, "out of bounds")])
+def test_client_batches_claimed_append_time_must_be_one(claimed: int, why: str) -> None:
+    """Where the log keeps the records' own times the claim is dropped, but not a wrong one."""
+    with pytest.raises(InvalidTimestampError, match=why):
+        validate_for_leader(batch(timestamp_type=1, max_timestamp=claimed), CONFIG, NOW_MS)
 
 
 def test_client_batches_key_is_needed_where_the_log_is_compacted() -> None:
     """A null key could never be compacted; an empty one can."""
     config = LogConfig(cleanup_policy=("compact",))
-    assert validate_client_batches(batch(Made(keys=(b"", b"b", b"c"))), config, NOW_MS).batches
+    assert validate_for_leader(batch(Made(keys=(b"", b"b", b"c"))), config, NOW_MS).batches
     data = batch(Made(Codec.LZ4, keys=(b"a", None, None)))
-    with pytest.raises(InvalidRecordError, match="2 records without a key, and "):
-        validate_client_batches(data, config, NOW_MS)
-    assert validate_client_batches(data, CONFIG, NOW_MS).batches
+    with pytest.raises(RecordValidationError, match="2 records are not allowed here") as caught:
+        validate_for_leader(batch() + data, config, NOW_MS)
+    fault = "it has no key, and cleanup.policy is compact"
+    assert (RecordError(4, fault), RecordError(5, fault)) == caught.value.record_errors
+    assert 87 == caught.value.kafka_code
+    assert validate_for_leader(data, CONFIG, NOW_MS).batches
+
+
+def test_record_errors_are_collected_and_the_message_names_three() -> None:
+    """Each record by the first rule that it breaks; one bad timestamp makes it a matter of time."""
+    config = LogConfig(cleanup_policy=("compact",), message_timestamp_before_max_ms=5)
+    made = Made(keys=(None, b"b", None), timestamps=(NOW_MS - 9, NOW_MS - 6, NOW_MS))
+    with pytest.raises(InvalidTimestampError) as caught:
+        validate_for_leader(batch(made) + batch(made), config, NOW_MS)
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert caught.value.record_errors == error.record_errors
+    assert [0, 1, 2, 3, 4, 5] == [each.index for each in error.record_errors]
+    assert ["it has no key", (f"its timestamp {NOW_MS - 6} lies 6 ms before the time of the append"
+            f" ({NOW_MS})"), "it has no key"] == [
+        each.message.split(", and ")[0] for each in error.record_errors[:3]
+    ]  # fmt: skip
+    assert "record 2: " in str(error)
+    assert "record 3: " not in str(error)
+    assert str(error).endswith("; and 3 more")
+
+
+def test_record_errors_of_a_hostile_append_are_bounded() -> None:
+    """All are counted, a thousand are listed."""
+    builder = BatchBuilder()
+    builder.extend_lists(None, [b""] * 5000, NOW_MS)
+    config = LogConfig(cleanup_policy=("compact",))
+    with pytest.raises(RecordValidationError, match=r"^5000 records are") as caught:
+        validate_for_leader(builder.finish(), config, NOW_MS)
+    assert 1000 == len(caught.value.record_errors)
 
 
 # -- own offsets -------------------------------------------------------------------------------
@@ -454,7 +474,7 @@ def test_edited_batches_are_accepted_whole_or_refused_typed(
     if fix:
         struct.pack_into(">I", data, 17, crc32c.value(data[21 : len(data) // 2]))
     try:
-        run = validate_client_batches(data, CONFIG, NOW_MS)
+        run = validate_for_leader(data, CONFIG, NOW_MS)
     except KafkaLogError:
         return
     run.stamp(5, 0)
@@ -470,6 +490,6 @@ def test_random_bytes_are_refused_typed(data: bytes) -> None:
         if not start + data:
             continue
         with pytest.raises(KafkaLogError):
-            validate_client_batches(start + data, CONFIG, NOW_MS)
+            validate_for_leader(start + data, CONFIG, NOW_MS)
         with pytest.raises(KafkaLogError):
             validate_own_offsets(start + data, CONFIG)

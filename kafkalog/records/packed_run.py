@@ -1,0 +1,120 @@
+"""A run of batches that is ready for a log but for its offsets.
+
+Packing and validation make runs outside the log's lock, with offsets that count from zero;
+stamping, under the lock, moves them to the log end and costs a few bytes a batch, because no CRC
+covers them.
+
+Thread-safety: a run belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kafkalog._core.stamp import assign_offsets
+from kafkalog.errors import OffsetsOutOfOrderError
+from kafkalog.model import NOTHING_REWRITTEN, AppendInfo, Rewriting
+
+__all__ = ["BatchFacts", "PackedRun"]
+
+_NONE: Final = -1
+
+
+class BatchFacts(NamedTuple):
+    """
+    What appending needs to know of a batch; offsets as they stand in its bytes.
+
+    Attributes:
+        size_bytes: of all of it.
+        base_offset: of its first record.
+        last_offset: of its last record.
+        max_timestamp: largest timestamp, -1 where there is none.
+        shallow_offset: what the time index says of that timestamp, -1 where there is none.
+    """
+
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    shallow_offset: int
+
+
+@dataclass(slots=True)
+class PackedRun:
+    """
+    Batches back to back.
+
+    Attributes:
+        data: the batches; writable until they are stamped.
+        batches: facts of each, in order.
+        record_count: records in all of them.
+        log_append_time_ms: time that all records carry, None where they keep their own.
+        assign_offsets: whether stamping gives the batches new offsets.
+        rewriting: what was done to make them.
+    """
+
+    data: bytearray
+    batches: list[BatchFacts]
+    record_count: int
+    log_append_time_ms: int | None = None
+    assign_offsets: bool = True
+    rewriting: Rewriting = NOTHING_REWRITTEN
+
+    def stamp(self, log_end_offset: int, partition_leader_epoch: int) -> AppendInfo:
+        """
+        Give the batches their offsets, from `log_end_offset` on; return what they are.
+
+        Raises:
+            OffsetsOutOfOrderError: the batches keep offsets that begin below the log end.
+        """
+        batches = self.batches
+        if not batches:
+            return self._info(log_end_offset, log_end_offset - 1, _NONE, _NONE)
+        if self.assign_offsets:
+            shift = log_end_offset - batches[0].base_offset
+            if shift:
+                self.batches = batches = [
+                    BatchFacts(
+                        size, base + shift, last + shift, timestamp,
+                        shallow + shift if shallow >= 0 else shallow,
+                    )
+                    for size, base, last, timestamp, shallow in batches
+                ]  # fmt: skip
+            assign_offsets(
+                self.data,
+                base_offset=log_end_offset,
+                partition_leader_epoch=partition_leader_epoch,
+            )
+        elif batches[0].base_offset < log_end_offset:
+            raise OffsetsOutOfOrderError(
+                f"the first batch begins at offset {batches[0].base_offset}, and the log already"
+                f" ends at {log_end_offset}",
+                position=0,
+                base_offset=batches[0].base_offset,
+            )
+        first, last = batches[0], batches[-1]
+        # The earliest of those with the largest timestamp, as the time index wants it.
+        newest = first if first is last else max(batches, key=_max_timestamp)
+        return self._info(
+            first.base_offset, last.last_offset, newest.max_timestamp, newest.shallow_offset
+        )
+
+    def _info(
+        self, first_offset: int, last_offset: int, max_timestamp: int, shallow_offset: int
+    ) -> AppendInfo:
+        return AppendInfo(
+            first_offset,
+            last_offset,
+            self.record_count,
+            len(self.batches),
+            len(self.data),
+            self.log_append_time_ms,
+            max_timestamp,
+            shallow_offset,
+            self.rewriting,
+        )
+
+
+def _max_timestamp(facts: BatchFacts) -> int:
+    return facts.max_timestamp

@@ -1,0 +1,145 @@
+"""What the settings of a log ask of every record, and which records of an append fail it.
+
+Whoever packs or validates knows the extremes of a whole batch (smallest and largest timestamp,
+number of null keys), and asks with them whether anything is wrong at all. Only then are records
+looked at one by one, to name them all in one error.
+
+Thread-safety: one append, one object.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog._core.columns import RecordColumns
+from kafkalog.config import LogConfig
+from kafkalog.errors import InvalidTimestampError, RecordValidationError
+from kafkalog.model import RecordError
+
+__all__ = ["RecordFaults"]
+
+# A hostile append could else have more errors than it has bytes.
+_LISTED_MAX: Final = 1000
+_SHOWN_MAX: Final = 3
+_NO_TIMESTAMP: Final = -1
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
+
+
+class RecordFaults:
+    """
+    The rules for the records of one append, and the records found to break them.
+
+    Args:
+        config: policy, timestamp type and bounds.
+        now_ms: time of the append, sampled once.
+    """
+
+    __slots__ = (
+        "_after_ms",
+        "_before_ms",
+        "_count",
+        "_errors",
+        "_has_timestamp_fault",
+        "_is_log_append_time",
+        "_needs_key",
+        "_now_ms",
+        "_policy",
+    )
+
+    def __init__(self, config: LogConfig, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._policy = config.cleanup_policy
+        self._needs_key = config.is_compacted
+        self._is_log_append_time = config.is_log_append_time
+        self._before_ms = config.message_timestamp_before_max_ms
+        self._after_ms = config.message_timestamp_after_max_ms
+        self._errors: list[RecordError] = []
+        self._count = 0
+        self._has_timestamp_fault = False
+
+    def are_possible(self, null_key_count: int, min_timestamp: int, max_timestamp: int) -> bool:
+        """
+        Say whether a batch has a record that breaks a rule.
+
+        Args:
+            null_key_count: records without a key.
+            min_timestamp, max_timestamp: of the records that have one; -1 where none has.
+        """
+        if null_key_count and self._needs_key:
+            return True
+        if self._is_log_append_time or min_timestamp == _NO_TIMESTAMP:
+            return False
+        now_ms = self._now_ms
+        return now_ms - min_timestamp > self._before_ms or max_timestamp - now_ms > self._after_ms
+
+    def add(self, columns: RecordColumns, first_index: int, claim: str | None = None) -> None:
+        """
+        Take note of every record that breaks a rule; the first rule it breaks counts.
+
+        Args:
+            columns: the decoded records.
+            first_index: number of the first of them in the append.
+            claim: what is wrong with the timestamp type of their batch, which is then a fault of
+                each record; None where nothing is.
+        """
+        size = len(columns)
+        missing: npt.NDArray[np.bool_] = np.zeros(size, dtype=bool)
+        if self._needs_key:
+            missing = columns.key_size[:size] < 0
+        timestamps = columns.timestamp[:size]
+        early, late = self._outside(timestamps)
+        if claim is not None:
+            early[:] = late[:] = True
+        for row in np.flatnonzero(missing | early | late)[: _LISTED_MAX - len(self._errors)]:
+            if missing[row]:
+                message = f"it has no key, and cleanup.policy is {','.join(self._policy)}"
+            elif claim is not None:
+                message = claim
+            else:
+                message = self._timestamp_fault(int(timestamps[row]), is_early=bool(early[row]))
+            self._errors.append(RecordError(first_index + int(row), message))
+        self._count += int(np.count_nonzero(missing | early | late))
+        self._has_timestamp_fault |= bool(np.any((early | late) & ~missing))
+
+    def raise_if_any(self, position: int | None = None) -> None:
+        """
+        Raise what was found.
+
+        Raises:
+            InvalidTimestampError: a record's timestamp is out of bounds, or claimed to be ours.
+            RecordValidationError: only keys are missing.
+        """
+        if not self._count:
+            return
+        shown = "; ".join(f"record {each.index}: {each.message}" for each in self._errors[:3])
+        more = f"; and {self._count - _SHOWN_MAX} more" if self._count > _SHOWN_MAX else ""
+        noun = "record is" if self._count == 1 else "records are"
+        error = InvalidTimestampError if self._has_timestamp_fault else RecordValidationError
+        raise error(
+            f"{self._count} {noun} not allowed here: {shown}{more}",
+            record_errors=self._errors,
+            position=position,
+        )
+
+    def _outside(
+        self, timestamps: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Return which timestamps lie too far in the past, and which too far in the future."""
+        if self._is_log_append_time:
+            return np.zeros(len(timestamps), dtype=bool), np.zeros(len(timestamps), dtype=bool)
+        lower = np.int64(max(self._now_ms - self._before_ms, _INT64_MIN))
+        upper = np.int64(min(self._now_ms + self._after_ms, _INT64_MAX))
+        is_timed = timestamps != _NO_TIMESTAMP
+        return is_timed & (timestamps < lower), is_timed & (timestamps > upper)
+
+    def _timestamp_fault(self, timestamp: int, *, is_early: bool) -> str:
+        side = "before" if is_early else "after"
+        limit = self._before_ms if is_early else self._after_ms
+        return (
+            f"its timestamp {timestamp} lies {abs(self._now_ms - timestamp)} ms {side} the time of"
+            f" the append ({self._now_ms}), and message.timestamp.{side}.max.ms is {limit}"
+        )

@@ -1,0 +1,125 @@
+"""What every validation of encoded batches needs: the next header, plain records, blame.
+
+Errors: CorruptRecordError where bytes were damaged on their way (cut, or the CRC is wrong),
+InvalidRecordError where they are what somebody wrote and are not allowed; `position` is that of the
+batch in the caller's buffer.
+
+Thread-safety: pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog._core.record import decode_records
+from kafkalog.config import LogConfig
+from kafkalog.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    RecordTooLargeError,
+    UnsupportedCodecError,
+)
+from kafkalog.records.codecs import Codec, decompress
+from kafkalog.records.control import ControlType, decode_control
+
+__all__ = [
+    "RECORDS_POSITION",
+    "blaming",
+    "check_control_records",
+    "check_size",
+    "next_header",
+    "plain_records",
+    "refusal",
+]
+
+RECORDS_POSITION: Final = 61  # the size of a header
+MAGIC_V2: Final = 2
+
+
+def next_header(data: bytearray, position: int) -> BatchHeader:
+    """Return the header at `position`; the whole batch is in `data`."""
+    if len(data) - position < RECORDS_POSITION:
+        raise CorruptRecordError(
+            f"{len(data) - position} bytes at position {position} are too few for a batch",
+            position=position,
+        )
+    header = parse_header(data, position)
+    if header.magic < MAGIC_V2:
+        raise InvalidRecordError(
+            f"the batch at position {position} has an old message format (magic {header.magic})",
+            position=position,
+            base_offset=header.base_offset,
+        )
+    if header.end_position > len(data):
+        raise CorruptRecordError(
+            f"the batch at position {position} says {header.size_bytes} bytes, and only"
+            f" {len(data) - position} are left",
+            position=position,
+            base_offset=header.base_offset,
+        )
+    return header
+
+
+def check_size(header: BatchHeader, size_bytes: int, key: str, limit: int) -> None:
+    """Raise RecordTooLargeError where the batch takes more than the setting `key` allows."""
+    if size_bytes > limit:
+        raise RecordTooLargeError(
+            f"{_where(header)} takes {size_bytes} bytes, and {key} is {limit}",
+            position=header.position,
+            base_offset=header.base_offset,
+        )
+
+
+def plain_records(
+    data: bytearray, header: BatchHeader, config: LogConfig
+) -> tuple[memoryview | bytes, int, int]:
+    """Return (buffer, start, end) of the records, uncompressed."""
+    view = memoryview(data).toreadonly()
+    start, end = header.position + RECORDS_POSITION, header.end_position
+    if header.codec == Codec.NONE or header.record_count == 0:
+        return view, start, end
+    with blaming(header):
+        limit_bytes = config.decompressed_max_bytes
+        payload = decompress(header.codec, view[start:end], limit_bytes=limit_bytes)
+    return payload, 0, len(payload)
+
+
+def check_control_records(data: bytearray, header: BatchHeader, config: LogConfig) -> None:
+    """Raise InvalidRecordError where a control batch says nothing known."""
+    payload, start, end = plain_records(data, header, config)
+    with blaming(header):
+        for record in decode_records(payload, header, start, end):
+            control = decode_control(record.key, record.value)
+            if control.type is ControlType.UNKNOWN:
+                raise InvalidRecordError(f"a control record of unknown type {control.type_id}")
+
+
+@contextmanager
+def blaming(header: BatchHeader) -> Iterator[None]:
+    """
+    Say of an error inside which batch it is of, and that the batch was written like that.
+
+    Its CRC was right, so whoever made it is at fault, not the way here.
+    """
+    try:
+        yield
+    except UnsupportedCodecError as error:
+        raise UnsupportedCodecError(
+            f"{_where(header)}: {error}", position=header.position, base_offset=header.base_offset
+        ) from error
+    except (CorruptRecordError, InvalidRecordError) as error:
+        raise refusal(header, str(error)) from error
+
+
+def refusal(header: BatchHeader, why: str) -> InvalidRecordError:
+    """Return the error that says what is wrong with a batch."""
+    return InvalidRecordError(
+        f"{_where(header)}: {why}", position=header.position, base_offset=header.base_offset
+    )
+
+
+def _where(header: BatchHeader) -> str:
+    return f"the batch at position {header.position}"

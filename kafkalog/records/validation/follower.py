@@ -1,0 +1,98 @@
+"""Batches that keep their offsets, copied from another log: whole, rising, and no more is asked.
+
+What is in them somebody else has accepted. Returns a `PackedRun` over a private copy. Old formats
+(magic 0 and 1) are refused.
+
+Thread-safety: pure functions.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from typing_extensions import Buffer
+
+from kafkalog._core.batch import scan_batches
+from kafkalog._core.header import BatchHeader
+from kafkalog._core.status import STATUS_CODES, check_status
+from kafkalog.config import LogConfig
+from kafkalog.errors import OffsetsOutOfOrderError
+from kafkalog.model import Rewriting
+from kafkalog.records.codecs import Codec
+from kafkalog.records.packed_run import BatchFacts, PackedRun
+from kafkalog.records.validation.entries import (
+    blaming,
+    check_control_records,
+    check_size,
+    next_header,
+    refusal,
+)
+
+__all__ = ["validate_own_offsets"]
+
+_OFFSET_ORDER: Final = STATUS_CODES["OFFSET_ORDER"]
+_NO_LEADER_EPOCH: Final = -1
+_NO_TIMESTAMP: Final = -1
+
+
+def validate_own_offsets(data: Buffer, config: LogConfig) -> PackedRun:
+    """
+    Check batches that keep their offsets, as a follower takes them from its leader.
+
+    Control batches, transactions, gaps and emptied batches are all allowed; data records are not
+    looked at. That the first offset is not below the log end is checked when the run is stamped.
+
+    Args:
+        data: batches of format v2 back to back, nothing else.
+        config: for the size of a segment, which one batch must not exceed.
+
+    Raises:
+        CorruptRecordError: a batch is cut, or its CRC or a length is wrong.
+        OffsetsOutOfOrderError: a batch begins at or below the end of the one before.
+        RecordTooLargeError: a batch is larger than `segment.bytes`.
+        UnsupportedCodecError: its codec is unknown; it need not be installed.
+        InvalidRecordError: its leader epoch is below -1, or it is a control batch that says
+            nothing known.
+    """
+    copy = bytearray(data)
+    batches: list[BatchFacts] = []
+    position = record_count = next_offset = codec = 0
+    while position < len(copy):
+        header = next_header(copy, position)
+        check_size(header, header.size_bytes, "segment.bytes", config.segment_bytes)
+        result = scan_batches(copy, position, end=header.end_position, next_offset=next_offset)
+        if result.status == _OFFSET_ORDER:
+            raise OffsetsOutOfOrderError(
+                f"the batch at position {position} begins at offset {header.base_offset}, the one"
+                f" before it ends at {next_offset - 1}",
+                position=position,
+                base_offset=header.base_offset,
+            )
+        check_status(result.status, position, None, header.base_offset)
+        _check_batch(copy, header, config)
+        batches.append(
+            BatchFacts(
+                header.size_bytes,
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp,
+                header.last_offset if header.max_timestamp != _NO_TIMESTAMP else -1,
+            )
+        )
+        codec = header.codec or codec
+        record_count += header.record_count
+        next_offset = header.next_offset
+        position = header.end_position
+    return PackedRun(
+        copy, batches, record_count, assign_offsets=False, rewriting=Rewriting(codec, codec)
+    )
+
+
+def _check_batch(data: bytearray, header: BatchHeader, config: LogConfig) -> None:
+    """Check what would otherwise stop a broker that loads the batch."""
+    with blaming(header):
+        Codec.of(header.codec)
+    if header.partition_leader_epoch < _NO_LEADER_EPOCH:
+        raise refusal(header, f"leader epoch {header.partition_leader_epoch}")
+    if header.is_control:
+        check_control_records(data, header, config)

@@ -1,0 +1,279 @@
+"""Batches that get their offsets here: everything a leader checks of them, and what it sets right.
+
+The rules are those of Kafka's LogValidator, stricter where that lets through what no reader can
+read (offset deltas with gaps, record lengths that lie). Timestamps are set right in place; where
+`compression.type` wants another codec the records are compressed anew. Returns a `PackedRun` over a
+private copy: nothing the caller does later to its buffer reaches the log. Offsets are stamped by
+the run, under the log's lock. One bad batch refuses the run; bytes behind the last whole batch are
+refused, where Kafka drops them unsaid.
+
+Not checked here: sequences of producers and their epochs (they need the log's state). Transactional
+batches are refused from clients, for nothing here could ever write the marker that ends one. Old
+formats (magic 0 and 1) are refused.
+
+Thread-safety: pure functions.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from typing_extensions import Buffer
+
+from kafkalog._core.batch import scan_batches
+from kafkalog._core.columns import RecordColumns, decode_columns
+from kafkalog._core.header import BatchHeader
+from kafkalog._core.repack import replace_payload
+from kafkalog._core.stamp import set_max_timestamp
+from kafkalog._core.status import STATUS_CODES, check_status, status_meaning
+from kafkalog._core.summary import RecordSummary, summarize_records
+from kafkalog.config import LogConfig
+from kafkalog.model import AppendOrigin, Rewriting
+from kafkalog.records.codecs import Codec, compress
+from kafkalog.records.packed_run import BatchFacts, PackedRun
+from kafkalog.records.record_faults import RecordFaults
+from kafkalog.records.validation.entries import (
+    RECORDS_POSITION,
+    blaming,
+    check_control_records,
+    check_size,
+    next_header,
+    plain_records,
+    refusal,
+)
+
+__all__ = ["validate_for_leader"]
+
+_OK: Final = STATUS_CODES["OK"]
+_TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
+_CREATE_TIME, _LOG_APPEND_TIME = 0, 1
+_TIMESTAMP_TYPE_MASK: Final = 0x08
+_NO_TIMESTAMP: Final = -1
+_NO_PRODUCER_ID: Final = -1
+
+_Payload = tuple[memoryview | bytes, int, int]
+
+
+def validate_for_leader(
+    data: Buffer,
+    config: LogConfig,
+    now_ms: int,
+    origin: AppendOrigin = AppendOrigin.EMBEDDED,
+) -> PackedRun:
+    """
+    Check encoded batches and prepare them for the offsets that the log will give.
+
+    Timestamp type and largest timestamp become what the settings and the records say. Nothing at
+    all is a run of no batches.
+
+    Args:
+        data: batches of format v2 back to back, nothing else; one at most from CLIENT and
+            COORDINATOR.
+        config: limits on size and time, timestamp type, policy, codec.
+        now_ms: time of the append.
+        origin: who brings them; not REPLICATION, whose batches keep their offsets.
+
+    Raises:
+        CorruptRecordError: a batch is cut, or its CRC or a length is wrong.
+        InvalidRecordError: the records are not what the header says or do not decompress, or a
+            batch says what its origin may not say.
+        RecordValidationError: a timestamp is out of bounds, or a key is missing in a compacted
+            log; the error lists the records.
+        RecordTooLargeError: a batch is larger than `max.message.bytes` or `segment.bytes`.
+        UnsupportedCodecError: its codec is unknown or not installed.
+    """
+    return _LeaderAppend(bytearray(data), config, now_ms, origin).run()
+
+
+class _LeaderAppend:
+    """One append on its way through the checks."""
+
+    def __init__(
+        self, data: bytearray, config: LogConfig, now_ms: int, origin: AppendOrigin
+    ) -> None:
+        self._data = data
+        self._config = config
+        self._now_ms = now_ms
+        self._origin = origin
+        self._takes_one = origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)
+        self._is_trusted = origin is AppendOrigin.COORDINATOR
+        self._append_time = now_ms if config.is_log_append_time else None
+        self._wanted_codec = Codec.of_config(config.compression_type)
+        self._faults = RecordFaults(config, now_ms)
+        self._batches: list[BatchFacts] = []
+        self._record_count = 0
+        # Parts of the result; until something was recompressed the copy itself is the result.
+        self._parts: list[memoryview | bytearray] = []
+        self._taken_end = 0
+        self._source_codec = self._target_codec = self._recompressed_count = 0
+
+    def run(self) -> PackedRun:
+        """Check everything and return the run."""
+        data, config = self._data, self._config
+        position = 0
+        while position < len(data):
+            header = next_header(data, position)
+            check_size(header, header.size_bytes, "max.message.bytes", config.max_message_bytes)
+            check_size(header, header.size_bytes, "segment.bytes", config.segment_bytes)
+            result = scan_batches(data, position, end=header.end_position, check_order=False)
+            check_status(result.status, position, None, header.base_offset)
+            self._accept(header)
+            position = header.end_position
+        self._faults.raise_if_any()
+        return PackedRun(
+            self._result(),
+            self._batches,
+            self._record_count,
+            self._append_time,
+            rewriting=Rewriting(self._source_codec, self._target_codec, self._recompressed_count),
+        )
+
+    def _accept(self, header: BatchHeader) -> None:
+        self._check_header(header)
+        payload = plain_records(self._data, header, self._config)
+        summary = self._check_records(header, payload)
+        if header.is_control:
+            check_control_records(self._data, header, self._config)
+        else:
+            self._look_for_faults(header, payload, summary)
+        self._source_codec = header.codec or self._source_codec
+        if self._append_time is not None:
+            kind, largest = _LOG_APPEND_TIME, self._append_time
+        else:
+            # Timestamps below -1 are read as they are, but -1 is the least a header may say.
+            kind, largest = _CREATE_TIME, max(summary.max_timestamp, _NO_TIMESTAMP)
+        target, position, size, codec = self._with_codec(header, payload)
+        set_max_timestamp(target, position, timestamp_type=kind, max_timestamp=largest)
+        last = self._record_count + header.last_offset_delta
+        # As Kafka's leader: a compressed batch that stays has an offset here whatever its times.
+        shallow = last if largest >= 0 or (codec and target is self._data) else -1
+        self._batches.append(BatchFacts(size, self._record_count, last, largest, shallow))
+        self._target_codec = codec or self._target_codec
+        self._record_count += header.record_count
+
+    # ---------------------------------------------------------------------------------- checks
+
+    def _check_header(self, header: BatchHeader) -> None:
+        if self._takes_one and self._batches:
+            raise refusal(header, "a second batch, where one append holds one")
+        if self._origin is AppendOrigin.CLIENT and header.base_offset != 0:
+            raise refusal(header, f"a producer counts from 0, not from {header.base_offset}")
+        if header.record_count != header.last_offset_delta + 1 or header.record_count <= 0:
+            raise refusal(
+                header,
+                f"{header.record_count} records, but offsets for {header.last_offset_delta + 1}",
+            )
+        if self._is_trusted:
+            return
+        if header.is_control:
+            raise refusal(header, "only the log itself writes control batches")
+        if header.is_transactional:
+            raise refusal(header, "it belongs to a transaction, which nothing here could end")
+        if header.producer_id > _NO_PRODUCER_ID and header.base_sequence < 0:
+            raise refusal(
+                header,
+                f"producer {header.producer_id} without a sequence number ({header.base_sequence})",
+            )
+
+    def _check_records(self, header: BatchHeader, payload: _Payload) -> RecordSummary:
+        """Read every record; their timestamps are those they have as CreateTime."""
+        summary = summarize_records(payload[0], _as_create_time(header), payload[1], payload[2])
+        if summary.status == _TRUNCATED:
+            raise refusal(header, "its records end early")
+        if summary.status != _OK:
+            raise refusal(header, status_meaning(summary.status))
+        return summary
+
+    def _look_for_faults(
+        self, header: BatchHeader, payload: _Payload, summary: RecordSummary
+    ) -> None:
+        """Hold the records against the settings; only where one fails are they looked at."""
+        claim = self._claim_fault(header)
+        faults = self._faults
+        if claim is None and not faults.are_possible(
+            summary.null_key_count, summary.min_timestamp, summary.max_timestamp
+        ):
+            return
+        columns = RecordColumns(header.record_count)
+        decode_columns(payload[0], _as_create_time(header), payload[1], payload[2], columns)
+        faults.add(columns, self._record_count, claim)
+
+    def _claim_fault(self, header: BatchHeader) -> str | None:
+        """Return what is wrong with a batch that says it carries the time of an append."""
+        if header.timestamp_type != _LOG_APPEND_TIME:
+            return None
+        if self._append_time is not None:
+            return "its batch claims an append time, which only the log may give"
+        if header.max_timestamp == _NO_TIMESTAMP:
+            return "its batch claims an append time and has none"
+        # Kafka holds the claimed time against the bounds; the records' own are looked at as well.
+        if self._faults.are_possible(0, header.max_timestamp, header.max_timestamp):
+            return f"its batch claims {header.max_timestamp} as append time, which is out of bounds"
+        return None
+
+    # ----------------------------------------------------------------------------------- codecs
+
+    def _with_codec(
+        self, header: BatchHeader, payload: _Payload
+    ) -> tuple[bytearray, int, int, int]:
+        """Return (bytes, position, size, codec) of the batch in the codec that the log wants."""
+        wanted = self._wanted_codec
+        unchanged = (self._data, header.position, header.size_bytes, header.codec)
+        # A control batch stays as it is, as in Kafka: it is tiny, and found by its header.
+        if wanted is None or wanted == header.codec or header.is_control:
+            return unchanged
+        records = memoryview(payload[0])[payload[1] : payload[2]]
+        body: memoryview | bytes = records
+        if wanted is not Codec.NONE:
+            body = compress(wanted, records, self._config.compression_level(wanted.kafka_name))
+            # As where records are packed: what does not compress must not grow by it.
+            if len(body) >= len(records) and self._fits_uncompressed(records):
+                wanted, body = Codec.NONE, records
+                if header.codec == Codec.NONE:
+                    return unchanged
+        original = memoryview(self._data)[header.position : header.end_position]
+        with blaming(header):
+            batch = replace_payload(original, int(wanted), body)
+        check_size(header, len(batch), "max.message.bytes", self._config.max_message_bytes)
+        check_size(header, len(batch), "segment.bytes", self._config.segment_bytes)
+        self._take_up_to(header.position)
+        self._parts.append(batch)
+        self._taken_end = header.end_position
+        self._recompressed_count += 1
+        return batch, 0, len(batch), int(wanted)
+
+    def _fits_uncompressed(self, records: memoryview) -> bool:
+        return len(records) + RECORDS_POSITION <= self._config.max_message_bytes
+
+    def _take_up_to(self, position: int) -> None:
+        """Take the batches before `position` that stayed as they are into the result."""
+        if position > self._taken_end:
+            self._parts.append(memoryview(self._data)[self._taken_end : position])
+
+    def _result(self) -> bytearray:
+        if not self._parts:
+            return self._data
+        self._take_up_to(len(self._data))
+        return bytearray().join(self._parts)
+
+
+def _as_create_time(header: BatchHeader) -> BatchHeader:
+    """Return the header with the timestamp type that its records are going to have or had."""
+    if header.timestamp_type == _CREATE_TIME:
+        return header
+    return BatchHeader(
+        header.position,
+        header.base_offset,
+        header.batch_length,
+        header.partition_leader_epoch,
+        header.magic,
+        header.crc,
+        header.attributes & ~_TIMESTAMP_TYPE_MASK,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+    )

@@ -1,0 +1,44 @@
+"""Encoded batches as a producer sends them, and with one field overwritten."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from kafkalog._core import crc32c
+from kafkalog._core.builder import BatchBuilder
+from kafkalog.records.codecs import Codec, compress
+
+__all__ = ["NOW_MS", "Made", "batch", "edited"]
+
+NOW_MS = 1_761_000_000_000
+
+
+@dataclass(frozen=True)
+class Made:
+    """What `batch` is told about a batch."""
+
+    codec: Codec = Codec.NONE
+    timestamps: tuple[int, ...] = (NOW_MS, NOW_MS + 5, NOW_MS + 2)
+    keys: tuple[bytes | None, ...] = (b"a", b"b", b"c")
+
+
+def batch(made: Made | None = None, **header: Any) -> bytes:
+    """A batch of three records as a producer sends it."""
+    made = Made() if made is None else made
+    builder = BatchBuilder()
+    for key, timestamp_ms in zip(made.keys, made.timestamps, strict=True):
+        builder.append(key, b"value of the record", timestamp_ms)
+    payload = None
+    if made.codec != Codec.NONE:
+        payload = compress(made.codec, builder.payload())
+    return bytes(builder.finish(codec=int(made.codec), payload=payload, **header))
+
+
+def edited(data: bytes, position: int, layout: str, value: int) -> bytes:
+    """A batch with one header field overwritten and its CRC made right again."""
+    changed = bytearray(data)
+    struct.pack_into(layout, changed, position, value)
+    struct.pack_into(">I", changed, 17, crc32c.value(changed[21:]))
+    return bytes(changed)
