@@ -45,6 +45,7 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.truncation import truncate_fully_and_start_at, truncate_to
 from kafkalog.model import AppendInfo, AppendOrigin
+from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.packing import FieldColumn, Timestamps, pack_columns, pack_records
 from kafkalog.records.validation.follower import validate_own_offsets
@@ -86,6 +87,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
         super().__init__(home, local, tail)
         self._report = report
         self._leader_epoch = leader_epoch
+        self._rules = AppendRules.of(self.config)
         self._scheduler = scheduler
         self._directory_lock = lock
         self._on_close = on_close
@@ -155,7 +157,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
         self._ensure_writable()
         _check_wait(wait)
         now_ms = self._local.context.clock.now_ms()
-        return self._append(pack_records(records, self.config, now_ms, timestamp_ms), wait)
+        return self._append(pack_records(records, self._rules, now_ms, timestamp_ms), wait)
 
     def append_columns(
         self,
@@ -187,7 +189,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
         _check_wait(wait)
         now_ms = self._local.context.clock.now_ms()
         times = now_ms if timestamps is None else timestamps
-        return self._append(pack_columns(keys, values, times, self.config, now_ms), wait)
+        return self._append(pack_columns(keys, values, times, self._rules, now_ms), wait)
 
     def append_batches(
         self,
@@ -224,11 +226,11 @@ class Log(LogReader, AbstractContextManager["Log"]):
         self._ensure_writable()
         _check_wait(wait)
         if origin is AppendOrigin.REPLICATION or (origin is None and not assign_offsets):
-            return self._append(validate_own_offsets(data, self.config), wait)
+            return self._append(validate_own_offsets(data, self._rules), wait)
         if not assign_offsets:
             raise ValueError(f"batches of origin {origin} do not keep their offsets")
         now_ms = self._local.context.clock.now_ms()
-        run = validate_for_leader(data, self.config, now_ms, origin or AppendOrigin.EMBEDDED)
+        run = validate_for_leader(data, self._rules, now_ms, origin or AppendOrigin.EMBEDDED)
         return self._append(run, wait)
 
     def _append(self, run: PackedRun, wait: Wait) -> AppendInfo:

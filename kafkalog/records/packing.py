@@ -21,9 +21,9 @@ from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.columns import RecordColumns, decode_columns
 from kafkalog._core.header import parse_header
 from kafkalog._core.record import Record
-from kafkalog.config import LogConfig
 from kafkalog.errors import RecordTooLargeError
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
+from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec, compress
 from kafkalog.records.packed_run import BatchFacts, PackedRun
 from kafkalog.records.record_faults import RecordFaults
@@ -49,14 +49,14 @@ _WORKSHOP = _Workshop()
 
 
 def pack_records(
-    records: Iterable[Record], config: LogConfig, now_ms: int, timestamp_ms: int | None = None
+    records: Iterable[Record], rules: AppendRules, now_ms: int, timestamp_ms: int | None = None
 ) -> PackedRun:
     """
     Pack records in batches, compressed as `compression.type` says.
 
     Args:
         records: what to pack; a single Record is refused, as it is surely a slip.
-        config: batch size, compression, timestamp type, size limit.
+        rules: batch size, compression, timestamp type, size limit.
         now_ms: time of the append.
         timestamp_ms: for records without one; `now_ms` if None.
 
@@ -69,18 +69,18 @@ def pack_records(
         raise TypeError("append takes an iterable of records: write append([record])")
     wanted: Sequence[Record] = records if isinstance(records, (list, tuple)) else list(records)
     default_ms = now_ms if timestamp_ms is None else timestamp_ms
-    limit = config.append_batch_bytes
+    limit = rules.batch_bytes
     builder = _WORKSHOP.builder
     return _pack(
         lambda start: builder.extend_records(wanted, start, default_ms, limit),
         len(wanted),
-        config,
+        rules,
         now_ms,
     )
 
 
 def pack_columns(
-    keys: FieldColumn, values: FieldColumn, timestamps: Timestamps, config: LogConfig, now_ms: int
+    keys: FieldColumn, values: FieldColumn, timestamps: Timestamps, rules: AppendRules, now_ms: int
 ) -> PackedRun:
     """
     Pack records without headers, given as columns, as `pack_records` does.
@@ -88,7 +88,7 @@ def pack_columns(
     Args:
         keys, values: two lists, or two columns; None for records that have none.
         timestamps: one for all, or one for each.
-        config: batch size, compression, timestamp type, size limit.
+        rules: batch size, compression, timestamp type, size limit.
         now_ms: time of the append.
 
     Raises:
@@ -96,7 +96,7 @@ def pack_columns(
         RecordValidationError: keys are missing where the log is compacted, or timestamps are out
             of bounds; the error lists the records.
     """
-    builder, limit = _WORKSHOP.builder, config.append_batch_bytes
+    builder, limit = _WORKSHOP.builder, rules.batch_bytes
     if isinstance(keys, BytesColumn | None) and isinstance(values, BytesColumn | None):
         key_column, value_column = keys, values
         count = _common_length(key_column, value_column)
@@ -105,7 +105,7 @@ def pack_columns(
                 key_column, value_column, timestamps, start, None, limit
             ),
             count,
-            config,
+            rules,
             now_ms,
         )
     if not (isinstance(keys, list | None) and isinstance(values, list | None)):
@@ -115,7 +115,7 @@ def pack_columns(
     return _pack(
         lambda start: builder.extend_lists(key_list, value_list, timestamps, start, limit),
         count,
-        config,
+        rules,
         now_ms,
     )
 
@@ -130,31 +130,33 @@ def _common_length(keys: FieldColumn, values: FieldColumn) -> int:
     return counts.pop()
 
 
-def _pack(extend: Callable[[int], int], count: int, config: LogConfig, now_ms: int) -> PackedRun:
+def _pack(extend: Callable[[int], int], count: int, rules: AppendRules, now_ms: int) -> PackedRun:
     """Fill batch after batch; `extend` adds records from a slot on and says how many went in."""
-    append_time = now_ms if config.is_log_append_time else None
+    append_time = now_ms if rules.gives_time else None
     builder = _WORKSHOP.builder
-    faults = RecordFaults(config, now_ms)
+    faults: RecordFaults | None = None
     parts: list[memoryview] = []
     batches: list[BatchFacts] = []
     start = 0
     while start < count:
         builder.reset()
         taken = extend(start)
-        if faults.are_possible(
-            builder.null_key_count, builder.min_timestamp, builder.max_timestamp
+        if rules.may_fail(
+            now_ms, builder.null_key_count, builder.min_timestamp, builder.max_timestamp
         ):
+            faults = faults or RecordFaults(rules, now_ms)
             _find_faults(builder, faults, start)
-        part = _finish(builder, config, start, append_time)
+        part = _finish(builder, rules, start, append_time)
         largest = builder.max_timestamp if append_time is None else append_time
         last = start + taken - 1
         batches.append(BatchFacts(len(part), start, last, largest, last if largest >= 0 else -1))
         parts.append(part)
         start += taken
-    faults.raise_if_any()
+    if faults is not None:
+        faults.raise_if_any()
     # One copy: stamping writes into the batches, and the builder's memory is not for writing.
     return PackedRun(
-        bytearray().join(parts), batches, start, append_time, rewriting=_rewriting(config)
+        bytearray().join(parts), batches, start, append_time, rewriting=_rewriting(rules)
     )
 
 
@@ -166,24 +168,24 @@ def _find_faults(builder: BatchBuilder, faults: RecordFaults, first_index: int) 
     faults.add(columns, first_index)
 
 
-def _rewriting(config: LogConfig) -> Rewriting:
+def _rewriting(rules: AppendRules) -> Rewriting:
     """Return what packing does: records that come singly have no codec."""
-    codec = Codec.of_config(config.compression_type) or Codec.NONE
+    codec = rules.wanted_codec or Codec.NONE
     return Rewriting(Codec.NONE, codec) if codec else NOTHING_REWRITTEN
 
 
 def _finish(
-    builder: BatchBuilder, config: LogConfig, base_offset: int, append_time: int | None
+    builder: BatchBuilder, rules: AppendRules, base_offset: int, append_time: int | None
 ) -> memoryview:
     """Close the batch under construction, compressed where that is configured."""
     # "producer" keeps what a producer chose; records that come singly have chosen nothing.
-    codec = Codec.of_config(config.compression_type) or Codec.NONE
+    codec = rules.wanted_codec or Codec.NONE
     payload = None
     if codec is not Codec.NONE:
         records = builder.payload()
-        payload = compress(codec, records, config.compression_level(codec.kafka_name))
+        payload = compress(codec, records, rules.level)
         # What does not compress must not fail for the few bytes that the codec adds.
-        if len(payload) >= len(records) and builder.size_bytes <= config.max_message_bytes:
+        if len(payload) >= len(records) and builder.size_bytes <= rules.max_message_bytes:
             codec, payload = Codec.NONE, None
     batch = builder.finish(
         base_offset=base_offset,
@@ -192,10 +194,10 @@ def _finish(
         timestamp_type=LOG_APPEND_TIME if append_time is not None else 0,
         max_timestamp=append_time,
     )
-    if len(batch) > config.max_message_bytes:
+    if len(batch) > rules.max_message_bytes:
         raise RecordTooLargeError(
             f"a batch of {builder.count} records takes {len(batch)} bytes, and"
-            f" max.message.bytes is {config.max_message_bytes}",
+            f" max.message.bytes is {rules.max_message_bytes}",
             base_offset=base_offset,
         )
     return batch

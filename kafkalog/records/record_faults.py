@@ -1,8 +1,8 @@
 """What the settings of a log ask of every record, and which records of an append fail it.
 
 Whoever packs or validates knows the extremes of a whole batch (smallest and largest timestamp,
-number of null keys), and asks with them whether anything is wrong at all. Only then are records
-looked at one by one, to name them all in one error.
+number of null keys), and asks the rules with them whether anything is wrong at all. Only then are
+records looked at one by one, to name them all in one error.
 
 Thread-safety: one append, one object.
 """
@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog._core.columns import RecordColumns
-from kafkalog.config import LogConfig
 from kafkalog.errors import InvalidTimestampError, RecordValidationError
 from kafkalog.model import RecordError
+from kafkalog.records.append_rules import AppendRules
 
 __all__ = ["RecordFaults"]
 
@@ -31,50 +31,21 @@ _INT64_MAX: Final = 2**63 - 1
 
 class RecordFaults:
     """
-    The rules for the records of one append, and the records found to break them.
+    The records of one append that were found to break a rule.
 
     Args:
-        config: policy, timestamp type and bounds.
+        rules: what the settings ask of records.
         now_ms: time of the append, sampled once.
     """
 
-    __slots__ = (
-        "_after_ms",
-        "_before_ms",
-        "_count",
-        "_errors",
-        "_has_timestamp_fault",
-        "_is_log_append_time",
-        "_needs_key",
-        "_now_ms",
-        "_policy",
-    )
+    __slots__ = ("_count", "_errors", "_has_timestamp_fault", "_now_ms", "_rules")
 
-    def __init__(self, config: LogConfig, now_ms: int) -> None:
+    def __init__(self, rules: AppendRules, now_ms: int) -> None:
+        self._rules = rules
         self._now_ms = now_ms
-        self._policy = config.cleanup_policy
-        self._needs_key = config.is_compacted
-        self._is_log_append_time = config.is_log_append_time
-        self._before_ms = config.message_timestamp_before_max_ms
-        self._after_ms = config.message_timestamp_after_max_ms
         self._errors: list[RecordError] = []
         self._count = 0
         self._has_timestamp_fault = False
-
-    def are_possible(self, null_key_count: int, min_timestamp: int, max_timestamp: int) -> bool:
-        """
-        Say whether a batch has a record that breaks a rule.
-
-        Args:
-            null_key_count: records without a key.
-            min_timestamp, max_timestamp: of the records that have one; -1 where none has.
-        """
-        if null_key_count and self._needs_key:
-            return True
-        if self._is_log_append_time or min_timestamp == _NO_TIMESTAMP:
-            return False
-        now_ms = self._now_ms
-        return now_ms - min_timestamp > self._before_ms or max_timestamp - now_ms > self._after_ms
 
     def add(self, columns: RecordColumns, first_index: int, claim: str | None = None) -> None:
         """
@@ -88,7 +59,7 @@ class RecordFaults:
         """
         size = len(columns)
         missing: npt.NDArray[np.bool_] = np.zeros(size, dtype=bool)
-        if self._needs_key:
+        if self._rules.needs_key:
             missing = columns.key_size[:size] < 0
         timestamps = columns.timestamp[:size]
         early, late = self._outside(timestamps)
@@ -96,7 +67,7 @@ class RecordFaults:
             early[:] = late[:] = True
         for row in np.flatnonzero(missing | early | late)[: _LISTED_MAX - len(self._errors)]:
             if missing[row]:
-                message = f"it has no key, and cleanup.policy is {','.join(self._policy)}"
+                message = f"it has no key, and cleanup.policy is {self._rules.policy}"
             elif claim is not None:
                 message = claim
             else:
@@ -129,16 +100,16 @@ class RecordFaults:
         self, timestamps: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Return which timestamps lie too far in the past, and which too far in the future."""
-        if self._is_log_append_time:
+        if self._rules.gives_time:
             return np.zeros(len(timestamps), dtype=bool), np.zeros(len(timestamps), dtype=bool)
-        lower = np.int64(max(self._now_ms - self._before_ms, _INT64_MIN))
-        upper = np.int64(min(self._now_ms + self._after_ms, _INT64_MAX))
+        lower = np.int64(max(self._now_ms - self._rules.before_ms, _INT64_MIN))
+        upper = np.int64(min(self._now_ms + self._rules.after_ms, _INT64_MAX))
         is_timed = timestamps != _NO_TIMESTAMP
         return is_timed & (timestamps < lower), is_timed & (timestamps > upper)
 
     def _timestamp_fault(self, timestamp: int, *, is_early: bool) -> str:
         side = "before" if is_early else "after"
-        limit = self._before_ms if is_early else self._after_ms
+        limit = self._rules.before_ms if is_early else self._rules.after_ms
         return (
             f"its timestamp {timestamp} lies {abs(self._now_ms - timestamp)} ms {side} the time of"
             f" the append ({self._now_ms}), and message.timestamp.{side}.max.ms is {limit}"

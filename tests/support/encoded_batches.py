@@ -6,11 +6,18 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import Buffer
+
 from kafkalog._core import crc32c
 from kafkalog._core.builder import BatchBuilder
+from kafkalog.config import LogConfig
+from kafkalog.model import AppendOrigin
+from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec, compress
+from kafkalog.records.packed_run import PackedRun
+from kafkalog.records.validation import follower, leader
 
-__all__ = ["NOW_MS", "Made", "batch", "edited"]
+__all__ = ["NOW_MS", "Made", "batch", "edited", "validate_for_leader", "validate_own_offsets"]
 
 NOW_MS = 1_761_000_000_000
 
@@ -42,3 +49,15 @@ def edited(data: bytes, position: int, layout: str, value: int) -> bytes:
     struct.pack_into(layout, changed, position, value)
     struct.pack_into(">I", changed, 17, crc32c.value(changed[21:]))
     return bytes(changed)
+
+
+def validate_for_leader(
+    data: Buffer, config: LogConfig, now_ms: int, origin: AppendOrigin = AppendOrigin.EMBEDDED
+) -> PackedRun:
+    """The leader's validation for a log with these settings."""
+    return leader.validate_for_leader(data, AppendRules.of(config), now_ms, origin)
+
+
+def validate_own_offsets(data: Buffer, config: LogConfig) -> PackedRun:
+    """The follower's validation for a log with these settings."""
+    return follower.validate_own_offsets(data, AppendRules.of(config))

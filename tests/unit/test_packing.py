@@ -12,12 +12,20 @@ from kafkalog._core.batch import scan_batches
 from kafkalog._core.record import Record
 from kafkalog.config import LogConfig
 from kafkalog.errors import RecordTooLargeError
+from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec
 from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.packing import pack_records
 
 NOW_MS = 1_761_000_000_000
+
+
+def packed(
+    records: Iterable[Record], config: LogConfig, now_ms: int, timestamp_ms: int | None = None
+) -> PackedRun:
+    """What a log with these settings makes of the records."""
+    return pack_records(records, AppendRules.of(config), now_ms, timestamp_ms)
 
 
 def views(run: PackedRun) -> list[BatchView]:
@@ -49,7 +57,7 @@ def test_pack_records_every_codec_holds_the_records(codec: str) -> None:
     """In batches of the configured size, the largest timestamp in each header."""
     config = LogConfig(compression_type=codec, batch_bytes=4000)
     wanted = records(100)
-    run = pack_records(wanted, config, NOW_MS)
+    run = packed(wanted, config, NOW_MS)
     info = run.stamp(500, 7)
     found = views(run)
     expected_codec = Codec.of_config(codec) or Codec.NONE
@@ -76,7 +84,7 @@ def test_pack_records_batches_are_filled_to_the_limit_and_no_further() -> None:
     """A record that alone is larger gets a batch of its own."""
     config = LogConfig(batch_bytes=1000, compression_type="uncompressed")
     wanted = [*records(20), Record(value=bytes(5000), timestamp_ms=1), *records(3)]
-    sizes = [facts.size_bytes for facts in pack_records(wanted, config, NOW_MS).batches]
+    sizes = [facts.size_bytes for facts in packed(wanted, config, NOW_MS).batches]
     assert [5070] == [size for size in sizes if size > 1000]
     # Each record takes 108 to 110 bytes: a batch that was closed had no room for one more.
     full = [size for size in sizes[:-1] if size <= 1000]
@@ -87,9 +95,9 @@ def test_pack_records_batches_are_filled_to_the_limit_and_no_further() -> None:
 def test_pack_records_incompressible_batch_stays_uncompressed() -> None:
     """A codec that would only add bytes is not used, so that no limit is broken by it."""
     value = random.Random(3).randbytes(900)
-    plain = pack_records([Record(value=value)], LogConfig(compression_type="uncompressed"), NOW_MS)
+    plain = packed([Record(value=value)], LogConfig(compression_type="uncompressed"), NOW_MS)
     config = LogConfig(compression_type="zstd", max_message_bytes=len(plain.data))
-    run = pack_records([Record(value=value)], config, NOW_MS)
+    run = packed([Record(value=value)], config, NOW_MS)
     assert [Codec.NONE] == [view.codec for view in views(run)]
 
 
@@ -101,7 +109,7 @@ def test_pack_records_default_timestamp_is_for_records_without_one(
     given_ms: int, default_ms: int | None, expected: int
 ) -> None:
     """The clock's time, the caller's, or none."""
-    run = pack_records([Record(timestamp_ms=given_ms)], LogConfig(), NOW_MS, default_ms)
+    run = packed([Record(timestamp_ms=given_ms)], LogConfig(), NOW_MS, default_ms)
     assert [expected] == [record.timestamp_ms for record in views(run)[0].records()]
     assert expected == run.stamp(0, 0).max_timestamp_ms
 
@@ -109,7 +117,7 @@ def test_pack_records_default_timestamp_is_for_records_without_one(
 def test_pack_records_log_append_time_covers_every_record() -> None:
     """The header says so, the records keep what they came with."""
     config = LogConfig(message_timestamp_type="LogAppendTime")
-    run = pack_records(records(3), config, NOW_MS)
+    run = packed(records(3), config, NOW_MS)
     found = views(run)[0].records()
     assert [(NOW_MS, 1)] * 3 == [(each.timestamp_ms, each.timestamp_type) for each in found]
     info = run.stamp(0, 0)
@@ -121,21 +129,21 @@ def test_pack_records_over_max_message_bytes_is_refused() -> None:
     big = [Record(value=bytes(5000))]
     config = LogConfig(max_message_bytes=1000)
     with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes is 1000"):
-        pack_records(big, config, NOW_MS)
-    assert 1 == len(pack_records(big, config.replace(compression_type="zstd"), NOW_MS).batches)
+        packed(big, config, NOW_MS)
+    assert 1 == len(packed(big, config.replace(compression_type="zstd"), NOW_MS).batches)
 
 
 def test_pack_records_single_record_is_refused() -> None:
     """Surely a slip: the message says how it is written."""
     with pytest.raises(TypeError, match=r"append\(\[record\]\)"):
-        pack_records(Record(value=b"x"), LogConfig(), NOW_MS)  # type: ignore[arg-type]
+        packed(Record(value=b"x"), LogConfig(), NOW_MS)  # type: ignore[arg-type]
 
 
 def test_pack_records_nothing_is_a_run_of_no_batches() -> None:
     """Of a generator too; the info says that nothing was appended."""
     kinds: list[Iterable[Record]] = [[], iter(())]
     for nothing in kinds:
-        info = pack_records(nothing, LogConfig(), NOW_MS).stamp(9, 0)
+        info = packed(nothing, LogConfig(), NOW_MS).stamp(9, 0)
         assert (9, 8, 0, 0, -1) == (
             info.first_offset,
             info.last_offset,
@@ -152,8 +160,8 @@ def test_pack_records_from_several_threads_do_not_mix() -> None:
     def work(seed: int) -> None:
         for _ in range(30):
             value = bytes([seed]) * 700
-            first = pack_records([Record(value=value)] * 40, LogConfig(batch_bytes=3000), NOW_MS)
-            pack_records([Record(value=b"other")] * 40, LogConfig(), NOW_MS)
+            first = packed([Record(value=value)] * 40, LogConfig(batch_bytes=3000), NOW_MS)
+            packed([Record(value=b"other")] * 40, LogConfig(), NOW_MS)
             seen = {record.value for view in views(first) for record in view.records()}
             if {value} != seen:
                 failures.append(seed)

@@ -33,9 +33,14 @@ from kafkalog.errors import (
 )
 from kafkalog.model import AppendOrigin, RecordError
 from kafkalog.records.codecs import Codec, compress
-from kafkalog.records.validation.follower import validate_own_offsets
-from kafkalog.records.validation.leader import validate_for_leader
-from tests.support.encoded_batches import NOW_MS, Made, batch, edited
+from tests.support.encoded_batches import (
+    NOW_MS,
+    Made,
+    batch,
+    edited,
+    validate_for_leader,
+    validate_own_offsets,
+)
 from tests.support.golden import CLEAN, Manifest, data_directory, vectors
 
 CONFIG = LogConfig()

@@ -12,8 +12,13 @@ from kafkalog.errors import InvalidRecordError, RecordTooLargeError
 from kafkalog.model import AppendOrigin, Rewriting
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec
-from kafkalog.records.validation.leader import validate_for_leader
-from tests.support.encoded_batches import NOW_MS, Made, batch, edited
+from tests.support.encoded_batches import (
+    NOW_MS,
+    Made,
+    batch,
+    edited,
+    validate_for_leader,
+)
 
 CONFIG = LogConfig()
 

@@ -15,13 +15,13 @@ from typing import Final
 
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.record import decode_records
-from kafkalog.config import LogConfig
 from kafkalog.errors import (
     CorruptRecordError,
     InvalidRecordError,
     RecordTooLargeError,
     UnsupportedCodecError,
 )
+from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec, decompress
 from kafkalog.records.control import ControlType, decode_control
 
@@ -74,7 +74,7 @@ def check_size(header: BatchHeader, size_bytes: int, key: str, limit: int) -> No
 
 
 def plain_records(
-    data: bytearray, header: BatchHeader, config: LogConfig
+    data: bytearray, header: BatchHeader, rules: AppendRules
 ) -> tuple[memoryview | bytes, int, int]:
     """Return (buffer, start, end) of the records, uncompressed."""
     view = memoryview(data).toreadonly()
@@ -82,14 +82,15 @@ def plain_records(
     if header.codec == Codec.NONE or header.record_count == 0:
         return view, start, end
     with blaming(header):
-        limit_bytes = config.decompressed_max_bytes
-        payload = decompress(header.codec, view[start:end], limit_bytes=limit_bytes)
+        payload = decompress(
+            header.codec, view[start:end], limit_bytes=rules.decompressed_max_bytes
+        )
     return payload, 0, len(payload)
 
 
-def check_control_records(data: bytearray, header: BatchHeader, config: LogConfig) -> None:
+def check_control_records(data: bytearray, header: BatchHeader, rules: AppendRules) -> None:
     """Raise InvalidRecordError where a control batch says nothing known."""
-    payload, start, end = plain_records(data, header, config)
+    payload, start, end = plain_records(data, header, rules)
     with blaming(header):
         for record in decode_records(payload, header, start, end):
             control = decode_control(record.key, record.value)

@@ -15,9 +15,9 @@ from typing_extensions import Buffer
 from kafkalog._core.batch import scan_batches
 from kafkalog._core.header import BatchHeader
 from kafkalog._core.status import STATUS_CODES, check_status
-from kafkalog.config import LogConfig
 from kafkalog.errors import OffsetsOutOfOrderError
-from kafkalog.model import Rewriting
+from kafkalog.model import NOTHING_REWRITTEN, Rewriting
+from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec
 from kafkalog.records.packed_run import BatchFacts, PackedRun
 from kafkalog.records.validation.entries import (
@@ -35,7 +35,7 @@ _NO_LEADER_EPOCH: Final = -1
 _NO_TIMESTAMP: Final = -1
 
 
-def validate_own_offsets(data: Buffer, config: LogConfig) -> PackedRun:
+def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
     """
     Check batches that keep their offsets, as a follower takes them from its leader.
 
@@ -44,7 +44,7 @@ def validate_own_offsets(data: Buffer, config: LogConfig) -> PackedRun:
 
     Args:
         data: batches of format v2 back to back, nothing else.
-        config: for the size of a segment, which one batch must not exceed.
+        rules: for the size of a segment, which one batch must not exceed.
 
     Raises:
         CorruptRecordError: a batch is cut, or its CRC or a length is wrong.
@@ -59,7 +59,7 @@ def validate_own_offsets(data: Buffer, config: LogConfig) -> PackedRun:
     position = record_count = next_offset = codec = 0
     while position < len(copy):
         header = next_header(copy, position)
-        check_size(header, header.size_bytes, "segment.bytes", config.segment_bytes)
+        check_size(header, header.size_bytes, "segment.bytes", rules.segment_bytes)
         result = scan_batches(copy, position, end=header.end_position, next_offset=next_offset)
         if result.status == _OFFSET_ORDER:
             raise OffsetsOutOfOrderError(
@@ -69,7 +69,7 @@ def validate_own_offsets(data: Buffer, config: LogConfig) -> PackedRun:
                 base_offset=header.base_offset,
             )
         check_status(result.status, position, None, header.base_offset)
-        _check_batch(copy, header, config)
+        _check_batch(copy, header, rules)
         batches.append(
             BatchFacts(
                 header.size_bytes,
@@ -83,16 +83,15 @@ def validate_own_offsets(data: Buffer, config: LogConfig) -> PackedRun:
         record_count += header.record_count
         next_offset = header.next_offset
         position = header.end_position
-    return PackedRun(
-        copy, batches, record_count, assign_offsets=False, rewriting=Rewriting(codec, codec)
-    )
+    rewriting = Rewriting(codec, codec) if codec else NOTHING_REWRITTEN
+    return PackedRun(copy, batches, record_count, assign_offsets=False, rewriting=rewriting)
 
 
-def _check_batch(data: bytearray, header: BatchHeader, config: LogConfig) -> None:
+def _check_batch(data: bytearray, header: BatchHeader, rules: AppendRules) -> None:
     """Check what would otherwise stop a broker that loads the batch."""
     with blaming(header):
         Codec.of(header.codec)
     if header.partition_leader_epoch < _NO_LEADER_EPOCH:
         raise refusal(header, f"leader epoch {header.partition_leader_epoch}")
     if header.is_control:
-        check_control_records(data, header, config)
+        check_control_records(data, header, rules)

@@ -27,8 +27,8 @@ from kafkalog._core.repack import replace_payload
 from kafkalog._core.stamp import set_max_timestamp
 from kafkalog._core.status import STATUS_CODES, check_status, status_meaning
 from kafkalog._core.summary import RecordSummary, summarize_records
-from kafkalog.config import LogConfig
-from kafkalog.model import AppendOrigin, Rewriting
+from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
+from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec, compress
 from kafkalog.records.packed_run import BatchFacts, PackedRun
 from kafkalog.records.record_faults import RecordFaults
@@ -56,7 +56,7 @@ _Payload = tuple[memoryview | bytes, int, int]
 
 def validate_for_leader(
     data: Buffer,
-    config: LogConfig,
+    rules: AppendRules,
     now_ms: int,
     origin: AppendOrigin = AppendOrigin.EMBEDDED,
 ) -> PackedRun:
@@ -69,7 +69,7 @@ def validate_for_leader(
     Args:
         data: batches of format v2 back to back, nothing else; one at most from CLIENT and
             COORDINATOR.
-        config: limits on size and time, timestamp type, policy, codec.
+        rules: limits on size and time, timestamp type, policy, codec.
         now_ms: time of the append.
         origin: who brings them; not REPLICATION, whose batches keep their offsets.
 
@@ -82,24 +82,35 @@ def validate_for_leader(
         RecordTooLargeError: a batch is larger than `max.message.bytes` or `segment.bytes`.
         UnsupportedCodecError: its codec is unknown or not installed.
     """
-    return _LeaderAppend(bytearray(data), config, now_ms, origin).run()
+    return _LeaderAppend(bytearray(data), rules, now_ms, origin).run()
 
 
 class _LeaderAppend:
     """One append on its way through the checks."""
 
+    __slots__ = (
+        "_batches",
+        "_data",
+        "_faults",
+        "_now_ms",
+        "_origin",
+        "_parts",
+        "_recompressed_count",
+        "_record_count",
+        "_rules",
+        "_source_codec",
+        "_taken_end",
+        "_target_codec",
+    )
+
     def __init__(
-        self, data: bytearray, config: LogConfig, now_ms: int, origin: AppendOrigin
+        self, data: bytearray, rules: AppendRules, now_ms: int, origin: AppendOrigin
     ) -> None:
         self._data = data
-        self._config = config
+        self._rules = rules
         self._now_ms = now_ms
         self._origin = origin
-        self._takes_one = origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)
-        self._is_trusted = origin is AppendOrigin.COORDINATOR
-        self._append_time = now_ms if config.is_log_append_time else None
-        self._wanted_codec = Codec.of_config(config.compression_type)
-        self._faults = RecordFaults(config, now_ms)
+        self._faults: RecordFaults | None = None
         self._batches: list[BatchFacts] = []
         self._record_count = 0
         # Parts of the result; until something was recompressed the copy itself is the result.
@@ -109,40 +120,47 @@ class _LeaderAppend:
 
     def run(self) -> PackedRun:
         """Check everything and return the run."""
-        data, config = self._data, self._config
+        data, rules = self._data, self._rules
         position = 0
         while position < len(data):
             header = next_header(data, position)
-            check_size(header, header.size_bytes, "max.message.bytes", config.max_message_bytes)
-            check_size(header, header.size_bytes, "segment.bytes", config.segment_bytes)
+            check_size(header, header.size_bytes, "max.message.bytes", rules.max_message_bytes)
+            check_size(header, header.size_bytes, "segment.bytes", rules.segment_bytes)
             result = scan_batches(data, position, end=header.end_position, check_order=False)
-            check_status(result.status, position, None, header.base_offset)
+            if result.status != _OK:
+                check_status(result.status, position, None, header.base_offset)
             self._accept(header)
             position = header.end_position
-        self._faults.raise_if_any()
+        if self._faults is not None:
+            self._faults.raise_if_any()
         return PackedRun(
             self._result(),
             self._batches,
             self._record_count,
-            self._append_time,
-            rewriting=Rewriting(self._source_codec, self._target_codec, self._recompressed_count),
+            self._now_ms if rules.gives_time else None,
+            rewriting=self._rewriting(),
         )
 
     def _accept(self, header: BatchHeader) -> None:
         self._check_header(header)
-        payload = plain_records(self._data, header, self._config)
+        codec = header.codec
+        payload = plain_records(self._data, header, self._rules)
         summary = self._check_records(header, payload)
         if header.is_control:
-            check_control_records(self._data, header, self._config)
+            check_control_records(self._data, header, self._rules)
         else:
             self._look_for_faults(header, payload, summary)
-        self._source_codec = header.codec or self._source_codec
-        if self._append_time is not None:
-            kind, largest = _LOG_APPEND_TIME, self._append_time
+        target, position, size = self._data, header.position, header.size_bytes
+        wanted = self._rules.wanted_codec
+        self._source_codec = codec or self._source_codec
+        # A control batch stays as it is, as in Kafka: it is tiny, and found by its header.
+        if wanted is not None and wanted != codec and not header.is_control:
+            target, position, size, codec = self._with_codec(header, payload, wanted)
+        if self._rules.gives_time:
+            kind, largest = _LOG_APPEND_TIME, self._now_ms
         else:
             # Timestamps below -1 are read as they are, but -1 is the least a header may say.
             kind, largest = _CREATE_TIME, max(summary.max_timestamp, _NO_TIMESTAMP)
-        target, position, size, codec = self._with_codec(header, payload)
         set_max_timestamp(target, position, timestamp_type=kind, max_timestamp=largest)
         last = self._record_count + header.last_offset_delta
         # As Kafka's leader: a compressed batch that stays has an offset here whatever its times.
@@ -151,19 +169,24 @@ class _LeaderAppend:
         self._target_codec = codec or self._target_codec
         self._record_count += header.record_count
 
+    def _rewriting(self) -> Rewriting:
+        source, target, count = self._source_codec, self._target_codec, self._recompressed_count
+        return Rewriting(source, target, count) if source or target else NOTHING_REWRITTEN
+
     # ---------------------------------------------------------------------------------- checks
 
     def _check_header(self, header: BatchHeader) -> None:
-        if self._takes_one and self._batches:
+        origin = self._origin
+        if self._batches and origin is not AppendOrigin.EMBEDDED:
             raise refusal(header, "a second batch, where one append holds one")
-        if self._origin is AppendOrigin.CLIENT and header.base_offset != 0:
+        if origin is AppendOrigin.CLIENT and header.base_offset != 0:
             raise refusal(header, f"a producer counts from 0, not from {header.base_offset}")
         if header.record_count != header.last_offset_delta + 1 or header.record_count <= 0:
             raise refusal(
                 header,
                 f"{header.record_count} records, but offsets for {header.last_offset_delta + 1}",
             )
-        if self._is_trusted:
+        if origin is AppendOrigin.COORDINATOR:
             return
         if header.is_control:
             raise refusal(header, "only the log itself writes control batches")
@@ -189,11 +212,11 @@ class _LeaderAppend:
     ) -> None:
         """Hold the records against the settings; only where one fails are they looked at."""
         claim = self._claim_fault(header)
-        faults = self._faults
-        if claim is None and not faults.are_possible(
-            summary.null_key_count, summary.min_timestamp, summary.max_timestamp
+        if claim is None and not self._rules.may_fail(
+            self._now_ms, summary.null_key_count, summary.min_timestamp, summary.max_timestamp
         ):
             return
+        faults = self._faults = self._faults or RecordFaults(self._rules, self._now_ms)
         columns = RecordColumns(header.record_count)
         decode_columns(payload[0], _as_create_time(header), payload[1], payload[2], columns)
         faults.add(columns, self._record_count, claim)
@@ -202,40 +225,35 @@ class _LeaderAppend:
         """Return what is wrong with a batch that says it carries the time of an append."""
         if header.timestamp_type != _LOG_APPEND_TIME:
             return None
-        if self._append_time is not None:
+        if self._rules.gives_time:
             return "its batch claims an append time, which only the log may give"
         if header.max_timestamp == _NO_TIMESTAMP:
             return "its batch claims an append time and has none"
         # Kafka holds the claimed time against the bounds; the records' own are looked at as well.
-        if self._faults.are_possible(0, header.max_timestamp, header.max_timestamp):
+        if self._rules.may_fail(self._now_ms, 0, header.max_timestamp, header.max_timestamp):
             return f"its batch claims {header.max_timestamp} as append time, which is out of bounds"
         return None
 
     # ----------------------------------------------------------------------------------- codecs
 
     def _with_codec(
-        self, header: BatchHeader, payload: _Payload
+        self, header: BatchHeader, payload: _Payload, wanted: Codec
     ) -> tuple[bytearray, int, int, int]:
         """Return (bytes, position, size, codec) of the batch in the codec that the log wants."""
-        wanted = self._wanted_codec
-        unchanged = (self._data, header.position, header.size_bytes, header.codec)
-        # A control batch stays as it is, as in Kafka: it is tiny, and found by its header.
-        if wanted is None or wanted == header.codec or header.is_control:
-            return unchanged
         records = memoryview(payload[0])[payload[1] : payload[2]]
         body: memoryview | bytes = records
         if wanted is not Codec.NONE:
-            body = compress(wanted, records, self._config.compression_level(wanted.kafka_name))
+            body = compress(wanted, records, self._rules.level)
             # As where records are packed: what does not compress must not grow by it.
             if len(body) >= len(records) and self._fits_uncompressed(records):
                 wanted, body = Codec.NONE, records
                 if header.codec == Codec.NONE:
-                    return unchanged
+                    return self._data, header.position, header.size_bytes, header.codec
         original = memoryview(self._data)[header.position : header.end_position]
         with blaming(header):
             batch = replace_payload(original, int(wanted), body)
-        check_size(header, len(batch), "max.message.bytes", self._config.max_message_bytes)
-        check_size(header, len(batch), "segment.bytes", self._config.segment_bytes)
+        check_size(header, len(batch), "max.message.bytes", self._rules.max_message_bytes)
+        check_size(header, len(batch), "segment.bytes", self._rules.segment_bytes)
         self._take_up_to(header.position)
         self._parts.append(batch)
         self._taken_end = header.end_position
@@ -243,7 +261,7 @@ class _LeaderAppend:
         return batch, 0, len(batch), int(wanted)
 
     def _fits_uncompressed(self, records: memoryview) -> bool:
-        return len(records) + RECORDS_POSITION <= self._config.max_message_bytes
+        return len(records) + RECORDS_POSITION <= self._rules.max_message_bytes
 
     def _take_up_to(self, position: int) -> None:
         """Take the batches before `position` that stayed as they are into the result."""

@@ -1,0 +1,82 @@
+"""The settings that every append asks for, read once for a log and not once for an append.
+
+A small append costs a few microseconds, and asking a config the same twenty questions is a good
+part of them.
+
+Thread-safety: immutable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalog.config import LogConfig
+from kafkalog.records.codecs import Codec
+
+__all__ = ["AppendRules"]
+
+_NO_TIMESTAMP: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRules:
+    """
+    What the settings of a log say of an append.
+
+    Attributes:
+        wanted_codec: of all batches, None where each keeps its own.
+        level: of that codec, None for its default.
+        gives_time: whether records get the time of the append.
+        needs_key: whether a record must have a key.
+        policy: `cleanup.policy` as it is written, for messages.
+        before_ms, after_ms: how far a timestamp may lie from the time of the append.
+        max_message_bytes, segment_bytes, batch_bytes, decompressed_max_bytes: limits of one batch.
+    """
+
+    wanted_codec: Codec | None
+    level: int | None
+    gives_time: bool
+    needs_key: bool
+    policy: str
+    before_ms: int
+    after_ms: int
+    max_message_bytes: int
+    segment_bytes: int
+    batch_bytes: int
+    decompressed_max_bytes: int
+
+    @classmethod
+    def of(cls, config: LogConfig) -> AppendRules:
+        """Read them from the settings."""
+        codec = Codec.of_config(config.compression_type)
+        return cls(
+            codec,
+            None if codec is None else config.compression_level(codec.kafka_name),
+            config.is_log_append_time,
+            config.is_compacted,
+            ",".join(config.cleanup_policy),
+            config.message_timestamp_before_max_ms,
+            config.message_timestamp_after_max_ms,
+            config.max_message_bytes,
+            config.segment_bytes,
+            config.append_batch_bytes,
+            config.decompressed_max_bytes,
+        )
+
+    def may_fail(
+        self, now_ms: int, null_key_count: int, min_timestamp: int, max_timestamp: int
+    ) -> bool:
+        """
+        Say whether a batch has a record that is not allowed.
+
+        Args:
+            now_ms: time of the append.
+            null_key_count: records without a key.
+            min_timestamp, max_timestamp: of the records that have one; -1 where none has.
+        """
+        if null_key_count and self.needs_key:
+            return True
+        if self.gives_time or min_timestamp == _NO_TIMESTAMP:
+            return False
+        return now_ms - min_timestamp > self.before_ms or max_timestamp - now_ms > self.after_ms
