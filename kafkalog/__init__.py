@@ -43,6 +43,15 @@ from kafkalog.errors import (
     UnsupportedCodecError,
 )
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.log.conversion.data_directory import DirectoryConversion, convert_directory
+from kafkalog.log.conversion.estimate import CodecEstimate, LogEstimate, estimate_codecs
+from kafkalog.log.conversion.outcome import (
+    ConversionProgress,
+    LeftOut,
+    LogConversion,
+    SegmentConversion,
+)
+from kafkalog.log.conversion.single_log import convert_log
 from kafkalog.log.fences import FencedRange
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.log import Log
@@ -83,9 +92,11 @@ __all__ = [
     "CleanerConfig",
     "Clock",
     "Codec",
+    "CodecEstimate",
     "ConfigChange",
     "ConfigError",
     "ConfigFileError",
+    "ConversionProgress",
     "ConversionReport",
     "ConversionResult",
     "ConvertedFetch",
@@ -93,6 +104,7 @@ __all__ = [
     "CorruptRecordError",
     "CorruptStateError",
     "CutTail",
+    "DirectoryConversion",
     "DiskFullError",
     "FencedRange",
     "FetchData",
@@ -102,10 +114,13 @@ __all__ = [
     "InvalidRecordError",
     "InvalidTimestampError",
     "KafkaLogError",
+    "LeftOut",
     "Log",
     "LogCleaningAbortedError",
     "LogClosedError",
     "LogConfig",
+    "LogConversion",
+    "LogEstimate",
     "LogLockedError",
     "LogOfflineError",
     "LogPermissionError",
@@ -123,6 +138,7 @@ __all__ = [
     "RecoveryReport",
     "Rewriting",
     "Scheduler",
+    "SegmentConversion",
     "ServerProperties",
     "SystemClock",
     "ThreadScheduler",
@@ -131,6 +147,9 @@ __all__ = [
     "TopicPartition",
     "UnsupportedCodecError",
     "convert_batches",
+    "convert_directory",
+    "convert_log",
+    "estimate_codecs",
     "open_log",
     "read_server_properties",
 ]
