@@ -12,6 +12,10 @@ only signs of damage:
   * a transaction begins below its marker, and its marker makes nothing stable that lies behind it;
   * last stable offsets never fall: what opens later opens behind the markers that were there.
 
+A broker that follows another one and gets several transactions in one fetch counts those that open
+behind a marker as open when it came, and may write entries that break the last two rules, and that
+end searches too early. They count as damage like others.
+
 A file that breaks one of these, or ends within an entry, raises `CorruptIndexError`. The index is a
 cache of the log: who loads a segment replays its batches instead (`kafkalog.log.producer_recovery`)
 and hands the entries to `replace`. A missing file reads as no entries; that none is missing, only
