@@ -54,6 +54,7 @@ from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.whole import read_whole, replace_whole
 
 __all__ = [
+    "ENTRY_LAYOUT",
     "ENTRY_SIZE",
     "AbortedTransaction",
     "TransactionIndex",
@@ -62,7 +63,8 @@ __all__ = [
     "encode_entries",
 ]
 
-ENTRY_SIZE: Final = 34
+ENTRY_LAYOUT: Final = struct.Struct(">hqqqq")
+ENTRY_SIZE: Final = ENTRY_LAYOUT.size
 VERSION: Final = 0
 
 # Fifteen million entries: a segment of 2 GiB has room for no more markers and their records.
@@ -74,7 +76,6 @@ _MAX_INT64: Final = 2**63 - 1
 _LAYOUT: Final = np.dtype(
     [("version", ">i2"), ("producer", ">i8"), ("first", ">i8"), ("last", ">i8"), ("stable", ">i8")]
 )
-_pack: Final = struct.Struct(">hqqqq").pack
 
 # Column of the rows in memory that a search goes by.
 _LAST_OFFSET: Final = 2
@@ -361,7 +362,7 @@ def _transactions(rows: npt.NDArray[np.int64]) -> list[AbortedTransaction]:
 
 
 def _encoded(rows: npt.NDArray[np.int64]) -> bytes:
-    return b"".join(_pack(VERSION, *row) for row in rows.tolist())
+    return b"".join(ENTRY_LAYOUT.pack(VERSION, *row) for row in rows.tolist())
 
 
 def _decoded(data: bytes, base_offset: int, path: Path | None) -> npt.NDArray[np.int64]:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.stamp import assign_offsets
+from kafkalog.records.control import encode_marker
 
-__all__ = ["Produced", "encoded", "marker_value"]
-
-ABORT_KEY, COMMIT_KEY = b"\0\0\0\0", b"\0\0\0\1"
+__all__ = ["Produced", "encoded"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +17,7 @@ class Produced:
     """
     A batch to be: data of `count` records, or with `ends` the marker of a transaction.
 
-    ends: "commit", "abort", "none" (a control batch without a record) or "bad" (a marker cut off).
+    ends: "commit", "abort" or "bad" (a marker whose value is cut off).
     """
 
     producer_id: int
@@ -29,11 +28,6 @@ class Produced:
     ends: str | None = None
     coordinator_epoch: int = 0
     timestamp_ms: int = 1000
-
-
-def marker_value(coordinator_epoch: int) -> bytes:
-    """Return the value of the record that ends a transaction."""
-    return b"\0\0" + coordinator_epoch.to_bytes(4, "big", signed=True)
 
 
 def encoded(batches: Iterable[Produced], base_offset: int = 0) -> bytes:
@@ -49,15 +43,21 @@ def encoded(batches: Iterable[Produced], base_offset: int = 0) -> bytes:
 
 
 def _encoded(batch: Produced) -> bytearray:
+    if batch.ends in ("commit", "abort"):
+        return bytearray(
+            encode_marker(
+                batch.producer_id,
+                batch.epoch,
+                batch.coordinator_epoch,
+                batch.timestamp_ms,
+                is_abort=batch.ends == "abort",
+            )
+        )
     builder = BatchBuilder()
     control = batch.ends is not None
-    if control:
-        value = marker_value(batch.coordinator_epoch)
-        key = ABORT_KEY if batch.ends == "abort" else COMMIT_KEY
-        builder.append(key, value[:3] if batch.ends == "bad" else value, batch.timestamp_ms)
-    else:
-        for _ in range(batch.count):
-            builder.append(None, b"", batch.timestamp_ms)
+    for _ in range(batch.count):
+        key, value = (b"\0\0\0\1", b"\0\0\0") if control else (None, b"")
+        builder.append(key, value, batch.timestamp_ms)
     return bytearray(
         builder.finish(
             producer_id=batch.producer_id,
