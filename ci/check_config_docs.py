@@ -120,6 +120,8 @@ DIFFERENCES = """\
 
 - `segment.bytes` may be as small as 14; Kafka 4.1 asks for 1 MiB. Embedded logs are often small.
   So may `log.segment.bytes`.
+- `message.format.version` is gone from Kafka 4, whose logs are all v2; here old formats are still
+  written where it says so.
 - An integer and `1.0` are not the same here: `LogConfig(segment_ms=1.0)` is an error.
 - `log.dirs` is a list, empty where nothing is said: a manager is given its directories. Kafka has
   a text that it parts by commas, and a directory below the system's temporary one by default.

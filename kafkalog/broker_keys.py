@@ -128,7 +128,9 @@ SINGLE_KEYS_WITHOUT_USE: Final[Mapping[str, str]] = MappingProxyType(
         "background.threads": "background work here is one scheduler's",
         "log.dir.failure.timeout.ms": "there is no controller to be told",
         "log.message.downconversion.enable": "who reads asks for a conversion, or does not",
-        "log.message.format.version": "gone from Kafka 4: all its records have format v2",
+        "log.message.format.version": (
+            "gone from Kafka 4: say message.format.version for the logs that want an old one"
+        ),
         "log.message.timestamp.difference.max.ms": (
             "gone from Kafka 4: say log.message.timestamp.before.max.ms and .after.max.ms"
         ),

@@ -11,6 +11,7 @@ Thread-safety: a config is immutable and may be shared. Nothing here reads the e
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -36,6 +37,16 @@ PERFORMANCE: Final = "Performance"
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _COMPRESSION: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _NEVER: Final = f"{LONG_MAX} means never"
+
+# Release of Kafka -> magic of the batches that it wrote by default.
+_FORMATS: Final[Mapping[str, int]] = MappingProxyType(
+    dict.fromkeys(("0.8.0", "0.8.1", "0.8.2", "0.9.0"), 0)
+    | dict.fromkeys(("0.10.0", "0.10.1", "0.10.2"), 1)
+    | dict.fromkeys(("0.11.0", "1.0", "1.1", *(f"2.{minor}" for minor in range(9))), 2)
+    | dict.fromkeys((*(f"3.{minor}" for minor in range(10)), "4.0", "4.1"), 2)
+)
+# What old brokers put behind a release: a patch number, the number of an internal version.
+_RELEASE: Final = re.compile(r"(0\.\d+\.\d+|[1-9]\.\d+)(\.\d+)?(-IV\d+)?", re.ASCII)
 
 _ONE_PROCESS = "it belongs to the brokers of a cluster, and a log here is one process"
 _LOCAL_ONLY = "all data of a log here is local"
@@ -132,6 +143,14 @@ class LogConfig:
         "How far a record's timestamp may lie in the future. Only with CreateTime. Raise it "
         "where events carry planned times; but one far timestamp keeps its segment for as long.",
         group=BEHAVIOUR, unit="ms", lower=0,
+    )  # fmt: skip
+    message_format_version: str = setting(
+        "message.format.version", "string", "4.1",
+        "Release of Kafka whose message format is written: below 0.10.0 that is v0 (magic 0), "
+        "below 0.11.0 v1, then v2. Patch numbers and `-IV` suffixes are left off. Leave it alone "
+        "unless a program reads the files that knows nothing newer: old formats have no headers, "
+        "and no producers.",
+        group=BEHAVIOUR, choices=tuple(_FORMATS),
     )  # fmt: skip
     flush_messages: int = setting(
         "flush.messages", "long", LONG_MAX,
@@ -232,11 +251,19 @@ class LogConfig:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
+        release = self.message_format_version
+        if isinstance(release, str) and (match := _RELEASE.fullmatch(release)):
+            object.__setattr__(self, "message_format_version", match.group(1))
         checked(self)
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise ConfigError(
                 f"min.compaction.lag.ms = {self.min_compaction_lag_ms}: must not exceed "
                 f"max.compaction.lag.ms = {self.max_compaction_lag_ms}"
+            )
+        if self.compression_type == "zstd" and self.message_magic < 2:
+            raise ConfigError(
+                f"compression.type = zstd: came with format v2, and message.format.version is "
+                f"{self.message_format_version}"
             )
 
     @classmethod
@@ -291,6 +318,11 @@ class LogConfig:
     def is_log_append_time(self) -> bool:
         """Whether records get the time of their append."""
         return self.message_timestamp_type == "LogAppendTime"
+
+    @property
+    def message_magic(self) -> int:
+        """Magic of the batches that an append writes: 0, 1 or 2."""
+        return _FORMATS[self.message_format_version]
 
     @property
     def max_segment_ms(self) -> int:

@@ -96,12 +96,15 @@ class Rewriting:
         source_codec: codec (a `Codec`) that they came with; that of the last compressed one where
             they differ.
         target_codec: the same of what was written.
-        recompressed_batch_count: batches written with another codec than they came with.
+        recompressed_batch_count: batches whose records were compressed anew, or decompressed for
+            good.
+        converted_record_count: records written in another message format than they came in.
     """
 
     source_codec: int
     target_codec: int
     recompressed_batch_count: int = 0
+    converted_record_count: int = 0
 
 
 NOTHING_REWRITTEN: Final = Rewriting(0, 0)

@@ -44,7 +44,7 @@ from kafkalog._core.status cimport (
     raise_for_status,
 )
 
-from kafkalog.errors import InvalidRecordError
+from kafkalog.errors import InvalidRecordError, UnsupportedForMessageFormatError
 
 cdef enum:
     CAPACITY_MIN = RECORD_BATCH_OVERHEAD
@@ -197,7 +197,7 @@ cdef class RecordsBuilder:
         if status == ADD_BAD_TIMESTAMP:
             raise InvalidRecordError(f"timestamp {parts.timestamp_ms} is below -1")
         if status == ADD_HEADERS:
-            raise InvalidRecordError(
+            raise UnsupportedForMessageFormatError(
                 f"a record with {parts.header_count} headers: messages of magic "
                 f"{self.draft.magic} have none"
             )

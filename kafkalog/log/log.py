@@ -151,6 +151,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
             InvalidRecordError: a record cannot be stored.
             RecordValidationError: records lack a key where the log is compacted, or their
                 timestamps are out of bounds; the error lists them.
+            UnsupportedForMessageFormatError: headers, where `message.format.version` is an old one.
             DiskFullError: no room; nothing is kept, the append may be tried again.
             LogOfflineError: an earlier failure latched the log.
         """
@@ -200,24 +201,27 @@ class Log(LogReader, AbstractContextManager["Log"]):
         wait: Wait = "written",
     ) -> AppendInfo:
         """
-        Append encoded batches of format v2, all of them or none.
+        Append encoded batches, all of them or none.
 
         With `assign_offsets` each is checked to its last record, stamped with the next offsets and
         the settings' timestamp type, and recompressed where `compression.type` names another
-        codec. Without, batches come from another log and keep their offsets, which must rise and
-        begin at or above the log end; control batches, gaps and transactions are then allowed.
+        codec. Batches of another format than `message.format.version` says are converted; one
+        append has one format. Without, batches come from another log, are stored as they are and
+        keep their offsets, which must rise and begin at or above the log end; control batches,
+        gaps, transactions and mixed formats are then allowed.
 
         Args:
             data: whole batches back to back; it is copied.
             assign_offsets: whose offsets count.
             origin: who brings the batches. EMBEDDED if None, REPLICATION where they keep their
                 offsets. CLIENT takes exactly what a broker's leader takes of a producer: one
-                batch, at base offset 0.
+                batch at base offset 0, or plain messages of one old format.
             wait: as for `append`.
 
         Raises:
             CorruptRecordError: a batch is cut, or its CRC or a length is wrong.
             InvalidRecordError: the origin may not append this.
+            UnsupportedForMessageFormatError: the log's old format has no place for it.
             RecordValidationError: as for `append`.
             OffsetsOutOfOrderError: kept offsets do not rise, or begin below the log end.
             RecordTooLargeError, UnsupportedCodecError, DiskFullError, LogOfflineError: as for

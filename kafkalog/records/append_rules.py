@@ -25,6 +25,7 @@ class AppendRules:
     What the settings of a log say of an append.
 
     Attributes:
+        magic: format of what an append writes, 0 to 2.
         wanted_codec: of all batches, None where each keeps its own.
         level: of that codec, None for its default.
         gives_time: whether records get the time of the append.
@@ -34,6 +35,7 @@ class AppendRules:
         max_message_bytes, segment_bytes, batch_bytes, decompressed_max_bytes: limits of one batch.
     """
 
+    magic: int
     wanted_codec: Codec | None
     level: int | None
     gives_time: bool
@@ -51,6 +53,7 @@ class AppendRules:
         """Read them from the settings."""
         codec = Codec.of_config(config.compression_type)
         return cls(
+            config.message_magic,
             codec,
             None if codec is None else config.compression_level(codec.kafka_name),
             config.is_log_append_time,
@@ -63,6 +66,10 @@ class AppendRules:
             config.append_batch_bytes,
             config.decompressed_max_bytes,
         )
+
+    def level_of(self, codec: Codec) -> int | None:
+        """Return the level for a codec; where it is not the log's own choice, its default."""
+        return self.level if codec == self.wanted_codec else None
 
     def may_fail(
         self, now_ms: int, null_key_count: int, min_timestamp: int, max_timestamp: int

@@ -9,14 +9,17 @@ Thread-safety: a run belongs to one thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kafkalog._core.stamp import assign_offsets
+from typing_extensions import Buffer
+
+from kafkalog._core.stamp import assign_offsets, set_entry_offset
 from kafkalog.errors import OffsetsOutOfOrderError
 from kafkalog.model import NOTHING_REWRITTEN, AppendInfo, Rewriting
 
-__all__ = ["BatchFacts", "PackedRun"]
+__all__ = ["BatchFacts", "Draft", "PackedRun"]
 
 _NONE: Final = -1
 
@@ -39,6 +42,32 @@ class BatchFacts(NamedTuple):
     max_timestamp: int
     shallow_offset: int
 
+    def shifted(self, shift: int) -> BatchFacts:
+        """Return them for the same batch so many offsets later."""
+        size, base, last, timestamp, shallow = self
+        return BatchFacts(
+            size,
+            base + shift,
+            last + shift,
+            timestamp,
+            shallow + shift if shallow >= 0 else shallow,
+        )
+
+
+class Draft(NamedTuple):
+    """
+    Batches, and the facts of each.
+
+    Attributes:
+        data: back to back.
+        batches: in order.
+        has_wrappers: whether one is a wrapper of an old format.
+    """
+
+    data: Buffer
+    batches: list[BatchFacts]
+    has_wrappers: bool = False
+
 
 @dataclass(slots=True)
 class PackedRun:
@@ -52,6 +81,9 @@ class PackedRun:
         log_append_time_ms: time that all records carry, None where they keep their own.
         assign_offsets: whether stamping gives the batches new offsets.
         rewriting: what was done to make them.
+        has_wrappers: whether a batch is a wrapper of an old format, stamped with its last offset.
+        made_at: makes the batches for another offset of the first record, where that takes more
+            than a stamp; None where it does not.
     """
 
     data: bytearray
@@ -60,6 +92,8 @@ class PackedRun:
     log_append_time_ms: int | None = None
     assign_offsets: bool = True
     rewriting: Rewriting = NOTHING_REWRITTEN
+    has_wrappers: bool = False
+    made_at: Callable[[int], Draft] | None = None
 
     def stamp(self, log_end_offset: int, partition_leader_epoch: int) -> AppendInfo:
         """
@@ -67,25 +101,20 @@ class PackedRun:
 
         Raises:
             OffsetsOutOfOrderError: the batches keep offsets that begin below the log end.
+            RecordTooLargeError: a wrapper that had to be made for its offset has become too large.
         """
         batches = self.batches
         if not batches:
             return self._info(log_end_offset, log_end_offset - 1, _NONE, _NONE)
         if self.assign_offsets:
             shift = log_end_offset - batches[0].base_offset
-            if shift:
-                self.batches = batches = [
-                    BatchFacts(
-                        size, base + shift, last + shift, timestamp,
-                        shallow + shift if shallow >= 0 else shallow,
-                    )
-                    for size, base, last, timestamp, shallow in batches
-                ]  # fmt: skip
-            assign_offsets(
-                self.data,
-                base_offset=log_end_offset,
-                partition_leader_epoch=partition_leader_epoch,
-            )
+            if shift and self.made_at is not None:
+                draft = self.made_at(log_end_offset)
+                self.data, batches = bytearray(draft.data), draft.batches
+            elif shift:
+                batches = [facts.shifted(shift) for facts in batches]
+            self.batches = batches
+            self._stamp_offsets(log_end_offset, partition_leader_epoch)
         elif batches[0].base_offset < log_end_offset:
             raise OffsetsOutOfOrderError(
                 f"the first batch begins at offset {batches[0].base_offset}, and the log already"
@@ -99,6 +128,20 @@ class PackedRun:
         return self._info(
             first.base_offset, last.last_offset, newest.max_timestamp, newest.shallow_offset
         )
+
+    def _stamp_offsets(self, log_end_offset: int, partition_leader_epoch: int) -> None:
+        if not self.has_wrappers:
+            assign_offsets(
+                self.data,
+                base_offset=log_end_offset,
+                partition_leader_epoch=partition_leader_epoch,
+            )
+            return
+        # How many offsets a wrapper takes does not stand in it; only old formats are beside it.
+        position = 0
+        for facts in self.batches:
+            set_entry_offset(self.data, position, offset=facts.last_offset)
+            position += facts.size_bytes
 
     def _info(
         self, first_offset: int, last_offset: int, max_timestamp: int, shallow_offset: int

@@ -2,6 +2,7 @@
 
 Packing happens outside the log's lock, with offsets that count from zero; stamping, under the
 lock, moves them to the log end and costs a few bytes a batch, because the CRC does not cover them.
+Only wrappers of magic 0 have their offsets under a CRC, and are made again there.
 
 Thread-safety: builder and columns are reused by each thread for itself; a `PackedRun` is good until
 the same thread packs again.
@@ -11,20 +12,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import BytesColumn
-from kafkalog._core.columns import RecordColumns, decode_columns
+from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
 from kafkalog._core.header import parse_header
+from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.record import Record
-from kafkalog.errors import RecordTooLargeError
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.codecs import Codec, compress
+from kafkalog.records.codecs import Codec
+from kafkalog.records.drafts import Drafts, close_batch
 from kafkalog.records.packed_run import BatchFacts, PackedRun
 from kafkalog.records.record_faults import RecordFaults
 
@@ -34,8 +36,11 @@ __all__ = ["FieldColumn", "Timestamps", "pack_columns", "pack_records"]
 FieldColumn: TypeAlias = list[bytes | None] | list[bytes] | BytesColumn | None
 Timestamps: TypeAlias = int | npt.NDArray[np.int64]
 
-LOG_APPEND_TIME = 1
-RECORDS_POSITION = 61  # the size of a header
+# Adds records from a slot on to a builder, and says how many went in.
+_Extend: TypeAlias = Callable[[BatchBuilder | MessageSetBuilder, int], int]
+
+MAGIC_V2: Final = 2
+RECORDS_POSITION: Final = 61  # the size of a header
 
 
 class _Workshop(threading.local):
@@ -70,9 +75,8 @@ def pack_records(
     wanted: Sequence[Record] = records if isinstance(records, (list, tuple)) else list(records)
     default_ms = now_ms if timestamp_ms is None else timestamp_ms
     limit = rules.batch_bytes
-    builder = _WORKSHOP.builder
     return _pack(
-        lambda start: builder.extend_records(wanted, start, default_ms, limit),
+        lambda builder, start: builder.extend_records(wanted, start, default_ms, limit),
         len(wanted),
         rules,
         now_ms,
@@ -96,12 +100,12 @@ def pack_columns(
         RecordValidationError: keys are missing where the log is compacted, or timestamps are out
             of bounds; the error lists the records.
     """
-    builder, limit = _WORKSHOP.builder, rules.batch_bytes
+    limit = rules.batch_bytes
     if isinstance(keys, BytesColumn | None) and isinstance(values, BytesColumn | None):
         key_column, value_column = keys, values
         count = _common_length(key_column, value_column)
         return _pack(
-            lambda start: builder.extend_columns(
+            lambda builder, start: builder.extend_columns(
                 key_column, value_column, timestamps, start, None, limit
             ),
             count,
@@ -113,7 +117,7 @@ def pack_columns(
     count = _common_length(keys, values)
     key_list, value_list = keys, [None] * count if values is None else values
     return _pack(
-        lambda start: builder.extend_lists(key_list, value_list, timestamps, start, limit),
+        lambda builder, start: builder.extend_lists(key_list, value_list, timestamps, start, limit),
         count,
         rules,
         now_ms,
@@ -130,9 +134,12 @@ def _common_length(keys: FieldColumn, values: FieldColumn) -> int:
     return counts.pop()
 
 
-def _pack(extend: Callable[[int], int], count: int, rules: AppendRules, now_ms: int) -> PackedRun:
-    """Fill batch after batch; `extend` adds records from a slot on and says how many went in."""
+def _pack(extend: _Extend, count: int, rules: AppendRules, now_ms: int) -> PackedRun:
+    """Fill batch after batch of the log's format."""
+    if rules.magic < MAGIC_V2:
+        return _pack_messages(extend, count, rules, now_ms)
     append_time = now_ms if rules.gives_time else None
+    codec = rules.wanted_codec or Codec.NONE
     builder = _WORKSHOP.builder
     faults: RecordFaults | None = None
     parts: list[memoryview] = []
@@ -140,13 +147,17 @@ def _pack(extend: Callable[[int], int], count: int, rules: AppendRules, now_ms: 
     start = 0
     while start < count:
         builder.reset()
-        taken = extend(start)
+        taken = extend(builder, start)
         if rules.may_fail(
             now_ms, builder.null_key_count, builder.min_timestamp, builder.max_timestamp
         ):
             faults = faults or RecordFaults(rules, now_ms)
-            _find_faults(builder, faults, start)
-        part = _finish(builder, rules, start, append_time)
+            batch = builder.finish()
+            columns = RecordColumns(taken)
+            decode_columns(batch, parse_header(batch), RECORDS_POSITION, len(batch), columns)
+            faults.add(columns, start)
+        # "producer" keeps what a producer chose; records that come singly have chosen nothing.
+        part = close_batch(builder, rules, codec, start, append_time)
         largest = builder.max_timestamp if append_time is None else append_time
         last = start + taken - 1
         batches.append(BatchFacts(len(part), start, last, largest, last if largest >= 0 else -1))
@@ -156,48 +167,35 @@ def _pack(extend: Callable[[int], int], count: int, rules: AppendRules, now_ms: 
         faults.raise_if_any()
     # One copy: stamping writes into the batches, and the builder's memory is not for writing.
     return PackedRun(
-        bytearray().join(parts), batches, start, append_time, rewriting=_rewriting(rules)
+        bytearray().join(parts), batches, start, append_time, rewriting=_rewriting(codec)
     )
 
 
-def _find_faults(builder: BatchBuilder, faults: RecordFaults, first_index: int) -> None:
-    """Look at the records of the batch under construction one by one."""
-    batch = builder.finish()
-    columns = RecordColumns(builder.count)
-    decode_columns(batch, parse_header(batch), RECORDS_POSITION, len(batch), columns)
-    faults.add(columns, first_index)
+def _pack_messages(extend: _Extend, count: int, rules: AppendRules, now_ms: int) -> PackedRun:
+    """Fill one message set after the other, plain or to be wrapped."""
+    append_time = now_ms if rules.gives_time else None
+    codec = rules.wanted_codec or Codec.NONE
+    drafts = Drafts(rules, append_time)
+    faults: RecordFaults | None = None
+    start = 0
+    while start < count:
+        builder = MessageSetBuilder(rules.magic)
+        builder.reset(append_time=append_time)
+        taken = extend(builder, start)
+        if rules.may_fail(
+            now_ms, builder.null_key_count, builder.min_timestamp, builder.max_timestamp
+        ):
+            faults = faults or RecordFaults(rules, now_ms)
+            columns = RecordColumns(taken)
+            decode_run(builder.finish_plain(), 0, columns, check_crc=False)
+            faults.add(columns, start)
+        drafts.close(builder, codec)
+        start += taken
+    if faults is not None:
+        faults.raise_if_any()
+    return drafts.run(_rewriting(codec))
 
 
-def _rewriting(rules: AppendRules) -> Rewriting:
+def _rewriting(codec: Codec) -> Rewriting:
     """Return what packing does: records that come singly have no codec."""
-    codec = rules.wanted_codec or Codec.NONE
     return Rewriting(Codec.NONE, codec) if codec else NOTHING_REWRITTEN
-
-
-def _finish(
-    builder: BatchBuilder, rules: AppendRules, base_offset: int, append_time: int | None
-) -> memoryview:
-    """Close the batch under construction, compressed where that is configured."""
-    # "producer" keeps what a producer chose; records that come singly have chosen nothing.
-    codec = rules.wanted_codec or Codec.NONE
-    payload = None
-    if codec is not Codec.NONE:
-        records = builder.payload()
-        payload = compress(codec, records, rules.level)
-        # What does not compress must not fail for the few bytes that the codec adds.
-        if len(payload) >= len(records) and builder.size_bytes <= rules.max_message_bytes:
-            codec, payload = Codec.NONE, None
-    batch = builder.finish(
-        base_offset=base_offset,
-        codec=int(codec),
-        payload=payload,
-        timestamp_type=LOG_APPEND_TIME if append_time is not None else 0,
-        max_timestamp=append_time,
-    )
-    if len(batch) > rules.max_message_bytes:
-        raise RecordTooLargeError(
-            f"a batch of {builder.count} records takes {len(batch)} bytes, and"
-            f" max.message.bytes is {rules.max_message_bytes}",
-            base_offset=base_offset,
-        )
-    return batch

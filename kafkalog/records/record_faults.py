@@ -47,7 +47,15 @@ class RecordFaults:
         self._count = 0
         self._has_timestamp_fault = False
 
-    def add(self, columns: RecordColumns, first_index: int, claim: str | None = None) -> None:
+    def add(
+        self,
+        columns: RecordColumns,
+        first_index: int,
+        claim: str | None = None,
+        *,
+        claimed: npt.NDArray[np.bool_] | None = None,
+        foreign: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
         """
         Take note of every record that breaks a rule; the first rule it breaks counts.
 
@@ -56,25 +64,33 @@ class RecordFaults:
             first_index: number of the first of them in the append.
             claim: what is wrong with the timestamp type of their batch, which is then a fault of
                 each record; None where nothing is.
+            claimed: which records the claim is a fault of, None for all.
+            foreign: which messages have another format than the wrapper they are in.
         """
         size = len(columns)
         missing: npt.NDArray[np.bool_] = np.zeros(size, dtype=bool)
+        if foreign is None:
+            foreign = np.zeros(size, dtype=bool)
         if self._rules.needs_key:
             missing = columns.key_size[:size] < 0
         timestamps = columns.timestamp[:size]
         early, late = self._outside(timestamps)
-        if claim is not None:
-            early[:] = late[:] = True
-        for row in np.flatnonzero(missing | early | late)[: _LISTED_MAX - len(self._errors)]:
-            if missing[row]:
+        if claimed is None:
+            claimed = np.full(size, claim is not None)
+        early, late = early & ~claimed, late & ~claimed
+        faulty = foreign | missing | claimed | early | late
+        for row in np.flatnonzero(faulty)[: _LISTED_MAX - len(self._errors)]:
+            if foreign[row]:
+                message = "it has another message format than the wrapper that it is in"
+            elif missing[row]:
                 message = f"it has no key, and cleanup.policy is {self._rules.policy}"
-            elif claim is not None:
+            elif claim is not None and claimed[row]:
                 message = claim
             else:
                 message = self._timestamp_fault(int(timestamps[row]), is_early=bool(early[row]))
             self._errors.append(RecordError(first_index + int(row), message))
-        self._count += int(np.count_nonzero(missing | early | late))
-        self._has_timestamp_fault |= bool(np.any((early | late) & ~missing))
+        self._count += int(np.count_nonzero(faulty))
+        self._has_timestamp_fault |= bool(np.any(faulty & ~missing & ~foreign))
 
     def raise_if_any(self, position: int | None = None) -> None:
         """

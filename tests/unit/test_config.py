@@ -22,6 +22,8 @@ SETTINGS = settings_of(LogConfig)
 
 # What differs from Kafka 4.1 on purpose: (key, member) -> (ours, reason).
 DIFFERENCES = {("segment.bytes", "min"): (14, "embedded logs are small")}
+# Keys of older releases that Kafka 4 no longer has: old formats are still written here.
+REMOVED_FROM_KAFKA = {"message.format.version"}
 
 
 def golden_definitions() -> dict[str, dict[str, Any]]:
@@ -38,7 +40,8 @@ def bounds(setting: Setting) -> tuple[Any, Any]:
 def test_config_keys_equal_kafkas_but_for_those_without_use() -> None:
     """Every topic key of Kafka 4.1 is either a field or listed with a reason, and none is both."""
     ours = {each.key for each in SETTINGS.values() if not each.key.startswith(OWN_PREFIX)}
-    assert set(golden_definitions()) == ours | set(KEYS_WITHOUT_USE)
+    assert set(golden_definitions()) == (ours - REMOVED_FROM_KAFKA) | set(KEYS_WITHOUT_USE)
+    assert ours >= REMOVED_FROM_KAFKA
     assert set() == ours & set(KEYS_WITHOUT_USE)
     assert all(KEYS_WITHOUT_USE.values())
 
@@ -47,7 +50,7 @@ def test_config_keys_equal_kafkas_but_for_those_without_use() -> None:
 def test_setting_definition_equals_kafkas(name: str) -> None:
     """Type, default and range are those of the broker, but for the differences listed above."""
     setting = SETTINGS[name]
-    if setting.key.startswith(OWN_PREFIX):
+    if setting.key.startswith(OWN_PREFIX) or setting.key in REMOVED_FROM_KAFKA:
         assert setting.key not in golden_definitions()
         return
     golden = golden_definitions()[setting.key]
@@ -100,6 +103,9 @@ def test_config_gzip_level_has_kafkas_hole() -> None:
         ("cleanup.policy", " ", ()),
         ("compression.type", " zstd\t", "zstd"),
         ("kafkalog.batch.bytes", "1", 1),
+        ("message.format.version", "0.10.2-IV0", "0.10.2"),
+        ("message.format.version", "0.10.2.1", "0.10.2"),
+        ("message.format.version", "2.8.1", "2.8"),
     ],
 )
 def test_from_properties_text_is_parsed_as_kafka_does(
@@ -137,6 +143,12 @@ def test_from_properties_text_is_parsed_as_kafka_does(
         ("compression.type", "none"),
         ("compression.type", "\xa0zstd"),
         ("message.timestamp.type", "createtime"),
+        ("message.format.version", "0.7.2"),
+        ("message.format.version", "4.2"),
+        ("message.format.version", "10.0"),
+        ("message.format.version", "2.8-IV"),
+        ("message.format.version", "2.8.1.1"),
+        ("message.format.version", ""),
         ("kafkalog.batch.bytes", "0"),
         ("kafkalog.open.files.max", "0"),
     ],
@@ -200,6 +212,8 @@ def test_from_properties_key_of_a_cluster_says_why_not(key: str) -> None:
         {"min_cleanable_dirty_ratio": float("nan")},
         {"min_cleanable_dirty_ratio": "0.5"},
         {"min_compaction_lag_ms": 2, "max_compaction_lag_ms": 1},
+        {"message_format_version": 2},
+        {"message_format_version": "0.10.2", "compression_type": "zstd"},
     ],
 )
 def test_config_wrong_argument_is_refused(arguments: dict[str, Any]) -> None:
@@ -209,6 +223,17 @@ def test_config_wrong_argument_is_refused(arguments: dict[str, Any]) -> None:
         LogConfig(**arguments)
     with pytest.raises(ConfigError, match=key):
         LogConfig().replace(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("release", "magic"),
+    [("0.8.0", 0), ("0.9.0", 0), ("0.10.0", 1), ("0.10.2", 1), ("0.11.0", 2), ("2.8", 2)],
+)
+def test_config_message_format_version_stands_for_a_magic(release: str, magic: int) -> None:
+    """The format changed with 0.10.0 and 0.11.0; the default is the newest."""
+    config = LogConfig(message_format_version=release)
+    assert magic == config.message_magic
+    assert 2 == LogConfig().message_magic
 
 
 def test_config_values_are_normalised() -> None:

@@ -125,16 +125,6 @@ def test_own_offsets_damage_that_kafkas_check_finds_is_refused(case: dict[str, A
         validate_own_offsets(data, CONFIG)
 
 
-def test_old_formats_are_refused() -> None:
-    """Conversion is another matter."""
-    for case in vectors("legacy")["sets"]:
-        data = bytes.fromhex(case["hex"])
-        with pytest.raises(KafkaLogError):
-            validate_for_leader(data, CONFIG, NOW_MS)
-        with pytest.raises(KafkaLogError):
-            validate_own_offsets(data, CONFIG)
-
-
 # -- what is set right -------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog._core.message import wrapper_value
 from kafkalog._core.record import decode_records
 from kafkalog.errors import (
     CorruptRecordError,
@@ -26,6 +27,7 @@ from kafkalog.records.codecs import Codec, decompress
 from kafkalog.records.control import ControlType, decode_control
 
 __all__ = [
+    "MAGIC_V2",
     "RECORDS_POSITION",
     "blaming",
     "check_control_records",
@@ -37,19 +39,26 @@ __all__ = [
 
 RECORDS_POSITION: Final = 61  # the size of a header
 MAGIC_V2: Final = 2
+_ENTRY_SIZE_MIN: Final = 26  # a message of v0 without key and value
 
 
-def next_header(data: bytearray, position: int) -> BatchHeader:
-    """Return the header at `position`; the whole batch is in `data`."""
-    if len(data) - position < RECORDS_POSITION:
+def next_header(data: bytearray, position: int, *, takes_old: bool = False) -> BatchHeader:
+    """
+    Return the header of the batch at `position`; all of it is in `data`.
+
+    Args:
+        takes_old: whether it may have an old format.
+    """
+    if len(data) - position < (_ENTRY_SIZE_MIN if takes_old else RECORDS_POSITION):
         raise CorruptRecordError(
             f"{len(data) - position} bytes at position {position} are too few for a batch",
             position=position,
         )
     header = parse_header(data, position)
-    if header.magic < MAGIC_V2:
+    if header.magic < MAGIC_V2 and not takes_old:
         raise InvalidRecordError(
-            f"the batch at position {position} has an old message format (magic {header.magic})",
+            f"the batch at position {position} has an old message format (magic {header.magic}),"
+            " and those before have not: one append has one format",
             position=position,
             base_offset=header.base_offset,
         )
@@ -76,14 +85,21 @@ def check_size(header: BatchHeader, size_bytes: int, key: str, limit: int) -> No
 def plain_records(
     data: bytearray, header: BatchHeader, rules: AppendRules
 ) -> tuple[memoryview | bytes, int, int]:
-    """Return (buffer, start, end) of the records, uncompressed."""
+    """Return (buffer, start, end) of the records, uncompressed; of old formats, the messages."""
     view = memoryview(data).toreadonly()
     start, end = header.position + RECORDS_POSITION, header.end_position
+    if header.magic < MAGIC_V2:
+        start = header.position
     if header.codec == Codec.NONE or header.record_count == 0:
         return view, start, end
     with blaming(header):
+        if header.magic < MAGIC_V2:
+            start, end = wrapper_value(data, header)
         payload = decompress(
-            header.codec, view[start:end], limit_bytes=rules.decompressed_max_bytes
+            header.codec,
+            view[start:end],
+            limit_bytes=rules.decompressed_max_bytes,
+            magic=header.magic,
         )
     return payload, 0, len(payload)
 

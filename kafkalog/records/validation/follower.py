@@ -1,7 +1,10 @@
 """Batches that keep their offsets, copied from another log: whole, rising, and no more is asked.
 
-What is in them somebody else has accepted. Returns a `PackedRun` over a private copy. Old formats
-(magic 0 and 1) are refused.
+What is in them somebody else has accepted. All formats are taken, mixed too, and stored as they
+are, whatever the log's own format is. Returns a `PackedRun` over a private copy.
+
+A wrapper does not say where its offsets begin: it is looked into for that, and for the number of
+its records, but not refused where it cannot be read.
 
 Thread-safety: pure functions.
 """
@@ -14,8 +17,9 @@ from typing_extensions import Buffer
 
 from kafkalog._core.batch import scan_batches
 from kafkalog._core.header import BatchHeader
+from kafkalog._core.message import summarize_messages
 from kafkalog._core.status import STATUS_CODES, check_status
-from kafkalog.errors import OffsetsOutOfOrderError
+from kafkalog.errors import CorruptRecordError, InvalidRecordError, OffsetsOutOfOrderError
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec
@@ -25,11 +29,13 @@ from kafkalog.records.validation.entries import (
     check_control_records,
     check_size,
     next_header,
+    plain_records,
     refusal,
 )
 
 __all__ = ["validate_own_offsets"]
 
+_OK: Final = STATUS_CODES["OK"]
 _OFFSET_ORDER: Final = STATUS_CODES["OFFSET_ORDER"]
 _NO_LEADER_EPOCH: Final = -1
 _NO_TIMESTAMP: Final = -1
@@ -43,12 +49,13 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
     looked at. That the first offset is not below the log end is checked when the run is stamped.
 
     Args:
-        data: batches of format v2 back to back, nothing else.
+        data: batches back to back, nothing else.
         rules: for the size of a segment, which one batch must not exceed.
 
     Raises:
         CorruptRecordError: a batch is cut, or its CRC or a length is wrong.
-        OffsetsOutOfOrderError: a batch begins at or below the end of the one before.
+        OffsetsOutOfOrderError: a batch begins at or below the end of the one before; for a
+            wrapper, the first message inside.
         RecordTooLargeError: a batch is larger than `segment.bytes`.
         UnsupportedCodecError: its codec is unknown; it need not be installed.
         InvalidRecordError: its leader epoch is below -1, or it is a control batch that says
@@ -58,29 +65,29 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
     batches: list[BatchFacts] = []
     position = record_count = next_offset = codec = 0
     while position < len(copy):
-        header = next_header(copy, position)
+        header = next_header(copy, position, takes_old=True)
         check_size(header, header.size_bytes, "segment.bytes", rules.segment_bytes)
         result = scan_batches(copy, position, end=header.end_position, next_offset=next_offset)
         if result.status == _OFFSET_ORDER:
-            raise OffsetsOutOfOrderError(
-                f"the batch at position {position} begins at offset {header.base_offset}, the one"
-                f" before it ends at {next_offset - 1}",
-                position=position,
-                base_offset=header.base_offset,
-            )
+            raise _out_of_order(header, header.base_offset, next_offset)
         check_status(result.status, position, None, header.base_offset)
         _check_batch(copy, header, rules)
+        first_offset, count = header.base_offset, header.record_count
+        if header.is_wrapper:
+            first_offset, count = _inside(copy, header, rules)
+            if first_offset < next_offset:
+                raise _out_of_order(header, first_offset, next_offset)
         batches.append(
             BatchFacts(
                 header.size_bytes,
-                header.base_offset,
+                first_offset,
                 header.last_offset,
                 header.max_timestamp,
                 header.last_offset if header.max_timestamp != _NO_TIMESTAMP else -1,
             )
         )
         codec = header.codec or codec
-        record_count += header.record_count
+        record_count += count
         next_offset = header.next_offset
         position = header.end_position
     rewriting = Rewriting(codec, codec) if codec else NOTHING_REWRITTEN
@@ -95,3 +102,26 @@ def _check_batch(data: bytearray, header: BatchHeader, rules: AppendRules) -> No
         raise refusal(header, f"leader epoch {header.partition_leader_epoch}")
     if header.is_control:
         check_control_records(data, header, rules)
+
+
+def _inside(data: bytearray, header: BatchHeader, rules: AppendRules) -> tuple[int, int]:
+    """Return first offset and number of the messages in a wrapper; one where none can be read."""
+    try:
+        payload, start, end = plain_records(data, header, rules)
+        summary = summarize_messages(payload, header, start, end, strict=False)
+    except (CorruptRecordError, InvalidRecordError):
+        return header.last_offset, 1
+    if summary.status != _OK or summary.first_offset > header.last_offset:
+        return header.last_offset, 1
+    return summary.first_offset, summary.record_count
+
+
+def _out_of_order(
+    header: BatchHeader, first_offset: int, next_offset: int
+) -> OffsetsOutOfOrderError:
+    return OffsetsOutOfOrderError(
+        f"the batch at position {header.position} begins at offset {first_offset}, the one before"
+        f" it ends at {next_offset - 1}",
+        position=header.position,
+        base_offset=header.base_offset,
+    )

@@ -8,8 +8,8 @@ the run, under the log's lock. One bad batch refuses the run; bytes behind the l
 refused, where Kafka drops them unsaid.
 
 Not checked here: sequences of producers and their epochs (they need the log's state). Transactional
-batches are refused from clients, for nothing here could ever write the marker that ends one. Old
-formats (magic 0 and 1) are refused.
+batches are refused from clients, for nothing here could ever write the marker that ends one. Where
+an old format takes part `old_formats` does the work.
 
 Thread-safety: pure functions.
 """
@@ -25,33 +25,38 @@ from kafkalog._core.columns import RecordColumns, decode_columns
 from kafkalog._core.header import BatchHeader
 from kafkalog._core.repack import replace_payload
 from kafkalog._core.stamp import set_max_timestamp
-from kafkalog._core.status import STATUS_CODES, check_status, status_meaning
-from kafkalog._core.summary import RecordSummary, summarize_records
+from kafkalog._core.status import STATUS_CODES, check_status
+from kafkalog._core.summary import RecordSummary
 from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec, compress
 from kafkalog.records.packed_run import BatchFacts, PackedRun
 from kafkalog.records.record_faults import RecordFaults
+from kafkalog.records.validation.batch_rules import (
+    Payload,
+    as_create_time,
+    check_header,
+    check_records,
+    claim_fault,
+    second_batch,
+)
 from kafkalog.records.validation.entries import (
+    MAGIC_V2,
     RECORDS_POSITION,
     blaming,
     check_control_records,
     check_size,
     next_header,
     plain_records,
-    refusal,
 )
+from kafkalog.records.validation.old_formats import OldFormatAppend
 
 __all__ = ["validate_for_leader"]
 
 _OK: Final = STATUS_CODES["OK"]
-_TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 _CREATE_TIME, _LOG_APPEND_TIME = 0, 1
-_TIMESTAMP_TYPE_MASK: Final = 0x08
 _NO_TIMESTAMP: Final = -1
-_NO_PRODUCER_ID: Final = -1
-
-_Payload = tuple[memoryview | bytes, int, int]
+_MAGIC_POSITION: Final = 16
 
 
 def validate_for_leader(
@@ -67,8 +72,8 @@ def validate_for_leader(
     all is a run of no batches.
 
     Args:
-        data: batches of format v2 back to back, nothing else; one at most from CLIENT and
-            COORDINATOR.
+        data: batches of one format back to back, nothing else; one at most from CLIENT and
+            COORDINATOR, but for plain messages of an old format.
         rules: limits on size and time, timestamp type, policy, codec.
         now_ms: time of the append.
         origin: who brings them; not REPLICATION, whose batches keep their offsets.
@@ -80,9 +85,15 @@ def validate_for_leader(
         RecordValidationError: a timestamp is out of bounds, or a key is missing in a compacted
             log; the error lists the records.
         RecordTooLargeError: a batch is larger than `max.message.bytes` or `segment.bytes`.
-        UnsupportedCodecError: its codec is unknown or not installed.
+        UnsupportedCodecError: its codec is unknown, also to the format, or not installed.
+        UnsupportedForMessageFormatError: the log's old format has no place for it.
     """
-    return _LeaderAppend(bytearray(data), rules, now_ms, origin).run()
+    copy = bytearray(data)
+    # The first magic byte decides, also of bytes that are no batch; those are found out below.
+    first_magic = copy[_MAGIC_POSITION] if len(copy) > _MAGIC_POSITION else MAGIC_V2
+    if rules.magic < MAGIC_V2 or first_magic < MAGIC_V2:
+        return OldFormatAppend(copy, rules, now_ms, origin).run()
+    return _LeaderAppend(copy, rules, now_ms, origin).run()
 
 
 class _LeaderAppend:
@@ -145,7 +156,7 @@ class _LeaderAppend:
         self._check_header(header)
         codec = header.codec
         payload = plain_records(self._data, header, self._rules)
-        summary = self._check_records(header, payload)
+        summary = check_records(header, payload)
         if header.is_control:
             check_control_records(self._data, header, self._rules)
         else:
@@ -176,68 +187,28 @@ class _LeaderAppend:
     # ---------------------------------------------------------------------------------- checks
 
     def _check_header(self, header: BatchHeader) -> None:
-        origin = self._origin
-        if self._batches and origin is not AppendOrigin.EMBEDDED:
-            raise refusal(header, "a second batch, where one append holds one")
-        if origin is AppendOrigin.CLIENT and header.base_offset != 0:
-            raise refusal(header, f"a producer counts from 0, not from {header.base_offset}")
-        if header.record_count != header.last_offset_delta + 1 or header.record_count <= 0:
-            raise refusal(
-                header,
-                f"{header.record_count} records, but offsets for {header.last_offset_delta + 1}",
-            )
-        if origin is AppendOrigin.COORDINATOR:
-            return
-        if header.is_control:
-            raise refusal(header, "only the log itself writes control batches")
-        if header.is_transactional:
-            raise refusal(header, "it belongs to a transaction, which nothing here could end")
-        if header.producer_id > _NO_PRODUCER_ID and header.base_sequence < 0:
-            raise refusal(
-                header,
-                f"producer {header.producer_id} without a sequence number ({header.base_sequence})",
-            )
-
-    def _check_records(self, header: BatchHeader, payload: _Payload) -> RecordSummary:
-        """Read every record; their timestamps are those they have as CreateTime."""
-        summary = summarize_records(payload[0], _as_create_time(header), payload[1], payload[2])
-        if summary.status == _TRUNCATED:
-            raise refusal(header, "its records end early")
-        if summary.status != _OK:
-            raise refusal(header, status_meaning(summary.status))
-        return summary
+        if self._batches and self._origin is not AppendOrigin.EMBEDDED:
+            raise second_batch(header)
+        check_header(header, self._origin)
 
     def _look_for_faults(
-        self, header: BatchHeader, payload: _Payload, summary: RecordSummary
+        self, header: BatchHeader, payload: Payload, summary: RecordSummary
     ) -> None:
         """Hold the records against the settings; only where one fails are they looked at."""
-        claim = self._claim_fault(header)
+        claim = claim_fault(header, self._rules, self._now_ms)
         if claim is None and not self._rules.may_fail(
             self._now_ms, summary.null_key_count, summary.min_timestamp, summary.max_timestamp
         ):
             return
         faults = self._faults = self._faults or RecordFaults(self._rules, self._now_ms)
         columns = RecordColumns(header.record_count)
-        decode_columns(payload[0], _as_create_time(header), payload[1], payload[2], columns)
+        decode_columns(payload[0], as_create_time(header), payload[1], payload[2], columns)
         faults.add(columns, self._record_count, claim)
-
-    def _claim_fault(self, header: BatchHeader) -> str | None:
-        """Return what is wrong with a batch that says it carries the time of an append."""
-        if header.timestamp_type != _LOG_APPEND_TIME:
-            return None
-        if self._rules.gives_time:
-            return "its batch claims an append time, which only the log may give"
-        if header.max_timestamp == _NO_TIMESTAMP:
-            return "its batch claims an append time and has none"
-        # Kafka holds the claimed time against the bounds; the records' own are looked at as well.
-        if self._rules.may_fail(self._now_ms, 0, header.max_timestamp, header.max_timestamp):
-            return f"its batch claims {header.max_timestamp} as append time, which is out of bounds"
-        return None
 
     # ----------------------------------------------------------------------------------- codecs
 
     def _with_codec(
-        self, header: BatchHeader, payload: _Payload, wanted: Codec
+        self, header: BatchHeader, payload: Payload, wanted: Codec
     ) -> tuple[bytearray, int, int, int]:
         """Return (bytes, position, size, codec) of the batch in the codec that the log wants."""
         records = memoryview(payload[0])[payload[1] : payload[2]]
@@ -273,25 +244,3 @@ class _LeaderAppend:
             return self._data
         self._take_up_to(len(self._data))
         return bytearray().join(self._parts)
-
-
-def _as_create_time(header: BatchHeader) -> BatchHeader:
-    """Return the header with the timestamp type that its records are going to have or had."""
-    if header.timestamp_type == _CREATE_TIME:
-        return header
-    return BatchHeader(
-        header.position,
-        header.base_offset,
-        header.batch_length,
-        header.partition_leader_epoch,
-        header.magic,
-        header.crc,
-        header.attributes & ~_TIMESTAMP_TYPE_MASK,
-        header.last_offset_delta,
-        header.base_timestamp,
-        header.max_timestamp,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.record_count,
-    )

@@ -1,1 +1,0 @@
-"""Conversion of whole logs to v2 or to another codec, on the disk."""

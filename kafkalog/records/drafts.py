@@ -1,0 +1,184 @@
+"""Records in a builder become batches of the log's format: closed, compressed, and what they are.
+
+What does not compress must not grow: it stays plain, unless only compressed it would fit the log.
+
+A wrapper of magic 0 has true offsets inside, under its compression. Where one is among the parts of
+a run, the run is made again once the offset of its first record is known.
+
+Thread-safety: none; an append belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeAlias
+
+from typing_extensions import Buffer
+
+from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.message_builder import MessageSetBuilder
+from kafkalog.errors import RecordTooLargeError
+from kafkalog.model import NOTHING_REWRITTEN, Rewriting
+from kafkalog.records.append_rules import AppendRules
+from kafkalog.records.codecs import Codec, compress
+from kafkalog.records.entry_columns import scan_entries
+from kafkalog.records.packed_run import BatchFacts, Draft, PackedRun
+
+__all__ = ["Drafts", "close_batch", "close_messages", "facts_of_messages"]
+
+_LOG_APPEND_TIME: Final = 1
+
+# Given the offset of the run's first record, a part of the run.
+_Part: TypeAlias = Callable[[int], Draft]
+
+
+def close_batch(
+    builder: BatchBuilder,
+    rules: AppendRules,
+    codec: Codec,
+    base_offset: int,
+    append_time: int | None,
+) -> memoryview:
+    """
+    Return what a builder holds as a batch of format v2.
+
+    Raises:
+        RecordTooLargeError: it takes more than `max.message.bytes`.
+    """
+    payload = None
+    if codec is not Codec.NONE:
+        records = builder.payload()
+        payload = compress(codec, records, rules.level_of(codec))
+        if len(payload) >= len(records) and builder.size_bytes <= rules.max_message_bytes:
+            codec, payload = Codec.NONE, None
+    batch = builder.finish(
+        base_offset=base_offset,
+        codec=int(codec),
+        payload=payload,
+        timestamp_type=_LOG_APPEND_TIME if append_time is not None else 0,
+        max_timestamp=append_time,
+    )
+    if len(batch) > rules.max_message_bytes:
+        raise _too_large(builder.count, len(batch), rules, base_offset)
+    return batch
+
+
+def close_messages(
+    builder: MessageSetBuilder, rules: AppendRules, codec: Codec, base_offset: int
+) -> Draft:
+    """
+    Return what a builder holds as plain messages, or as one wrapper.
+
+    Raises:
+        RecordTooLargeError: the wrapper, or a message, takes more than `max.message.bytes`.
+    """
+    if codec is not Codec.NONE:
+        messages = builder.payload(base_offset)
+        payload = compress(codec, messages, rules.level_of(codec), magic=builder.magic)
+        wrapper = builder.wrap(int(codec), payload, base_offset=base_offset)
+        fits_plain = builder.size_bytes <= rules.max_message_bytes
+        if len(wrapper) < builder.size_bytes or not fits_plain:
+            if len(wrapper) > rules.max_message_bytes:
+                raise _too_large(builder.count, len(wrapper), rules, base_offset)
+            last, largest = base_offset + builder.last_offset_delta, _largest(wrapper)
+            shallow = last if largest >= 0 else -1
+            facts = BatchFacts(len(wrapper), base_offset, last, largest, shallow)
+            return Draft(wrapper, [facts], has_wrappers=True)
+    data = builder.finish_plain(base_offset)
+    batches = facts_of_messages(data, base_offset)
+    if len(data) > rules.max_message_bytes:
+        size_bytes = max(facts.size_bytes for facts in batches)
+        if size_bytes > rules.max_message_bytes:
+            raise _too_large(1, size_bytes, rules, base_offset)
+    return Draft(data, batches)
+
+
+def facts_of_messages(data: Buffer, base_offset: int) -> list[BatchFacts]:
+    """Return the facts of plain messages that get consecutive offsets."""
+    entries = scan_entries(data, check_crc=False)
+    return [
+        BatchFacts(size, offset, offset, timestamp, offset if timestamp >= 0 else -1)
+        for offset, (size, timestamp) in enumerate(
+            zip(entries.size_bytes.tolist(), entries.max_timestamp.tolist(), strict=True),
+            base_offset,
+        )
+    ]
+
+
+class Drafts:
+    """
+    The parts of one append of which all or some have an old format.
+
+    Args:
+        rules: format, codec and limits of the log.
+        append_time: what all records carry, None where they keep their own times.
+    """
+
+    def __init__(self, rules: AppendRules, append_time: int | None) -> None:
+        self._rules = rules
+        self._append_time = append_time
+        self._parts: list[_Part] = []
+        self.record_count = 0
+
+    def keep(self, draft: Draft, record_count: int) -> None:
+        """Take batches that are as they should be; their offsets count from 0."""
+        self._parts.append(partial(_shifted, draft, self.record_count))
+        self.record_count += record_count
+
+    def close(self, builder: MessageSetBuilder, codec: Codec) -> Draft:
+        """Take what a builder holds, which is not used again; return it as it is at offset 0."""
+        part = partial(_closed, builder, self._rules, codec, self.record_count)
+        self._parts.append(part)
+        self.record_count += builder.count
+        return part(0)
+
+    def assembled(self, base_offset: int) -> Draft:
+        """Return all parts as they are where the first record has that offset."""
+        data, has_wrappers = bytearray(), False
+        batches: list[BatchFacts] = []
+        for part in self._parts:
+            draft = part(base_offset)
+            data += draft.data
+            batches += draft.batches
+            has_wrappers |= draft.has_wrappers
+        return Draft(data, batches, has_wrappers=has_wrappers)
+
+    def run(self, rewriting: Rewriting = NOTHING_REWRITTEN) -> PackedRun:
+        """Return the run of all parts."""
+        draft = self.assembled(0)
+        is_late = draft.has_wrappers and self._rules.magic == 0
+        return PackedRun(
+            bytearray(draft.data),
+            draft.batches,
+            self.record_count,
+            self._append_time,
+            rewriting=rewriting,
+            has_wrappers=draft.has_wrappers,
+            made_at=self.assembled if is_late else None,
+        )
+
+
+def _shifted(draft: Draft, first: int, base_offset: int) -> Draft:
+    shift = first + base_offset
+    return draft._replace(batches=[facts.shifted(shift) for facts in draft.batches])
+
+
+def _closed(
+    builder: MessageSetBuilder, rules: AppendRules, codec: Codec, first: int, base_offset: int
+) -> Draft:
+    return close_messages(builder, rules, codec, first + base_offset)
+
+
+def _largest(entry: memoryview) -> int:
+    return int(scan_entries(entry, check_crc=False).max_timestamp[0])
+
+
+def _too_large(
+    count: int, size_bytes: int, rules: AppendRules, base_offset: int
+) -> RecordTooLargeError:
+    return RecordTooLargeError(
+        f"a batch of {count} records takes {size_bytes} bytes, and"
+        f" max.message.bytes is {rules.max_message_bytes}",
+        base_offset=base_offset,
+    )

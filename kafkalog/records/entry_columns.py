@@ -1,0 +1,78 @@
+"""The outer entries of a run of batches as columns: where each is, and what its header says.
+
+Entries of every format, in any order: offsets are not looked at.
+
+Thread-safety: pure functions.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer
+
+from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.status import STATUS_CODES, check_status
+
+__all__ = ["Entries", "scan_entries"]
+
+_GOOD: Final = (STATUS_CODES["OK"], STATUS_CODES["FULL"])
+_CHUNK_ENTRIES: Final = 4096
+_CODEC_MASK: Final = 0x07
+_TIMESTAMP_TYPE_MASK: Final = 0x08
+_NAMES: Final = ("position", "size_bytes", "magic", "attributes", "max_timestamp")
+
+
+class Entries(NamedTuple):
+    """
+    Columns, a row for each entry.
+
+    Attributes:
+        position: of the entry in the run; `size_bytes`: of all of it.
+        magic, attributes: as in its header.
+        max_timestamp: of a batch; the timestamp of a message, -1 where it has none.
+    """
+
+    position: npt.NDArray[np.int64]
+    size_bytes: npt.NDArray[np.int64]
+    magic: npt.NDArray[np.int64]
+    attributes: npt.NDArray[np.int64]
+    max_timestamp: npt.NDArray[np.int64]
+
+    @property
+    def codec(self) -> npt.NDArray[np.int64]:
+        """The codec bits of each."""
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def has_append_time(self) -> npt.NDArray[np.bool_]:
+        """Which entries say that they carry the time of an append; magic 0 never does."""
+        mask: npt.NDArray[np.bool_] = self.attributes & _TIMESTAMP_TYPE_MASK != 0
+        mask &= self.magic != 0
+        return mask
+
+
+def scan_entries(data: Buffer, *, check_crc: bool = True) -> Entries:
+    """
+    Return the entries of a run.
+
+    Raises:
+        CorruptRecordError: an entry is cut, or a length, its magic or its CRC is wrong.
+    """
+    view = memoryview(data)
+    columns = BatchColumns(min(_CHUNK_ENTRIES, max(1, len(view) // 26)))
+    chunks: list[list[npt.NDArray[np.int64]]] = []
+    position = 0
+    while position < len(view) or not chunks:
+        columns.clear()
+        result = scan_batches(
+            view, position, columns=columns, check_crc=check_crc, check_order=False
+        )
+        if result.status not in _GOOD:
+            check_status(result.status, result.position)
+        count = len(columns)
+        chunks.append([getattr(columns, name)[:count].astype(np.int64) for name in _NAMES])
+        position = result.position
+    return Entries(*map(np.concatenate, zip(*chunks, strict=True)))

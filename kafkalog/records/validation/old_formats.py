@@ -1,0 +1,380 @@
+"""Appends in which an old message format takes part: as what comes, as what the log has, or both.
+
+The rules are those of Kafka's LogValidator, by its three paths. Plain messages of the log's own
+format stay as they are but for offset and timestamp. A wrapper of magic 1 stays where its codec is
+wanted and its messages count from 0. Everything else is decoded to columns and written anew, plain
+messages that get a codec or format v2 together as one batch. Offsets and codecs are those of
+`leader`, as is what it refuses beyond Kafka; also refused are bytes that nobody declares (behind a
+value, behind the last message), which Kafka's leader stores or drops.
+
+Offsets inside a wrapper do not count, for all are given anew: old producers wrote any.
+
+Two differences in what is stored. Kafka makes a wrapper of what grows by it; here it stays plain.
+And where it writes magic 0 anew for a log with LogAppendTime it tells its time index of a time that
+no message has; here there is none.
+
+Thread-safety: one append, one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
+from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog._core.message import MessageSummary, decode_message_columns, summarize_messages
+from kafkalog._core.message_builder import MessageSetBuilder
+from kafkalog._core.stamp import assign_offsets, set_max_timestamp
+from kafkalog._core.status import STATUS_CODES, status_meaning
+from kafkalog._core.summary import RecordSummary
+from kafkalog.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    UnsupportedCodecError,
+    UnsupportedForMessageFormatError,
+)
+from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
+from kafkalog.records.append_rules import AppendRules
+from kafkalog.records.codecs import Codec
+from kafkalog.records.drafts import Drafts, close_batch, facts_of_messages
+from kafkalog.records.entry_columns import Entries, scan_entries
+from kafkalog.records.packed_run import BatchFacts, Draft, PackedRun
+from kafkalog.records.record_faults import RecordFaults
+from kafkalog.records.validation.batch_rules import (
+    Payload,
+    as_create_time,
+    check_header,
+    check_records,
+    claim_fault,
+    second_batch,
+    with_base_offset,
+)
+from kafkalog.records.validation.entries import (
+    MAGIC_V2,
+    blaming,
+    check_size,
+    plain_records,
+    refusal,
+)
+
+__all__ = ["OldFormatAppend"]
+
+_OK: Final = STATUS_CODES["OK"]
+_CRC: Final = STATUS_CODES["CRC"]
+_TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
+_OFFSETS: Final = (STATUS_CODES["OFFSET_ORDER"], STATUS_CODES["OFFSET_DELTA"])
+_CREATE_TIME, _LOG_APPEND_TIME = 0, 1
+_NO_TIMESTAMP: Final = -1
+_NO_LIMIT: Final = 2**31 - 1
+
+_Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+class OldFormatAppend:
+    """One append on its way through the checks."""
+
+    def __init__(
+        self, data: bytearray, rules: AppendRules, now_ms: int, origin: AppendOrigin
+    ) -> None:
+        self._data = data
+        self._rules = rules
+        self._now_ms = now_ms
+        self._origin = origin
+        self._append_time = now_ms if rules.gives_time else None
+        self._faults = RecordFaults(rules, now_ms)
+        self._drafts = Drafts(rules, self._append_time)
+        self._source_codec = self._target_codec = 0
+        self._recompressed_count = self._converted_count = 0
+
+    def run(self) -> PackedRun:
+        """Check everything and return the run."""
+        if self._data:
+            entries = scan_entries(self._data)
+            self._check_entries(entries)
+            for first, stop in _units(entries):
+                if entries.magic[first] < MAGIC_V2 and not entries.codec[first]:
+                    self._take_messages(entries, first, stop)
+                else:
+                    self._take_batch(self._header(entries, first))
+        self._faults.raise_if_any()
+        facts = (
+            self._source_codec,
+            self._target_codec,
+            self._recompressed_count,
+            self._converted_count,
+        )
+        return self._drafts.run(Rewriting(*facts) if any(facts) else NOTHING_REWRITTEN)
+
+    # --------------------------------------------------------------------------------- entries
+
+    def _check_entries(self, entries: Entries) -> None:
+        """Check what a look at the outer entries tells."""
+        count = len(entries.position)
+        limit = min(self._rules.max_message_bytes, self._rules.segment_bytes)
+        for slot in np.flatnonzero(entries.size_bytes > limit)[:1]:
+            self._check_size(self._header(entries, slot), int(entries.size_bytes[slot]))
+        for slot in np.flatnonzero(entries.magic != entries.magic[0])[:1]:
+            raise refusal(
+                self._header(entries, slot),
+                f"magic {entries.magic[slot]}, and those before have {entries.magic[0]}: one append"
+                " has one format",
+            )
+        takes_one = entries.magic[0] >= MAGIC_V2 or entries.codec.any()
+        if count > 1 and takes_one and self._origin is not AppendOrigin.EMBEDDED:
+            raise second_batch(self._header(entries, 1))
+
+    def _header(self, entries: Entries, slot: int) -> BatchHeader:
+        return parse_header(self._data, int(entries.position[slot]))
+
+    def _check_size(self, header: BatchHeader, size_bytes: int) -> None:
+        check_size(header, size_bytes, "max.message.bytes", self._rules.max_message_bytes)
+        check_size(header, size_bytes, "segment.bytes", self._rules.segment_bytes)
+
+    # -------------------------------------------------------------------------- plain messages
+
+    def _take_messages(self, entries: Entries, first: int, stop: int) -> None:
+        """Take plain messages of one magic."""
+        start = int(entries.position[first])
+        end = int(entries.position[stop - 1] + entries.size_bytes[stop - 1])
+        header = self._header(entries, first)
+        columns = self._decoded_messages(start, end, stop - first)
+        claims = entries.has_append_time[first:stop]
+        self._look_for_faults_of_messages(columns, claims)
+        codec = self._rules.wanted_codec or Codec.NONE
+        if header.magic == self._rules.magic and codec is Codec.NONE:
+            self._keep_messages(columns, claims, start, end)
+            return
+        view = memoryview(self._data).toreadonly()
+        # A broker makes one batch of all; who embeds a log may append more than one batch holds.
+        is_split = self._origin is AppendOrigin.EMBEDDED
+        limit = self._rules.batch_bytes if is_split else _NO_LIMIT
+        self._write_anew(header, columns, view, codec, limit)
+
+    def _decoded_messages(self, start: int, end: int, count: int) -> RecordColumns:
+        columns = RecordColumns(count)
+        _, _, position, status = decode_run(self._data, start, columns, end=end, check_crc=False)
+        if status != _OK:
+            # Its CRC was right, so whoever made it is at fault, not the way here.
+            why = "its fields end early" if status == _TRUNCATED else status_meaning(status)
+            raise refusal(parse_header(self._data, position), why)
+        return columns
+
+    def _look_for_faults_of_messages(self, columns: RecordColumns, claims: _Mask) -> None:
+        times = columns.timestamp[: len(columns)]
+        claimed = claims if self._rules.gives_time else claims & (times == _NO_TIMESTAMP)
+        timed = times[times != _NO_TIMESTAMP]
+        lower, upper = (
+            (int(timed.min()), int(timed.max())) if len(timed) else (_NO_TIMESTAMP, _NO_TIMESTAMP)
+        )
+        null_keys = int(np.count_nonzero(columns.key_size[: len(columns)] < 0))
+        if claimed.any() or self._rules.may_fail(self._now_ms, null_keys, lower, upper):
+            why = "only the log may give" if self._rules.gives_time else "it has not"
+            claim = f"it claims an append time, which {why}"
+            self._faults.add(columns, self._drafts.record_count, claim, claimed=claimed)
+
+    def _keep_messages(self, columns: RecordColumns, claims: _Mask, start: int, end: int) -> None:
+        """Set timestamps and their type right, as far as there are any."""
+        data = self._data[start:end]
+        magic = self._rules.magic
+        times = columns.timestamp[: len(columns)]
+        if magic == 0:
+            rows: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
+        elif self._append_time is not None:
+            rows = np.arange(len(columns))
+        else:
+            # Below -1 is none, as in Kafka.
+            rows = np.flatnonzero(claims | (times < _NO_TIMESTAMP))
+        if len(rows):
+            positions = scan_entries(data, check_crc=False).position.tolist()
+            kind = _CREATE_TIME if self._append_time is None else _LOG_APPEND_TIME
+            for row in rows.tolist():
+                time = self._append_time
+                if time is None:
+                    time = max(int(times[row]), _NO_TIMESTAMP)
+                set_max_timestamp(data, positions[row], timestamp_type=kind, max_timestamp=time)
+        self._drafts.keep(Draft(data, facts_of_messages(data, 0)), len(columns))
+
+    # ------------------------------------------------------------------- wrappers, v2 batches
+
+    def _take_batch(self, header: BatchHeader) -> None:
+        """Take a wrapper, or a batch of v2 for a log of an old format."""
+        if header.magic >= MAGIC_V2:
+            check_header(header, self._origin)
+            self._check_format_of_header(header)
+        payload = plain_records(self._data, header, self._rules)
+        wanted = self._rules.wanted_codec
+        codec = Codec.of(header.codec) if wanted is None else wanted
+        self._source_codec = header.codec or self._source_codec
+        if codec == Codec.ZSTD and self._rules.magic < MAGIC_V2:
+            raise UnsupportedCodecError(
+                f"the batch at position {header.position} is compressed with zstd, which messages"
+                f" of v{self._rules.magic} do not know",
+                position=header.position,
+                base_offset=header.base_offset,
+            )
+        if header.magic >= MAGIC_V2:
+            columns = self._decoded_records(header, payload)
+            self._write_anew(header, columns, payload[0], codec, _NO_LIMIT)
+            return
+        payload, summary, is_counted = self._checked_messages(header, payload)
+        columns = RecordColumns(summary.record_count)
+        sent = with_base_offset(header, 0)
+        decode_message_columns(payload[0], sent, payload[1], payload[2], columns)
+        foreign = _foreign(payload, header.magic) if summary.other_magic_count else None
+        self._look_for_faults(header, columns, summary, foreign)
+        kept_by_format = header.magic == self._rules.magic == 1 and codec == header.codec
+        if kept_by_format and is_counted and header.base_offset in (0, summary.record_count - 1):
+            self._keep_wrapper(header, summary)
+        else:
+            self._write_anew(header, columns, payload[0], codec, _NO_LIMIT)
+
+    def _check_format_of_header(self, header: BatchHeader) -> None:
+        what = None
+        if header.is_control:
+            what = "control records"
+        elif header.is_transactional:
+            what = "transactions"
+        elif header.producer_id >= 0:
+            what = "producer ids"
+        if what is not None:
+            raise _unsupported(header, what, self._rules.magic)
+
+    def _decoded_records(self, header: BatchHeader, payload: Payload) -> RecordColumns:
+        """Check the records of a v2 batch."""
+        buffer, start, end = payload
+        summary = check_records(header, payload)
+        columns = RecordColumns(header.record_count)
+        decode_columns(buffer, as_create_time(header), start, end, columns)
+        self._look_for_faults(header, columns, summary)
+        if columns.header_count[: len(columns)].any():
+            raise _unsupported(header, "headers", self._rules.magic)
+        return columns
+
+    def _checked_messages(
+        self, header: BatchHeader, payload: Payload
+    ) -> tuple[Payload, MessageSummary, bool]:
+        """Check every message of a wrapper; whether their offsets count 0, 1, 2 comes last."""
+        buffer, start, end = payload
+        sent = with_base_offset(header, 0)
+        summary = summarize_messages(buffer, sent, start, end)
+        is_counted = summary.is_dense
+        if summary.status in _OFFSETS:
+            # All get new ones, and no CRC covers them: the same messages, counted anew.
+            counted = bytearray(memoryview(buffer)[start:end])
+            assign_offsets(counted, base_offset=0)
+            buffer, start, end = bytes(counted), 0, len(counted)
+            summary = summarize_messages(buffer, sent, start, end)
+            is_counted = False
+        if summary.status == _OK:
+            return (buffer, start, end), summary, is_counted
+        if summary.status == _CRC:
+            # As a broker answers: whoever sent it may try again.
+            raise CorruptRecordError(
+                f"the batch at position {header.position}: the CRC of a message inside is wrong",
+                position=header.position,
+                base_offset=header.base_offset,
+            )
+        why = status_meaning(summary.status)
+        raise refusal(header, "its messages end early" if summary.status == _TRUNCATED else why)
+
+    def _look_for_faults(
+        self,
+        header: BatchHeader,
+        columns: RecordColumns,
+        summary: MessageSummary | RecordSummary,
+        foreign: _Mask | None = None,
+    ) -> None:
+        """Hold the records of one batch against the settings."""
+        claim = claim_fault(header, self._rules, self._now_ms)
+        may_fail = self._rules.may_fail(
+            self._now_ms, summary.null_key_count, summary.min_timestamp, summary.max_timestamp
+        )
+        if may_fail or claim is not None or foreign is not None:
+            self._faults.add(columns, self._drafts.record_count, claim, foreign=foreign)
+
+    def _keep_wrapper(self, header: BatchHeader, summary: MessageSummary) -> None:
+        """Set timestamp and type of a wrapper right, and leave its messages alone."""
+        data = self._data[header.position : header.end_position]
+        kind, largest = _CREATE_TIME, max(summary.max_timestamp, _NO_TIMESTAMP)
+        if self._append_time is not None:
+            kind, largest = _LOG_APPEND_TIME, self._append_time
+        set_max_timestamp(data, 0, timestamp_type=kind, max_timestamp=largest)
+        last = summary.record_count - 1
+        # As Kafka's leader: a wrapper that stays has an offset here whatever its times.
+        facts = BatchFacts(len(data), 0, last, largest, last)
+        self._drafts.keep(Draft(data, [facts], has_wrappers=True), summary.record_count)
+        self._target_codec = header.codec
+
+    # ---------------------------------------------------------------------------------- writing
+
+    def _write_anew(
+        self,
+        header: BatchHeader,
+        columns: RecordColumns,
+        buffer: memoryview | bytes,
+        codec: Codec,
+        size_limit: int,
+    ) -> None:
+        """Write decoded records in the log's format, as few batches as the limit allows."""
+        start = 0
+        while start < len(columns):
+            builder = self._builder()
+            with blaming(header):
+                start += builder.extend_decoded(buffer, columns, start, size_limit=size_limit)
+            draft = self._closed(builder, codec)
+            for facts in draft.batches:
+                self._check_size(header, facts.size_bytes)
+            written = parse_header(draft.data).codec
+            self._target_codec = written or self._target_codec
+            self._recompressed_count += bool(written or header.codec)
+        if header.magic != self._rules.magic:
+            self._converted_count += len(columns)
+
+    def _builder(self) -> BatchBuilder | MessageSetBuilder:
+        if self._rules.magic >= MAGIC_V2:
+            return BatchBuilder()
+        builder = MessageSetBuilder(self._rules.magic)
+        builder.reset(append_time=self._append_time)
+        return builder
+
+    def _closed(self, builder: BatchBuilder | MessageSetBuilder, codec: Codec) -> Draft:
+        """Take what a builder holds into the run."""
+        if isinstance(builder, MessageSetBuilder):
+            return self._drafts.close(builder, codec)
+        batch = close_batch(builder, self._rules, codec, 0, self._append_time)
+        largest = builder.max_timestamp if self._append_time is None else self._append_time
+        last = builder.last_offset_delta
+        facts = BatchFacts(len(batch), 0, last, largest, last if largest >= 0 else -1)
+        draft = Draft(batch, [facts])
+        self._drafts.keep(draft, builder.count)
+        return draft
+
+
+def _units(entries: Entries) -> Iterator[tuple[int, int]]:
+    """Yield (first, stop) of what is taken at once: one batch, or plain messages side by side."""
+    is_plain = (entries.magic < MAGIC_V2) & (entries.codec == 0)
+    joins = is_plain[1:] & is_plain[:-1]
+    starts = [0, *(np.flatnonzero(~joins) + 1).tolist()]
+    yield from zip(starts, [*starts[1:], len(is_plain)], strict=True)
+
+
+def _foreign(payload: Payload, magic: int) -> _Mask:
+    """Return which messages of a wrapper have another format."""
+    buffer, start, end = payload
+    inner = scan_entries(memoryview(buffer)[start:end], check_crc=False)
+    mask: _Mask = inner.magic != magic
+    return mask
+
+
+def _unsupported(header: BatchHeader, what: str, magic: int) -> InvalidRecordError:
+    return UnsupportedForMessageFormatError(
+        f"the batch at position {header.position} has {what}, for which messages of v{magic} have"
+        " no place",
+        position=header.position,
+        base_offset=header.base_offset,
+    )
