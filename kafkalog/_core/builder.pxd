@@ -11,7 +11,12 @@ from libc.string cimport memcpy
 
 from kafkalog._core.copying cimport copy_bytes
 from kafkalog._core.layout cimport MAGIC_V0, MAGIC_V2, NO_TIMESTAMP
-from kafkalog._core.message_writer cimport MessageParts, message_size, write_message
+from kafkalog._core.message_writer cimport (
+    MessageParts,
+    message_size,
+    seal_message,
+    write_unsealed_message,
+)
 from kafkalog._core.record cimport bytes_or_none
 from kafkalog._core.status cimport STATUS_FULL, STATUS_OK, STATUS_TOO_LARGE
 from kafkalog._core.varint cimport write_unsigned_varlong, zigzag32, zigzag64
@@ -19,6 +24,13 @@ from kafkalog._core.varint cimport write_unsigned_varlong, zigzag32, zigzag64
 
 cdef extern from *:
     int __builtin_clzll(unsigned long long value) nogil
+
+
+cdef enum:
+    # How far the CRCs of messages may lag behind. A sum over bytes that were stored a moment ago
+    # waits for the stores (100-byte messages took 29 ns each with it, 20 ns without), and far
+    # behind the bytes have left the nearest cache.
+    SEAL_DISTANCE = 1024
 
 
 cdef enum AddStatus:
@@ -41,6 +53,7 @@ cdef struct BatchDraft:
     int64_t null_key_count
     int64_t base_offset                # what the offsets stored in messages count from
     int64_t append_time                # of all messages, if their attributes say so
+    int64_t sealed                     # up to here messages have their CRC
     int magic
     int attributes                     # of each message
     bint base_given                    # the base timestamp is not the first record's
@@ -140,6 +153,15 @@ cdef inline int add_record(
     return STATUS_OK
 
 
+cdef inline void seal_messages(BatchDraft* draft) noexcept nogil:
+    """Give every message its CRC: before anybody sees them."""
+    cdef uint8_t* message = draft.data + draft.sealed
+    cdef uint8_t* end = draft.data + draft.size
+    while message < end:
+        message = seal_message(message)
+    draft.sealed = draft.size
+
+
 cdef inline int add_message(
     BatchDraft* draft, const RecordParts* parts, int64_t size_limit
 ) noexcept nogil:
@@ -172,8 +194,10 @@ cdef inline int add_message(
     message.value_size = parts.value_size
     message.magic = draft.magic
     message.attributes = draft.attributes
-    write_message(draft.data + draft.size, &message)
+    write_unsealed_message(draft.data + draft.size, &message)
     count_added(draft, parts, message.timestamp_ms, size)
+    if size - draft.sealed >= SEAL_DISTANCE:
+        seal_messages(draft)
     return STATUS_OK
 
 

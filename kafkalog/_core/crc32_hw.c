@@ -5,13 +5,14 @@
  *   armv8     the crc32 instruction
  *   portable  eight table look-ups for eight bytes
  *
- * Old messages are mostly small, so the step of 16 bytes matters as much as the long ones, and what
- * is left at the end goes through the tables: they reduce the last accumulator as well, being 16
- * bytes like any others once the register is in it.
+ * Old messages are mostly small and of any size, so the end matters as much as the middle: the last
+ * 1 to 15 bytes are folded like a block, without a loop whose length the CPU would have to guess,
+ * and the last accumulator is reduced by multiplications, too.
  *
  * Arithmetic as told in crc32c_hw.c; there is no instruction for this polynomial on x86-64, but the
  * powers that move a 128-bit word by D bits are the same ones: x^(D + 31) for its low (first) half
- * and x^(D - 33) for its high half.
+ * and x^(D - 33) for its high half. A multiplication of bit-reflected words gives a product that
+ * lacks one factor x: that is the odd exponents.
  *
  * The functions below take and give the raw register; only the entry points invert it.
  * No kernel reads a byte outside [data, data + size). Nothing is allocated.
@@ -55,9 +56,21 @@ typedef struct {
     uint64_t high;
 } fold_pair;
 
+/* Reduction by Barrett: floor(x^64 / P) and P itself, 33 bits each, the highest power in bit 0. */
+#define QUOTIENT 0x1f7011641
+#define POLYNOMIAL_33 (((uint64_t)POLYNOMIAL << 1) | 1)
+
 static struct {
     fold_pair by_16, by_32, by_48, by_64, by_128, by_256;
+    uint64_t power_95, power_63;
 } constants;
+
+/* A window of 16 of these bytes, used as a shuffle, moves a word by so many bytes; 0x80 is zero. */
+static const uint8_t moves[48] = {
+    0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+    0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,   12,   13,   14,   15,
+    0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+};
 
 static fold_pair fold_by(uint64_t size_bytes)
 {
@@ -74,6 +87,8 @@ static void setup_x86(void)
     constants.by_64 = fold_by(64);
     constants.by_128 = fold_by(128);
     constants.by_256 = fold_by(256);
+    constants.power_95 = crc_power_of_x(POLYNOMIAL, 95);
+    constants.power_63 = crc_power_of_x(POLYNOMIAL, 63);
 }
 
 /* -- 16-byte accumulators -- */
@@ -94,23 +109,47 @@ PCLMUL INLINE __m128i fold_16(__m128i word, __m128i powers, __m128i next)
                                              _mm_clmulepi64_si128(word, powers, 0x11)));
 }
 
-/* Go on from an accumulator that holds the register, 16 bytes at a time; then by the tables. */
+/* The register that an accumulator leaves: 128 bits become 96, 64, and the rest of a division. */
+PCLMUL INLINE uint32_t reduce_16(__m128i word)
+{
+    const __m128i low_32 = _mm_cvtsi64_si128(0xffffffff);
+    const __m128i powers =
+        _mm_set_epi64x((int64_t)constants.power_63, (int64_t)constants.power_95);
+    const __m128i division = _mm_set_epi64x((int64_t)POLYNOMIAL_33, (int64_t)QUOTIENT);
+    const __m128i bits_96 =
+        _mm_xor_si128(_mm_srli_si128(word, 8), _mm_clmulepi64_si128(word, powers, 0x00));
+    const __m128i bits_64 = _mm_xor_si128(
+        _mm_srli_si128(bits_96, 4),
+        _mm_clmulepi64_si128(_mm_and_si128(bits_96, low_32), powers, 0x10));
+    const __m128i quotient = _mm_and_si128(
+        _mm_clmulepi64_si128(_mm_and_si128(bits_64, low_32), division, 0x00), low_32);
+    const __m128i rest = _mm_xor_si128(bits_64, _mm_clmulepi64_si128(quotient, division, 0x10));
+    return (uint32_t)_mm_extract_epi32(rest, 1);
+}
+
+/* Go on from an accumulator that holds the register; at least 16 bytes lie before `data`. */
 PCLMUL INLINE uint32_t finish_16(__m128i word, const uint8_t *data, size_t size)
 {
     const __m128i by_16 = powers_16(constants.by_16);
-    uint8_t bytes[16];
     while (size >= 16) {
         word = fold_16(word, by_16, load_16(data));
         data += 16;
         size -= 16;
     }
-    _mm_storeu_si128((__m128i *)(void *)bytes, word);
-    return crc_sliced(slices, crc_sliced(slices, 0, bytes, sizeof bytes), data, size);
+    if (size != 0) {
+        /* As many bytes move out of the word, to be folded, as come into it behind the others. */
+        const __m128i stay = load_16(moves + 16 + size);
+        const __m128i leave = load_16(moves + size);
+        const __m128i last = _mm_blendv_epi8(_mm_shuffle_epi8(word, stay),
+                                             load_16(data + size - 16), stay);
+        word = fold_16(_mm_shuffle_epi8(word, leave), by_16, last);
+    }
+    return reduce_16(word);
 }
 
 PCLMUL static uint32_t crc_pclmul(uint32_t crc, const uint8_t *data, size_t size)
 {
-    if (size < 48) /* measured: the tables are as fast below */
+    if (size < 16)
         return crc_sliced(slices, crc, data, size);
     __m128i first = _mm_xor_si128(load_16(data), _mm_cvtsi32_si128((int32_t)crc));
     if (size < 128)

@@ -15,6 +15,7 @@ Thread-safety: none; one caller at a time.
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
+from kafkalog._core.builder cimport seal_messages
 from kafkalog._core.byteorder cimport load_i32, load_i64, store_i64
 from kafkalog._core.header_writer cimport checked_last_offset_delta
 from kafkalog._core.layout cimport (
@@ -98,8 +99,9 @@ cdef class MessageSetBuilder(RecordsBuilder):
         checked_last_offset_delta(&self.draft, None, base_offset)
         return 0
 
-    cdef int _count_from(self, int64_t base_offset) except -1:
-        """Let the offsets in the messages count from another base."""
+    cdef object _view(self, int64_t base_offset):
+        """Return the messages, sealed, with offsets that count from `base_offset`."""
+        seal_messages(&self.draft)
         if base_offset != self.draft.base_offset:
             self._own()
             _shift_kernel(
@@ -108,7 +110,7 @@ cdef class MessageSetBuilder(RecordsBuilder):
                 <uint64_t>base_offset - <uint64_t>self.draft.base_offset,
             )
             self.draft.base_offset = base_offset
-        return 0
+        return self.memory.view(0, self.draft.size)
 
     def payload(self, int64_t base_offset=0):
         """
@@ -121,8 +123,7 @@ cdef class MessageSetBuilder(RecordsBuilder):
             InvalidRecordError: there is no message, or an offset would be negative or too large.
         """
         self._check(base_offset)
-        self._count_from(base_offset if self.draft.magic == MAGIC_V0 else 0)
-        return self.memory.view(0, self.draft.size)
+        return self._view(base_offset if self.draft.magic == MAGIC_V0 else 0)
 
     def finish_plain(self, int64_t base_offset=0):
         """
@@ -135,8 +136,7 @@ cdef class MessageSetBuilder(RecordsBuilder):
             InvalidRecordError: there is no message, or an offset would be negative or too large.
         """
         self._check(base_offset)
-        self._count_from(base_offset)
-        return self.memory.view(0, self.draft.size)
+        return self._view(base_offset)
 
     def wrap(self, int codec, compressed not None, *, int64_t base_offset=0):
         """

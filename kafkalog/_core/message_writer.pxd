@@ -4,9 +4,9 @@ The caller has made `message_size` bytes of room, and has checked that they fit 
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy
 
-from kafkalog._core.byteorder cimport store_i32, store_i64, store_u32
+from kafkalog._core.copying cimport copy_bytes
+from kafkalog._core.byteorder cimport load_i32, store_i32, store_i64, store_u32
 from kafkalog._core.crc32 cimport crc32
 from kafkalog._core.layout cimport (
     BASE_OFFSET_POSITION,
@@ -46,13 +46,15 @@ cdef inline uint8_t* write_message_field(
 ) noexcept nogil:
     store_i32(target, <int32_t>max(size, -1))
     if size > 0:
-        memcpy(target + 4, data, <size_t>size)
+        copy_bytes(target + 4, data, size)
         return target + 4 + size
     return target + 4
 
 
-cdef inline uint8_t* write_message(uint8_t* target, const MessageParts* parts) noexcept nogil:
-    """Write a message and return the end of it."""
+cdef inline uint8_t* write_unsealed_message(
+    uint8_t* target, const MessageParts* parts
+) noexcept nogil:
+    """Write a message but for its CRC and return the end of it."""
     cdef uint8_t* end
     store_i64(target + BASE_OFFSET_POSITION, parts.offset)
     target[MESSAGE_MAGIC_POSITION] = <uint8_t>parts.magic
@@ -65,8 +67,22 @@ cdef inline uint8_t* write_message(uint8_t* target, const MessageParts* parts) n
     end = write_message_field(end, parts.key, parts.key_size)
     end = write_message_field(end, parts.value, parts.value_size)
     store_i32(target + BATCH_LENGTH_POSITION, <int32_t>(end - target - LOG_OVERHEAD))
+    return end
+
+
+cdef inline uint8_t* seal_message(uint8_t* message) noexcept nogil:
+    """Put the CRC into a message that is whole otherwise, and return the end of it."""
+    cdef uint8_t* end = message + LOG_OVERHEAD + load_i32(message + BATCH_LENGTH_POSITION)
     store_u32(
-        target + MESSAGE_CRC_POSITION,
-        crc32(0, target + MESSAGE_MAGIC_POSITION, <size_t>(end - target - MESSAGE_MAGIC_POSITION)),
+        message + MESSAGE_CRC_POSITION,
+        crc32(
+            0, message + MESSAGE_MAGIC_POSITION, <size_t>(end - message - MESSAGE_MAGIC_POSITION)
+        ),
     )
     return end
+
+
+cdef inline uint8_t* write_message(uint8_t* target, const MessageParts* parts) noexcept nogil:
+    """Write a message and return the end of it."""
+    write_unsealed_message(target, parts)
+    return seal_message(target)

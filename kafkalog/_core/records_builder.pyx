@@ -125,6 +125,7 @@ cdef class RecordsBuilder:
         self.draft.min_timestamp = <uint64_t>NO_TIMESTAMP
         self.draft.append_time = NO_TIMESTAMP
         self.draft.base_offset = 0
+        self.draft.sealed = 0
         self.draft.last_offset_delta = -1
         self.draft.count = 0
         self.draft.null_key_count = 0
