@@ -13,6 +13,11 @@ KafkaLogError
 |   |-- UnsupportedForMessageFormatError
 |   |                             the log's message format cannot say it (Kafka code 43)
 |   `-- UnsupportedCodecError     codec unknown, or its library is not installed (Kafka code 76)
+|-- ProducerStateError            what a producer did before forbids the append
+|   |-- OutOfOrderSequenceError   a sequence number is not the next one (Kafka code 45)
+|   |-- InvalidProducerEpochError  the producer was fenced by a newer epoch (Kafka code 47)
+|   |-- InvalidTxnStateError      the batch does not fit the producer's transaction (Kafka code 48)
+|   `-- TransactionCoordinatorFencedError  a marker of an old coordinator (Kafka code 52)
 |-- OffsetOverflowError           an offset does not fit 32 bits beside its base: roll or split
 |-- NotALogError                  the path is no partition directory
 |-- LogStorageError               the disk refused; .errno, and __cause__ is the OSError
@@ -46,8 +51,10 @@ __all__ = [
     "CorruptStateError",
     "DiskFullError",
     "ForkedLogError",
+    "InvalidProducerEpochError",
     "InvalidRecordError",
     "InvalidTimestampError",
+    "InvalidTxnStateError",
     "KafkaLogError",
     "LogCleaningAbortedError",
     "LogClosedError",
@@ -59,9 +66,12 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OffsetOverflowError",
     "OffsetsOutOfOrderError",
+    "OutOfOrderSequenceError",
+    "ProducerStateError",
     "ReadOnlyLogError",
     "RecordTooLargeError",
     "RecordValidationError",
+    "TransactionCoordinatorFencedError",
     "UnsupportedCodecError",
     "UnsupportedForMessageFormatError",
 ]
@@ -197,6 +207,49 @@ class UnsupportedCodecError(InvalidRecordError):
     """The codec is unknown, or its library is missing; the message says which extra to install."""
 
     kafka_code: ClassVar[int | None] = 76
+
+
+class ProducerStateError(KafkaLogError):
+    """What is known of the producer forbids the append; `producer_id` says whose it was.
+
+    Nothing of the append was written.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        producer_id: int | None = None,
+        path: str | PathLike[str] | None = None,
+        position: int | None = None,
+        base_offset: int | None = None,
+    ) -> None:
+        super().__init__(message, path=path, position=position, base_offset=base_offset)
+        self.producer_id = producer_id
+
+
+class OutOfOrderSequenceError(ProducerStateError):
+    """The sequence number does not follow the producer's last one: batches between are missing."""
+
+    kafka_code: ClassVar[int | None] = 45
+
+
+class InvalidProducerEpochError(ProducerStateError):
+    """A newer epoch of the producer has written already; this one is fenced and has to stop."""
+
+    kafka_code: ClassVar[int | None] = 47
+
+
+class InvalidTxnStateError(ProducerStateError):
+    """A batch outside of its producer's open transaction, or of one that nobody has verified."""
+
+    kafka_code: ClassVar[int | None] = 48
+
+
+class TransactionCoordinatorFencedError(ProducerStateError):
+    """A newer coordinator has written a marker already; the one with the older epoch is fenced."""
+
+    kafka_code: ClassVar[int | None] = 52
 
 
 class OffsetOverflowError(KafkaLogError):

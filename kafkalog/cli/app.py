@@ -1,7 +1,7 @@
 """The verbs of the `kafkalog` command: arguments in, exit status out; the work is elsewhere.
 
-Exit status: 0 all well, 1 damage was found (dump) or a promise was broken (demo), 2 the command
-could not be carried out: bad arguments, nothing there, the disk refused.
+Exit status: 0 all well, 1 damage was found (dump, convert) or a promise was broken (demo), 2 the
+command could not be carried out: bad arguments, nothing there, the disk refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOT_DONE = 2
 
 app = typer.Typer(
     name="kafkalog",
-    help="Apache Kafka's log, embedded: look into it, see it at work.",
+    help="Apache Kafka's log, embedded: look into it, convert it, see it at work.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -32,7 +32,7 @@ app = typer.Typer(
 
 @app.callback()
 def kafkalog() -> None:
-    """Apache Kafka's log, embedded: look into it, see it at work."""
+    """Apache Kafka's log, embedded: look into it, convert it, see it at work."""
 
 
 @app.command()
@@ -75,6 +75,56 @@ def dump(
         raise typer.Exit(NOT_DONE) from error
     typer.echo(tally.summary(), err=True)
     if tally.damages:
+        raise typer.Exit(DAMAGE_FOUND)
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(help="A partition directory, or a data directory.")],
+    target: Annotated[
+        Path | None, typer.Argument(help="The directory to make; it must not exist.")
+    ] = None,
+    compression: Annotated[
+        str,
+        typer.Option("--compression", "-c", help="keep, none, gzip, snappy, lz4 or zstd."),
+    ] = "keep",
+    level: Annotated[int | None, typer.Option(help="Level of that codec.")] = None,
+    estimate: Annotated[
+        bool,
+        typer.Option("--estimate", help="Write nothing: sample each codec, show what it does."),
+    ] = False,
+    on_corrupt: Annotated[
+        str, typer.Option(help="raise: refuse a damaged log; skip: leave damage out, and tell.")
+    ] = "raise",
+    verify: Annotated[
+        bool, typer.Option(help="Read the result back and compare every record.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as one JSON object.")] = False,
+) -> None:
+    """
+    Rewrite a log in format v2, or with another codec.
+
+    Takes logs of any age. Offsets, timestamps, keys, values and headers are kept, and read back and
+    compared; the source is only read. The exit status is 1 if damage was left out.
+    """
+    from rich.console import Console
+
+    from kafkalog.cli.convert.command import make_request, run_convert, run_estimate
+    from kafkalog.files.posix import PosixFileSystem
+
+    filesystem = PosixFileSystem()
+    try:
+        request = make_request(
+            source, target, compression, level, on_corrupt, verify=verify, as_json=as_json
+        )
+        if estimate:
+            run_estimate(Console(), filesystem, request)
+            return
+        whole = run_convert(Console(), Console(stderr=True), filesystem, request)
+    except KafkaLogError as error:
+        typer.echo(f"kafkalog: {error}", err=True)
+        raise typer.Exit(NOT_DONE) from error
+    if not whole:
         raise typer.Exit(DAMAGE_FOUND)
 
 

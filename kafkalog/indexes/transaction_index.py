@@ -12,6 +12,10 @@ only signs of damage:
   * a transaction begins below its marker, and its marker makes nothing stable that lies behind it;
   * last stable offsets never fall: what opens later opens behind the markers that were there.
 
+A broker that follows another one and gets several transactions in one fetch counts those that open
+behind a marker as open when it came, and may write entries that break the last two rules, and that
+end searches too early. They count as damage like others.
+
 A file that breaks one of these, or ends within an entry, raises `CorruptIndexError`. The index is a
 cache of the log: who loads a segment replays its batches instead (`kafkalog.log.producer_recovery`)
 and hands the entries to `replace`. A missing file reads as no entries; that none is missing, only
@@ -50,6 +54,7 @@ from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.whole import read_whole, replace_whole
 
 __all__ = [
+    "ENTRY_LAYOUT",
     "ENTRY_SIZE",
     "AbortedTransaction",
     "TransactionIndex",
@@ -58,7 +63,8 @@ __all__ = [
     "encode_entries",
 ]
 
-ENTRY_SIZE: Final = 34
+ENTRY_LAYOUT: Final = struct.Struct(">hqqqq")
+ENTRY_SIZE: Final = ENTRY_LAYOUT.size
 VERSION: Final = 0
 
 # Fifteen million entries: a segment of 2 GiB has room for no more markers and their records.
@@ -70,7 +76,6 @@ _MAX_INT64: Final = 2**63 - 1
 _LAYOUT: Final = np.dtype(
     [("version", ">i2"), ("producer", ">i8"), ("first", ">i8"), ("last", ">i8"), ("stable", ">i8")]
 )
-_pack: Final = struct.Struct(">hqqqq").pack
 
 # Column of the rows in memory that a search goes by.
 _LAST_OFFSET: Final = 2
@@ -357,7 +362,7 @@ def _transactions(rows: npt.NDArray[np.int64]) -> list[AbortedTransaction]:
 
 
 def _encoded(rows: npt.NDArray[np.int64]) -> bytes:
-    return b"".join(_pack(VERSION, *row) for row in rows.tolist())
+    return b"".join(ENTRY_LAYOUT.pack(VERSION, *row) for row in rows.tolist())
 
 
 def _decoded(data: bytes, base_offset: int, path: Path | None) -> npt.NDArray[np.int64]:

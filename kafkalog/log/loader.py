@@ -40,7 +40,7 @@ from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 from kafkalog.log.unflushed import rewrite, unflushed_position
 
-__all__ = ["LoadedLog", "load_log"]
+__all__ = ["LoadedLog", "load_log", "open_segment"]
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def load_log(
     started = context.clock.monotonic_ms()
     filesystem, directory = context.filesystem, context.directory
     leftovers = Leftovers() if context.read_only else clear_leftovers(filesystem, directory)
-    segments = [_open_segment(context, base) for base in live_bases(filesystem, directory)]
+    segments = [open_segment(context, base) for base in live_bases(filesystem, directory)]
     findings = _Findings()
     if segments:
         first = len(segments) - 1 if clean else max(_floor(segments, recovery_point), 0)
@@ -136,8 +136,9 @@ def load_log(
     return LoadedLog(local, report, recovery_point)
 
 
-def _open_segment(context: SegmentContext, base_offset: int) -> LogSegment:
-    path = SegmentFiles(context.directory, base_offset).log
+def open_segment(context: SegmentContext, base_offset: int) -> LogSegment:
+    """Return a segment whose files are there, or may be, as a sealed one."""
+    path = context.files(base_offset).log
     facts = context.filesystem.stat(path)
     size = 0 if facts is None else facts.size_bytes
     return LogSegment(
@@ -429,7 +430,7 @@ def _assemble(
 
 
 def _placeholder(context: SegmentContext, base_offset: int) -> LogSegment:
-    return _open_segment(context, base_offset)
+    return open_segment(context, base_offset)
 
 
 def _remove_all(context: SegmentContext, segments: list[LogSegment], leftovers: Leftovers) -> None:

@@ -129,7 +129,7 @@ class LocalLog:
     def create_segment(self, base_offset: int) -> LogSegment:
         """Create the files of an empty active segment, all or none; the caller publishes it."""
         context = self.context
-        path = SegmentFiles(context.directory, base_offset).log
+        path = context.files(base_offset).log
         self._name_changes += 1
         try:
             handle = context.filesystem.open(path, create=True, write=True)
@@ -297,7 +297,7 @@ class LocalLog:
         """Unlink segments that were never published, on the disk too when this returns."""
         filesystem = self.context.filesystem
         for base_offset in base_offsets:
-            for path in SegmentFiles(self.context.directory, base_offset):
+            for path in self.context.files(base_offset):
                 with contextlib.suppress(FileNotFoundError):
                     filesystem.unlink(path)
         filesystem.sync_directory(self.context.directory)

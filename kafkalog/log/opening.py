@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
@@ -20,13 +19,12 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.locking import PartitionLock, acquire_partition_lock
 from kafkalog.files.names import LEADER_EPOCH_CHECKPOINT
-from kafkalog.files.pool import FilePool
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.home import PartitionHome, find_home
 from kafkalog.log.leftovers import live_bases
 from kafkalog.log.loader import LoadedLog, load_log
 from kafkalog.log.log import Log
-from kafkalog.log.segment_types import SegmentContext
+from kafkalog.log.segment_types import SegmentContext, make_context
 from kafkalog.scheduler import Scheduler, ThreadScheduler
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint
 
@@ -68,7 +66,7 @@ def open_log(
     clock = SystemClock() if clock is None else clock
     with storage_errors(path, doing="opening"):
         home = find_home(filesystem, path)
-        context = _context(filesystem, path, config or LogConfig(), clock, read_only=read_only)
+        context = make_context(filesystem, path, config or LogConfig(), clock, read_only=read_only)
         leader_epoch = _leader_epoch(filesystem, path)
         if read_only:
             loaded, lock = _load_read_only(home, context), None
@@ -88,23 +86,6 @@ def open_log(
             lock=lock,
             on_close=on_close,
         )
-
-
-def _context(
-    filesystem: FileSystem, directory: Path, config: LogConfig, clock: Clock, *, read_only: bool
-) -> SegmentContext:
-    pool = FilePool(
-        filesystem, max_open_files=config.open_files_max, max_mappings=config.mappings_max
-    )
-    return SegmentContext(
-        filesystem=filesystem,
-        directory=directory,
-        config=config,
-        clock=clock,
-        random=random.Random(),
-        pool=pool,
-        read_only=read_only,
-    )
 
 
 def _leader_epoch(filesystem: FileSystem, directory: Path) -> int:

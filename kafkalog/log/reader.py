@@ -94,6 +94,10 @@ class LogReader:
         """Offset that the next record gets; read-only, as far as another process has written."""
         return self._snapshot().end_offset
 
+    def snapshot(self) -> Snapshot:
+        """Return the log as it is now: what several passes over one state of it work on."""
+        return self._snapshot()
+
     def segments(self) -> tuple[LogSegment, ...]:
         """Return the segments as they are now; the tuple never changes."""
         return self._snapshot().segments.segments

@@ -21,7 +21,7 @@ from kafkalog.log.fetch import FetchData
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import Bound
-from kafkalog.log.walk import walk_batches
+from kafkalog.log.walk import Walk, walk_batches
 from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import is_codec_of
@@ -32,7 +32,9 @@ __all__ = [
     "find_latest",
     "find_timestamp",
     "read_batches",
+    "start_position",
     "try_records",
+    "walk_segment",
 ]
 
 OnCorrupt = Literal["raise", "skip"]
@@ -105,7 +107,7 @@ def read_batches(
             return
         position = 0
         if number == slot:
-            found = _start_position(segment, start_offset, bound, on_corrupt)
+            found = start_position(segment, start_offset, bound, on_corrupt)
             if found is None:
                 continue
             position = found
@@ -119,9 +121,10 @@ def read_batches(
             yield batch
 
 
-def _start_position(
+def start_position(
     segment: LogSegment, offset: int, bound: Bound, on_corrupt: OnCorrupt
 ) -> int | None:
+    """Return where the batch that holds `offset` begins, None where nothing at or above it does."""
     try:
         return segment.find_position(offset, bound)
     except CorruptRecordError:
@@ -137,15 +140,34 @@ def _segment_batches(
 ) -> Iterator[BatchView]:
     columns = BatchColumns(WALK_BATCHES)
     data = segment.file.whole()[: bound.end]
+    for _start, walk in walk_segment(segment, position, bound, expected, columns, on_corrupt):
+        starts = columns.position[: walk.count].tolist()
+        sizes = columns.size_bytes[: walk.count].tolist()
+        for start, size in zip(starts, sizes, strict=True):
+            yield BatchView(data[start : start + size], path=segment.path, position=start)
+
+
+def walk_segment(
+    segment: LogSegment,
+    position: int,
+    bound: Bound,
+    expected: int,
+    columns: BatchColumns,
+    on_corrupt: OnCorrupt,
+) -> Iterator[tuple[int, Walk]]:
+    """
+    Walk a segment from `position` on, run after run of whole batches, around damage where asked.
+
+    Yields where a run begins, and the walk over it: the first `walk.count` rows of the columns.
+    """
+    data = segment.file.whole()[: bound.end]
     while position < bound.end:
         columns.clear()
         walk = walk_batches(
             data, position, columns, next_offset=expected, offset_max=bound.following_offset - 1
         )
-        starts = columns.position[: walk.count].tolist()
-        sizes = columns.size_bytes[: walk.count].tolist()
-        for start, size in zip(starts, sizes, strict=True):
-            yield BatchView(data[start : start + size], path=segment.path, position=start)
+        if walk.count:
+            yield position, walk
         position, expected = walk.position, walk.next_offset
         if walk.status in (OK, FULL):
             continue

@@ -35,7 +35,6 @@ from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
-from kafkalog.files.names import SegmentFiles
 from kafkalog.indexes.kinds import (
     OFFSET_INDEX,
     TIME_INDEX,
@@ -96,7 +95,7 @@ class LogSegment:
         self._offset_of_max_timestamp = -1
         self._rolling_timestamp: int | None = None
         self._bytes_since_entry = 0
-        paths = SegmentFiles(context.directory, base_offset)
+        paths = context.files(base_offset)
         source = ScanSource(file, base_offset, context.config.index_interval_bytes)
         self._source = source
         self.offset_index: SegmentIndex[OffsetIndexView] = SegmentIndex(

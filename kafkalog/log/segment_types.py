@@ -13,16 +13,17 @@ from typing import NamedTuple
 from kafkalog.clock import Clock
 from kafkalog.config import LogConfig
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.pool import FilePool
 from kafkalog.log.scanner import SegmentScan, scan_segment
 from kafkalog.log.segment_file import SegmentFile
 
-__all__ = ["Bound", "ScanSource", "SegmentContext", "SegmentMark"]
+__all__ = ["Bound", "ScanSource", "SegmentContext", "SegmentMark", "make_context"]
 
 
 @dataclass(slots=True)
 class SegmentContext:
-    """What all segments of a log share."""
+    """What all segments of a log share; `state` is that of their files' names."""
 
     filesystem: FileSystem
     directory: Path
@@ -31,6 +32,36 @@ class SegmentContext:
     random: random.Random
     pool: FilePool
     read_only: bool
+    state: FileState = FileState.LIVE
+
+    def files(self, base_offset: int) -> SegmentFiles:
+        """Return the paths of a segment."""
+        return SegmentFiles(self.directory, base_offset, self.state)
+
+
+def make_context(
+    filesystem: FileSystem,
+    directory: Path,
+    config: LogConfig,
+    clock: Clock,
+    *,
+    read_only: bool = False,
+    state: FileState = FileState.LIVE,
+) -> SegmentContext:
+    """Return what segments in a directory share, with files of their own to hold open."""
+    pool = FilePool(
+        filesystem, max_open_files=config.open_files_max, max_mappings=config.mappings_max
+    )
+    return SegmentContext(
+        filesystem=filesystem,
+        directory=directory,
+        config=config,
+        clock=clock,
+        random=random.Random(),
+        pool=pool,
+        read_only=read_only,
+        state=state,
+    )
 
 
 class Bound(NamedTuple):

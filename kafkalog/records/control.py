@@ -1,4 +1,4 @@
-"""Control records decoded: transaction markers, and what a KRaft quorum writes into its log.
+"""Control records: transaction markers, and what a KRaft quorum writes into its log.
 
 A control record's key is `i16 version, i16 type` and may be longer. Its value belongs to the type:
 fixed fields for the end of a transaction, a message of Kafka's flexible format for the rest
@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, TypeVar
 
+from kafkalog._core.builder import BatchBuilder
 from kafkalog.errors import CorruptRecordError
 
-__all__ = ["ControlRecord", "ControlType", "decode_control"]
+__all__ = ["ControlRecord", "ControlType", "decode_control", "encode_marker"]
 
 T = TypeVar("T")
 
@@ -78,6 +79,39 @@ def decode_control(key: bytes | None, value: bytes | None) -> ControlRecord:
     if message_version < 0:
         raise CorruptRecordError(f"{kind.name} record with version {message_version}")
     return ControlRecord(kind, type_id, decode(content, message_version))
+
+
+def encode_marker(
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    *,
+    is_abort: bool,
+) -> bytes:
+    """
+    Return the batch that ends a producer's transaction, 78 bytes, with offset 0.
+
+    Args:
+        producer_id: whose transaction it is.
+        producer_epoch: of the transaction, or with transaction version 2 the next one.
+        coordinator_epoch: of who decided.
+        timestamp_ms: when.
+        is_abort: whether what the transaction wrote never was.
+    """
+    kind = ControlType.ABORT if is_abort else ControlType.COMMIT
+    builder = BatchBuilder(capacity=128)
+    builder.append(
+        bytes(2) + kind.to_bytes(2), bytes(2) + coordinator_epoch.to_bytes(4), timestamp_ms
+    )
+    return bytes(
+        builder.finish(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=True,
+            control=True,
+        )
+    )
 
 
 class _Reader:

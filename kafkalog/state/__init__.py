@@ -1,1 +1,1 @@
-"""What is remembered between runs: checkpoints, leader epochs, clean-shutdown marker."""
+"""What is remembered between runs: checkpoints, markers, leader epochs, producer state."""

@@ -204,12 +204,16 @@ class LeaderEpochCheckpoint(_Checkpoint):
 
     __slots__ = ()
 
-    def read(self) -> list[EpochEntry]:
+    def read(self, *, rising: bool = True) -> list[EpochEntry]:
         """
-        Return the entries in ascending order.
+        Return the entries in the order of the file.
+
+        Args:
+            rising: whether epochs and offsets have to rise. Brokers read files in which they do
+                not, and let later entries replace what contradicts them (`LeaderEpochs.load`).
 
         Raises:
-            CorruptStateError: the file is damaged, or epochs or offsets do not rise.
+            CorruptStateError: the file is damaged, or does not rise where it has to.
             LogStorageError: it cannot be read.
         """
         entries: list[EpochEntry] = []
@@ -220,7 +224,7 @@ class LeaderEpochCheckpoint(_Checkpoint):
                 )
             epoch = self._number(line_number, fields[0], "leader epoch", _MAX_INT32)
             start_offset = self._number(line_number, fields[1], "offset", _MAX_INT64)
-            if entries and not _rises(entries[-1], EpochEntry(epoch, start_offset)):
+            if rising and entries and not _rises(entries[-1], EpochEntry(epoch, start_offset)):
                 raise self._damage(
                     line_number, f"epoch {epoch} from offset {start_offset} follows {entries[-1]}"
                 )

@@ -33,6 +33,8 @@ from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.whole import read_whole, replace_whole
 
 __all__ = [
+    "ENTRY_LAYOUT",
+    "HEAD_LAYOUT",
     "ProducerSnapshotEntry",
     "decode_snapshot",
     "encode_snapshot",
@@ -42,8 +44,8 @@ __all__ = [
 
 VERSION: Final = 1
 
-_HEAD: Final = struct.Struct(">hIi")
-_ENTRY: Final = struct.Struct(">qhiqiqiq")
+HEAD_LAYOUT: Final = struct.Struct(">hIi")
+ENTRY_LAYOUT: Final = struct.Struct(">qhiqiqiq")
 # Where the bytes begin that the checksum covers.
 _COVERED: Final = 6
 # Eleven million producers of one partition.
@@ -89,7 +91,7 @@ def encode_snapshot(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
             raise ValueError(f"{entry}: {problem}")
         known.add(entry.producer_id)
     try:
-        parts = [_ENTRY.pack(*entry) for entry in ordered]
+        parts = [ENTRY_LAYOUT.pack(*entry) for entry in ordered]
     except struct.error as error:
         raise ValueError(f"a producer has a number that does not fit its field: {error}") from error
     covered = b"".join([len(ordered).to_bytes(4, "big"), *parts])
@@ -116,24 +118,24 @@ def decode_snapshot(
         named = "the producer snapshot" if path is None else str(path)
         return CorruptStateError(f"{named}: {problem}", path=path, position=position)
 
-    if len(data) < _HEAD.size:
-        raise damage(len(data), f"{len(data)} bytes, where the head alone has {_HEAD.size}")
-    version, crc, count = _HEAD.unpack_from(data)
+    if len(data) < HEAD_LAYOUT.size:
+        raise damage(len(data), f"{len(data)} bytes, where the head alone has {HEAD_LAYOUT.size}")
+    version, crc, count = HEAD_LAYOUT.unpack_from(data)
     if version != VERSION:
         raise damage(0, f"version {version}, where {VERSION} is known")
     if crc != crc32c(memoryview(data)[_COVERED:]):
         raise damage(2, "the checksum is not that of the content")
-    if len(data) != _HEAD.size + count * _ENTRY.size:
+    if len(data) != HEAD_LAYOUT.size + count * ENTRY_LAYOUT.size:
         raise damage(_COVERED, f"{count} producers announced in {len(data)} bytes")
     entries = []
     known = set()
-    for slot, fields in enumerate(_ENTRY.iter_unpack(memoryview(data)[_HEAD.size :])):
+    for slot, fields in enumerate(ENTRY_LAYOUT.iter_unpack(memoryview(data)[HEAD_LAYOUT.size :])):
         entry = ProducerSnapshotEntry(*fields)
         problem = _problem_of(entry, end_offset)
         if entry.producer_id in known:
             problem = "a second entry of this producer"
         if problem is not None:
-            position = _HEAD.size + slot * _ENTRY.size
+            position = HEAD_LAYOUT.size + slot * ENTRY_LAYOUT.size
             producer = f"producer {entry.producer_id} at position {position}"
             raise damage(position, f"{producer}: {problem}")
         known.add(entry.producer_id)

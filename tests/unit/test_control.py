@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkalog._core.stamp import assign_offsets
 from kafkalog.errors import CorruptRecordError
-from kafkalog.records.control import ControlRecord, ControlType, decode_control
+from kafkalog.records.control import ControlRecord, ControlType, decode_control, encode_marker
 from tests.support.golden import CLEAN, GOLDEN, Manifest, RecordFact, all_partitions
 from tests.support.manifest import parse_record
 
@@ -47,6 +48,32 @@ def test_decode_control_golden_records_equal_the_manifest(data_set: str, partiti
             decoded = decode_control(fact.key, fact.value)
             assert fact.control_type == decoded.type.name.lower()
             assert fact.control_value == decoded.fields
+
+
+@pytest.mark.parametrize("partition", ["transactions-0", "transactions-1"])
+def test_encode_marker_equals_every_marker_of_a_broker(partition: str) -> None:
+    """Byte for byte, with the offset and the leader epoch that the log has stamped."""
+    manifest = Manifest(CLEAN, partition)
+    segments = {path.name: path.read_bytes() for path in manifest.directory.glob("*.log")}
+    count = 0
+    for fact in manifest.records():
+        if not fact.is_control:
+            continue
+        written = segments[fact.segment][fact.position : fact.position + fact.batch_size]
+        marker = bytearray(
+            encode_marker(
+                fact.producer_id,
+                fact.producer_epoch,
+                fact.control_value["coordinatorEpoch"],
+                fact.timestamp_ms,
+                is_abort=fact.control_type == "abort",
+            )
+        )
+        assert 78 == len(marker)
+        assign_offsets(marker, base_offset=fact.offset, partition_leader_epoch=fact.leader_epoch)
+        assert written == marker
+        count += 1
+    assert count > 30
 
 
 def test_decode_control_metadata_snapshot_equals_the_manifest() -> None:

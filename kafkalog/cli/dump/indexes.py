@@ -14,6 +14,9 @@ from typing import Final
 from kafkalog._core import crc32c
 from kafkalog._core.header import parse_header
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.indexes.transaction_index import ENTRY_LAYOUT as ABORTED_LAYOUT
+from kafkalog.state.producer_snapshot import ENTRY_LAYOUT as PRODUCER_LAYOUT
+from kafkalog.state.producer_snapshot import HEAD_LAYOUT
 
 from .facts import AbortedTransactionFact, DamageFact, EntryFact, Fact, ProducerFact
 
@@ -21,9 +24,6 @@ __all__ = ["offset_index", "producer_snapshot", "time_index", "transaction_index
 
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
-_ABORTED_ENTRY: Final = struct.Struct(">hqqqq")
-_SNAPSHOT_HEAD: Final = struct.Struct(">hIi")
-_PRODUCER_ENTRY: Final = struct.Struct(">qhiqiqiq")
 _HEADER_SIZE: Final = 61
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -73,9 +73,9 @@ def time_index(data: memoryview, base_offset: int) -> Iterator[Fact]:
 def transaction_index(data: memoryview, base_offset: int) -> Iterator[Fact]:
     """Yield the aborted transactions whose markers are in this segment."""
     last_marker = base_offset - 1
-    size = _ABORTED_ENTRY.size
+    size = ABORTED_LAYOUT.size
     for where in range(0, len(data) - size + 1, size):
-        version, producer_id, first, last, stable = _ABORTED_ENTRY.unpack_from(data, where)
+        version, producer_id, first, last, stable = ABORTED_LAYOUT.unpack_from(data, where)
         problem = None
         if version != 0:
             problem = f"version {version}, where 0 is known"
@@ -93,22 +93,22 @@ def transaction_index(data: memoryview, base_offset: int) -> Iterator[Fact]:
 
 def producer_snapshot(data: memoryview) -> Iterator[Fact]:
     """Yield the producers that a snapshot remembers."""
-    if len(data) < _SNAPSHOT_HEAD.size:
+    if len(data) < HEAD_LAYOUT.size:
         yield DamageFact(0, len(data), "TRUNCATED", "the snapshot ends inside its header")
         return
-    version, checksum, count = _SNAPSHOT_HEAD.unpack_from(data)
+    version, checksum, count = HEAD_LAYOUT.unpack_from(data)
     if version != 1:
         yield DamageFact(0, len(data), "VERSION", f"snapshot version {version}, where 1 is known")
         return
     if checksum != crc32c.value(data[6:]):
         yield DamageFact(2, 4, "CRC", "the CRC-32C does not match the bytes behind it")
-    size = _PRODUCER_ENTRY.size
-    whole = (len(data) - _SNAPSHOT_HEAD.size) // size
-    if count != whole or (len(data) - _SNAPSHOT_HEAD.size) % size:
-        meaning = f"{count} entries announced, {len(data) - _SNAPSHOT_HEAD.size} bytes of them"
+    size = PRODUCER_LAYOUT.size
+    whole = (len(data) - HEAD_LAYOUT.size) // size
+    if count != whole or (len(data) - HEAD_LAYOUT.size) % size:
+        meaning = f"{count} entries announced, {len(data) - HEAD_LAYOUT.size} bytes of them"
         yield DamageFact(6, 4, "ENTRY_COUNT", meaning)
     for slot in range(whole):
-        yield _producer(_PRODUCER_ENTRY.unpack_from(data, _SNAPSHOT_HEAD.size + slot * size))
+        yield _producer(PRODUCER_LAYOUT.unpack_from(data, HEAD_LAYOUT.size + slot * size))
 
 
 def _producer(entry: tuple[int, ...]) -> ProducerFact:

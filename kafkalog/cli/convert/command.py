@@ -1,0 +1,195 @@
+"""What `kafkalog convert` does with its arguments: which library call, and how it is shown.
+
+Progress goes to standard error, results to standard output; with `--json` these are one object.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from kafkalog.errors import ConfigError, UnsupportedCodecError
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.log.conversion.data_directory import (
+    DirectoryConversion,
+    convert_directory,
+    convertible_partitions,
+    is_data_directory,
+)
+from kafkalog.log.conversion.estimate import LogEstimate, estimate_codecs
+from kafkalog.log.conversion.outcome import ConversionProgress
+from kafkalog.log.conversion.single_log import convert_log
+from kafkalog.log.reading import OnCorrupt
+from kafkalog.records.codecs import Codec
+
+from .views import conversion_as_dict, estimate_as_dict, show_conversions, show_estimate
+
+__all__ = ["ConvertRequest", "make_request", "run_convert", "run_estimate"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertRequest:
+    """
+    What the user asked for.
+
+    Attributes:
+        source: a partition directory or a data directory.
+        target: the directory to make; None for an estimate.
+        codec, level: of all batches; None keeps the codec of each.
+        on_corrupt, verify: as for `convert_log`.
+        as_json: the result as one JSON object.
+    """
+
+    source: Path
+    target: Path | None
+    codec: Codec | None
+    level: int | None
+    on_corrupt: OnCorrupt
+    verify: bool
+    as_json: bool
+
+
+def make_request(
+    source: Path,
+    target: Path | None,
+    compression: str,
+    level: int | None,
+    on_corrupt: str,
+    *,
+    verify: bool,
+    as_json: bool,
+) -> ConvertRequest:
+    """
+    Return what the words on the command line ask for.
+
+    Raises:
+        UnsupportedCodecError: a codec of no such name.
+        ConfigError: any other word that means nothing.
+    """
+    if on_corrupt not in ("raise", "skip"):
+        raise ConfigError(f"--on-corrupt {on_corrupt}: say raise or skip")
+    return ConvertRequest(
+        source=source,
+        target=target,
+        codec=_codec_named(compression),
+        level=level,
+        on_corrupt="skip" if on_corrupt == "skip" else "raise",
+        verify=verify,
+        as_json=as_json,
+    )
+
+
+def _codec_named(name: str) -> Codec | None:
+    """Return the codec of a name on the command line; None for "keep"."""
+    if name == "keep":
+        return None
+    if name == "none":
+        return Codec.NONE
+    codec = Codec.of_config(name)
+    if codec is None:
+        raise UnsupportedCodecError(f"{name!r} is no codec here: say keep, none, gzip, ...")
+    return codec
+
+
+def run_convert(
+    output: Console, progress: Console, filesystem: FileSystem, request: ConvertRequest
+) -> bool:
+    """
+    Convert, and say what was done; return whether everything was converted.
+
+    Raises:
+        KafkaLogError: it could not be done, and nothing was left.
+    """
+    if request.target is None:
+        raise ConfigError("name the directory to make, or ask for an --estimate")
+    with _progress_bar(progress) as tell:
+        made = _convert(filesystem, request, request.target, tell)
+    if request.as_json:
+        shown = {
+            "logs": [conversion_as_dict(log) for log in made.logs],
+            "copied": list(made.copied),
+            "left_out": list(made.left_out),
+        }
+        _print_json(output, shown)
+    else:
+        show_conversions(output, made)
+    return not any(log.left_out for log in made.logs)
+
+
+def _convert(
+    filesystem: FileSystem,
+    request: ConvertRequest,
+    target: Path,
+    tell: Callable[[ConversionProgress], None],
+) -> DirectoryConversion:
+    options: dict[str, Any] = {
+        "codec": request.codec,
+        "level": request.level,
+        "on_corrupt": request.on_corrupt,
+        "verify": request.verify,
+        "progress": tell,
+        "filesystem": filesystem,
+    }
+    if is_data_directory(filesystem, request.source):
+        return convert_directory(request.source, target, **options)
+    log = convert_log(request.source, target, **options)
+    return DirectoryConversion(log.source, log.target, (log,), (), ())
+
+
+def run_estimate(output: Console, filesystem: FileSystem, request: ConvertRequest) -> None:
+    """
+    Measure every codec, or the one asked for, on samples; show ratio and speed.
+
+    Raises:
+        KafkaLogError: a log cannot be read.
+    """
+    codecs = tuple(Codec) if request.codec is None else (Codec.NONE, request.codec)
+    paths = [request.source]
+    if is_data_directory(filesystem, request.source):
+        names = convertible_partitions(filesystem, request.source)
+        paths = [request.source / name for name in names]
+    estimates: dict[Path, LogEstimate] = {
+        path: estimate_codecs(path, codecs=codecs, level=request.level, filesystem=filesystem)
+        for path in paths
+    }
+    if request.as_json:
+        shown = {str(path): estimate_as_dict(found) for path, found in estimates.items()}
+        _print_json(output, shown)
+    else:
+        show_estimate(output, estimates)
+
+
+@contextmanager
+def _progress_bar(console: Console) -> Iterator[Callable[[ConversionProgress], None]]:
+    """Give a callback that moves a bar: one for each partition and stage."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=console,
+        transient=True,
+    ) as bars:
+        tasks: dict[tuple[Path, str], Any] = {}
+
+        def tell(step: ConversionProgress) -> None:
+            key = (step.source, step.stage)
+            if key not in tasks:
+                for task in tasks.values():
+                    bars.update(task, visible=False)
+                name = f"{step.stage} {step.source.name}"
+                tasks[key] = bars.add_task(name, total=step.total_bytes)
+            bars.update(tasks[key], completed=step.done_bytes)
+
+        yield tell
+
+
+def _print_json(output: Console, shown: dict[str, Any]) -> None:
+    output.file.write(json.dumps(shown, separators=(",", ":")) + "\n")

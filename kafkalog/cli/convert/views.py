@@ -1,0 +1,209 @@
+"""Conversions and estimates as tables for people and as dictionaries for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from kafkalog.log.conversion.data_directory import DirectoryConversion
+from kafkalog.log.conversion.estimate import CodecEstimate, LogEstimate
+from kafkalog.log.conversion.outcome import LeftOut, LogConversion, SegmentConversion
+from kafkalog.records.conversion.report import ConversionReport
+
+__all__ = ["conversion_as_dict", "estimate_as_dict", "show_conversions", "show_estimate"]
+
+_WIDTH_MAX: Final = 10_000
+
+
+def conversion_as_dict(log: LogConversion) -> dict[str, Any]:
+    """Return one conversion as plain values."""
+    return {
+        "source": str(log.source),
+        "target": str(log.target),
+        "log_start_offset": log.log_start_offset,
+        "log_end_offset": log.log_end_offset,
+        "source_bytes": log.source_bytes,
+        "result_bytes": log.result_bytes,
+        "saved_bytes": log.saved_bytes,
+        "segment_count": log.segment_count,
+        "segments": [
+            {
+                "base_offset": segment.base_offset,
+                "source_bytes": segment.source_bytes,
+                "result_bytes": segment.result_bytes,
+                "converted": segment.was_converted,
+            }
+            for segment in log.segments
+        ],
+        "verified": log.verified,
+        "duration_ms": log.duration_ms,
+        "report": log.report.as_dict(),
+        "left_out": [_left_out_as_dict(left) for left in log.left_out],
+    }
+
+
+def estimate_as_dict(found: LogEstimate) -> dict[str, Any]:
+    """Return one estimate as plain values."""
+    return {
+        "log_bytes": found.log_bytes,
+        "sampled_bytes": found.sampled_bytes,
+        "samples": found.sample_count,
+        "codecs": {
+            estimate.codec.kafka_name: {
+                "level": estimate.level,
+                "ratio": None if estimate.problem else round(found.ratio(estimate), 4),
+                "expected_bytes": None if estimate.problem else found.expected_bytes(estimate),
+                "compress_bytes_per_s": round(estimate.compress_bytes_per_s),
+                "decompress_bytes_per_s": round(estimate.decompress_bytes_per_s),
+                "problem": estimate.problem,
+            }
+            for estimate in found.codecs
+        },
+    }
+
+
+def show_conversions(console: Console, made: DirectoryConversion) -> None:
+    """Show a line for each log, what was left out, sizes by segment and codec, and the sum."""
+    logs = made.logs
+    table = Table(box=None, pad_edge=False)
+    for title in ("partition", "offsets", "records converted", "copied batches"):
+        table.add_column(title, justify="left" if title == "partition" else "right")
+    for title in ("before", "after", "saved", "verified"):
+        table.add_column(title, justify="right")
+    for log in logs:
+        table.add_row(
+            log.source.name,
+            f"{log.log_start_offset:,}..{log.log_end_offset:,}",
+            f"{log.report.records_converted:,}",
+            f"{log.report.batches_copied:,}",
+            f"{log.source_bytes:,}",
+            f"{log.result_bytes:,}",
+            _percent(log.saved_bytes, log.source_bytes),
+            "yes" if log.verified else "no",
+        )
+    _print_table(console, table)
+    for log in logs:
+        for left in log.left_out:
+            _print(console, _left_out_line(left))
+    for name in made.left_out:
+        _print(console, f"left out: {name}, which is no live partition")
+    if made.copied:
+        _print(console, f"copied as they are: {', '.join(made.copied)}")
+    if len(logs) == 1 and len(logs[0].segments) > 1:
+        _print_table(console, _segment_table(logs[0].segments))
+    _print_table(console, _codec_table(logs))
+    before = sum(log.source_bytes for log in logs)
+    after = sum(log.result_bytes for log in logs)
+    share = _percent(before - after, before)
+    _print(console, f"{before:,} bytes before, {after:,} after: {before - after:,} saved ({share})")
+
+
+def _segment_table(segments: Sequence[SegmentConversion]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for title in ("segment", "before", "after", "saved"):
+        table.add_column(title, justify="right")
+    for segment in segments:
+        saved = segment.source_bytes - segment.result_bytes
+        table.add_row(
+            f"{segment.base_offset:,}",
+            f"{segment.source_bytes:,}",
+            f"{segment.result_bytes:,}" if segment.was_converted else "as it was",
+            _percent(saved, segment.source_bytes),
+        )
+    return table
+
+
+def _codec_table(logs: Sequence[LogConversion]) -> Table:
+    total = ConversionReport()
+    for log in logs:
+        total.add(log.report)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("codec")
+    for title in ("bytes before", "bytes after"):
+        table.add_column(title, justify="right")
+    before, after = total.source_bytes_by_codec, total.result_bytes_by_codec
+    for name in sorted(before.keys() | after.keys()):
+        table.add_row(name, f"{before[name]:,}", f"{after[name]:,}")
+    return table
+
+
+def show_estimate(console: Console, estimates: Mapping[Path, LogEstimate]) -> None:
+    """Show a table for each log: a line for each codec."""
+    for path, found in estimates.items():
+        _print(
+            console,
+            f"{path.name}: {found.log_bytes:,} bytes,"
+            f" {found.sampled_bytes:,} of them sampled in {found.sample_count} places",
+        )
+        table = Table(box=None, pad_edge=False)
+        table.add_column("codec")
+        for title in ("ratio", "expected bytes", "compress MB/s", "decompress MB/s"):
+            table.add_column(title, justify="right")
+        for estimate in found.codecs:
+            table.add_row(*_estimate_cells(found, estimate))
+        _print_table(console, table)
+
+
+def _estimate_cells(found: LogEstimate, estimate: CodecEstimate) -> list[str]:
+    name = estimate.codec.kafka_name
+    if estimate.level is not None:
+        name = f"{name} level {estimate.level}"
+    if estimate.problem is not None:
+        return [name, "-", estimate.problem, "-", "-"]
+    return [
+        name,
+        f"{found.ratio(estimate):.3f}",
+        f"{found.expected_bytes(estimate):,}",
+        _speed(estimate.compress_bytes_per_s),
+        _speed(estimate.decompress_bytes_per_s),
+    ]
+
+
+def _speed(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e6:,.0f}" if bytes_per_s else "-"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def _left_out_line(left: LeftOut) -> str:
+    what = "taken over as it is" if left.kept else "left out"
+    offsets = (
+        f", offsets {left.first_offset} to {left.next_offset - 1}"
+        if 0 <= left.first_offset < left.next_offset
+        else ""
+    )
+    where = f"{left.path} at {left.position}"
+    return f"{what}: {left.size_bytes:,} bytes of {where}{offsets}: {left.reason}"
+
+
+def _left_out_as_dict(left: LeftOut) -> dict[str, Any]:
+    return {
+        "path": str(left.path),
+        "position": left.position,
+        "size_bytes": left.size_bytes,
+        "first_offset": left.first_offset,
+        "next_offset": left.next_offset,
+        "reason": left.reason,
+        "kept": left.kept,
+    }
+
+
+def _print_table(console: Console, table: Table) -> None:
+    # As wide as it is: a cut name or number is of no use, and in a file there is no width.
+    before = console.width
+    room = console.options.update(max_width=_WIDTH_MAX)
+    console.width = max(before, Measurement.get(console, room, table).maximum)
+    console.print(table)
+    console.width = before
+
+
+def _print(console: Console, line: str) -> None:
+    # Names and messages are data: no markup in them means anything.
+    console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,166 @@
+"""Segments under construction that nobody reads yet: the output of a conversion.
+
+Segments are begun where the caller says, and by the log's own rules for size where one grows too
+large. Indexes come of the same code as those of appends. Files get the time of last modification
+of the segment that they were made of: where records have no timestamp, their age is that of the
+file.
+
+Thread-safety: none; one caller.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import Final
+
+from typing_extensions import Buffer
+
+from kafkalog._core.header import parse_header
+from kafkalog.errors import CorruptRecordError
+from kafkalog.files.whole import read_whole, replace_whole
+from kafkalog.log.loader import open_segment
+from kafkalog.log.local_log import LocalLog, Snapshot
+from kafkalog.log.segment import LogSegment
+from kafkalog.log.segment_file import SegmentFile
+from kafkalog.log.segment_types import SegmentContext
+from kafkalog.log.segments import LogSegments
+from kafkalog.records.packed_run import BatchFacts
+
+__all__ = ["SegmentsBuilder", "open_built"]
+
+# What is gathered before it is written: one system call for many batches.
+_WRITE_BYTES: Final = 1 << 20
+_NEVER_MS: Final = 2**62
+_INDEX_BYTES_MAX: Final = 2**31 - 1
+
+
+class SegmentsBuilder:
+    """
+    Writes batches that keep their offsets.
+
+    Args:
+        context: where, under what names and in what sizes; the directory exists, and holds no
+            segment of these names.
+        base_offset: where the first segment begins.
+        modified_ms: time of last modification that it gets.
+    """
+
+    def __init__(self, context: SegmentContext, base_offset: int, modified_ms: int) -> None:
+        # Records are old: their age must not begin new segments.
+        config = replace(
+            context.config, segment_ms=_NEVER_MS, segment_jitter_ms=0, preallocate=False
+        )
+        self._context = replace(context, config=config)
+        self._local = self._empty_log(base_offset)
+        self._waiting = bytearray()
+        self._batches: list[BatchFacts] = []
+        self._next_offset = base_offset
+        self._begun = [(base_offset, modified_ms)]
+
+    @property
+    def next_offset(self) -> int:
+        """One above the last offset so far."""
+        return self._next_offset
+
+    def begin_segment(self, base_offset: int, modified_ms: int) -> None:
+        """Begin a segment, unless the present one begins there."""
+        self._write()
+        if base_offset > self._begun[-1][0]:
+            self._local.roll(base_offset)
+            self._begun.append((base_offset, modified_ms))
+            self._next_offset = max(self._next_offset, base_offset)
+
+    def add(self, batch: Buffer) -> None:
+        """
+        Add one batch of format v2.
+
+        Raises:
+            CorruptRecordError: it begins below the end of the one before.
+        """
+        header = parse_header(batch)
+        if header.base_offset < self._next_offset:
+            raise CorruptRecordError(
+                f"the records at offset {header.base_offset} lie below {self._next_offset}, the"
+                " end of those before them",
+                base_offset=header.base_offset,
+            )
+        self._next_offset = header.next_offset
+        self._waiting += memoryview(batch)
+        self._batches.append(
+            BatchFacts(
+                header.size_bytes,
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp,
+                header.last_offset,
+            )
+        )
+        if len(self._waiting) >= _WRITE_BYTES:
+            self._write()
+
+    def finish(self) -> list[int]:
+        """
+        Put everything on the disk; return the base offsets of the segments.
+
+        Raises:
+            CorruptRecordError: what was written does not read back as whole batches.
+        """
+        self._write()
+        self._local.sync(0)
+        self._local.close()
+        context = self._context
+        bases = [segment.base_offset for segment in self._local.snapshot.segments.segments]
+        for base in bases:
+            self._prove(open_segment(context, base))
+            slot = bisect_right(self._begun, base, key=itemgetter(0)) - 1
+            context.filesystem.set_modified_ms(context.files(base).log, self._begun[slot][1])
+        context.filesystem.sync_directory(context.directory)
+        return bases
+
+    def abandon(self) -> None:
+        """Let the files go."""
+        self._local.abandon()
+
+    def _prove(self, segment: LogSegment) -> None:
+        """Read a segment back, and see that its index files say what its batches call for."""
+        scan = segment.scan()
+        if scan.fences or scan.whole_end < segment.size_bytes:
+            raise CorruptRecordError(
+                f"{segment.path} does not read back as it was written", path=segment.path
+            )
+        for path, entries in (
+            (segment.offset_index.path, scan.offset_entries),
+            (segment.time_index.path, scan.time_entries),
+        ):
+            filesystem = self._context.filesystem
+            # A log can do without: an index that could not be written waits in memory. Not here:
+            # who opens a log that was closed in order believes its index files.
+            if read_whole(filesystem, path, max_bytes=_INDEX_BYTES_MAX) != entries:
+                replace_whole(filesystem, path, entries)
+        segment.close()
+
+    def _write(self) -> None:
+        if self._batches:
+            self._local.append(self._waiting, self._batches)
+            self._waiting, self._batches = bytearray(), []
+
+    def _empty_log(self, base_offset: int) -> LocalLog:
+        context = self._context
+        path = context.files(base_offset).log
+        handle = context.filesystem.open(path, create=True, write=True)
+        segment = LogSegment(
+            context, base_offset, SegmentFile(context.pool, context.filesystem, path, 0, handle)
+        )
+        segment.activate()
+        return LocalLog(
+            context, LogSegments([segment]), end_offset=base_offset, start_offset=base_offset
+        )
+
+
+def open_built(context: SegmentContext, bases: Sequence[int], end_offset: int) -> Snapshot:
+    """Return finished segments to be read back; `end_offset` is that of the last."""
+    segments = LogSegments(open_segment(context, base) for base in bases)
+    return Snapshot(segments, end_offset, segments.active.size_bytes, bases[0])

@@ -1,0 +1,186 @@
+"""A whole data directory of partitions into a new one, log by log.
+
+Every live partition is converted as `conversion` says. What else a data directory has:
+
+    meta.properties                       copied
+    high watermarks, log starts, cleaner  copied: offsets stay
+    recovery points                       the end of each log
+    marker of a clean shutdown            kept if it was there: only then are the producer
+                                          snapshots those of the end of each log
+    `__cluster_metadata-0`                copied file by file: it is a controller's, not a log of
+                                          records
+    directories `-delete`, `-stray`, ...  left out
+
+All of it is built under a temporary name, which goes when the last partition is done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+from kafkalog.clock import Clock
+from kafkalog.config import LogConfig
+from kafkalog.errors import NotALogError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import (
+    CLEAN_SHUTDOWN_MARKER,
+    CLUSTER_METADATA_TOPIC,
+    LOCK_FILE,
+    RECOVERY_POINT_CHECKPOINT,
+    DirectoryState,
+    try_parse_partition_directory,
+)
+from kafkalog.log.conversion.new_directory import building, carry_file
+from kafkalog.log.conversion.outcome import ConversionProgress, LogConversion
+from kafkalog.log.conversion.partition import convert_partition
+from kafkalog.log.conversion.plan import ConversionPlan, make_plan
+from kafkalog.log.reading import OnCorrupt
+from kafkalog.model import TopicPartition
+from kafkalog.records.codecs import Codec
+from kafkalog.state.checkpoints import OffsetCheckpoint
+
+__all__ = [
+    "DirectoryConversion",
+    "convert_directory",
+    "convertible_partitions",
+    "is_data_directory",
+]
+
+logger = logging.getLogger(__name__)
+
+_OWN_FILES: Final = frozenset({LOCK_FILE, CLEAN_SHUTDOWN_MARKER, RECOVERY_POINT_CHECKPOINT})
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryConversion:
+    """
+    What a conversion of a data directory did.
+
+    Attributes:
+        source, target: data directories.
+        logs: one for each partition, by name.
+        copied: names of what was copied as it is.
+        left_out: names of directories that were left out.
+    """
+
+    source: Path
+    target: Path
+    logs: tuple[LogConversion, ...]
+    copied: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def is_data_directory(filesystem: FileSystem, path: Path) -> bool:
+    """Say whether a path is a directory with live partitions in it."""
+    facts = filesystem.stat(path)
+    return facts is not None and facts.is_directory and bool(_live_partitions(filesystem, path))
+
+
+def convertible_partitions(filesystem: FileSystem, directory: Path) -> dict[str, TopicPartition]:
+    """Return the partitions of a data directory that are logs of records, by their directories."""
+    return {
+        name: partition
+        for name, partition in _live_partitions(filesystem, directory).items()
+        if partition.topic != CLUSTER_METADATA_TOPIC
+    }
+
+
+def _live_partitions(filesystem: FileSystem, directory: Path) -> dict[str, TopicPartition]:
+    """Return the live partitions of a data directory, by the names of their directories."""
+    found = {}
+    for name in filesystem.list(directory):
+        parsed = try_parse_partition_directory(name)
+        facts = filesystem.stat(directory / name)
+        if parsed is None or facts is None or not facts.is_directory:
+            continue
+        if parsed.state is DirectoryState.LIVE:
+            found[name] = parsed.topic_partition
+    return found
+
+
+def convert_directory(
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    *,
+    codec: Codec | None = None,
+    level: int | None = None,
+    on_corrupt: OnCorrupt = "raise",
+    verify: bool = True,
+    config: LogConfig | None = None,
+    progress: Callable[[ConversionProgress], None] | None = None,
+    filesystem: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> DirectoryConversion:
+    """
+    Convert every partition of a data directory to format v2, into a new data directory.
+
+    Arguments and errors as for `convert_log`; a partition that cannot be converted ends the whole,
+    and nothing is left.
+    """
+    plan = make_plan(codec, level, on_corrupt, config, progress, filesystem, clock, verify=verify)
+    origin, wanted = Path(source).absolute(), Path(target).absolute()
+    with storage_errors(origin, doing="converting"):
+        partitions = _live_partitions(plan.filesystem, origin)
+        if not partitions:
+            raise NotALogError(f"{origin} holds no partition directory", path=origin)
+        with building(plan.filesystem, wanted) as directory:
+            logs, copied = _convert_all(plan, origin, directory, partitions)
+            copied += _carry_root(plan.filesystem, origin, directory)
+            ends = {partitions[log.source.name]: log.log_end_offset for log in logs}
+            OffsetCheckpoint(plan.filesystem, directory / RECOVERY_POINT_CHECKPOINT).write(ends)
+            # Last: it vouches for all the rest.
+            marker = CLEAN_SHUTDOWN_MARKER
+            if carry_file(plan.filesystem, origin / marker, directory / marker):
+                copied.append(marker)
+    return DirectoryConversion(
+        source=origin,
+        target=wanted,
+        logs=tuple(replace(log, target=wanted / log.source.name) for log in logs),
+        copied=tuple(copied),
+        left_out=_left_out(plan.filesystem, origin, partitions),
+    )
+
+
+def _convert_all(
+    plan: ConversionPlan, origin: Path, directory: Path, partitions: dict[str, TopicPartition]
+) -> tuple[list[LogConversion], list[str]]:
+    logs: list[LogConversion] = []
+    copied: list[str] = []
+    for name, partition in partitions.items():
+        plan.filesystem.make_directory(directory / name)
+        if partition.topic == CLUSTER_METADATA_TOPIC:
+            for file in plan.filesystem.list(origin / name):
+                carry_file(plan.filesystem, origin / name / file, directory / name / file)
+            copied.append(name)
+            continue
+        logs.append(convert_partition(plan, origin / name, directory / name))
+    return logs, copied
+
+
+def _carry_root(filesystem: FileSystem, origin: Path, directory: Path) -> list[str]:
+    """Copy the files of the data directory itself."""
+    copied = []
+    for name in filesystem.list(origin):
+        facts = filesystem.stat(origin / name)
+        if facts is None or facts.is_directory or name in _OWN_FILES or name.endswith(".tmp"):
+            continue
+        if carry_file(filesystem, origin / name, directory / name):
+            copied.append(name)
+    return copied
+
+
+def _left_out(
+    filesystem: FileSystem, origin: Path, partitions: dict[str, TopicPartition]
+) -> tuple[str, ...]:
+    names = []
+    for name in filesystem.list(origin):
+        facts = filesystem.stat(origin / name)
+        if facts is not None and facts.is_directory and name not in partitions:
+            names.append(name)
+    return tuple(names)

@@ -1,0 +1,147 @@
+"""A digest of everything that records say, whatever format and batches they lie in.
+
+Offset, timestamp and its type, key, value, headers; producer, sequence, transaction, leader epoch
+and delete horizon of their batches; the headers of batches without records. Formats v0 and v1 say
+less: what they cannot say counts as absent (-1), and the type of timestamps that v0 has not as
+CreateTime, which is what the same records say in v2.
+
+Thread-safety: none; one caller at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Container, Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+from kafkalog._core.columns import RecordColumns
+from kafkalog._core.decoded_rows import pack_rows
+from kafkalog._core.header import BatchHeader
+from kafkalog.errors import CorruptRecordError
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.conversion.decoding import Decoder
+from kafkalog.records.conversion.stretches import BatchRun, Stretch, Walker
+
+__all__ = ["RecordDigest", "ensure_equal"]
+
+_TAG: Final = struct.Struct(">qhiiqBB")
+_CREATE_TIME, _APPEND_TIME = 0, 1
+_TRANSACTIONAL, _CONTROL = 1, 2
+
+
+class RecordDigest:
+    """
+    Takes runs of batches in; equal digests mean equal records.
+
+    Args:
+        limit_bytes: largest size of one batch uncompressed.
+        without: (path, position) of batches that are passed over.
+
+    Attributes:
+        record_count: records so far.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        without: Container[tuple[str | PathLike[str] | None, int]] = frozenset(),
+    ) -> None:
+        self.record_count = 0
+        self._limit_bytes = limit_bytes
+        self._without = without
+        self._decoder = Decoder(limit_bytes)
+        self._hash = hashlib.blake2b(digest_size=32)
+
+    def update(self, runs: Iterable[BatchRun]) -> None:
+        """
+        Take in the batches of runs, whose CRC somebody has checked.
+
+        Raises:
+            CorruptRecordError: messages of an old format cannot be read. (Of a batch of v2 that
+            cannot be read, the bytes count.)
+        """
+        single = bool(self._without)
+        walker = Walker(check_crc=False, merge=not single)
+        for run in runs:
+            for stretch in walker.stretches(run):
+                if single and (run.path, run.position + stretch.start) in self._without:
+                    continue
+                self._stretch(run, stretch)
+
+    def hexdigest(self) -> str:
+        """Return the digest so far."""
+        return self._hash.hexdigest()
+
+    def _stretch(self, run: BatchRun, stretch: Stretch) -> None:
+        if stretch.is_plain:
+            tag = _tag(None, stretch.append_time_ms is not None)
+            for columns in self._decoder.plain(run, stretch):
+                self._rows(columns, run.data, tag)
+            return
+        data = run.data[stretch.start : stretch.end]
+        view = BatchView(data, path=run.path, position=run.position + stretch.start)
+        header = view.header
+        if header.record_count == 0:
+            self._hash.update(data)
+            return
+        tag = _tag(header, header.timestamp_type == _APPEND_TIME)
+        try:
+            columns, buffer = self._decoder.batch(view)
+        except CorruptRecordError:
+            if header.magic < 2:
+                raise
+            self._bytes_of(view, tag)
+        else:
+            self._rows(columns, memoryview(buffer).cast("B"), tag)
+
+    def _rows(self, columns: RecordColumns, buffer: memoryview, tag: bytes) -> None:
+        self._hash.update(pack_rows(buffer, columns, tag=tag))
+        self.record_count += len(columns)
+
+    def _bytes_of(self, view: BatchView, tag: bytes) -> None:
+        """Take in the bytes of records that cannot be read, decompressed where that is possible."""
+        self._hash.update(tag)
+        try:
+            buffer, start, end = view.payload(self._limit_bytes)
+        except CorruptRecordError:
+            self._hash.update(view.data)
+        else:
+            self._hash.update(memoryview(buffer)[start:end])
+
+
+def ensure_equal(
+    ours: RecordDigest, theirs: RecordDigest, end_offset: int, made_end_offset: int, source: Path
+) -> None:
+    """
+    Hold the digest of what was made against that of its source, and the end offsets as well.
+
+    Raises:
+        CorruptRecordError: they differ.
+    """
+    if ours.hexdigest() != theirs.hexdigest() or end_offset != made_end_offset:
+        raise CorruptRecordError(
+            f"what was made of {source} does not hold the same records:"
+            f" {theirs.record_count} to offset {made_end_offset - 1}, where the source has"
+            f" {ours.record_count} to {end_offset - 1}",
+            path=source,
+        )
+
+
+def _tag(header: BatchHeader | None, has_append_time: bool) -> bytes:
+    """Return what a batch says of all its records; None stands for plain old messages."""
+    timestamp_type = _APPEND_TIME if has_append_time else _CREATE_TIME
+    if header is None or header.magic < 2:
+        return _TAG.pack(-1, -1, -1, -1, -1, 0, timestamp_type)
+    horizon = header.delete_horizon_ms
+    return _TAG.pack(
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.partition_leader_epoch,
+        -1 if horizon is None else horizon,
+        _TRANSACTIONAL * header.is_transactional | _CONTROL * header.is_control,
+        timestamp_type,
+    )

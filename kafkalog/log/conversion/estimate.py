@@ -1,0 +1,188 @@
+"""What each codec would make of a log, measured on samples of it; nothing is written.
+
+Samples are slices at evenly spaced offsets. Each is converted to v2 as a conversion would, without
+a codec; the records of its batches are then compressed and decompressed with every codec, timed.
+Sizes are good for the log as far as the samples are like the rest; speeds are those of this machine
+at this moment, one thread, and of the codec alone.
+
+Thread-safety: pure functions; as for reading.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Final
+
+from kafkalog.config import LogConfig
+from kafkalog.errors import UnsupportedCodecError
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.log.fetch import FetchData
+from kafkalog.log.log import Log
+from kafkalog.log.opening import open_log
+from kafkalog.records.codecs import Codec, compress, decompress
+from kafkalog.records.conversion.convert import convert_runs
+from kafkalog.records.conversion.options import ConversionOptions
+from kafkalog.records.conversion.stretches import BatchRun
+
+__all__ = ["CodecEstimate", "LogEstimate", "estimate_codecs"]
+
+DEFAULT_SAMPLES: Final = 64
+DEFAULT_SAMPLE_BYTES: Final = 256 * 1024
+
+_HEADER_BYTES: Final = 61
+_NANOSECONDS: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class CodecEstimate:
+    """
+    One codec on the samples.
+
+    Attributes:
+        codec, level: what was measured; level None for the codec's default.
+        result_bytes: size of the samples in v2 with this codec.
+        compress_bytes_per_s, decompress_bytes_per_s: uncompressed bytes a second; 0 for no codec.
+        problem: why it could not be measured, else None.
+    """
+
+    codec: Codec
+    level: int | None
+    result_bytes: int
+    compress_bytes_per_s: float
+    decompress_bytes_per_s: float
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogEstimate:
+    """
+    What the samples of a log say.
+
+    Attributes:
+        log_bytes: size of all segments.
+        sampled_bytes: size of the samples as they are now.
+        uncompressed_bytes: their size in v2 without a codec.
+        sample_count: samples taken.
+        codecs: one estimate for each codec, in the order asked for.
+    """
+
+    log_bytes: int
+    sampled_bytes: int
+    uncompressed_bytes: int
+    sample_count: int
+    codecs: tuple[CodecEstimate, ...]
+
+    def ratio(self, estimate: CodecEstimate) -> float:
+        """Return the size with a codec, 1.0 being the size now."""
+        return estimate.result_bytes / self.sampled_bytes if self.sampled_bytes else 1.0
+
+    def expected_bytes(self, estimate: CodecEstimate) -> int:
+        """Return the size that the whole log would have."""
+        return round(self.log_bytes * self.ratio(estimate))
+
+
+def estimate_codecs(
+    source: str | PathLike[str],
+    *,
+    codecs: Sequence[Codec] = tuple(Codec),
+    level: int | None = None,
+    samples: int = DEFAULT_SAMPLES,
+    sample_bytes: int = DEFAULT_SAMPLE_BYTES,
+    config: LogConfig | None = None,
+    filesystem: FileSystem | None = None,
+    timer: Callable[[], int] = time.perf_counter_ns,
+) -> LogEstimate:
+    """
+    Measure codecs on samples of a log.
+
+    Args:
+        source: the partition directory, which is only read.
+        codecs: which ones.
+        level: for a single codec; None for the default of each.
+        samples: how many samples at most; `sample_bytes`: size of each, at least one batch.
+        config: limits for reading; Kafka's defaults if None.
+        filesystem: the machine's if None.
+        timer: nanoseconds of a clock that only rises.
+
+    Raises:
+        CorruptRecordError: a sample lies in a damaged range.
+    """
+    with open_log(source, config=config, read_only=True, filesystem=filesystem) as log:
+        taken = _samples(log, samples, sample_bytes)
+        payloads: list[bytes] = []
+        sampled = 0
+        for sample in taken:
+            size, records = _payloads(sample, log.config)
+            sampled += size
+            payloads += records
+        log_bytes = sum(segment.size_bytes for segment in log.segments())
+    plain = sum(len(payload) + _HEADER_BYTES for payload in payloads)
+    measured = tuple(_measure(codec, level, payloads, timer) for codec in codecs)
+    return LogEstimate(log_bytes, sampled, plain, len(taken), measured)
+
+
+def _samples(log: Log, count: int, size: int) -> list[FetchData]:
+    """Return slices at evenly spaced offsets that do not overlap; all of a small log."""
+    start, end = log.log_start_offset, log.log_end_offset
+    step = max((end - start) // max(count, 1), 1)
+    taken: list[FetchData] = []
+    position = start
+    while position < end:
+        sample = log.read(position, max_bytes=size)
+        if len(sample) == 0:
+            break
+        taken.append(sample)
+        position = max(sample.next_offset, position + step)
+    return taken
+
+
+def _payloads(sample: FetchData, config: LogConfig) -> tuple[int, list[bytes]]:
+    """Return the bytes of a sample's whole batches, and the records of what they become in v2."""
+    runs = [BatchRun(view.data, view.path, view.position) for view in sample.batches()]
+    options = ConversionOptions(
+        2,
+        Codec.NONE,
+        batch_bytes=config.append_batch_bytes,
+        limit_bytes=config.decompressed_max_bytes,
+    )
+    payloads = [
+        bytes(memoryview(batch)[_HEADER_BYTES:])
+        for batch in convert_runs(runs, options, check_crc=False)
+    ]
+    return sum(len(run.data) for run in runs), payloads
+
+
+def _measure(
+    codec: Codec, level: int | None, payloads: list[bytes], timer: Callable[[], int]
+) -> CodecEstimate:
+    headers = _HEADER_BYTES * len(payloads)
+    total = sum(map(len, payloads))
+    if codec is Codec.NONE:
+        return CodecEstimate(codec, None, headers + total, 0.0, 0.0)
+    try:
+        started = timer()
+        compressed = [compress(codec, payload, level) for payload in payloads]
+        between = timer()
+        for data, payload in zip(compressed, payloads, strict=True):
+            decompress(codec, data, limit_bytes=max(len(payload), 1))
+        ended = timer()
+    except UnsupportedCodecError as error:
+        return CodecEstimate(codec, level, 0, 0.0, 0.0, str(error))
+    # As a conversion does: what does not become smaller is left as it is.
+    kept = sum(
+        min(len(data), len(payload)) for data, payload in zip(compressed, payloads, strict=True)
+    )
+    return CodecEstimate(
+        codec,
+        level,
+        headers + kept,
+        _speed(total, between - started),
+        _speed(total, ended - between),
+    )
+
+
+def _speed(size: int, nanoseconds: int) -> float:
+    return size * _NANOSECONDS / nanoseconds if nanoseconds > 0 else 0.0

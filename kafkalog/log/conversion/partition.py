@@ -1,0 +1,235 @@
+"""A whole log into a new directory: in format v2, or with another codec.
+
+Offsets, timestamps, keys, values and headers are kept, and so are the bounds of segments, unless
+one grows beyond `segment.bytes`. The source is read and never written; it should not be written by
+others meanwhile, for what is converted is the log as it was when it was opened.
+
+    records below the log start offset      left out, but for those in the batch that holds it
+    leader-epoch-checkpoint                 kept; batches made of old messages have no epoch (-1)
+    producer snapshots, transaction index   kept: they speak of offsets, and those stay
+    partition.metadata                      kept
+    time of last modification of segments   kept
+    indexes                                 made anew
+    recovery point                          the end of the log: everything is on the disk
+    files `.broken`, `.deleted`, ...        left out
+
+Damage refuses the conversion, before anything is left on the disk. With on_corrupt="skip" damaged
+ranges, and old batches whose records cannot be read, are left out and told; batches of v2 that
+cannot be read are taken over as they are. The end offset stays: what is missing leaves a hole.
+
+Crash points: see `new_directory`.
+
+Thread-safety: pure functions over the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from typing_extensions import Buffer
+
+from kafkalog.errors import KafkaLogError, LogCleaningAbortedError, NotALogError
+from kafkalog.files.names import FileState, try_parse_segment_file
+from kafkalog.log.conversion.builder import SegmentsBuilder
+from kafkalog.log.conversion.digest import RecordDigest, ensure_equal
+from kafkalog.log.conversion.outcome import (
+    ConversionProgress,
+    LeftOut,
+    LogConversion,
+    SegmentConversion,
+    fence_left_out,
+    tail_left_out,
+)
+from kafkalog.log.conversion.plan import ConversionPlan
+from kafkalog.log.conversion.small_files import carry_partition_files
+from kafkalog.log.conversion.source import SegmentSource, segment_runs, sources
+from kafkalog.log.log import Log
+from kafkalog.log.segment_types import make_context
+from kafkalog.records.conversion.convert import convert_runs
+from kafkalog.records.conversion.report import ConversionReport
+from kafkalog.records.conversion.stretches import BatchRun, Stretch
+
+__all__ = ["convert_partition", "refuse_damage", "segment_bytes_for"]
+
+_SEGMENT_BYTES_MAX: Final = 2**31 - 1
+
+
+def convert_partition(plan: ConversionPlan, source: Path, directory: Path) -> LogConversion:
+    """Convert one log into `directory`, which exists and is empty; checkpoints are the caller's."""
+    started = plan.clock.monotonic_ms()
+    _refuse_unfinished(plan, source)
+    with plan.open_read_only(source) as log:
+        if plan.on_corrupt == "raise":
+            refuse_damage(log)
+        work = _Work(plan, log, directory)
+        bases = work.convert()
+        odd = carry_partition_files(
+            plan.filesystem, source, directory, bases, on_corrupt=plan.on_corrupt
+        )
+        left_out = work.left_out(odd)
+        if plan.verify:
+            work.verify()
+        snapshot = work.snapshot
+        return LogConversion(
+            source=source,
+            target=directory,
+            report=work.report,
+            segments=tuple(work.segments),
+            segment_count=len(bases),
+            source_bytes=work.source_bytes,
+            result_bytes=work.report.result_bytes,
+            log_start_offset=snapshot.start_offset,
+            log_end_offset=snapshot.end_offset,
+            left_out=left_out,
+            verified=plan.verify,
+            duration_ms=plan.clock.monotonic_ms() - started,
+        )
+
+
+def refuse_damage(log: Log) -> None:
+    """Raise CorruptRecordError for damage that opening the log has found."""
+    for fence in log.fences():
+        if fence.next_offset > log.log_start_offset:
+            raise fence.to_error()
+
+
+def segment_bytes_for(plan: ConversionPlan, largest: int) -> int:
+    """Return the size of segments: what fits one segment now need not be split for a setting."""
+    return max(plan.config.segment_bytes, min(largest, _SEGMENT_BYTES_MAX))
+
+
+class _Work:
+    """One conversion on its way."""
+
+    def __init__(self, plan: ConversionPlan, log: Log, directory: Path) -> None:
+        self.plan = plan
+        self.log = log
+        self.directory = directory
+        # One view of the log for all passes, whatever its writer does meanwhile.
+        self.snapshot = log.snapshot()
+        self.sources = sources(self.snapshot)
+        self.source_bytes = sum(
+            self.snapshot.bound_of(slot).end for slot in range(len(self.snapshot.segments))
+        )
+        self.report = ConversionReport()
+        self.segments: list[SegmentConversion] = []
+        self._refused: list[LeftOut] = []
+        self._done_bytes = 0
+
+    def convert(self) -> list[int]:
+        """Write the new log; return the base offsets of its segments."""
+        plan = self.plan
+        largest = max(source.segment.size_bytes for source in self.sources)
+        config = replace(plan.config, segment_bytes=segment_bytes_for(plan, largest))
+        context = make_context(plan.filesystem, self.directory, config, plan.clock)
+        first = self.sources[0].segment
+        builder = SegmentsBuilder(context, first.base_offset, self._modified_ms(first.path))
+        try:
+            for source in self.sources:
+                self._segment(builder, source)
+            if builder.next_offset < self.snapshot.end_offset:
+                # What was left out at the end must not give its offsets to others.
+                builder.begin_segment(self.snapshot.end_offset, plan.clock.now_ms())
+            return builder.finish()
+        except BaseException:
+            builder.abandon()
+            raise
+
+    def verify(self) -> None:
+        """
+        Read the new log, and hold its digest against the source's.
+
+        Raises:
+            CorruptRecordError: they differ.
+        """
+        plan = self.plan
+        limit_bytes = plan.options.limit_bytes
+        lost = {(left.path, left.position) for left in self._refused if not left.kept}
+        ours = RecordDigest(limit_bytes, lost)
+        self._done_bytes = 0
+        for source in self.sources:
+            ours.update(self._followed(source, "verifying"))
+        theirs = RecordDigest(limit_bytes)
+        with plan.open_read_only(self.directory) as log:
+            made = log.snapshot()
+            for source in sources(made):
+                theirs.update(segment_runs(source, "raise"))
+        ensure_equal(ours, theirs, self.snapshot.end_offset, made.end_offset, self.log.directory)
+
+    def left_out(self, odd: list[LeftOut]) -> tuple[LeftOut, ...]:
+        """Return what could not be converted, in order; `odd` are small files among it."""
+        start, end = self.snapshot.start_offset, self.snapshot.end_offset
+        found = [fence_left_out(one) for one in self.log.fences() if one.next_offset > start]
+        found += [tail_left_out(tail, end) for tail in self.log.recovery_report.cut]
+        found += [*self._refused, *odd]
+        return tuple(sorted(found, key=lambda left: (left.path, left.position)))
+
+    def _segment(self, builder: SegmentsBuilder, source: SegmentSource) -> None:
+        segment = source.segment
+        builder.begin_segment(segment.base_offset, self._modified_ms(segment.path))
+        report = ConversionReport()
+        for batch in convert_runs(
+            self._followed(source, "converting"),
+            self.plan.options,
+            report=report,
+            check_crc=False,
+            on_refused=self._refuse if self.plan.on_corrupt == "skip" else None,
+        ):
+            builder.add(batch)
+        self.report.add(report)
+        self.segments.append(
+            SegmentConversion(
+                segment.base_offset,
+                source.bound.end,
+                report.result_bytes,
+                was_converted=report.records_converted > 0,
+            )
+        )
+
+    def _followed(self, source: SegmentSource, stage: str) -> Iterator[BatchRun]:
+        """Yield the batches of a segment, and tell how far they are."""
+        before = source.bound.end
+        tell, directory, total = self.plan.tell, self.log.directory, self.source_bytes
+        for run in segment_runs(source, self.plan.on_corrupt):
+            yield run
+            done = self._done_bytes + run.position + len(run.data)
+            tell(ConversionProgress(directory, stage, done, total))
+        self._done_bytes += before
+
+    def _modified_ms(self, path: Path) -> int:
+        facts = self.plan.filesystem.stat(path)
+        return self.plan.clock.now_ms() if facts is None else facts.modified_ms
+
+    def _refuse(self, run: BatchRun, stretch: Stretch, error: KafkaLogError) -> Buffer | None:
+        """Take note of a batch that is whole and cannot be read; v2 goes over as it is."""
+        kept = stretch.magic == self.plan.options.magic
+        first = error.base_offset
+        self._refused.append(
+            LeftOut(
+                path=Path(run.path or ""),
+                position=run.position + stretch.start,
+                size_bytes=stretch.end - stretch.start,
+                first_offset=-1 if first is None else first,
+                next_offset=-1 if first is None else first + 1,
+                reason=str(error),
+                kept=kept,
+            )
+        )
+        return run.data[stretch.start : stretch.end] if kept else None
+
+
+def _refuse_unfinished(plan: ConversionPlan, source: Path) -> None:
+    """Refuse a log whose segments a compaction was exchanging when it was interrupted."""
+    if plan.filesystem.stat(source) is None:
+        raise NotALogError(f"{source} is not there", path=source)
+    parsed = map(try_parse_segment_file, plan.filesystem.list(source))
+    swaps = [name for name in parsed if name is not None and name.state is FileState.SWAP]
+    if swaps:
+        raise LogCleaningAbortedError(
+            f"{source} holds segments that a compaction was swapping in ({len(swaps)} files .swap):"
+            " open the log for writing once, which completes that",
+            path=source,
+        )

@@ -1,0 +1,92 @@
+"""What a conversion was asked for, checked once and used for every log of it.
+
+Thread-safety: immutable values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalog.clock import Clock, SystemClock
+from kafkalog.config import LogConfig
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.conversion.outcome import ConversionProgress
+from kafkalog.log.log import Log
+from kafkalog.log.opening import open_log
+from kafkalog.log.reading import OnCorrupt
+from kafkalog.records.codecs import Codec
+from kafkalog.records.conversion.options import ConversionOptions
+
+__all__ = ["ConversionPlan", "make_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionPlan:
+    """
+    What a conversion was asked for.
+
+    Attributes:
+        filesystem, clock: disk and time.
+        config: sizes of segments, batches and indexes.
+        options: format and codec.
+        on_corrupt: what to do at damage.
+        verify: whether the result is read back and compared.
+        tell: is called with the progress.
+    """
+
+    filesystem: FileSystem
+    clock: Clock
+    config: LogConfig
+    options: ConversionOptions
+    on_corrupt: OnCorrupt
+    verify: bool
+    tell: Callable[[ConversionProgress], None]
+
+    def open_read_only(self, directory: Path) -> Log:
+        """Open a log without a change to it."""
+        return open_log(
+            directory,
+            config=self.config,
+            read_only=True,
+            clock=self.clock,
+            filesystem=self.filesystem,
+        )
+
+
+def make_plan(
+    codec: Codec | None,
+    level: int | None,
+    on_corrupt: OnCorrupt,
+    config: LogConfig | None,
+    progress: Callable[[ConversionProgress], None] | None,
+    filesystem: FileSystem | None,
+    clock: Clock | None,
+    *,
+    verify: bool,
+) -> ConversionPlan:
+    """Return what was asked for, checked, with the machine's disk and clock for None."""
+    if on_corrupt not in ("raise", "skip"):
+        raise ValueError(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
+    config = LogConfig() if config is None else config
+    return ConversionPlan(
+        filesystem=PosixFileSystem() if filesystem is None else filesystem,
+        clock=SystemClock() if clock is None else clock,
+        config=config,
+        options=ConversionOptions(
+            2,
+            codec,
+            level,
+            batch_bytes=config.append_batch_bytes,
+            limit_bytes=config.decompressed_max_bytes,
+        ),
+        on_corrupt=on_corrupt,
+        verify=verify,
+        tell=_tell_nobody if progress is None else progress,
+    )
+
+
+def _tell_nobody(_progress: ConversionProgress) -> None:
+    """Nobody asked."""

@@ -1,0 +1,79 @@
+"""`convert_log`: one log to format v2 or to another codec, into a new directory.
+
+Thread-safety: pure functions over the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
+from kafkalog.clock import Clock
+from kafkalog.config import LogConfig
+from kafkalog.errors import NotALogError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.log.conversion.new_directory import building
+from kafkalog.log.conversion.outcome import ConversionProgress, LogConversion
+from kafkalog.log.conversion.partition import convert_partition
+from kafkalog.log.conversion.plan import make_plan
+from kafkalog.log.home import PartitionHome, find_home
+from kafkalog.log.reading import OnCorrupt
+from kafkalog.records.codecs import Codec
+from kafkalog.state.shutdown_marker import write_shutdown_marker
+
+__all__ = ["convert_log"]
+
+
+def convert_log(
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    *,
+    codec: Codec | None = None,
+    level: int | None = None,
+    on_corrupt: OnCorrupt = "raise",
+    verify: bool = True,
+    config: LogConfig | None = None,
+    progress: Callable[[ConversionProgress], None] | None = None,
+    filesystem: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> LogConversion:
+    """
+    Convert the log of one partition to format v2, into a new directory.
+
+    Args:
+        source: the partition directory, which is only read.
+        target: the partition directory to make; it must not exist, nor lie in a data directory.
+        codec: codec of all batches; None keeps that of each.
+        level: of the codec; None for its default.
+        on_corrupt: "raise" at damage, or "skip" it and tell.
+        verify: read the result back and compare.
+        config: sizes of segments, batches and indexes; Kafka's defaults if None.
+        progress: is called now and then.
+        filesystem, clock: the machine's if None.
+
+    Raises:
+        CorruptRecordError: the source is damaged, or the result does not hold the same records.
+        CorruptIndexError: its transaction index is damaged.
+        LogStorageError: the target exists, or the disk failed. Nothing is left then.
+        NotALogError: the source is no log, or the target has no place for one.
+    """
+    plan = make_plan(codec, level, on_corrupt, config, progress, filesystem, clock, verify=verify)
+    wanted = Path(target).absolute()
+    with storage_errors(wanted, doing="converting"):
+        home = find_home(plan.filesystem, wanted)
+        if not home.is_alone:
+            raise NotALogError(
+                f"{wanted} lies in a data directory, where a half-made log has no place: convert"
+                " to another place and move it there",
+                path=wanted,
+            )
+        with building(plan.filesystem, wanted) as directory:
+            done = convert_partition(plan, Path(source).absolute(), directory)
+            own = PartitionHome(plan.filesystem, directory, directory, home.topic_partition)
+            own.write_recovery_point(done.log_end_offset)
+            own.write_start_offset(done.log_start_offset)
+            write_shutdown_marker(plan.filesystem, directory)
+    return replace(done, target=wanted)

@@ -1,0 +1,78 @@
+"""The batches of a log as runs, for those who go over all of it: conversion and its verification.
+
+A run is a piece of one segment, whole batches with their CRC checked, where it lies in the mapped
+file: nothing is copied, and nothing is decoded here.
+
+Thread-safety: as for reading: any thread, while another writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from kafkalog._core.batch import BatchColumns
+from kafkalog.files.errors import storage_errors
+from kafkalog.log.local_log import Snapshot
+from kafkalog.log.reading import OnCorrupt, start_position, walk_segment
+from kafkalog.log.segment import LogSegment
+from kafkalog.log.segment_types import Bound
+from kafkalog.records.conversion.stretches import BatchRun
+
+__all__ = ["SegmentSource", "segment_runs", "sources"]
+
+# A run of so many batches, which is a few megabytes of the usual ones: how often progress is told.
+_RUN_BATCHES: Final = 256
+
+
+class SegmentSource(NamedTuple):
+    """
+    A segment to be read as a whole.
+
+    Attributes:
+        segment: the segment.
+        bound: how far it is read.
+        start_offset: the first batch is the one that holds it.
+    """
+
+    segment: LogSegment
+    bound: Bound
+    start_offset: int
+
+
+def sources(snapshot: Snapshot) -> list[SegmentSource]:
+    """
+    Return the segments of a log, from the one that holds its start offset on.
+
+    Segments without batches are among them: their names say something about the log.
+    """
+    first = max(snapshot.segments.floor_slot(snapshot.start_offset), 0)
+    found = []
+    for slot in range(first, len(snapshot.segments)):
+        segment = snapshot.segments.segments[slot]
+        start = snapshot.start_offset if slot == first else segment.base_offset
+        found.append(SegmentSource(segment, snapshot.bound_of(slot), start))
+    return found
+
+
+def segment_runs(source: SegmentSource, on_corrupt: OnCorrupt) -> Iterator[BatchRun]:
+    """
+    Yield the batches of a segment.
+
+    Raises:
+        CorruptRecordError: at damage, with on_corrupt="raise".
+        LogStorageError: the disk failed.
+    """
+    segment, bound, start_offset = source
+    with storage_errors(segment.path, doing="reading"):
+        position: int | None = 0
+        if start_offset > segment.base_offset:
+            position = start_position(segment, start_offset, bound, on_corrupt)
+        if position is None:
+            return
+        data = segment.file.whole()[: bound.end]
+        columns = BatchColumns(_RUN_BATCHES)
+        for start, walk in walk_segment(
+            segment, position, bound, segment.base_offset, columns, on_corrupt
+        ):
+            yield BatchRun(data[start : walk.position], segment.path, start)

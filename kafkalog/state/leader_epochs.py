@@ -1,0 +1,266 @@
+"""The leader epochs of one log: which leader wrote from which offset on.
+
+An ordered list of (epoch, first offset), both rising, kept in `leader-epoch-checkpoint`. A follower
+asks it where an epoch ended, to find where two logs part; a log that was cut by a crash and goes on
+under a new epoch can be told from what it was.
+
+`assign` follows Kafka: an entry whose epoch is not below the new one, or whose start is not below
+the new start, is taken away from the end first. So an epoch that got no records is replaced by the
+next one, and of entries that contradict each other the last one counts.
+
+What is on the disk, and the crash points:
+
+  1. `assign` writes before it returns, and an append assigns its epoch before it writes its
+     records. So no record lies in the log whose epoch is missing in the file; an epoch may stand
+     there that begins at the log end;
+  2. truncations change the memory and leave the file to the next `flush`. A crash before that
+     leaves entries above the end, or first ones below the start: `truncate_from_end` and
+     `truncate_from_start` at the next load take them away;
+  3. during a write: the old file or the new one, whole (`kafkalog.state.checkpoints`).
+
+A write that failed is owed: the next change or `flush` writes everything.
+
+Thread-safety: one writer, under the log's lock; questions may be asked by any thread at any time,
+and are answered from what was published last.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, bisect_right
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog.errors import CorruptStateError
+from kafkalog.state.checkpoints import EpochEntry, LeaderEpochCheckpoint
+
+__all__ = ["UNKNOWN_EPOCH_END", "EpochEnd", "LeaderEpochs"]
+
+MAX_EPOCH: Final = 2**31 - 1
+
+logger = logging.getLogger(__name__)
+
+_epoch_of = attrgetter("epoch")
+_start_of = attrgetter("start_offset")
+
+
+class EpochEnd(NamedTuple):
+    """The largest epoch not above the one asked for, and the offset behind its last record."""
+
+    epoch: int
+    end_offset: int
+
+
+UNKNOWN_EPOCH_END: Final = EpochEnd(-1, -1)
+
+
+class LeaderEpochs:
+    """
+    The leader epochs of one log.
+
+    Args:
+        checkpoint: where they are kept; None for a log that is opened to be read only.
+    """
+
+    __slots__ = ("_checkpoint", "_entries", "_is_unwritten")
+
+    def __init__(self, checkpoint: LeaderEpochCheckpoint | None = None) -> None:
+        self._checkpoint = checkpoint
+        self._entries: tuple[EpochEntry, ...] = ()
+        self._is_unwritten = False
+
+    def __repr__(self) -> str:
+        return f"<LeaderEpochs {[tuple(entry) for entry in self._entries]}>"
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """All entries, ascending."""
+        return self._entries
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """The epoch of the log's end."""
+        entries = self._entries
+        return entries[-1].epoch if entries else None
+
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether the file lacks a change."""
+        return self._is_unwritten
+
+    # The file.
+
+    def load(self, checkpoint: LeaderEpochCheckpoint | None = None) -> bool:
+        """
+        Take the entries of the file, of `checkpoint` where there is none of its own.
+
+        Returns False where the file is damaged: the epochs begin empty, and the log's batches know
+        them (`assign_batches`). Entries that do not rise are no damage: the last of those that
+        contradict each other counts, as with a broker.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        source = checkpoint or self._checkpoint
+        self._entries = ()
+        if source is None:
+            return True
+        try:
+            read = source.read(rising=False)
+        except CorruptStateError as error:
+            logger.warning("%s; the leader epochs are told from the log", error)
+            self._is_unwritten = self._checkpoint is not None
+            return False
+        for epoch, start_offset in read:
+            self._entries = _with_entry(self._entries, EpochEntry(epoch, start_offset))
+        self._is_unwritten = self._checkpoint is not None and list(self._entries) != read
+        return True
+
+    def flush(self) -> None:
+        """
+        Write what the file lacks; on the disk when this returns.
+
+        Raises:
+            LogStorageError: the disk refused; the file is what it was.
+        """
+        if self._is_unwritten and self._checkpoint is not None:
+            self._checkpoint.write(self._entries)
+            self._is_unwritten = False
+
+    # Changes.
+
+    def assign(self, epoch: int, start_offset: int, *, flush: bool = True) -> bool:
+        """
+        Say that the records from `start_offset` on are of `epoch`.
+
+        Args:
+            epoch: of the batch; not negative.
+            start_offset: its base offset; not negative.
+            flush: whether the file follows at once; not so while a whole log is gone through.
+
+        Returns whether that was new.
+
+        Raises:
+            ValueError: a number is out of range.
+            LogStorageError: the file could not be written; the records may not be appended.
+        """
+        entries = self._entries
+        # Asked for each batch that is appended, and nearly always answered here.
+        if entries and entries[-1].epoch == epoch and entries[-1].start_offset <= start_offset:
+            if flush and self._is_unwritten:
+                self.flush()
+            return False
+        if not (0 <= epoch <= MAX_EPOCH and start_offset >= 0):
+            raise ValueError(f"epoch {epoch} cannot begin at offset {start_offset}")
+        self._change(_with_entry(entries, EpochEntry(epoch, start_offset)))
+        if flush:
+            self.flush()
+        return True
+
+    def assign_batches(
+        self, epochs: npt.NDArray[np.int32], base_offsets: npt.NDArray[np.int64]
+    ) -> bool:
+        """
+        Assign the epochs that a scan found, where they rise; `flush` is left to the caller.
+
+        Args:
+            epochs: leader epoch of each batch, -1 for none.
+            base_offsets: of the batches.
+
+        Returns whether any was new.
+        """
+        latest = -1 if not self._entries else self._entries[-1].epoch
+        highest = np.maximum.accumulate(np.concatenate(([latest], epochs)))
+        changed = False
+        for row in np.flatnonzero(highest[1:] > highest[:-1]).tolist():
+            changed |= self.assign(int(epochs[row]), int(base_offsets[row]), flush=False)
+        return changed
+
+    def begin_epoch(self, start_offset: int) -> int:
+        """
+        Raise the epoch at the log end, and return the new one.
+
+        After a stop that was none, so that no offset gets other content under the same epoch.
+
+        Raises:
+            LogStorageError: the file could not be written.
+        """
+        latest = self.latest_epoch
+        epoch = 0 if latest is None else min(latest + 1, MAX_EPOCH)
+        self.assign(epoch, start_offset)
+        return epoch
+
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Forget the epochs that begin at `end_offset` or above; return whether there were any."""
+        kept = self._entries[: bisect_left(self._entries, end_offset, key=_start_of)]
+        return self._change(kept)
+
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """Let the first epoch begin at `start_offset`; return whether that changed anything."""
+        entries = self._entries
+        gone = bisect_right(entries, start_offset, key=_start_of)
+        if gone == 0:
+            return False
+        first = EpochEntry(entries[gone - 1].epoch, start_offset)
+        return self._change((first, *entries[gone:]))
+
+    def clear(self) -> bool:
+        """Forget all; return whether there were any."""
+        return self._change(())
+
+    def _change(self, entries: tuple[EpochEntry, ...]) -> bool:
+        if entries == self._entries:
+            return False
+        self._entries = entries
+        self._is_unwritten = self._checkpoint is not None
+        return True
+
+    # Questions.
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """
+        Return where an epoch ended.
+
+        The latest one ends with the log. Of one that has no records here, that of the largest epoch
+        below it; of one below all that are known, its own number and where those begin. Nothing can
+        be said of an epoch above the latest.
+        """
+        entries = self._entries
+        if not entries or epoch < 0 or epoch > entries[-1].epoch:
+            return UNKNOWN_EPOCH_END
+        if epoch == entries[-1].epoch:
+            return EpochEnd(epoch, log_end_offset)
+        slot = bisect_right(entries, epoch, key=_epoch_of)
+        floor = entries[slot - 1].epoch if slot else epoch
+        return EpochEnd(floor, entries[slot].start_offset)
+
+    def epoch_for(self, offset: int) -> int | None:
+        """Return the epoch in which an offset lies, None below the first."""
+        entries = self._entries
+        slot = bisect_right(entries, offset, key=_start_of)
+        return entries[slot - 1].epoch if slot else None
+
+    def previous_epoch(self, epoch: int) -> int | None:
+        """Return the largest known epoch below another."""
+        slot = bisect_left(self._entries, epoch, key=_epoch_of)
+        return self._entries[slot - 1].epoch if slot else None
+
+    def next_epoch(self, epoch: int) -> int | None:
+        """Return the smallest known epoch above another."""
+        entries = self._entries
+        slot = bisect_right(entries, epoch, key=_epoch_of)
+        return entries[slot].epoch if slot < len(entries) else None
+
+
+def _with_entry(entries: tuple[EpochEntry, ...], entry: EpochEntry) -> tuple[EpochEntry, ...]:
+    """Return entries with one more, without those from the end that it contradicts."""
+    kept = len(entries)
+    while kept and (
+        entries[kept - 1].epoch >= entry.epoch
+        or entries[kept - 1].start_offset >= entry.start_offset
+    ):
+        kept -= 1
+    return (*entries[:kept], entry)

@@ -1,0 +1,178 @@
+"""The producer snapshots of one log: which there are, the newest that is whole, which have to go.
+
+A snapshot under the offset N says what was known of the records below N. It is a short cut: who has
+none replays the log from its start. So a damaged one is removed and the next older one taken.
+
+What must not be: a snapshot of records that the log lost and wrote anew with other content. So
+removing those above a truncation is on the disk when the call returns, before anything can be
+appended there. All other removals may come back after a crash and do no harm.
+
+Crash points: while one is written, those of `kafkalog.state.producer_snapshot`; between the removal
+of several, any of them may be left, and the next start goes over them again.
+
+Thread-safety: called under the log's lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import insort
+from collections.abc import Iterable
+from pathlib import Path
+
+from kafkalog.errors import CorruptStateError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import FileKind, FileState, segment_file_name, try_parse_segment_file
+from kafkalog.state.producer_snapshot import ProducerSnapshotEntry, read_snapshot, write_snapshot
+
+__all__ = ["SnapshotFiles"]
+
+logger = logging.getLogger(__name__)
+
+
+class SnapshotFiles:
+    """
+    The `.snapshot` files of a partition directory.
+
+    Args:
+        filesystem: the disk.
+        directory: the partition directory.
+        read_only: whether the disk is left alone: what is removed is only forgotten, what is
+            written is not.
+
+    Raises:
+        LogStorageError: the directory cannot be listed.
+    """
+
+    def __init__(self, filesystem: FileSystem, directory: Path, *, read_only: bool = False) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self._read_only = read_only
+        with storage_errors(directory, doing="listing"):
+            parsed = [try_parse_segment_file(name) for name in filesystem.list(directory)]
+        self._offsets = sorted(
+            name.base_offset
+            for name in parsed
+            if name and name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE
+        )
+
+    def __repr__(self) -> str:
+        return f"<SnapshotFiles {self._directory}: {self._offsets}>"
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Offsets of all snapshots, ascending."""
+        return tuple(self._offsets)
+
+    @property
+    def latest_offset(self) -> int | None:
+        """Offset of the newest snapshot."""
+        return self._offsets[-1] if self._offsets else None
+
+    def write(
+        self, offset: int, entries: Iterable[ProducerSnapshotEntry], *, durable: bool = True
+    ) -> None:
+        """
+        Write the snapshot of what is known below `offset`.
+
+        Args:
+            offset: its name.
+            entries: the producers.
+            durable: whether it is on the disk when this returns; otherwise a power cut may take it.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        if self._read_only:
+            return
+        write_snapshot(self._filesystem, self._path(offset), entries, durable=durable)
+        if offset not in self._offsets:
+            insort(self._offsets, offset)
+
+    def load_latest(self) -> tuple[int, list[ProducerSnapshotEntry]] | None:
+        """
+        Return offset and entries of the newest snapshot that is whole; remove those that are not.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        while self._offsets:
+            offset = self._offsets[-1]
+            path = self._path(offset)
+            try:
+                entries = read_snapshot(self._filesystem, path, end_offset=offset)
+            except CorruptStateError as error:
+                logger.warning("%s; an older one is taken", error)
+                self._remove([offset])
+                continue
+            if entries is not None:
+                return offset, entries
+            self._offsets.pop()
+        return None
+
+    def truncate(self, log_start_offset: int, log_end_offset: int) -> None:
+        """
+        Remove the snapshots above the end of the log, and those at its start and below.
+
+        Raises:
+            LogStorageError: the disk refused; nothing may be appended then.
+        """
+        above = [offset for offset in self._offsets if offset > log_end_offset]
+        below = [offset for offset in self._offsets if offset <= log_start_offset]
+        self._remove(sorted({*above, *below}))
+        if above and not self._read_only:
+            with storage_errors(self._directory, doing="syncing"):
+                self._filesystem.sync_directory(self._directory)
+
+    def remove_strays(self, base_offsets: Iterable[int]) -> None:
+        """
+        Remove the snapshots that belong to no segment, as those of earlier closings.
+
+        The newest of them stays if it lies above every segment's base: it is that of the last
+        closing, and the next start needs it.
+        """
+        bases = set(base_offsets)
+        strays = [offset for offset in self._offsets if offset not in bases]
+        if strays and strays[-1] > max(bases, default=-1):
+            strays.pop()
+        self._remove(strays)
+
+    def mark_deleted(self, offset: int) -> Path | None:
+        """
+        Put the suffix of doomed files on a snapshot, whose segment goes; None where there is none.
+
+        Returns the new path, for who removes it together with the segment's files.
+        """
+        if offset not in self._offsets:
+            return None
+        self._offsets.remove(offset)
+        source = self._path(offset)
+        target = self._directory / segment_file_name(offset, FileKind.SNAPSHOT, FileState.DELETED)
+        if self._read_only:
+            return None
+        with storage_errors(source, doing="renaming"):
+            try:
+                self._filesystem.rename(source, target)
+            except FileNotFoundError:
+                return None
+        return target
+
+    def remove_all(self) -> None:
+        """Remove every snapshot, on the disk when this returns: the log begins anew elsewhere."""
+        self.truncate(-1, -1)
+
+    def _remove(self, offsets: Iterable[int]) -> None:
+        for offset in list(offsets):
+            self._offsets.remove(offset)
+            if self._read_only:
+                continue
+            path = self._path(offset)
+            with storage_errors(path, doing="removing"):
+                try:
+                    self._filesystem.unlink(path)
+                except FileNotFoundError:
+                    logger.info("%s was gone already", path)
+
+    def _path(self, offset: int) -> Path:
+        return self._directory / segment_file_name(offset, FileKind.SNAPSHOT)

@@ -1,0 +1,154 @@
+"""`kafkalog convert`: a view over the library calls, its exit status, its two forms of output."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import kafkalog
+from kafkalog import LogConfig
+from kafkalog.cli.app import app
+from tests.support.damage import batch_positions, flip
+from tests.support.golden import unchanged
+from tests.support.golden_old import old_data_directory
+from tests.support.logs import numbered
+
+OLD = old_data_directory("kafka-2.8")
+
+
+def run(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(app, ["convert", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+    return result
+
+
+def parsed(result: Result) -> Any:
+    assert 0 == result.exit_code, result.output
+    return json.loads(result.stdout)
+
+
+def test_convert_writes_a_new_directory_and_says_what_was_saved(tmp_path: Path) -> None:
+    """The source is only read."""
+    with unchanged(OLD / "mixed-0"):
+        result = run(OLD / "mixed-0", tmp_path / "mixed-0", "-c", "zstd")
+    assert 0 == result.exit_code, result.output
+    assert "mixed-0" in result.output
+    assert "saved" in result.output
+    with kafkalog.open_log(tmp_path / "mixed-0", read_only=True) as log:
+        assert 315 == len(list(log.records()))
+        assert {2} == {batch.header.magic for batch in log.batches()}
+
+
+def test_convert_of_a_data_directory_has_a_line_for_each_partition(tmp_path: Path) -> None:
+    """With the checkpoints that went along."""
+    result = run(OLD, tmp_path / "data")
+    assert 0 == result.exit_code, result.output
+    for directory in OLD.iterdir():
+        if directory.is_dir():
+            assert directory.name in result.output
+    assert "copied as they are: cleaner-offset-checkpoint" in result.output
+
+
+def test_convert_as_json_is_one_object(tmp_path: Path) -> None:
+    """Every number of the report is in it."""
+    found = parsed(run(OLD / "v1-gzip-0", tmp_path / "a-0", "--json", "--no-verify"))
+    assert {"logs", "copied", "left_out"} == set(found)
+    log = found["logs"][0]
+    assert (0, 206, False) == (log["log_start_offset"], log["log_end_offset"], log["verified"])
+    assert 206 == log["report"]["records_converted"]
+    assert log["saved_bytes"] == log["source_bytes"] - log["result_bytes"]
+    assert [] == log["left_out"]
+
+
+def damaged(directory: Path) -> Path:
+    with kafkalog.open_log(directory, config=LogConfig()) as log:
+        for number in range(5):
+            log.append(numbered(number * 10, 10))
+    path = next(directory.glob("*.log"))
+    flip(path, batch_positions(path)[2] + 70)
+    (directory / ".kafka_cleanshutdown").unlink()
+    (directory / "recovery-point-offset-checkpoint").unlink()
+    return directory
+
+
+def test_convert_of_a_damaged_log_is_refused(tmp_path: Path) -> None:
+    """Status 2, the place named, nothing left."""
+    source = damaged(tmp_path / "a-0")
+    result = run(source, tmp_path / "b-0")
+    assert 2 == result.exit_code
+    assert "00000000000000000000.log" in result.stderr
+    assert not (tmp_path / "b-0").exists()
+
+
+def test_convert_that_leaves_damage_out_tells_and_ends_with_one(tmp_path: Path) -> None:
+    """In both forms."""
+    source = damaged(tmp_path / "a-0")
+    result = run(source, tmp_path / "b-0", "--on-corrupt", "skip")
+    assert 1 == result.exit_code
+    assert "left out:" in result.output
+    assert "offsets 20 to 29" in result.output
+    result = run(source, tmp_path / "c-0", "--on-corrupt", "skip", "--json")
+    assert 1 == result.exit_code
+    left = json.loads(result.stdout)["logs"][0]["left_out"]
+    assert [(20, 30, False)] == [(x["first_offset"], x["next_offset"], x["kept"]) for x in left]
+
+
+def test_convert_never_overwrites(tmp_path: Path) -> None:
+    """Status 2."""
+    (tmp_path / "b-0").mkdir()
+    result = run(OLD / "mixed-0", tmp_path / "b-0")
+    assert 2 == result.exit_code
+    assert "exists" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name the directory"),
+        (("x", "--on-corrupt", "maybe"), "raise or skip"),
+        (("x", "-c", "brotli"), "unknown codec"),
+        (("x", "-c", "producer"), "no codec here"),
+        (("x", "--level", "3"), "level"),
+        (("x", "-c", "gzip", "--level", "99"), "99"),
+    ],
+)
+def test_convert_with_wrong_arguments_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    """Status 2, and nothing is made."""
+    monkeypatch.chdir(tmp_path)
+    result = run(OLD / "v1-plain-0", *arguments)
+    assert 2 == result.exit_code
+    assert message in result.output
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_estimate_shows_every_codec_and_writes_nothing(tmp_path: Path) -> None:
+    """Ratio and speed of each; the output directory is not asked for."""
+    with unchanged(OLD / "wide-0"):
+        result = run(OLD / "wide-0", "--estimate")
+    assert 0 == result.exit_code, result.output
+    for word in ("wide-0", "gzip", "snappy", "lz4", "zstd", "ratio", "MB/s"):
+        assert word in result.output
+
+
+def test_estimate_of_a_data_directory_as_json() -> None:
+    """One entry for each partition, one codec and its level."""
+    found = parsed(run(OLD, "--estimate", "--json", "-c", "zstd", "--level", "1"))
+    assert {str(path) for path in OLD.iterdir() if path.is_dir()} == set(found)
+    log = found[str(OLD / "wide-0")]
+    assert {"none", "zstd"} == set(log["codecs"])
+    zstd = log["codecs"]["zstd"]
+    assert 1 == zstd["level"]
+    assert 0 < zstd["ratio"] < 1
+    assert zstd["expected_bytes"] < log["log_bytes"]
+    assert zstd["compress_bytes_per_s"] > 0
+
+
+def test_estimate_of_nothing_is_refused(tmp_path: Path) -> None:
+    """Status 2."""
+    assert 2 == run(tmp_path / "missing-0", "--estimate").exit_code

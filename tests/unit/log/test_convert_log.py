@@ -1,0 +1,455 @@
+"""A whole log into a new directory: what is kept, split, carried along, refused, left out."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog import Codec, LogConfig, Record
+from kafkalog.errors import (
+    CorruptRecordError,
+    LogCleaningAbortedError,
+    LogStorageError,
+    NotALogError,
+)
+from kafkalog.log.conversion import partition as conversion
+from kafkalog.log.conversion.data_directory import convert_directory
+from kafkalog.log.conversion.outcome import ConversionProgress
+from kafkalog.log.conversion.single_log import convert_log
+from kafkalog.records.codecs import compress
+from kafkalog.records.conversion.convert import convert_runs
+from tests.support import golden
+from tests.support.damage import batch_positions, fix_crc, flip, truncate
+from tests.support.golden_old import OldManifest, all_old_partitions, old_data_directory
+from tests.support.logs import numbered
+from tests.support.reference_messages import Message, encode_set
+
+T = 1_700_000_000_000
+SMALL = LogConfig(segment_bytes=4096, index_interval_bytes=512)
+
+
+def write_log(directory: Path, *, config: LogConfig = SMALL, appends: int = 40) -> Path:
+    """Write a log of 10 records an append, some with headers."""
+    with kafkalog.open_log(directory, config=config) as log:
+        for number in range(appends):
+            records = numbered(number * 10, 9)
+            records.append(Record(key=None, value=b"v" * 60, headers=[("h", None)], timestamp_ms=T))
+            log.append(records)
+    return directory
+
+
+def write_old_log(directory: Path, *sets: bytes, base_offset: int = 0) -> Path:
+    """Write one segment of message sets, as an old broker leaves it after a kill."""
+    directory.mkdir()
+    (directory / f"{base_offset:020}.log").write_bytes(b"".join(sets))
+    return directory
+
+
+def read(directory: Path) -> list[tuple[Any, ...]]:
+    """Return everything that records say."""
+    with kafkalog.open_log(directory, read_only=True) as log:
+        return [
+            (r.offset, r.timestamp_ms, max(r.timestamp_type, 0), r.key, r.value, r.headers)
+            for r in log.records()
+            if r.offset >= log.log_start_offset
+        ]
+
+
+def bases(directory: Path) -> list[int]:
+    return sorted(int(path.stem) for path in directory.glob("*.log"))
+
+
+# ---- what is kept
+
+
+@pytest.mark.parametrize("codec", [None, Codec.ZSTD])
+@pytest.mark.parametrize(("broker", "name"), all_old_partitions())
+def test_old_brokers_log_reads_equal_to_its_manifest_when_converted(
+    tmp_path: Path, broker: str, name: str, codec: Codec | None
+) -> None:
+    """All 123 partitions of four brokers, all formats; segments begin where they did."""
+    manifest = OldManifest(broker, name)
+    target = tmp_path / name
+    made = convert_log(manifest.directory, target, codec=codec)
+    summary = manifest.summary
+    start = summary.log_start_offset
+    wanted = [f for f in manifest.records() if f.offset >= start and not f.is_control]
+    found = [record for record in read(target) if record[0] >= start]
+    assert [f.offset for f in wanted] == [record[0] for record in found]
+    for fact, record in zip(wanted, found, strict=True):
+        kind = max(fact.timestamp_type, 0)
+        assert (fact.timestamp_ms, kind, fact.key) == record[1:4]
+        assert fact.has_value(record[4])
+        assert fact.headers == record[5]
+    assert summary.log_end_offset == made.log_end_offset
+    assert bases(target)[-1] == bases(manifest.directory)[-1]
+    assert set(bases(target)) <= set(bases(manifest.directory))
+    assert made.verified
+    with kafkalog.open_log(target) as log:
+        assert summary.log_end_offset == log.log_end_offset
+        assert log.recovery_report.clean
+        assert not log.recovery_report.rebuilt
+        assert {2} == {b.header.magic for b in log.batches()} or not wanted
+
+
+@pytest.mark.parametrize("name", ["compact-txn-0", "transactions-1", "epochs-0", "odd-0"])
+def test_recompressed_log_keeps_transactions_and_batches(tmp_path: Path, name: str) -> None:
+    """Batch by batch the same header fields; small files go along."""
+    source = golden.data_directory(golden.CLEAN) / name
+    convert_log(source, tmp_path / name, codec=Codec.GZIP)
+    fields = (
+        "base_offset",
+        "last_offset",
+        "producer_id",
+        "producer_epoch",
+        "base_sequence",
+        "is_control",
+        "is_transactional",
+        "partition_leader_epoch",
+        "max_timestamp",
+    )
+
+    def headers(directory: Path) -> list[tuple[Any, ...]]:
+        with kafkalog.open_log(directory, read_only=True) as log:
+            return [tuple(getattr(b.header, f) for f in fields) for b in log.batches()]
+
+    assert headers(source) == headers(tmp_path / name)
+    for path in source.iterdir():
+        if path.suffix in (".snapshot", ".txnindex") or "." not in path.name:
+            assert path.read_bytes() == (tmp_path / name / path.name).read_bytes()
+    metadata = (tmp_path / name / "partition.metadata").read_bytes()
+    assert (source / "partition.metadata").read_bytes() == metadata
+
+
+def test_converted_log_takes_appends_at_the_old_end(tmp_path: Path) -> None:
+    """It is a log like any other, closed in order."""
+    write_log(tmp_path / "a-0")
+    convert_log(tmp_path / "a-0", tmp_path / "b-0", codec=Codec.LZ4, config=SMALL)
+    with kafkalog.open_log(tmp_path / "b-0", config=SMALL) as log:
+        assert log.recovery_report.clean
+        info = log.append([Record(value=b"next")])
+    assert 400 == info.first_offset
+    assert read(tmp_path / "a-0") == read(tmp_path / "b-0")[:-1]
+
+
+def test_records_below_the_start_are_left_out(tmp_path: Path) -> None:
+    """But for those in the batch that holds it, and the start stays what it was."""
+    source = write_log(tmp_path / "a-0")
+    with kafkalog.open_log(source, config=SMALL) as log:
+        log.delete_records_before(205)
+    made = convert_log(source, tmp_path / "b-0")
+    assert 205 == made.log_start_offset
+    with kafkalog.open_log(tmp_path / "b-0", read_only=True) as log:
+        assert 205 == log.log_start_offset
+        assert 205 == next(iter(log.records())).offset
+    first = min((tmp_path / "b-0").glob("*.log"))
+    assert 200 == kafkalog.BatchView(first.read_bytes()[: _first_size(first)]).base_offset
+
+
+def _first_size(path: Path) -> int:
+    return 12 + int(struct.unpack_from(">i", path.read_bytes(), 8)[0])
+
+
+def test_end_of_a_log_without_records_stays(tmp_path: Path) -> None:
+    """The name of an empty segment says where the log goes on."""
+    source = write_log(tmp_path / "a-0")
+    with kafkalog.open_log(source, config=SMALL) as log:
+        log.truncate_fully_and_start_at(10_000)
+    made = convert_log(source, tmp_path / "b-0")
+    assert (10_000, 10_000, 0) == (made.log_start_offset, made.log_end_offset, made.result_bytes)
+    with kafkalog.open_log(tmp_path / "b-0") as log:
+        assert 10_000 == log.append([Record(value=b"v")]).first_offset
+
+
+def test_times_of_segments_stay_as_they_are(tmp_path: Path) -> None:
+    """Records of v0 have no timestamp: retention goes by the age of the file."""
+    old = [encode_set([Message(n, 0, 0, -1, b"k", b"v" * 999)], codec=1) for n in range(60)]
+    source = write_old_log(tmp_path / "a-0", *old[:30])
+    (source / f"{30:020}.log").write_bytes(b"".join(old[30:]))
+    for number, path in enumerate(sorted(source.glob("*.log"))):
+        os.utime(path, (1_400_000_000 + number, 1_400_000_000 + number))
+    convert_log(source, tmp_path / "b-0", codec=Codec.NONE, config=LogConfig(segment_bytes=9000))
+    times = {int(path.stem): path.stat().st_mtime for path in (tmp_path / "b-0").glob("*.log")}
+    assert 2 < len(times)
+    assert {base: 1_400_000_000 + (base >= 30) for base in times} == times
+
+
+def test_report_and_progress_add_up(tmp_path: Path) -> None:
+    """Both stages come to their end; bytes are those of the files."""
+    source = write_log(tmp_path / "a-0")
+    told: list[ConversionProgress] = []
+    made = convert_log(source, tmp_path / "b-0", codec=Codec.ZSTD, progress=told.append)
+    size = sum(path.stat().st_size for path in source.glob("*.log"))
+    assert size == made.source_bytes == made.report.source_bytes
+    result = sum(path.stat().st_size for path in (tmp_path / "b-0").glob("*.log"))
+    assert result == made.result_bytes == made.report.result_bytes
+    assert size - result == made.saved_bytes > 0
+    assert 400 == made.report.records_converted
+    assert bases(source) == [segment.base_offset for segment in made.segments]
+    assert (size, result) == (
+        sum(segment.source_bytes for segment in made.segments),
+        sum(segment.result_bytes for segment in made.segments),
+    )
+    assert all(segment.was_converted for segment in made.segments)
+    for stage in ("converting", "verifying"):
+        done = [step.done_bytes for step in told if step.stage == stage]
+        assert sorted(done) == done
+        assert size == done[-1]
+
+
+# ---- segments
+
+
+def test_segment_that_grows_too_large_is_split_and_its_transactions_follow(tmp_path: Path) -> None:
+    """An entry of the transaction index stands with the segment that holds its marker."""
+    name = "transactions-0"
+    source = golden.data_directory(golden.CLEAN) / name
+    compressed = tmp_path / "compressed-0"
+    convert_log(source, compressed, codec=Codec.ZSTD, config=LogConfig(segment_bytes=1 << 20))
+    config = LogConfig(segment_bytes=2048)
+    made = convert_log(compressed, tmp_path / "plain-0", codec=Codec.NONE, config=config)
+    assert made.segment_count > len(made.segments)
+    assert read(source) == read(tmp_path / "plain-0")
+
+    def markers(directory: Path) -> list[tuple[int, bytes]]:
+        found = []
+        for path in sorted(directory.glob("*.txnindex")):
+            data = path.read_bytes()
+            found += [(int(path.stem), data[at : at + 34]) for at in range(0, len(data), 34)]
+        return found
+
+    split = bases(tmp_path / "plain-0")
+    before, after = markers(source), markers(tmp_path / "plain-0")
+    assert [entry for _, entry in before] == [entry for _, entry in after]
+    for base, entry in after:
+        marker = struct.unpack(">hqqqq", entry)[3]
+        assert base == max(at for at in split if at <= marker)
+
+
+def test_segments_larger_than_the_setting_are_not_split_for_it(tmp_path: Path) -> None:
+    """What fits one segment now need not be two."""
+    source = write_log(tmp_path / "a-0", config=LogConfig())
+    made = convert_log(source, tmp_path / "b-0", config=LogConfig(segment_bytes=2048))
+    assert (1, 1) == (len(made.segments), made.segment_count)
+
+
+# ---- damage
+
+
+def test_damage_refuses_the_conversion_and_leaves_nothing(tmp_path: Path) -> None:
+    """The error is typed and names the place; the source is as it was."""
+    source = write_log(tmp_path / "a-0")
+    path = source / f"{bases(source)[1]:020}.log"
+    position = batch_positions(path)[1]
+    flip(path, position + 65)
+    with golden.unchanged(source), pytest.raises(CorruptRecordError) as caught:
+        convert_log(source, tmp_path / "b-0")
+    assert (str(path), position) == (caught.value.path, caught.value.position)
+    assert [source] == list(tmp_path.iterdir())
+
+
+def test_damage_is_left_out_and_told_when_asked(tmp_path: Path) -> None:
+    """Everything around it is converted, and read back equal."""
+    source = write_log(tmp_path / "a-0")
+    path = source / f"{bases(source)[1]:020}.log"
+    position = batch_positions(path)[1]
+    flip(path, position + 65)
+    made = convert_log(source, tmp_path / "b-0", codec=Codec.ZSTD, on_corrupt="skip")
+    left = made.left_out[0]
+    assert (1, path, position) == (len(made.left_out), left.path, left.position)
+    found = [record[0] for record in read(tmp_path / "b-0")]
+    assert [n for n in range(400) if not left.first_offset <= n < left.next_offset] == found
+    assert 10 == left.next_offset - left.first_offset
+
+
+def test_torn_tail_is_told_and_does_not_refuse(tmp_path: Path) -> None:
+    """Opening the log would cut it, too."""
+    source = write_log(tmp_path / "a-0", config=LogConfig())
+    (source / ".kafka_cleanshutdown").unlink()
+    (source / "recovery-point-offset-checkpoint").unlink()
+    path = next(source.glob("*.log"))
+    truncate(path, path.stat().st_size - 7)
+    made = convert_log(source, tmp_path / "b-0")
+    assert ["torn tail: TRUNCATED"] == [left.reason for left in made.left_out]
+    assert 390 == made.log_end_offset
+
+
+def test_end_that_was_left_out_keeps_its_offsets(tmp_path: Path) -> None:
+    """What is appended later must not get the offsets of records that are missing."""
+    source = write_log(tmp_path / "a-0", config=LogConfig())
+    path = next(source.glob("*.log"))
+    flip(path, batch_positions(path)[-2] + 65)
+    (source / ".kafka_cleanshutdown").unlink()
+    made = convert_log(source, tmp_path / "b-0", on_corrupt="skip")
+    assert 400 == made.log_end_offset
+    with kafkalog.open_log(tmp_path / "b-0") as log:
+        assert (390, 400) == (len(list(log.records())), log.log_end_offset)
+
+
+def lying_wrapper(offset: int) -> bytes:
+    """Return a wrapper whose CRC is right and whose inside is none."""
+    inside = compress(Codec.GZIP, b"\0" * 60)
+    return encode_set([Message(offset, 1, 1, T, None, inside)])
+
+
+def test_old_batch_that_cannot_be_read_is_refused_or_left_out(tmp_path: Path) -> None:
+    """Its CRC is right, so no fence holds it."""
+    good = encode_set([Message(n, 1, 0, T, b"k", b"v") for n in range(5)])
+    more = encode_set([Message(n, 0, 0, -1, b"k", b"v") for n in range(6, 9)])
+    source = write_old_log(tmp_path / "a-0", good, lying_wrapper(5), more)
+    with pytest.raises(CorruptRecordError):
+        convert_log(source, tmp_path / "b-0")
+    made = convert_log(source, tmp_path / "b-0", on_corrupt="skip")
+    assert [(len(good), 5, False)] == [
+        (left.position, left.first_offset, left.kept) for left in made.left_out
+    ]
+    assert [0, 1, 2, 3, 4, 6, 7, 8] == [record[0] for record in read(tmp_path / "b-0")]
+
+
+def test_v2_batch_that_cannot_be_read_is_taken_over_as_it_is(tmp_path: Path) -> None:
+    """Nobody loses what somebody may read one day."""
+    source = write_log(tmp_path / "a-0", config=LogConfig(), appends=3)
+    path = next(source.glob("*.log"))
+    data = bytearray(path.read_bytes())
+    start = batch_positions(path)[1]
+    size = 12 + struct.unpack_from(">i", data, start + 8)[0]
+    data[start + 22] = 1  # gzip, it says
+    data[start : start + size] = fix_crc(bytes(data[start : start + size]))
+    path.write_bytes(data)
+    with pytest.raises(CorruptRecordError):
+        convert_log(source, tmp_path / "b-0", codec=Codec.ZSTD)
+    made = convert_log(source, tmp_path / "b-0", codec=Codec.ZSTD, on_corrupt="skip")
+    assert [(start, size, True)] == [
+        (left.position, left.size_bytes, left.kept) for left in made.left_out
+    ]
+    assert bytes(data[start : start + size]) in next((tmp_path / "b-0").glob("*.log")).read_bytes()
+    assert made.verified
+
+
+def test_result_with_other_records_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verification is no formality: a conversion that loses a batch is found out."""
+    source = write_log(tmp_path / "a-0")
+    real = convert_runs
+
+    def lossy(*arguments: Any, **options: Any) -> Any:
+        return list(real(*arguments, **options))[1:]
+
+    monkeypatch.setattr(conversion, "convert_runs", lossy)
+    with pytest.raises(CorruptRecordError, match="does not hold the same records"):
+        convert_log(source, tmp_path / "b-0")
+    assert [source] == list(tmp_path.iterdir())
+    assert not convert_log(source, tmp_path / "b-0", verify=False).verified
+
+
+# ---- places
+
+
+def test_target_that_exists_is_refused(tmp_path: Path) -> None:
+    """Nothing is overwritten, be it empty."""
+    source = write_log(tmp_path / "a-0", appends=1)
+    (tmp_path / "b-0").mkdir()
+    with pytest.raises(LogStorageError, match="exists"):
+        convert_log(source, tmp_path / "b-0")
+    (tmp_path / ".c-0.converting").mkdir()
+    with pytest.raises(LogStorageError, match="earlier attempt"):
+        convert_log(source, tmp_path / "c-0")
+    assert [] == list((tmp_path / "b-0").iterdir())
+
+
+def test_target_in_a_data_directory_is_refused(tmp_path: Path) -> None:
+    """A broker that starts there must not find a half-made log."""
+    source = write_log(tmp_path / "a-0", appends=1)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "meta.properties").write_text("version=1\n")
+    with pytest.raises(NotALogError, match="data directory"):
+        convert_log(source, tmp_path / "data" / "a-0")
+
+
+@pytest.mark.parametrize("what", ["nothing", "file", "empty"])
+def test_source_that_is_no_log_is_refused(tmp_path: Path, what: str) -> None:
+    """And nothing is left of the target."""
+    source = tmp_path / "a-0"
+    if what == "file":
+        source.write_text("")
+    elif what == "empty":
+        source.mkdir()
+    with pytest.raises((NotALogError, LogStorageError)):
+        convert_log(source, tmp_path / "b-0")
+    assert not (tmp_path / "b-0").exists()
+    assert not (tmp_path / ".b-0.converting").exists()
+
+
+def test_log_in_the_middle_of_a_swap_is_refused(tmp_path: Path) -> None:
+    """Read-only its segments are not complete; a writer completes them."""
+    source = golden.data_directory(golden.SWAP) / golden.partitions(golden.SWAP)[0]
+    with golden.unchanged(source), pytest.raises(LogCleaningAbortedError, match="swap"):
+        convert_log(source, tmp_path / "b-0")
+
+
+def test_on_corrupt_must_be_one_of_two(tmp_path: Path) -> None:
+    """A slip is no permission."""
+    with pytest.raises(ValueError, match="ignore"):
+        convert_log(tmp_path, tmp_path / "b", on_corrupt="ignore")  # type: ignore[arg-type]
+
+
+# ---- data directories
+
+
+def test_data_directory_is_converted_with_its_checkpoints(tmp_path: Path) -> None:
+    """Every partition of a 2.8 broker; starts and watermarks stay, and so does the marker."""
+    source = old_data_directory("kafka-2.8")
+    made = convert_directory(source, tmp_path / "data", codec=Codec.LZ4)
+    assert {path.name for path in source.iterdir() if path.is_dir()} == {
+        log.source.name for log in made.logs
+    }
+    for name in ("log-start-offset-checkpoint", "replication-offset-checkpoint"):
+        assert (source / name).read_bytes() == (tmp_path / "data" / name).read_bytes()
+    for converted in made.logs:
+        assert read(converted.source) == read(converted.target)
+    name = "deleted-records-v1-0"
+    with kafkalog.open_log(tmp_path / "data" / name) as log:
+        assert log.recovery_report.clean
+        assert (249, 400, 400) == (log.log_start_offset, log.log_end_offset, log.recovery_point)
+
+
+def test_data_directory_of_a_killed_broker_has_no_marker(tmp_path: Path) -> None:
+    """Its producer snapshots are not those of the ends of its logs; and the dead are left out."""
+    source = golden.data_directory(golden.UNCLEAN)
+    made = convert_directory(source, tmp_path / "data")
+    assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    assert all(name.endswith("-delete") for name in made.left_out)
+    assert "__cluster_metadata-0" in made.copied
+    metadata = golden.snapshot(source / "__cluster_metadata-0")
+    assert metadata == golden.snapshot(tmp_path / "data" / "__cluster_metadata-0")
+
+
+def test_data_directory_with_a_damaged_log_is_refused_whole(tmp_path: Path) -> None:
+    """All or nothing."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "meta.properties").write_text("version=1\n")
+    write_log(data / "a-0")
+    broken = write_log(data / "b-0", config=replace(SMALL, segment_bytes=1 << 20))
+    path = next(broken.glob("*.log"))
+    flip(path, batch_positions(path)[3] + 65)
+    (data / ".kafka_cleanshutdown").unlink()
+    (data / "recovery-point-offset-checkpoint").unlink()
+    with pytest.raises(CorruptRecordError):
+        convert_directory(data, tmp_path / "new")
+    assert [data] == list(tmp_path.iterdir())
+    made = convert_directory(data, tmp_path / "new", on_corrupt="skip")
+    assert [0, 1] == [len(log.left_out) for log in made.logs]
+
+
+def test_directory_without_partitions_is_no_data_directory(tmp_path: Path) -> None:
+    """There is nothing to convert."""
+    with pytest.raises(NotALogError, match="no partition"):
+        convert_directory(tmp_path, tmp_path / "new")

@@ -1,0 +1,464 @@
+"""Producer state: sequences, epochs, duplicates, transactions, what is stable, expiry."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kafkalog.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceError,
+    TransactionCoordinatorFencedError,
+)
+from kafkalog.state.producer_append import CompletedTransaction, ProducerAppend, ProducerChecks
+from kafkalog.state.producer_entry import (
+    ProducedBatch,
+    ProducerEntry,
+    sequence_after,
+    sequence_before,
+)
+from kafkalog.state.producers import OpenTransaction, ProducerStates
+from kafkalog.state.verification import NO_GUARD
+
+NONE, EPOCHS, SEQUENCES = ProducerChecks
+MAX = 2**31 - 1
+P, Q, R = 7, 8, 9
+
+
+@pytest.fixture(name="states")
+def fixture_states() -> ProducerStates:
+    """Return the state of an empty log."""
+    return ProducerStates("/data/orders-0")
+
+
+def produce(
+    states: ProducerStates,
+    producer_id: int = P,
+    *,
+    epoch: int = 0,
+    sequence: int = 0,
+    count: int = 1,
+    txn: bool = False,
+    checks: ProducerChecks = SEQUENCES,
+    guard: int = NO_GUARD,
+    timestamp_ms: int = 1000,
+) -> ProducerAppend:
+    """Append one batch at the end of the log, unless it is a duplicate; return the append."""
+    append = states.begin_append(checks, guard=guard)
+    first = states.end_offset
+    append.add_data(producer_id, epoch, sequence, first, first + count - 1, timestamp_ms, txn)
+    if not append.duplicates:
+        append.commit()
+        states.advance_to(first + count)
+    return append
+
+
+def end(
+    states: ProducerStates,
+    producer_id: int = P,
+    *,
+    epoch: int = 0,
+    coordinator_epoch: int = 0,
+    abort: bool = False,
+    checks: ProducerChecks = EPOCHS,
+) -> list[CompletedTransaction]:
+    """Append a marker; return what it completed."""
+    append = states.begin_append(checks)
+    append.add_marker(
+        producer_id, epoch, coordinator_epoch, states.end_offset, 2000, is_abort=abort
+    )
+    completed = append.commit()
+    states.advance_to(states.end_offset + 1)
+    return completed
+
+
+@pytest.mark.parametrize(
+    ("sequence", "count", "after"),
+    [(0, 0, 0), (MAX - 1, 3, 1), (MAX, 1, 0), (5, 10, 15), (MAX, MAX, MAX - 1)],
+)
+def test_sequences_wrap_behind_the_largest(sequence: int, count: int, after: int) -> None:
+    """The specification's examples, both ways."""
+    assert after == sequence_after(sequence, count)
+    assert sequence == sequence_before(after, count)
+
+
+def test_batches_in_sequence_are_taken_and_kept_five_deep(states: ProducerStates) -> None:
+    """The window has the last five, the oldest first."""
+    for number in range(8):
+        produce(states, sequence=10 * number, count=10)
+    entry = states.entries[P]
+    assert (0, 79, 79, 1000) == (
+        entry.producer_epoch,
+        entry.last_sequence,
+        entry.last_offset,
+        entry.last_timestamp_ms,
+    )
+    assert [(30, 30), (40, 40), (50, 50), (60, 60), (70, 70)] == [
+        (batch.first_sequence, batch.first_offset) for batch in entry.batches
+    ]
+
+
+@pytest.mark.parametrize("back", [1, 2, 3, 4, 5])
+def test_duplicate_among_the_last_five_gets_its_original_offsets(
+    states: ProducerStates, back: int
+) -> None:
+    """It is no error, and nothing of the state changes."""
+    for number in range(8):
+        produce(states, sequence=10 * number, count=10)
+    before = dict(states.entries)
+    append = produce(states, sequence=80 - 10 * back, count=10)
+    (batch,) = append.duplicates
+    assert (80 - 10 * back, 89 - 10 * back) == (batch.first_offset, batch.last_offset)
+    assert before == states.entries
+
+
+@pytest.mark.parametrize(
+    ("sequence", "count"), [(20, 10), (70, 9), (70, 11), (71, 9), (79, 1), (81, 1), (0, 80)]
+)
+def test_batch_that_is_neither_next_nor_a_duplicate_is_refused(
+    states: ProducerStates, sequence: int, count: int
+) -> None:
+    """Six back, a part of the last one, one too far: something is missing or was told wrong."""
+    for number in range(8):
+        produce(states, sequence=10 * number, count=10)
+    before = dict(states.entries)
+    with pytest.raises(OutOfOrderSequenceError, match="80 is the next one") as caught:
+        produce(states, sequence=sequence, count=count)
+    assert (P, "/data/orders-0", 45) == (
+        caught.value.producer_id,
+        caught.value.path,
+        caught.value.kafka_code,
+    )
+    assert f"/data/orders-0: producer 7: sequence {sequence} after 79" in str(caught.value)
+    assert before == states.entries
+
+
+def test_sequence_goes_on_from_0_behind_the_largest(states: ProducerStates) -> None:
+    """Within a batch and between two; a duplicate of the batch that wraps is found."""
+    produce(states, sequence=MAX - 4, count=8)
+    assert 2 == states.entries[P].last_sequence
+    produce(states, sequence=3, count=1)
+    (batch,) = produce(states, sequence=MAX - 4, count=8).duplicates
+    assert (MAX - 4, 0) == (batch.first_sequence, batch.first_offset)
+    produce(states, Q, sequence=MAX)
+    with pytest.raises(OutOfOrderSequenceError, match="0 is the next one"):
+        produce(states, Q, sequence=1)
+    produce(states, Q, sequence=0)
+
+
+def test_unknown_producer_may_begin_anywhere(states: ProducerStates) -> None:
+    """Its batches may have gone with their segments, or it may have been silent for long."""
+    produce(states, sequence=500, epoch=3)
+    assert (3, 500) == (states.entries[P].producer_epoch, states.entries[P].last_sequence)
+
+
+def test_new_epoch_begins_with_0_and_forgets_the_window(states: ProducerStates) -> None:
+    """Not the same sequence numbers of another epoch are duplicates, but those of this one."""
+    produce(states, sequence=0)
+    produce(states, sequence=1)
+    with pytest.raises(OutOfOrderSequenceError, match="epoch 1 has to begin with 0"):
+        produce(states, sequence=2, epoch=1)
+    assert not produce(states, sequence=0, epoch=1).duplicates
+    assert 1 == len(states.entries[P].batches)
+    with pytest.raises(InvalidProducerEpochError, match="epoch 0 after epoch 1") as caught:
+        produce(states, sequence=0, epoch=0)
+    assert 47 == caught.value.kafka_code
+
+
+def test_batches_of_one_append_follow_from_each_other(states: ProducerStates) -> None:
+    """And leave nothing behind where the append is dropped."""
+    append = states.begin_append(SEQUENCES)
+    append.add_data(P, 0, 0, 0, 4, 1, False)
+    append.add_data(P, 0, 5, 5, 9, 1, False)
+    append.add_data(Q, 0, 0, 10, 10, 1, False)
+    with pytest.raises(OutOfOrderSequenceError):
+        append.add_data(P, 0, 11, 11, 11, 1, False)
+    assert {} == states.entries
+    append.add_data(P, 1, 0, 11, 11, 1, False)
+    append.commit()
+    assert ProducerEntry(P, 1, -1, 1, None, (ProducedBatch(0, 11, 0, 1),)) == states.entries[P]
+    assert [P, Q] == list(states.entries)
+
+
+def test_append_of_duplicates_only_tells_all_of_them(states: ProducerStates) -> None:
+    """An append that is tried once more as a whole."""
+    produce(states, sequence=0)
+    produce(states, sequence=1)
+    append = states.begin_append(SEQUENCES)
+    append.add_data(P, 0, 0, 2, 2, 1, False)
+    append.add_data(P, 0, 1, 3, 3, 1, False)
+    assert [0, 1] == [batch.last_offset for batch in append.duplicates]
+
+
+@pytest.mark.parametrize("sequences", [[0, 1], [1, 0]])
+def test_append_that_is_there_in_part_is_refused(
+    states: ProducerStates, sequences: list[int]
+) -> None:
+    """To answer with the old offsets would lose the new batch."""
+    produce(states, sequence=0)
+    append = states.begin_append(SEQUENCES)
+    with pytest.raises(OutOfOrderSequenceError, match="others are not"):
+        for number, sequence in enumerate(sequences):
+            append.add_data(P, 0, sequence, 1 + number, 1 + number, 1, False)
+
+
+def test_coordinator_has_no_sequences_but_epochs(states: ProducerStates) -> None:
+    """Group coordinators write offsets within transactions of producers."""
+    produce(states, epoch=2, sequence=-1, checks=EPOCHS)
+    produce(states, epoch=2, sequence=-1, checks=EPOCHS)
+    assert (-1, 1) == (states.entries[P].last_sequence, states.entries[P].last_offset)
+    with pytest.raises(InvalidProducerEpochError):
+        produce(states, epoch=1, sequence=-1, checks=EPOCHS)
+    with pytest.raises(OutOfOrderSequenceError):
+        produce(states, epoch=2, sequence=-1)
+
+
+def test_replication_refuses_nothing_and_logs_what_is_odd(
+    states: ProducerStates, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the leader has accepted is the truth, also about the epoch."""
+    caplog.set_level(logging.WARNING)
+    produce(states, epoch=5, sequence=100, txn=True, checks=NONE)
+    produce(states, epoch=5, sequence=7, checks=NONE)
+    produce(states, epoch=4, sequence=-1, txn=True, checks=NONE)
+    end(states, epoch=3, coordinator_epoch=9, checks=NONE)
+    end(states, epoch=3, coordinator_epoch=8, checks=NONE)
+    entry = states.entries[P]
+    assert (3, 8, None) == (
+        entry.producer_epoch,
+        entry.coordinator_epoch,
+        entry.transaction_first_offset,
+    )
+    messages = [record.message for record in caplog.records]
+    assert ["/data/orders-0: producer 7: a batch outside of its open transaction"] == messages[:1]
+    assert "marker of coordinator epoch 8 behind one of 9" in messages[-1]
+
+
+def test_transaction_begins_with_its_first_batch_and_ends_with_the_marker(
+    states: ProducerStates,
+) -> None:
+    """The entry, the list, and the timestamp of who is late."""
+    assert ([], -1, None) == (
+        states.open_transactions(),
+        states.oldest_transaction_timestamp_ms,
+        states.first_unstable_offset,
+    )
+    produce(states, Q)
+    produce(states, P, txn=True, timestamp_ms=1500)
+    produce(states, P, sequence=1, txn=True, timestamp_ms=1600)
+    produce(states, Q, epoch=1, txn=True, timestamp_ms=1700)
+    assert [OpenTransaction(P, 0, 1, 1600), OpenTransaction(Q, 1, 3, 1700)] == (
+        states.open_transactions()
+    )
+    assert (1600, 1) == (states.oldest_transaction_timestamp_ms, states.first_unstable_offset)
+    assert [CompletedTransaction(P, 1, 4, True, 3)] == end(states, P, abort=True)
+    assert [CompletedTransaction(Q, 3, 5, False, 6)] == end(states, Q, epoch=1)
+    assert [] == states.open_transactions()
+    assert 2 == states.entries[P].last_offset
+
+
+def test_marker_without_a_transaction_moves_the_epochs_only(states: ProducerStates) -> None:
+    """It may be the end of one that wrote nothing here."""
+    assert [] == end(states, epoch=2, coordinator_epoch=3)
+    assert ProducerEntry(P, 2, 3, 2000) == states.entries[P]
+    produce(states, epoch=2, sequence=0)
+    with pytest.raises(OutOfOrderSequenceError):
+        produce(states, epoch=2, sequence=0, count=2)
+
+
+@pytest.mark.parametrize(("epoch", "kept"), [(0, 1), (1, 0)])
+def test_marker_of_a_new_epoch_forgets_the_window(
+    states: ProducerStates, epoch: int, kept: int
+) -> None:
+    """With transaction version 2 every marker begins an epoch; before, the sequences go on."""
+    produce(states, txn=True)
+    end(states, epoch=epoch)
+    assert kept == len(states.entries[P].batches)
+    produce(states, epoch=epoch, sequence=kept, txn=True)
+
+
+def test_old_markers_are_refused(states: ProducerStates) -> None:
+    """Of a fenced producer, and of a fenced coordinator; the transaction stays open."""
+    produce(states, epoch=4, txn=True)
+    end(states, epoch=4, coordinator_epoch=6)
+    produce(states, epoch=4, sequence=1, txn=True)
+    with pytest.raises(InvalidProducerEpochError):
+        end(states, epoch=3, coordinator_epoch=6)
+    with pytest.raises(TransactionCoordinatorFencedError, match="5 behind one of 6") as caught:
+        end(states, epoch=4, coordinator_epoch=5)
+    assert 52 == caught.value.kafka_code
+    assert 1 == len(states.open_transactions())
+
+
+def test_batch_outside_of_the_open_transaction_is_refused(states: ProducerStates) -> None:
+    """A transactional producer writes nothing else."""
+    produce(states, txn=True)
+    with pytest.raises(InvalidTxnStateError, match="outside of its open transaction") as caught:
+        produce(states, sequence=1)
+    assert 48 == caught.value.kafka_code
+
+
+def test_first_unstable_offset_waits_for_the_high_watermark(states: ProducerStates) -> None:
+    """A marker that a crash of the leader may take back makes nothing stable yet."""
+    produce(states, P, txn=True)
+    produce(states, Q, txn=True)
+    end(states, Q)
+    end(states, P)
+    produce(states, R, txn=True)
+    assert (0, 0) == (states.first_unstable_offset, states.last_stable_offset(5))
+    assert not states.advance_high_watermark(2)
+    assert states.advance_high_watermark(3)
+    assert (0, 0) == (states.first_unstable_offset, states.last_stable_offset(3))
+    assert states.advance_high_watermark(4)
+    assert (4, 4) == (states.first_unstable_offset, states.last_stable_offset(5))
+    assert 2 == states.last_stable_offset(2)
+    end(states, R)
+    states.raise_start(6)
+    assert (None, 6) == (states.first_unstable_offset, states.last_stable_offset(6))
+
+
+def test_stable_offset_of_a_marker_counts_no_transaction_that_begins_behind_it(
+    states: ProducerStates,
+) -> None:
+    """Also where one append brings both; brokers that follow another one count it."""
+    append = states.begin_append(NONE)
+    append.add_data(P, 0, 0, 0, 0, 1, True)
+    append.add_marker(P, 0, 0, 1, 1, is_abort=True)
+    append.add_data(R, 0, 0, 2, 4, 1, False)
+    append.add_data(Q, 0, 0, 5, 5, 1, True)
+    append.add_data(P, 0, 1, 6, 6, 1, True)
+    append.add_marker(P, 0, 0, 7, 1, is_abort=True)
+    assert [2, 5] == [each.last_stable_offset for each in append.commit()]
+    assert [OpenTransaction(Q, 0, 5, 1)] == states.open_transactions()
+
+
+def test_state_covers_more_and_more_only(states: ProducerStates) -> None:
+    """The end says what a snapshot of it may be called."""
+    states.advance_to(10)
+    states.raise_start(5)
+    assert 10 == states.end_offset
+    states.raise_start(15)
+    with pytest.raises(ValueError, match="cannot cover less"):
+        states.advance_to(14)
+    assert "below 15: 0 producers, 0 open" in repr(states)
+
+
+def test_snapshot_and_back_keeps_all_but_the_window(states: ProducerStates) -> None:
+    """Duplicates are found one batch deep after a restart, as with a broker."""
+    for number in range(3):
+        produce(states, sequence=number)
+    produce(states, Q, txn=True)
+    produce(states, R, txn=True)
+    end(states, R, epoch=1)
+    entries = list(states.snapshot_entries())
+    loaded = ProducerStates(end_offset=99)
+    loaded.load(entries, states.end_offset)
+    assert states.end_offset == loaded.end_offset
+    assert states.open_transactions() == loaded.open_transactions()
+    assert entries == list(loaded.snapshot_entries())
+    assert states.entries[P].batches[-1:] == loaded.entries[P].batches
+    assert produce(loaded, sequence=2).duplicates
+    with pytest.raises(OutOfOrderSequenceError):
+        produce(loaded, sequence=1)
+    assert [CompletedTransaction(Q, 3, 6, True, 7)] == end(loaded, Q, abort=True)
+    loaded.clear(4)
+    assert (0, 4, None) == (len(loaded), loaded.end_offset, loaded.first_unstable_offset)
+
+
+def test_transactions_of_a_snapshot_are_in_the_order_of_their_offsets() -> None:
+    """Its entries come in any order."""
+    states = ProducerStates()
+    for producer_id in (R, P, Q):
+        produce(states, producer_id, txn=True)
+    loaded = ProducerStates()
+    loaded.load(sorted(states.snapshot_entries()), 3)
+    assert [R, P, Q] == [each.producer_id for each in loaded.open_transactions()]
+    assert 0 == loaded.first_unstable_offset
+
+
+def test_silent_producers_expire_unless_their_transaction_is_open(states: ProducerStates) -> None:
+    """By the time of their last batch; verifications by the time they were begun."""
+    produce(states, P, timestamp_ms=1000)
+    produce(states, Q, timestamp_ms=1001)
+    produce(states, R, timestamp_ms=1000, txn=True)
+    states.begin_verification(P, 0, 1, 1000)
+    states.begin_verification(Q, 0, 1, 1001)
+    assert 0 == states.remove_expired(1099, 100)
+    assert 1 == states.remove_expired(1100, 100)
+    assert [Q, R] == list(states.entries)
+    assert [Q] == list(states.verification.pending)
+
+
+class TestVerification:
+    """Transactions that the coordinator has to have confirmed."""
+
+    @pytest.fixture(name="states")
+    def fixture_states(self) -> ProducerStates:
+        """Return a state that asks for guards."""
+        return ProducerStates(verify_transactions=True)
+
+    def test_transaction_without_the_right_guard_is_refused(self, states: ProducerStates) -> None:
+        """No guard, that of another producer, an old one; batches outside of any need none."""
+        produce(states, P)
+        guard = states.begin_verification(P, 0, 1, 0)
+        other = states.begin_verification(Q, 0, 0, 0)
+        for wrong in (NO_GUARD, other, guard + 100):
+            with pytest.raises(InvalidTxnStateError, match="nobody has verified"):
+                produce(states, P, sequence=1, txn=True, guard=wrong)
+        produce(states, P, sequence=1, txn=True, guard=guard)
+        produce(states, P, sequence=2, txn=True)
+        assert NO_GUARD == states.begin_verification(P, 0, 3, 0)
+        end(states, P)
+        with pytest.raises(InvalidTxnStateError, match="nobody has verified"):
+            produce(states, P, sequence=3, txn=True, guard=guard)
+
+    def test_marker_in_between_makes_the_guard_worthless(self, states: ProducerStates) -> None:
+        """The transaction that was verified is over; also where the marker ends another epoch's."""
+        produce(states, P, txn=True, checks=NONE)
+        guard = states.begin_verification(P, 1, 0, 0)
+        assert NO_GUARD < guard == states.begin_verification(P, 1, 0, 0)
+        end(states, P)
+        with pytest.raises(InvalidTxnStateError):
+            produce(states, P, epoch=1, txn=True, guard=guard)
+        assert guard < states.begin_verification(P, 1, 0, 0)
+
+    def test_marker_that_ends_nothing_here_makes_the_guard_worthless_too(
+        self, states: ProducerStates
+    ) -> None:
+        """The transaction was ended before its first batch came."""
+        guard = states.begin_verification(P, 0, 0, 0)
+        end(states, P, abort=True)
+        with pytest.raises(InvalidTxnStateError):
+            produce(states, P, txn=True, guard=guard)
+
+    def test_dropped_append_leaves_the_guard_valid(self, states: ProducerStates) -> None:
+        """A disk that was full costs no second verification."""
+        guard = states.begin_verification(P, 0, 0, 0)
+        states.begin_append(SEQUENCES, guard=guard).add_data(P, 0, 0, 0, 0, 1, True)
+        produce(states, P, txn=True, guard=guard)
+
+    def test_later_batches_wait_for_the_lowest_that_is_verified(
+        self, states: ProducerStates
+    ) -> None:
+        """Of the same epoch; a larger one begins anew, a smaller one changes nothing."""
+        for sequence, epoch in ((5, 1), (3, 1), (9, 0)):
+            guard = states.begin_verification(P, epoch, sequence, 0)
+        with pytest.raises(OutOfOrderSequenceError, match="3 waits to be appended first"):
+            produce(states, P, epoch=1, sequence=5, txn=True, guard=guard)
+        states.begin_verification(P, 2, 8, 0)
+        produce(states, P, epoch=2, sequence=8, txn=True, guard=guard)
+
+    def test_transaction_version_2_begins_with_sequence_0(self, states: ProducerStates) -> None:
+        """Where nothing of the producer is known; with batches known, those decide."""
+        guard = states.begin_verification(P, 0, 4, 0, supports_epoch_bump=True)
+        with pytest.raises(OutOfOrderSequenceError, match="has to be 0"):
+            produce(states, P, sequence=4, txn=True, guard=guard)
+        states.begin_verification(P, 0, 0, 0)
+        produce(states, P, sequence=0, txn=True, guard=guard)
+
+    def test_replication_is_not_verified(self, states: ProducerStates) -> None:
+        """The leader has done that."""
+        produce(states, P, txn=True, checks=NONE)
+        assert 1 == len(states.open_transactions())
