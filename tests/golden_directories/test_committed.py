@@ -1,0 +1,131 @@
+"""Readers of committed records get what a broker's consumers got: from its indexes, and from ours.
+
+The last stable offset comes from the replay; what was aborted from the broker's `.txnindex` files,
+or, as where they are missing, from the replay too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from kafkalog import BatchView, Record
+from kafkalog.files.names import FileKind, SegmentFiles
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.indexes.aborted_records import AbortedRecords
+from kafkalog.indexes.transaction_index import (
+    AbortedTransaction,
+    TransactionIndex,
+    collect_aborted,
+)
+from kafkalog.log.producer_recovery import aborted_of, replay_batches
+from kafkalog.state.producers import ProducerStates
+from tests.golden_directories.producer_files import PARTITIONS, files_of, identify, stretches
+from tests.support.golden import Manifest, canonical_hash
+from tests.support.golden_old import OldManifest, rendered
+
+TRANSACTIONAL = [path for path in PARTITIONS if files_of(path, FileKind.TRANSACTION_INDEX)]
+OLD = [path for path in TRANSACTIONAL if path.parent.name == "kafka-2.8"]
+NEW = [path for path in TRANSACTIONAL if path not in OLD]
+
+
+@cache
+def replayed(directory: Path) -> tuple[ProducerStates, tuple[AbortedTransaction, ...]]:
+    """Return the state at the log end, and what was aborted on the way."""
+    states = ProducerStates(directory)
+    aborted: list[AbortedTransaction] = []
+    for stretch in stretches(directory):
+        aborted += aborted_of(replay_batches(states, stretch.data, stretch.columns))
+    return states, tuple(aborted)
+
+
+def indexed(directory: Path, start: int, end: int) -> list[AbortedTransaction]:
+    """Return what the broker's indexes say of a range of offsets."""
+
+    def indexes() -> Iterator[TransactionIndex]:
+        for base_offset in files_of(directory, FileKind.LOG):
+            path = SegmentFiles(directory, base_offset).transaction_index
+            index = TransactionIndex(PosixFileSystem(), path, base_offset, read_only=True)
+            index.load()
+            yield index
+
+    return collect_aborted(indexes(), start, end)
+
+
+def committed(directory: Path, aborted: AbortedRecords, start: int, end: int) -> Iterator[Record]:
+    """Yield the records of a range of offsets that a reader of committed ones sees."""
+    for stretch in stretches(directory):
+        columns = stretch.columns
+        for row in range(len(columns)):
+            position, size = int(columns.position[row]), int(columns.size_bytes[row])
+            batch = BatchView(stretch.data[position : position + size])
+            if batch.header.is_control or aborted.hides(batch.header):
+                continue
+            yield from (each for each in batch.records() if start <= each.offset < end)
+
+
+def test_there_are_transactional_partitions_of_both_ages() -> None:
+    """The parameters of the tests below are there."""
+    assert (3, 5) <= (len(OLD), len(NEW))
+
+
+@pytest.mark.parametrize("source", ["index", "replay"])
+@pytest.mark.parametrize("directory", NEW, ids=identify)
+def test_committed_records_of_broker_4_1(directory: Path, source: str) -> None:
+    """Count, hash, and every run of offsets; the end is the last stable offset."""
+    fact = Manifest(directory.parent.parent.name, directory.name).summary.read_committed
+    assert fact is not None
+    start, end = fact.beginning_offset, fact.end_offset
+    states, from_replay = replayed(directory)
+    states.advance_high_watermark(states.end_offset)
+    assert end == states.last_stable_offset(states.end_offset)
+    found = indexed(directory, start, end) if source == "index" else from_replay
+    records = list(committed(directory, AbortedRecords(found), start, end))
+    assert fact.data == canonical_hash(records)
+    inside = {offset for first, last in fact.offset_ranges for offset in range(first, last + 1)}
+    assert inside == {record.offset for record in records}
+
+
+@pytest.mark.parametrize("source", ["index", "replay"])
+@pytest.mark.parametrize("directory", OLD, ids=identify)
+def test_committed_records_of_broker_2_8(directory: Path, source: str) -> None:
+    """As its own consumer got them."""
+    fact = OldManifest("kafka-2.8", directory.name).summary.consumer_committed
+    assert fact is not None
+    states, from_replay = replayed(directory)
+    states.advance_high_watermark(states.end_offset)
+    end = states.last_stable_offset(states.end_offset)
+    assert fact.end_offset == end
+    found = indexed(directory, 0, end) if source == "index" else from_replay
+    assert fact.rendered == rendered(committed(directory, AbortedRecords(found), 0, end))
+
+
+@pytest.mark.parametrize("directory", NEW, ids=identify)
+def test_any_part_of_the_log_is_answered_by_the_indexes_as_by_the_replay(directory: Path) -> None:
+    """Ranges of all sizes: a search that ended early would show what was aborted."""
+    states, from_replay = replayed(directory)
+    batches = [
+        BatchView(stretch.data[position : position + size]).header
+        for stretch in stretches(directory)
+        for position, size in zip(
+            stretch.columns.position[: len(stretch.columns)].tolist(),
+            stretch.columns.size_bytes[: len(stretch.columns)].tolist(),
+            strict=True,
+        )
+    ]
+    everything = AbortedRecords(from_replay)
+    for start in range(0, states.end_offset, max(1, states.end_offset // 7)):
+        for size in (1, 10, 100, 1000):
+            aborted = AbortedRecords(indexed(directory, start, start + size))
+            for header in batches:
+                if start <= header.base_offset < start + size and not header.is_control:
+                    assert everything.hides(header) == aborted.hides(header)
+
+
+def test_nothing_aborted_hides_nothing() -> None:
+    """And says so, for readers that need not ask."""
+    assert not AbortedRecords([])
+    assert AbortedRecords([AbortedTransaction(1, 2, 3, 4)])
