@@ -1,4 +1,4 @@
-"""The reference codec of magic 0 and 1 and two Python clients read each other's messages.
+"""Messages of magic 0 and 1: ours, the reference codec's and two Python clients' read each other's.
 
 Kafka's bytes are one judge of the reference; these are two more, for what it writes too. What a
 client writes has no offset of a broker on its wrapper; here it gets that of the last message, as a
@@ -14,7 +14,9 @@ import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AioKafkaBuilder
 from aiokafka.record.memory_records import MemoryRecords as AioKafkaRecords
 
+from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog.records.batch_view import BatchView
+from kafkalog.records.codecs import Codec, compress
 from tests.support import reference_codecs as codecs
 from tests.support.reference import Header, batch_crc, parse_message_header
 from tests.support.reference_messages import Message, decode_entry, encode_set
@@ -102,6 +104,18 @@ def header_of(entry: bytes) -> Header:
     return header
 
 
+def read_by_client(client: str, data: bytes) -> list[tuple[Any, ...]]:
+    """Return (offset, timestamp, key, value) of what a client finds, with a good CRC each."""
+    records = PARSERS[client](data)
+    found = []
+    while (batch := records.next_batch()) is not None:
+        assert batch.validate_crc()
+        found += [
+            (r.offset, -1 if r.timestamp is None else r.timestamp, r.key, r.value) for r in batch
+        ]
+    return found
+
+
 @pytest.mark.parametrize(("magic", "codec", "client"), CASES)
 def test_parser_of_a_client_reads_the_references_messages(
     magic: int, codec: int, client: str
@@ -111,11 +125,31 @@ def test_parser_of_a_client_reads_the_references_messages(
         Message(offset, magic, 0, timestamp, key, value)
         for offset, timestamp, key, value in expected(magic)
     ]
-    records = PARSERS[client](encode_set(messages, codec=codec))
-    found = []
-    while (batch := records.next_batch()) is not None:
-        assert batch.validate_crc()
-        found += [
-            (r.offset, -1 if r.timestamp is None else r.timestamp, r.key, r.value) for r in batch
-        ]
-    assert expected(magic) == found
+    assert expected(magic) == read_by_client(client, encode_set(messages, codec=codec))
+
+
+@pytest.mark.parametrize("append_time", [None, T + 9])
+@pytest.mark.parametrize("base_offset", [0, 1 << 40])
+@pytest.mark.parametrize(("magic", "codec", "client"), CASES)
+def test_parser_of_a_client_reads_our_messages(
+    magic: int, codec: int, client: str, base_offset: int, append_time: int | None
+) -> None:
+    """What the builder makes, in our codecs, at any offset, with times of either kind."""
+    builder = MessageSetBuilder(magic)
+    builder.reset(append_time=append_time)
+    for timestamp, key, value in ROWS:
+        builder.append(key, value, timestamp)
+    if codec == codecs.NONE:
+        data = bytes(builder.finish_plain(base_offset))
+    else:
+        inner = compress(Codec(codec), builder.payload(base_offset), magic=magic)
+        data = bytes(builder.wrap(codec, inner, base_offset=base_offset))
+    assert [
+        (
+            base_offset + offset,
+            append_time if magic and append_time is not None else timestamp,
+            key,
+            value,
+        )
+        for offset, timestamp, key, value in expected(magic)
+    ] == read_by_client(client, data)
