@@ -34,7 +34,6 @@ EXTENSIONS: dict[str, list[str]] = {
     "columns": [],
     "message_set": [],
     "message": [],
-    "message_writer": [],
     "summary": [],
     "iteration": [],
     "point_read": [],

@@ -21,7 +21,7 @@ from typing_extensions import Buffer
 
 from kafkalog._core.columns import RecordColumns
 from kafkalog._core.header import BatchHeader
-from kafkalog._core.message_writer import encode_messages, wrap_messages
+from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog.errors import UnsupportedCodecError
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress
@@ -49,6 +49,7 @@ class DownwardConverter:
         self._options = options
         self._report = report
         self._decoder = Decoder(options.limit_bytes)
+        self._builder = MessageSetBuilder(options.magic)
 
     def convert(self, run: BatchRun, stretch: Stretch) -> Iterator[Buffer]:
         """Yield the messages that a stretch becomes, whole ones back to back."""
@@ -119,38 +120,28 @@ class DownwardConverter:
         if self._options.magic == 0:
             lost = int((columns.timestamp[start:] != _NO_TIMESTAMP).sum())
             self._report.timestamps_lost += lost
-        yield self._message_set(columns, buffer, codec, append_time, start)
+        columns.header_count[:] = 0
+        builder = self._builder
+        while start < len(columns):
+            base_offset = int(columns.offset[start])
+            builder.reset(append_time=append_time)
+            # All of them, but for offsets or sizes that no set could hold.
+            start += builder.extend_decoded(buffer, columns, start, base_offset=base_offset)
+            yield self._message_set(codec, base_offset)
 
-    def _message_set(
-        self,
-        columns: RecordColumns,
-        buffer: Buffer,
-        codec: Codec,
-        append_time: int | None,
-        start: int,
-    ) -> Buffer:
-        """Return rows as plain messages, or as one wrapper."""
-        magic = self._options.magic
-        # Inside a wrapper, v1 counts from the first message.
-        is_relative = codec is not Codec.NONE and magic == 1
-        messages = encode_messages(
-            buffer,
-            columns,
-            magic=magic,
-            start=start,
-            base_offset=int(columns.offset[start]) if is_relative else 0,
-            append_time=append_time,
-        )
+    def _message_set(self, codec: Codec, base_offset: int) -> bytes:
+        """Return what was built, as plain messages or as one wrapper."""
+        builder = self._builder
+        # Copied: a view that somebody keeps would keep all the builder's memory.
         if codec is Codec.NONE:
-            return messages
-        return wrap_messages(
-            compress(codec, messages, self._options.level_of(codec), magic=magic),
-            magic=magic,
-            codec=int(codec),
-            last_offset=int(columns.offset[-1]),
-            max_timestamp=max(int(columns.timestamp[start:].max()), _NO_TIMESTAMP),
-            append_time=append_time,
+            return bytes(builder.finish_plain(base_offset))
+        compressed = compress(
+            codec,
+            builder.payload(base_offset),
+            self._options.level_of(codec),
+            magic=self._options.magic,
         )
+        return bytes(builder.wrap(codec, compressed, base_offset=base_offset))
 
     def _count_losses(self, header: BatchHeader) -> None:
         report = self._report
