@@ -58,12 +58,24 @@ from kafkalog.log.conversion.outcome import (
     SegmentConversion,
 )
 from kafkalog.log.conversion.single_log import convert_log
+from kafkalog.log.deletion import SegmentDeletion
 from kafkalog.log.fences import FencedRange
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
 from kafkalog.log.reader import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from kafkalog.log.report import CutTail, RecoveryReport
+from kafkalog.log.retention import (
+    AllOf,
+    LogFacts,
+    RetentionDecision,
+    RetentionPolicy,
+    RetentionReason,
+    SegmentFacts,
+    SizeRetention,
+    TimeRetention,
+)
+from kafkalog.log.retention_plan import SegmentExplanation
 from kafkalog.manager_config import CleanerConfig, ManagerConfig
 from kafkalog.model import (
     AppendInfo,
@@ -91,6 +103,7 @@ __all__ = [
     "EARLIEST_TIMESTAMP",
     "LATEST_TIMESTAMP",
     "MAX_TIMESTAMP",
+    "AllOf",
     "AppendInfo",
     "AppendOrigin",
     "BatchView",
@@ -129,6 +142,7 @@ __all__ = [
     "LogConfig",
     "LogConversion",
     "LogEstimate",
+    "LogFacts",
     "LogLockedError",
     "LogOfflineError",
     "LogPermissionError",
@@ -146,12 +160,20 @@ __all__ = [
     "RecordTooLargeError",
     "RecordValidationError",
     "RecoveryReport",
+    "RetentionDecision",
+    "RetentionPolicy",
+    "RetentionReason",
     "Rewriting",
     "Scheduler",
     "SegmentConversion",
+    "SegmentDeletion",
+    "SegmentExplanation",
+    "SegmentFacts",
     "ServerProperties",
+    "SizeRetention",
     "SystemClock",
     "ThreadScheduler",
+    "TimeRetention",
     "TimestampOffset",
     "TopicConfigs",
     "TopicPartition",

@@ -100,6 +100,14 @@ class LogConfig:
         "Leave it alone unless disk space matters more than history.",
         group=BEHAVIOUR, unit="bytes",
     )  # fmt: skip
+    retention_future_guard: bool = setting(
+        "kafkalog.retention.future.guard", "boolean", True,
+        "Judge the age of a segment by the time of its file where its largest timestamp lies more "
+        "than an hour in the future. Without it such a timestamp keeps the segment, and all "
+        "behind it, until its day has come, as in Kafka. Switch it off where records carry "
+        "planned times on purpose.",
+        group=BEHAVIOUR,
+    )  # fmt: skip
     delete_retention_ms: int = setting(
         "delete.retention.ms", "long", _DAY_MS,
         "How long compaction keeps tombstones and transaction markers, so that a slow reader "
@@ -141,7 +149,7 @@ class LogConfig:
     message_timestamp_after_max_ms: int = setting(
         "message.timestamp.after.max.ms", "long", 3_600_000,
         "How far a record's timestamp may lie in the future. Only with CreateTime. Raise it "
-        "where events carry planned times; but one far timestamp keeps its segment for as long.",
+        "where events carry planned times; `kafkalog.retention.future.guard` is about their age.",
         group=BEHAVIOUR, unit="ms", lower=0,
     )  # fmt: skip
     message_format_version: str = setting(

@@ -1,8 +1,11 @@
-"""Unlinking the files of segments that left, after `file.delete.delay.ms`.
+"""The way of segments out of a log: told to who asked to know, unlinked after a delay.
 
-The files were renamed `.deleted` before; whoever still holds the segment has its bytes mapped, so
-unlinking takes nothing from a reader. Crash points: before any unlink; what is left is removed at
-the next start.
+Three steps: the segment leaves the log's list; its files are renamed `.deleted`; they are unlinked
+after `file.delete.delay.ms`. Whoever still holds the segment has its bytes mapped, so unlinking
+takes nothing from a reader. Crash points: before any unlink; what is left is removed at the next
+start.
+
+Unlinking that fails is tried again, later each time; at the latest the next start does it.
 """
 
 from __future__ import annotations
@@ -10,53 +13,194 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
+from kafkalog.log.local_log import Snapshot
+from kafkalog.log.retention import RetentionReason
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
+from kafkalog.model import TopicPartition
 from kafkalog.scheduler import Scheduler
 
-__all__ = ["Deleter"]
+__all__ = ["Deleter", "SegmentDeletion"]
 
 logger = logging.getLogger(__name__)
 
+# Pause before files that could not be unlinked are tried again; doubled each time.
+RETRY_MS: Final = 1_000
+RETRY_MAX_MS: Final = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDeletion:
+    """
+    A segment left its log; its files are renamed, and go after `file.delete.delay.ms`.
+
+    Attributes:
+        topic_partition: the log.
+        path: the `.log` file, by the name it had.
+        base_offset, end_offset: the offsets it was there for, the end exclusive.
+        size_bytes: of the `.log` file.
+        cause: a retention policy by name, "delete_records" or "truncation".
+        reason: in words.
+        log_start_offset: where the log begins without it.
+        at_ms: when.
+    """
+
+    topic_partition: TopicPartition
+    path: Path
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    cause: str
+    reason: str
+    log_start_offset: int
+    at_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Segments whose files are to be unlinked together."""
+
+    base_offsets: list[int]
+    failures: int = field(default=0)
+
 
 class Deleter:
-    """Unlinks what left a log. Thread-safe."""
+    """
+    Sees segments off that left a log.
 
-    def __init__(self, context: SegmentContext, scheduler: Scheduler) -> None:
+    Args:
+        context: what the log's segments share.
+        scheduler: runs the unlinking.
+        topic_partition: the log, for events.
+        observer: called with each deletion, None for nobody.
+
+    Thread-safety: every method may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        context: SegmentContext,
+        scheduler: Scheduler,
+        topic_partition: TopicPartition,
+        observer: Callable[[SegmentDeletion], object] | None = None,
+    ) -> None:
         self._context = context
         self._scheduler = scheduler
+        self._topic_partition = topic_partition
+        self._observer = observer
         self._guard = threading.Lock()
-        self._waiting: list[list[int]] = []
+        self._waiting: list[_Group] = []
+        self._untold: list[SegmentDeletion] = []
 
-    def delete_later(self, segments: list[LogSegment]) -> None:
-        """Unlink the files of `segments` after the configured delay."""
+    def delete_later(
+        self,
+        segments: Sequence[LogSegment],
+        *,
+        before: Snapshot,
+        log_start_offset: int,
+        why: RetentionReason | Mapping[int, RetentionReason],
+    ) -> tuple[SegmentDeletion, ...]:
+        """
+        Unlink the files of `segments` after the configured delay.
+
+        Args:
+            segments: what left the log, its files renamed or about to be.
+            before: the log as it was with them.
+            log_start_offset: where it begins without them.
+            why: for all of them, or by base offset.
+
+        Returns:
+            The events, which `tell` hands to the observer.
+        """
         if not segments:
-            return
-        group = [segment.base_offset for segment in segments]
+            return ()
+        at_ms = self._context.clock.now_ms()
+        events = []
+        for segment in segments:
+            reason = why if isinstance(why, RetentionReason) else why[segment.base_offset]
+            slot = before.segments.floor_slot(segment.base_offset)
+            event = SegmentDeletion(
+                topic_partition=self._topic_partition,
+                path=segment.path,
+                base_offset=segment.base_offset,
+                end_offset=before.bound_of(slot).following_offset,
+                size_bytes=segment.size_bytes,
+                cause=reason.policy,
+                reason=reason.text,
+                log_start_offset=log_start_offset,
+                at_ms=at_ms,
+            )
+            events.append(event)
+        group = _Group([segment.base_offset for segment in segments])
         with self._guard:
             self._waiting.append(group)
-        self._scheduler.schedule(
-            "delete-file",
-            lambda: self._delete(group),
-            delay_ms=self._context.config.file_delete_delay_ms,
-        )
+            self._untold += events
+        self._schedule(group, self._context.config.file_delete_delay_ms)
+        return tuple(events)
+
+    def tell(self) -> None:
+        """Log the deletions since the last call, and hand them to the observer."""
+        with self._guard:
+            events, self._untold = self._untold, []
+        for event in events:
+            logger.info(
+                "%s leaves the log (%s): %s",
+                event.path,
+                event.cause,
+                event.reason,
+                extra={
+                    "event": "segment_deleted",
+                    "topic_partition": str(event.topic_partition),
+                    "base_offset": event.base_offset,
+                    "end_offset": event.end_offset,
+                    "size_bytes": event.size_bytes,
+                    "cause": event.cause,
+                    "log_start_offset": event.log_start_offset,
+                },
+            )
+            if self._observer is None:
+                continue
+            try:
+                self._observer(event)
+            except Exception:
+                # The segment is gone whatever its observer makes of it.
+                logger.exception("the observer of %s failed", self._topic_partition)
 
     def delete_now(self) -> None:
-        """Unlink everything that waits."""
+        """Unlink everything that waits; raise OSError where the disk refuses."""
         with self._guard:
             groups = list(self._waiting)
         for group in groups:
             self._delete(group)
 
-    def _delete(self, group: list[int]) -> None:
+    def _schedule(self, group: _Group, delay_ms: int) -> None:
+        self._scheduler.schedule(
+            "delete-file", lambda: self._delete_or_retry(group), delay_ms=delay_ms
+        )
+
+    def _delete_or_retry(self, group: _Group) -> None:
+        try:
+            self._delete(group)
+        except OSError:
+            group.failures += 1
+            self._schedule(group, min(RETRY_MS << (group.failures - 1), RETRY_MAX_MS))
+            # The scheduler keeps it, and tells whoever listens.
+            raise
+
+    def _delete(self, group: _Group) -> None:
         with self._guard:
             if group not in self._waiting:
                 return
-            self._waiting.remove(group)
-        for base_offset in group:
+        for base_offset in group.base_offsets:
             files = SegmentFiles(self._context.directory, base_offset, FileState.DELETED)
             for kind in FileKind:
                 with contextlib.suppress(FileNotFoundError):
                     self._context.filesystem.unlink(files.path(kind))
+        with self._guard, contextlib.suppress(ValueError):
+            self._waiting.remove(group)

@@ -65,6 +65,10 @@ class LocalLog:
         segments: loaded segments; the last one active unless the log is read-only.
         end_offset: log end offset.
         start_offset: log start offset.
+
+    Attributes:
+        left_names: whether a file of a segment that left kept its name, since it would not be
+            renamed: only the checkpoint of the log start hides it.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class LocalLog:
         # Numbers of the last change of a name, and of the last one that a sync has covered.
         self._name_changes = 1
         self._synced_name_changes = 0
+        self.left_names = False
 
     # ------------------------------------------------------------------------------- appending
 
@@ -187,7 +192,11 @@ class LocalLog:
                 start_offset=start_offset,
             )
         )
-        self.rename_deleted(leaving)
+        try:
+            self.rename_deleted(leaving)
+        except OSError:
+            self.left_names = True
+            raise
 
     def rename_deleted(self, leaving: list[LogSegment], *, in_order: bool = False) -> None:
         """

@@ -16,8 +16,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Literal, Self
 
@@ -34,13 +34,16 @@ from kafkalog.errors import (
 )
 from kafkalog.files.errors import storage_errors, translate
 from kafkalog.files.locking import PartitionLock
-from kafkalog.files.whole import NameSyncError
+from kafkalog.log.changing import Changing
 from kafkalog.log.committer import Committer
-from kafkalog.log.deletion import Deleter
+from kafkalog.log.deletion import Deleter, SegmentDeletion
 from kafkalog.log.home import PartitionHome
-from kafkalog.log.local_log import LocalLog, UndoFailedError
+from kafkalog.log.local_log import LocalLog, Snapshot, UndoFailedError
 from kafkalog.log.reader import LogReader
 from kafkalog.log.report import RecoveryReport
+from kafkalog.log.retaining import Retainer
+from kafkalog.log.retention import RetentionPolicy, RetentionReason
+from kafkalog.log.retention_plan import SegmentExplanation
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.truncation import truncate_fully_and_start_at, truncate_to
@@ -82,6 +85,8 @@ class Log(LogReader, AbstractContextManager["Log"]):
         scheduler: Scheduler,
         lock: PartitionLock | None,
         on_close: Callable[[], None],
+        retention: Sequence[RetentionPolicy] | None = None,
+        on_deletion: Callable[[SegmentDeletion], object] | None = None,
     ) -> None:
         tail = ReadOnlyTail(local, home.read_start_offset) if lock is None else None
         super().__init__(home, local, tail)
@@ -96,7 +101,9 @@ class Log(LogReader, AbstractContextManager["Log"]):
         self._offline: BaseException | None = None
         self._committer = Committer(self._sync, durable_offset)
         self._checkpointed_base = local.snapshot.segments.active.base_offset
-        self._deleter = Deleter(local.context, scheduler)
+        self._deleter = Deleter(local.context, scheduler, home.topic_partition, on_deletion)
+        self._retainer = Retainer(local, home, self._deleter, retention)
+        self._deleting_depth = 0
         self._flush_task = self._schedule_flush()
 
     def __repr__(self) -> str:
@@ -291,7 +298,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
         """
         if offset < 0:
             raise ValueError(f"{offset} is no offset")
-        with self._write_lock:
+        with self._deleting():
             self._ensure_writable()
             snapshot = self._local.snapshot
             if offset >= snapshot.end_offset:
@@ -303,7 +310,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
             with self._changing("truncating"):
                 # First of all: what comes in place of the cut bytes is not durable.
                 self._home.write_recovery_point(self._committer.durable_offset)
-                self._deleter.delete_later(truncate_to(self._local, offset))
+                self._see_off(truncate_to(self._local, offset), snapshot, offset)
             # Again: a sync that ran meanwhile still saw the old end.
             self._committer.lower(offset)
             return offset
@@ -312,15 +319,17 @@ class Log(LogReader, AbstractContextManager["Log"]):
         """Remove everything; the log is empty and its next offset is `offset`."""
         if offset < 0:
             raise ValueError(f"{offset} is no offset")
-        with self._write_lock:
+        with self._deleting():
             self._ensure_writable()
+            snapshot = self._local.snapshot
             self._committer.lower(offset)
             with self._changing("truncating"):
                 self._home.write_recovery_point(self._committer.durable_offset)
                 # A higher start is checkpointed first: what a crash leaves lies below it. A lower
                 # one comes last, or a crash would bring back what was deleted before.
-                self._home.write_start_offset(max(offset, self._local.snapshot.start_offset))
-                self._deleter.delete_later(truncate_fully_and_start_at(self._local, offset))
+                self._home.write_start_offset(max(offset, snapshot.start_offset))
+                leaving = truncate_fully_and_start_at(self._local, offset)
+                self._see_off(leaving, snapshot, offset)
                 try:
                     self._home.write_start_offset(offset)
                 except LogStorageError as error:
@@ -336,7 +345,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
         Returns the log start offset. The active segment stays. A reader that holds a segment
         reads it to its end.
         """
-        with self._write_lock:
+        with self._deleting():
             self._ensure_writable()
             snapshot = self._local.snapshot
             if offset > snapshot.end_offset:
@@ -350,16 +359,52 @@ class Log(LogReader, AbstractContextManager["Log"]):
             if offset <= snapshot.start_offset:
                 return snapshot.start_offset
             with self._changing("deleting records"):
-                # Checkpointed before anything goes: a crash must not bring records back.
-                self._home.write_start_offset(offset)
                 leaving = [
                     segment
                     for slot, segment in enumerate(snapshot.segments.segments)
                     if (snapshot.segments.base_after(slot) or offset + 1) <= offset
                 ]
-                self._local.remove_segments(leaving, start_offset=offset)
-                self._deleter.delete_later(leaving)
+                why = RetentionReason("delete_records", f"records below {offset} were deleted")
+                self._retainer.leave(leaving, offset, why)
             return offset
+
+    def apply_retention(
+        self, *, now_ms: int | None = None, limit_offset: int | None = None
+    ) -> tuple[SegmentDeletion, ...]:
+        """
+        Delete the segments that the settings, or the log's own policies, let go; return them.
+
+        The log end stays where it is; the log start moves up to the first segment that stays. A
+        reader that holds a segment reads it to its end.
+
+        Args:
+            now_ms: the time to judge by; the clock's if None.
+            limit_offset: segments that reach above it stay (the high watermark); the log end
+                offset if None.
+
+        Raises:
+            LogOfflineError, LogStorageError: as for every write.
+            Exception: what a policy raised; nothing was deleted then.
+        """
+        with self._deleting():
+            self._ensure_writable()
+            with self._reading():
+                plan = self._retainer.plan(now_ms, limit_offset)
+            if not plan.leaving:
+                return ()
+            with self._changing("deleting old segments"):
+                deletions = self._retainer.carry_out(plan)
+        if plan.rolls:
+            self._scheduler.schedule("flush-log", self._flush_in_background, delay_ms=0)
+        return deletions
+
+    def explain_retention(
+        self, *, now_ms: int | None = None, limit_offset: int | None = None
+    ) -> tuple[SegmentExplanation, ...]:
+        """Return why each segment is still there; arguments as for `apply_retention`."""
+        snapshot = self._snapshot()
+        with self._reading():
+            return self._retainer.explain(snapshot, now_ms, limit_offset)
 
     def close(self) -> None:
         """
@@ -398,6 +443,27 @@ class Log(LogReader, AbstractContextManager["Log"]):
 
     # ---------------------------------------------------------------------------------- private
 
+    def _see_off(self, leaving: list[LogSegment], before: Snapshot, offset: int) -> None:
+        """Have what a truncation took out of the log unlinked later."""
+        why = RetentionReason("truncation", f"truncated to offset {offset}")
+        start = self._local.snapshot.start_offset
+        self._deleter.delete_later(leaving, before=before, log_start_offset=start, why=why)
+
+    @contextmanager
+    def _deleting(self) -> Iterator[None]:
+        """Hold the lock, and tell of deletions when it is given back: who listens may need it."""
+        try:
+            with self._write_lock:
+                self._deleting_depth += 1
+                try:
+                    yield
+                finally:
+                    self._deleting_depth -= 1
+                    is_outermost = self._deleting_depth == 0
+        finally:
+            if is_outermost:
+                self._deleter.tell()
+
     def _may_write(self) -> bool:
         ours = os.getpid() == self._process
         return ours and not self.is_read_only and self._offline is None
@@ -413,7 +479,9 @@ class Log(LogReader, AbstractContextManager["Log"]):
                 snapshot = self._local.snapshot
                 base = snapshot.segments.segments[0].base_offset
                 start = snapshot.start_offset
-                self._home.write_start_offset(start if start > base else None)
+                # Where a base says it, no entry is needed, unless a file lies below that base yet.
+                is_said = start <= base and not self._local.left_names
+                self._home.write_start_offset(None if is_said else start)
             in_order = True
         finally:
             if not in_order:
@@ -460,8 +528,8 @@ class Log(LogReader, AbstractContextManager["Log"]):
             self._offline = error
             logger.error("%s takes no more writes: %s", self.directory, error)
 
-    def _changing(self, doing: str) -> _Changing:
-        return _Changing(self, doing)
+    def _changing(self, doing: str) -> Changing:
+        return Changing(self._local, doing, self._latch)
 
     def _ensure_writable(self) -> None:
         if self._closed:
@@ -485,28 +553,3 @@ class Log(LogReader, AbstractContextManager["Log"]):
 def _check_wait(wait: str) -> None:
     if wait not in ("written", "durable"):
         raise ValueError(f'wait is "written" or "durable", not {wait!r}')
-
-
-class _Changing(storage_errors):
-    """Around a change of many steps: an error of the disk half way latches the log."""
-
-    __slots__ = ("_log",)
-
-    def __init__(self, log: Log, doing: str) -> None:
-        super().__init__(log.directory, doing=doing)
-        self._log = log
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if isinstance(error, (OSError, LogStorageError)):
-            # Where the active segment still takes appends, nothing had changed yet. But after a
-            # failed sync of the directory no later one is believed.
-            untouched = self._log._local.snapshot.segments.active.is_active
-            cause = error.__cause__ if isinstance(error, LogStorageError) else error
-            if not untouched or isinstance(cause, (NameSyncError, UndoFailedError)):
-                self._log._latch(error)
-        super().__exit__(kind, error, traceback)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -20,10 +20,12 @@ from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.locking import PartitionLock, acquire_partition_lock
 from kafkalog.files.names import LEADER_EPOCH_CHECKPOINT
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.deletion import SegmentDeletion
 from kafkalog.log.home import PartitionHome, find_home
 from kafkalog.log.leftovers import live_bases
 from kafkalog.log.loader import LoadedLog, load_log
 from kafkalog.log.log import Log
+from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.segment_types import SegmentContext, make_context
 from kafkalog.scheduler import Scheduler, ThreadScheduler
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint
@@ -41,6 +43,8 @@ def open_log(
     clock: Clock | None = None,
     scheduler: Scheduler | None = None,
     filesystem: FileSystem | None = None,
+    retention: Sequence[RetentionPolicy] | None = None,
+    on_deletion: Callable[[SegmentDeletion], object] | None = None,
 ) -> Log:
     """
     Open the log of one partition, recovering it where the last writer did not close it.
@@ -54,6 +58,9 @@ def open_log(
         scheduler: runs background work (flushes, delayed deletion); a thread of its own, started
             when first needed, if None.
         filesystem: the disk; the machine's if None.
+        retention: policies for `apply_retention`, one behind the other, in place of the size and
+            the time in the settings (which `cleanup.policy` without `delete` switches off too).
+        on_deletion: called with each segment that left the log, by the thread that deleted it.
 
     Raises:
         NotALogError: the path is a file, a data directory, or holds other things than a log.
@@ -85,6 +92,8 @@ def open_log(
             scheduler=scheduler,
             lock=lock,
             on_close=on_close,
+            retention=retention,
+            on_deletion=on_deletion,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.support.crash_rig import Rig, Scenario
+from tests.support.manual_time import START_MS
 
 __all__ = ["SCENARIOS"]
 
@@ -119,6 +120,29 @@ class Delete(Scenario):
         rig.append(1, durable=True)
 
 
+class Retain(Scenario):
+    """Lets old segments go: some, then all with the active one, then appends and closes."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+        for _ in range(6):
+            rig.append(4, 90)
+        rig.flush()
+        rig.append(2)
+
+    def run(self, rig: Rig) -> None:
+        week_ms = rig.log.config.retention_ms
+        assert rig.retain(START_MS + week_ms + 130) >= 1
+        rig.append(2)
+        rig.work(120_000)
+        assert rig.retain(START_MS + 2 * week_ms) >= 2
+        assert rig.retain(START_MS + 3 * week_ms) == 0
+        rig.append(3, 90)
+        rig.work()
+        rig.append(1, durable=True)
+        rig.close()
+
+
 class Close(Scenario):
     """Closes a log with several segments, opens it again, closes it."""
 
@@ -185,6 +209,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "truncate": Truncate,
     "restart": Restart,
     "delete": Delete,
+    "retain": Retain,
     "close": Close,
     "open_clean": OpenClean,
     "open_torn": OpenTorn,

@@ -206,6 +206,17 @@ class Rig:
         self.model.doubts.remove(doubt)
         self.model.delete_before(offset)
 
+    def retain(self, now_ms: int) -> int:
+        """Apply retention, in doubt until it returns; return how many segments left."""
+        explained = self.log.explain_retention(now_ms=now_ms)
+        ends = [each.segment.end_offset for each in explained if each.is_due]
+        start_offset = max([*ends, self.model.start_offset])
+        doubt = self._begin(Doubt("delete", start_offset))
+        deletions = self.log.apply_retention(now_ms=now_ms)
+        self.model.doubts.remove(doubt)
+        self.model.delete_before(start_offset)
+        return len(deletions)
+
     def close(self) -> None:
         """Close in order; afterwards all is durable."""
         self.log.close()

@@ -1,0 +1,42 @@
+"""What an error of the disk means in the middle of a change of many steps.
+
+Thread-safety: used under the log's lock. It never undoes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+
+from kafkalog.errors import LogStorageError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.whole import NameSyncError
+from kafkalog.log.local_log import LocalLog, UndoFailedError
+
+__all__ = ["Changing"]
+
+
+class Changing(storage_errors):
+    """Around a change of many steps: an error of the disk half way latches the log."""
+
+    __slots__ = ("_latch", "_local")
+
+    def __init__(self, local: LocalLog, doing: str, latch: Callable[[BaseException], None]) -> None:
+        super().__init__(local.context.directory, doing=doing)
+        self._local = local
+        self._latch = latch
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, (OSError, LogStorageError)):
+            # Where the active segment still takes appends, nothing had changed yet. But after a
+            # failed sync of the directory no later one is believed.
+            untouched = self._local.snapshot.segments.active.is_active
+            cause = error.__cause__ if isinstance(error, LogStorageError) else error
+            if not untouched or isinstance(cause, (NameSyncError, UndoFailedError)):
+                self._latch(error)
+        super().__exit__(kind, error, traceback)

@@ -1,0 +1,180 @@
+"""Retention of one log: the facts that its policies judge, and the leaving of what they name.
+
+What goes is said in `retention_plan`; how it goes in `local_log` (out of the list, renamed) and
+`deletion` (told, unlinked).
+
+Crash points of `carry_out`: after a new active segment began behind the one that is to go, an empty
+segment more. Then those of `leave`: before the new log start is checkpointed nothing happened; from
+then on what lies below it is gone for readers, and the next pass takes what is left of its files.
+
+Thread-safety: `log_facts` from any thread; the rest under the log's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kafkalog.log.deletion import Deleter, SegmentDeletion
+from kafkalog.log.home import PartitionHome
+from kafkalog.log.local_log import LocalLog, Snapshot
+from kafkalog.log.retention import (
+    LogFacts,
+    RetentionPolicy,
+    RetentionReason,
+    SegmentFacts,
+    SizeRetention,
+    StartOffsetRetention,
+    TimeRetention,
+    policies_for,
+)
+from kafkalog.log.retention_plan import (
+    RetentionPlan,
+    SegmentExplanation,
+    explain_retention,
+    plan_retention,
+)
+from kafkalog.log.segment import LogSegment
+from kafkalog.log.segment_types import SegmentContext
+
+__all__ = ["Retainer", "log_facts"]
+
+
+def log_facts(
+    snapshot: Snapshot,
+    context: SegmentContext,
+    *,
+    now_ms: int | None = None,
+    limit_offset: int | None = None,
+    with_times: bool = True,
+) -> LogFacts:
+    """
+    Return what retention policies judge a log by.
+
+    Args:
+        snapshot: the log as it is now.
+        context: what its segments share.
+        now_ms: the time of the question; the clock's if None.
+        limit_offset: what reaches above it stays; the log end offset if None.
+        with_times: whether to find out timestamps and times of files; -1 without.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    now_ms = context.clock.now_ms() if now_ms is None else now_ms
+    facts = []
+    segments = snapshot.segments.segments
+    for slot, segment in enumerate(segments):
+        bound = snapshot.bound_of(slot)
+        facts.append(
+            SegmentFacts(
+                base_offset=segment.base_offset,
+                end_offset=bound.following_offset,
+                size_bytes=bound.end,
+                max_timestamp_ms=segment.max_timestamp if with_times else -1,
+                file_time_ms=_file_time(segment, context, now_ms) if with_times else -1,
+                is_active=slot + 1 == len(segments),
+            )
+        )
+    end = snapshot.end_offset
+    return LogFacts(
+        now_ms=now_ms,
+        log_start_offset=snapshot.start_offset,
+        log_end_offset=end,
+        limit_offset=end if limit_offset is None else min(limit_offset, end),
+        segments=tuple(facts),
+    )
+
+
+def _file_time(segment: LogSegment, context: SegmentContext, now_ms: int) -> int:
+    facts = context.filesystem.stat(segment.path)
+    # A file that somebody took away has no age: it is kept, and found missing where it is read.
+    return now_ms if facts is None else facts.modified_ms
+
+
+class Retainer:
+    """
+    Judges a log by its policies, and lets go what they name.
+
+    Args:
+        local: the log's segments.
+        home: where its start is checkpointed.
+        deleter: sees off what leaves.
+        own: policies in place of those of the settings, None for these.
+    """
+
+    def __init__(
+        self,
+        local: LocalLog,
+        home: PartitionHome,
+        deleter: Deleter,
+        own: Sequence[RetentionPolicy] | None,
+    ) -> None:
+        self._local = local
+        self._home = home
+        self._deleter = deleter
+        self._own = None if own is None else tuple(own)
+
+    def plan(self, now_ms: int | None, limit_offset: int | None) -> RetentionPlan:
+        """Return what goes; raises OSError, and what a policy raised."""
+        policies = self._policies()
+        return plan_retention(
+            log_facts(
+                self._local.snapshot,
+                self._local.context,
+                now_ms=now_ms,
+                limit_offset=limit_offset,
+                with_times=_needs_times(policies),
+            ),
+            policies,
+        )
+
+    def explain(
+        self, snapshot: Snapshot, now_ms: int | None, limit_offset: int | None
+    ) -> tuple[SegmentExplanation, ...]:
+        """Return why each segment of a snapshot is still there; raises as `plan`."""
+        facts = log_facts(snapshot, self._local.context, now_ms=now_ms, limit_offset=limit_offset)
+        return explain_retention(facts, self._policies())
+
+    def carry_out(self, plan: RetentionPlan) -> tuple[SegmentDeletion, ...]:
+        """Let go what a plan names; there is always an active segment, and the log end stays."""
+        if plan.rolls:
+            self._local.roll()
+        why = {facts.base_offset: reason for facts, reason in plan.leaving}
+        segments = self._local.snapshot.segments.segments
+        leaving = [segment for segment in segments if segment.base_offset in why]
+        return self.leave(leaving, plan.log_start_offset, why)
+
+    def leave(
+        self,
+        leaving: list[LogSegment],
+        start_offset: int,
+        why: RetentionReason | Mapping[int, RetentionReason],
+    ) -> tuple[SegmentDeletion, ...]:
+        """Move the log start up, and let segments below it go; return their deletions."""
+        before = self._local.snapshot
+        # Checkpointed before anything goes: a crash must not bring records back.
+        self._home.write_start_offset(start_offset)
+        deletions: tuple[SegmentDeletion, ...] = ()
+        try:
+            self._local.remove_segments(leaving, start_offset=start_offset)
+        finally:
+            # Out of the list they have left, also where one of their files would not be renamed:
+            # the checkpoint hides it, and the first pass after another opening takes it.
+            if self._local.snapshot is not before:
+                deletions = self._deleter.delete_later(
+                    leaving, before=before, log_start_offset=start_offset, why=why
+                )
+        return deletions
+
+    def _policies(self) -> tuple[RetentionPolicy, ...]:
+        return policies_for(self._local.context.config, self._own)
+
+
+def _needs_times(policies: Sequence[RetentionPolicy]) -> bool:
+    """Say whether a policy asks how old segments are: finding it out may cost a look into each."""
+    return any(
+        each.retention_ms >= 0
+        if isinstance(each, TimeRetention)
+        else not isinstance(each, StartOffsetRetention | SizeRetention)
+        for each in policies
+    )

@@ -1,0 +1,26 @@
+"""Power cuts while retention lets segments go, the active one among them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.recovery.scenarios import SCENARIOS
+from tests.support.crash_rig import PLACES, Place, explore
+
+# Crash states of each moment: none survives, all do, and one between; the slow run has more.
+LIMIT = 3
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_retention_crashed_at_any_call_reopens_legally(place: Place) -> None:
+    """Every moment of it leaves a legal log; the log end is where it was, or the start is."""
+    moments, states = explore(SCENARIOS["retain"](), place, limit=LIMIT)
+    assert 30 <= moments
+    assert moments <= states
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_retention_crashed_at_any_call_reopens_legally_from_many_states(place: Place) -> None:
+    """The same, with many more survivors of each crash."""
+    explore(SCENARIOS["retain"](), place, limit=48)
