@@ -7,27 +7,30 @@ deleted; readers raise at it or pass it, as they were asked.
 
 from __future__ import annotations
 
-import contextlib
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog._core.batch import check_batch, find_batch
 from kafkalog._core.header import parse_header
 from kafkalog._core.status import STATUS_CODES, status_meaning, status_name
-from kafkalog.errors import CorruptRecordError
+from kafkalog.errors import CorruptRecordError, KafkaLogError
+from kafkalog.files.zeros import is_zero
+from kafkalog.records.batch_view import BatchView
 
 __all__ = ["FencedRange", "find_fence"]
 
 OK = STATUS_CODES["OK"]
 
-# Of messages of format v0 and v1: the smallest, and where the size of the key stands.
+# Of messages of format v0 and v1: the smallest, and where things stand in them.
 MESSAGE_SIZE_MIN = 26
+SIZE_POSITION = 8
+LOG_OVERHEAD = 12
 MAGIC_POSITION = 16
-KEY_POSITION_V0 = 18
-KEY_POSITION_V1 = 26
-_FIELD_SIZE = struct.Struct(">i")
+KEY_POSITIONS = (18, 26)
+_SIZE = struct.Struct(">i")
+# As many zeros an entry may end with that ends where zeros begin: codecs write some.
+ZEROS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,8 @@ class FencedRange:
         position: first damaged byte.
         size_bytes: bytes fenced.
         first_offset: first offset that may be missing: one above the last whole batch before.
-        next_offset: base offset of the whole batch behind, or of what follows the segment. Where
-            a wrapper of an old format follows, its own offset, that of its last record: it may hold
-            some of the offsets below, which only its records can tell.
+        next_offset: base offset of the whole batch behind, or of what follows the segment. Of a
+            wrapper of an old format that cannot be read it is the last offset.
         reason: name of the check that failed, see `kafkalog._core.status`.
     """
 
@@ -97,16 +99,20 @@ def find_fence(
         following_offset: offset that follows the segment, for a fence that reaches its end.
         resume_min: nothing before this position is believed.
     """
+    ends = _declared_ends(data, position, end)
     resume_min = max(resume_min, position + 1)
-    resume = _behind_declared_length(data, position, end, next_offset, offset_max)
+    resume = _behind_declared_length(data, ends, position, end, next_offset, offset_max)
     if resume < resume_min:
-        resume = find_batch(
-            data, resume_min, end=end, offset_min=next_offset, offset_max=offset_max
-        )
-    if resume < 0:
+        resume_min = max(resume_min, ends.certain)
+        resume = end
+        if resume_min < end:
+            resume = find_batch(
+                data, resume_min, end=end, offset_min=next_offset, offset_max=offset_max
+            )
+    if resume < 0 or resume == end:
         resume, behind = end, following_offset
     else:
-        behind = parse_header(data, resume).base_offset
+        behind = _first_offset(data, resume, path)
     return FencedRange(
         path=path,
         position=position,
@@ -117,33 +123,75 @@ def find_fence(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _DeclaredEnds:
+    """Where a damaged batch may end: by its length, and by the key and value of an old message."""
+
+    by_length: int
+    by_fields: tuple[int, ...]
+    is_old: bool
+
+    @property
+    def certain(self) -> int:
+        """The end that an old message says twice, 0 where it does not."""
+        return self.by_length if self.by_length in self.by_fields else 0
+
+
+def _declared_ends(data: memoryview, position: int, end: int) -> _DeclaredEnds:
+    """Return what the batch at `position` says of its end; key and value fill an old message."""
+    if end - position < MESSAGE_SIZE_MIN:
+        return _DeclaredEnds(0, (), is_old=False)
+    by_length = position + LOG_OVERHEAD + _SIZE.unpack_from(data, position + SIZE_POSITION)[0]
+    # The magic, too, may be damaged.
+    by_fields = [_end_of_fields(data, position + key, end) for key in KEY_POSITIONS]
+    return _DeclaredEnds(by_length, tuple(by_fields), data[position + MAGIC_POSITION] <= 1)
+
+
+def _end_of_fields(data: memoryview, field: int, end: int) -> int:
+    """Return the end of a key and a value, 0 where they do not say."""
+    for _key_then_value in range(2):
+        if end - field < _SIZE.size:
+            return 0
+        field += _SIZE.size + max(_SIZE.unpack_from(data, field)[0], 0)
+    return field
+
+
 def _behind_declared_length(
-    data: memoryview, position: int, end: int, next_offset: int, offset_max: int
+    data: memoryview,
+    ends: _DeclaredEnds,
+    position: int,
+    end: int,
+    next_offset: int,
+    offset_max: int,
 ) -> int:
     """
     Try the places that the damaged batch's own lengths name: most damage leaves them whole.
 
     Searching byte by byte inside the payload first could stop at the image of a batch that some
-    record carries as its value, or at a message inside a wrapper that is stored as it was.
+    record carries as its value, or at a message inside a wrapper that is stored as it was. Where
+    nothing lies behind such a place of an old message, it is `end`, and nothing is searched for:
+    a wrapper that a crash tore would else become the messages in it.
     """
-    for candidate in _declared_ends(data, position, end):
-        if position < candidate < end and check_batch(data[candidate:end]) == OK:
+    nothing_behind = False
+    for candidate in (ends.by_length, *ends.by_fields):
+        if not position < candidate <= end:
+            continue
+        if is_zero(data[candidate:end]):
+            # A place far inside the zeros of a preallocated file is not where an entry ended.
+            at_the_end = candidate == end or any(data[candidate - ZEROS : candidate])
+            nothing_behind |= at_the_end and (ends.is_old or candidate == ends.certain)
+        elif check_batch(data[candidate:end]) == OK:
             header = parse_header(data, candidate)
             if next_offset <= header.base_offset and header.last_offset <= offset_max:
                 return candidate
-    return -1
+    return end if nothing_behind else -1
 
 
-def _declared_ends(data: memoryview, position: int, end: int) -> Iterator[int]:
-    """Yield where the batch at `position` may end, by its header and by its fields."""
-    with contextlib.suppress(CorruptRecordError):
-        yield parse_header(data, position).end_position
-    # An old message says its size twice: key and value fill it.
-    if end - position < MESSAGE_SIZE_MIN or data[position + MAGIC_POSITION] > 1:
-        return
-    field = position + (KEY_POSITION_V1 if data[position + MAGIC_POSITION] else KEY_POSITION_V0)
-    for _key_then_value in range(2):
-        if end - field < 4:
-            return
-        field += 4 + max(_FIELD_SIZE.unpack_from(data, field)[0], 0)
-    yield field
+def _first_offset(data: memoryview, position: int, path: Path) -> int:
+    """Return the first offset of a whole batch; a wrapper's own where its records do not tell."""
+    header = parse_header(data, position)
+    batch = BatchView(data[position : header.end_position], path=path, position=position)
+    try:
+        return batch.base_offset
+    except KafkaLogError:
+        return header.base_offset

@@ -11,12 +11,13 @@ from functools import cached_property
 from pathlib import Path
 
 from kafkalog._core.batch import BatchColumns
+from kafkalog._core.header import parse_header
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.errors import CorruptRecordError, LogClosedError
+from kafkalog.errors import CorruptRecordError, InvalidRecordError, LogClosedError
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import Bound
-from kafkalog.log.walk import Walk, walk_batches
+from kafkalog.log.walk import Walk, check_wrapper, walk_batches
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.conversion.fetch import ConvertedFetch
 from kafkalog.records.conversion.options import ConversionOptions
@@ -109,7 +110,7 @@ class FetchData:
 
     def batches(self) -> Iterator[BatchView]:
         """Yield the whole batches, CRC checked; a batch cut by `max_bytes` is left out."""
-        data, position, expected = self.data, 0, self.start_offset
+        data, position, expected = self.data, 0, self._floor()
         columns = BatchColumns(256)
         while position < len(data):
             columns.clear()
@@ -117,7 +118,7 @@ class FetchData:
                 data,
                 position,
                 columns,
-                next_offset=0,
+                next_offset=expected,
                 offset_max=self._bound.following_offset - 1,
             )
             for row in range(walk.count):
@@ -131,16 +132,27 @@ class FetchData:
             if walk.status == FULL:
                 continue
             if walk.status not in (OK, TRUNCATED):
-                raise self._damage(walk, expected)
+                raise self._damage(walk, max(expected, self.start_offset))
             return
 
     def records(self) -> Iterator[Record]:
         """Yield the records from `start_offset` on; control records are left out."""
+        before: BatchView | None = None
         for batch in self.batches():
             if not batch.header.is_control:
-                for record in batch.records(limit_bytes=self._segment.decompressed_max_bytes):
+                records = batch.records(limit_bytes=self._segment.decompressed_max_bytes)
+                check_wrapper(batch, records, before)
+                for record in records:
                     if record.offset >= self.start_offset:
                         yield record
+            before = batch
+
+    def _floor(self) -> int:
+        """Return an offset that nothing here begins below; what lies before ends below it."""
+        try:
+            return min(self.start_offset, parse_header(self.data).base_offset)
+        except (CorruptRecordError, InvalidRecordError):
+            return 0
 
     def converted(self, magic: int) -> ConvertedFetch:
         """

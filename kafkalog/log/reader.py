@@ -37,6 +37,7 @@ from kafkalog.log.reading import (
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import REMAP_BYTES
 from kafkalog.log.tail import ReadOnlyTail
+from kafkalog.log.walk import check_wrapper
 from kafkalog.model import TimestampOffset, TopicPartition
 from kafkalog.records.batch_view import BatchView
 
@@ -334,13 +335,15 @@ def _record_lists(
     on_corrupt: OnCorrupt,
 ) -> Iterator[list[Record]]:
     """Yield the records of each batch, as far as they lie in the range."""
+    before: BatchView | None = None
     for batch in batches:
-        header = batch.header
+        header, next_offset = batch.header, batch.header.next_offset
         if header.is_control:
             continue
         records: list[Record] | None
         if on_corrupt == "raise":
             records = batch.records(limit_bytes=limit_bytes)
+            check_wrapper(batch, records, before)
         else:
             # The CRC is right, so these bytes are what somebody wrote: nothing to search behind.
             records = try_records(batch, limit_bytes)
@@ -351,5 +354,8 @@ def _record_lists(
             yield records
         else:
             yield [record for record in records if start <= record.offset < end]
+        if header.is_wrapper and header.magic == 0 and records:
+            # If the wrapper's offset lies, the records' own do not.
+            next_offset = records[-1].offset + 1
         # Where the writer replaced what follows, the next batch may begin below the end of this.
-        start = max(start, header.next_offset)
+        start, before = max(start, next_offset), batch

@@ -111,6 +111,8 @@ def read_batches(
             if found is None:
                 continue
             position = found
+            # What lies before is not walked, but it ends below both.
+            expected = min(start_offset, _base_offset_at(segment, found, bound))
         expected = max(expected, segment.base_offset)
         for batch in _segment_batches(segment, position, bound, expected, on_corrupt):
             header = batch.header
@@ -133,6 +135,15 @@ def start_position(
     # The offset lies in a fence: begin behind it.
     ends = [f.end_position for f in segment.fences if f.first_offset <= offset < f.next_offset]
     return max(ends) if ends and max(ends) < bound.end else None
+
+
+def _base_offset_at(segment: LogSegment, position: int, bound: Bound) -> int:
+    """Return the base offset of the batch at `position`, 0 where it is damaged."""
+    try:
+        head = segment.file.read(position, min(HEADER_SIZE, bound.end - position))
+        return parse_header(head).base_offset
+    except (CorruptRecordError, InvalidRecordError):
+        return 0
 
 
 def _segment_batches(

@@ -320,10 +320,10 @@ class LogSegment:
         """
         hint = self._offset_hint(offset)
         position, status = self._walk(find_offset, offset, hint, bound.end)
-        if status == OK and self._is_believable(position, offset, bound):
+        if status == OK and self._is_believable(position, offset, hint, bound):
             return position
         # A hole, the end, damage, or a length field that led astray: look with every CRC checked.
-        return self._find_carefully(offset, hint, bound)
+        return self._find_carefully(offset, self._before(offset, hint), bound)
 
     def scan(self) -> SegmentScan:
         """Scan all bytes, every CRC checked."""
@@ -474,6 +474,15 @@ class LogSegment:
             return None
         return header if header.is_wrapper or header.base_offset <= entry_offset else None
 
+    def _before(self, offset: int, hint: int) -> int:
+        """Return where the index entry before the one that gave `hint` leads, 0 if none does."""
+        view = self.offset_index.view
+        for slot in range(view.lookup_slot(offset), -1, -1):
+            entry_offset, position = view.entry(slot)
+            if position < hint:
+                return position if self._promised(entry_offset, position) else 0
+        return 0
+
     def _time_hint(self, timestamp_ms: int, bound: Bound) -> int:
         """
         Return a position with nothing at or above `timestamp_ms` before it.
@@ -500,14 +509,21 @@ class LogSegment:
     def _header(self, position: int) -> BatchHeader:
         return parse_header(self.file.read(position, HEADER_SIZE))
 
-    def _is_believable(self, position: int, offset: int, bound: Bound) -> bool:
+    def _is_believable(self, position: int, offset: int, hint: int, bound: Bound) -> bool:
         """
         Say whether the batch at `position` holds `offset`, and ends before the next one begins.
 
-        A damaged last offset would else claim what whole batches behind it have.
+        A damaged last offset would else claim what whole batches behind it have. A wrapper does not
+        say where it begins: what lies before it does, where that rises.
         """
         header = self._header(position)
-        begins = header.is_wrapper or header.base_offset <= offset
+        begins = header.base_offset <= offset
+        if header.is_wrapper:
+            start = self._before(offset, hint)
+            lowest = self.base_offset if start == 0 else 0
+            before = self.file.read(start, position - start)
+            found = scan_batches(before, check_crc=False, next_offset=lowest)
+            begins = found.status == OK and found.next_offset <= header.base_offset
         if position + header.size_bytes >= bound.end:
             return begins and header.last_offset < bound.following_offset
         behind = self._whole_header(position + header.size_bytes, bound)

@@ -14,7 +14,8 @@ deltas are covered by the CRC:
     with holes), both are fenced. A record that is missing is told; one under a wrong offset is not.
 
 A wrapper of an old format names its last offset only, and takes one or more below: it counts as
-one in the two rules above, and is never told from its neighbour by holes.
+one in the two rules above, and is never told from its neighbour by holes. Who decompresses it can
+hold it against the one before once more: `check_wrapper`.
 
 A base offset that lies without contradicting a neighbour (the last batch of a log, or a flip into a
 hole) cannot be found by anyone.
@@ -30,10 +31,12 @@ import numpy as np
 
 from kafkalog._core.batch import BatchColumns, ScanResult, scan_batches
 from kafkalog._core.header import BatchHeader, parse_header
-from kafkalog._core.status import STATUS_CODES
+from kafkalog._core.record import Record
+from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.records.batch_view import BatchView
 
-__all__ = ["Walk", "walk_batches"]
+__all__ = ["Walk", "check_wrapper", "walk_batches"]
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
@@ -90,6 +93,28 @@ def walk_batches(
     if following is None or following.base_offset >= behind:
         return walk
     return _blame(data, columns, walk, following, next_offset)
+
+
+def check_wrapper(batch: BatchView, records: list[Record], before: BatchView | None) -> None:
+    """
+    Hold the records of a wrapper against its offset, and against the batch that was read before.
+
+    No sum covers that offset, and a header tells no more. In magic 0 each record has its own, and
+    the last of them is the wrapper's. In magic 1 all hang on it: where it lies, or the offset of
+    the batch before, the two may overlap.
+
+    Raises:
+        CorruptRecordError: one of the offsets lies.
+    """
+    header = batch.header
+    if not records or not header.is_wrapper:
+        return
+    lies = header.magic == 0 and records[-1].offset != header.last_offset
+    if before is not None and batch.path == before.path:
+        adjacent = before.position + before.header.size_bytes == batch.position
+        lies = lies or (adjacent and records[0].offset < before.header.next_offset)
+    if lies:
+        check_status(OFFSET_ORDER, batch.position, batch.path, records[0].offset)
 
 
 def _up_to(

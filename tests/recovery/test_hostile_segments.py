@@ -13,7 +13,7 @@ from kafkalog._core.stamp import assign_offsets
 from kafkalog.errors import CorruptRecordError, KafkaLogError, UnsupportedCodecError
 from tests.support.damage import log_file
 from tests.support.golden import unchanged, vectors
-from tests.support.logs import manual_log, numbered
+from tests.support.logs import manual_log, numbered, records_until_error
 
 CASES: dict[str, dict[str, Any]] = {case["name"]: case for case in vectors("invalid")["cases"]}
 GOOD = bytes.fromhex(CASES["good"]["hex"])
@@ -50,13 +50,8 @@ def facts(log: Log, on_corrupt: Literal["raise", "skip"] = "skip") -> list[Fact]
 
 def raised(log: Log) -> tuple[list[Fact], KafkaLogError | None]:
     """Read with the default of raising; return what came before the error, and the error."""
-    found: list[Fact] = []
-    try:
-        for record in log.records():
-            found.append(fact_of(record))  # noqa: PERF401 - those before the error are wanted
-    except KafkaLogError as error:
-        return found, error
-    return found, None
+    found, error = records_until_error(log)
+    return [fact_of(record) for record in found], error
 
 
 def good_facts(base_offset: int) -> list[Fact]:

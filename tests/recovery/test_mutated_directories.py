@@ -13,6 +13,7 @@ import pytest
 from kafkalog import KafkaLogError
 from tests.support.damage import flip, forget_shutdown, splice, truncate, zero_range
 from tests.support.logs import manual_log, numbered
+from tests.support.old_logs import LOG_KINDS, chapters_of, write_chapters
 
 RECORDS = 120
 SETTINGS: dict[str, Any] = {"segment_bytes": 1500, "index_interval_bytes": 100, "batch_bytes": 150}
@@ -64,6 +65,19 @@ def lose(_source: random.Random, path: Path, _files: list[Path]) -> None:
 MUTATIONS: list[Mutation] = [flip_bits, cut, extend, insert, zero, overwrite, swap, lose]
 
 
+@pytest.fixture(name="pristine_old", scope="module")
+def fixture_pristine_old(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[bytes]]:
+    """A log of every magic and codec in several segments, and the values of its records."""
+    directory = tmp_path_factory.mktemp("old") / "orders-0"
+    plan = [entry for entries in LOG_KINDS.values() for entry in entries]
+    chapters = chapters_of(plan)
+    for number in range(0, len(chapters), 5):
+        write_chapters(directory, chapters[number : number + 5])
+    with manual_log(directory, **SETTINGS) as log:
+        values = {record.value or b"" for record in log.records()}
+    return directory, values
+
+
 @pytest.fixture(name="pristine", scope="module")
 def fixture_pristine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[bytes]]:
     """A log of several segments, and the values of its records."""
@@ -80,6 +94,19 @@ def test_directory_mutated_opens_and_serves_only_what_was_written(
     pristine: tuple[Path, set[bytes]], directory: Path, seed: int
 ) -> None:
     """Read-only and writing: typed errors at most, values that were appended, room for more."""
+    mutate_and_check(pristine, directory, seed)
+
+
+@pytest.mark.parametrize("seed", range(1000, 1060))
+def test_old_directory_mutated_opens_and_serves_only_what_was_written(
+    pristine_old: tuple[Path, set[bytes]], directory: Path, seed: int
+) -> None:
+    """The same of messages of v0 and v1, plain and compressed, between batches of v2."""
+    mutate_and_check(pristine_old, directory, seed)
+
+
+def mutate_and_check(pristine: tuple[Path, set[bytes]], directory: Path, seed: int) -> None:
+    """Damage a copy at random, and hold what is served and what may be appended against it."""
     source = random.Random(seed)
     shutil.copytree(pristine[0], directory)
     for _ in range(source.randrange(1, 4)):

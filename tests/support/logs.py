@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kafkalog import FileSystem, Log, LogConfig, Record, open_log
+from kafkalog import FileSystem, KafkaLogError, Log, LogConfig, Record, open_log
 from kafkalog.files.names import SegmentFiles
 from tests.support import reference
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
@@ -17,6 +17,7 @@ __all__ = [
     "index_files",
     "manual_log",
     "numbered",
+    "records_until_error",
     "sized_record",
 ]
 
@@ -53,6 +54,16 @@ def numbered(first: int, count: int, *, timestamp_ms: int = START_MS) -> list[Re
         Record(key=b"k%d" % number, value=b"v%d" % number, timestamp_ms=timestamp_ms + number)
         for number in range(first, first + count)
     ]
+
+
+def records_until_error(log: Log) -> tuple[list[Record], KafkaLogError | None]:
+    """Read with the default of raising; return what came before the error, and the error."""
+    found: list[Record] = []
+    try:
+        found.extend(log.records())
+    except KafkaLogError as error:
+        return found, error
+    return found, None
 
 
 def sized_record(batch_bytes: int, timestamp_ms: int = START_MS) -> Record:
