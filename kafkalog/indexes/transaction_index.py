@@ -148,8 +148,7 @@ class TransactionIndex:
         self._has_stale_tail = False
         self._unsynced_name = False
         self._unsynced_bytes = False
-        self._rows = np.empty((_FIRST_CAPACITY, 4), dtype=np.int64)
-        self._published = (self._rows, 0)
+        self._published = (np.empty((_FIRST_CAPACITY, 4), dtype=np.int64), 0)
 
     def __len__(self) -> int:
         return self._published[1]

@@ -87,7 +87,7 @@ class TransactionVerification:
     def is_verified(self, producer_id: int, guard: int) -> bool:
         """Return whether `guard` is the one that the producer was given."""
         pending = self.pending.get(producer_id)
-        return pending is not None and guard != NO_GUARD and guard == pending.guard
+        return pending is not None and guard == pending.guard
 
     def clear(self, producer_id: int) -> None:
         """End a producer's verification: its transaction has begun here, or is over."""

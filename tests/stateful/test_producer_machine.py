@@ -8,6 +8,7 @@ snapshots, moves the high watermark, and asks after each step what is stable and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -19,8 +20,11 @@ from kafkalog.errors import (
     OutOfOrderSequenceError,
     ProducerStateError,
 )
+from kafkalog.indexes.transaction_index import TransactionIndex
+from kafkalog.log.producer_recovery import aborted_of
 from kafkalog.state.producer_append import CompletedTransaction, ProducerChecks
 from kafkalog.state.producers import ProducerStates
+from tests.support.simulated_disk import SimulatedDisk
 
 PRODUCERS = st.integers(1, 2) | st.integers(1, 4)
 SIZE = 2**31
@@ -94,6 +98,12 @@ class Model:
             found.append(CompletedTransaction(entry.producer_id, entry.first_offset, last, aborted))
         return found
 
+    def is_aborted(self, entry: Entry) -> bool:
+        """Return whether the next marker of the entry's producer takes it back."""
+        markers = [each for each in self.of(entry.producer_id) if each.marker]
+        later = [each.marker for each in markers if each.first_offset > entry.first_offset]
+        return later[:1] == ["abort"]
+
     def open(self) -> list[tuple[int, int]]:
         """Return (producer, first offset) of the open transactions, the earliest first."""
         return [(each[0], each[1]) for each in self.transactions() if each.last_offset < 0]
@@ -117,6 +127,9 @@ class ProducerMachine(RuleBasedStateMachine):
         self.model = Model()
         self.states = ProducerStates()
         self.high_watermark = 0
+        disk = SimulatedDisk()
+        disk.make_durable("/data")
+        self.index = TransactionIndex(disk, Path("/data/00000000000000000000.txnindex"), 0)
         # Where the window of each producer begins: a snapshot keeps one batch of it.
         self.window_from: dict[int, int] = {}
         # What a snapshot at the log end said then, by its offset.
@@ -226,7 +239,10 @@ class ProducerMachine(RuleBasedStateMachine):
         if first is not None:
             stable = min(others, default=offset + 1)
             expected = [CompletedTransaction(producer_id, first, offset, abort, stable)]
-        assert expected == append.commit()
+        completed = append.commit()
+        assert expected == completed
+        for entry in aborted_of(completed):
+            self.index.append(entry)
         kind = "abort" if abort else "commit"
         self.add(Entry(producer_id, epoch, -1, offset, offset, False, kind, timestamp_ms))
         self.states.advance_to(self.model.end)
@@ -259,10 +275,28 @@ class ProducerMachine(RuleBasedStateMachine):
         self.model.log = [each for each in self.model.log if each.last_offset < offset]
         self.snapshots = {key: each for key, each in self.snapshots.items() if key <= offset}
         self.high_watermark = offset
+        self.index.truncate_to(offset)
         self.states.load(entries, offset)
         for producer_id in range(1, 5):
             window = self.model.window(producer_id)
             self.window_from[producer_id] = window[-1].first_offset if window else offset
+
+    @precondition(lambda self: self.states.last_stable_offset(self.high_watermark) > 0)
+    @rule(data=st.data())
+    def read_committed(self, data: st.DataObject) -> None:
+        """Ask about a range below the last stable offset: just what was aborted is hidden."""
+        stable = self.states.last_stable_offset(self.high_watermark)
+        start = data.draw(st.integers(0, stable - 1))
+        end = data.draw(st.integers(start + 1, stable))
+        found = [(each[0], each[1], each[2]) for each in self.index.collect(start, end)[0]]
+        for entry in self.model.log:
+            if entry.last_offset < start or entry.first_offset >= end or not entry.transactional:
+                continue
+            hidden = any(
+                producer_id == entry.producer_id and first <= entry.first_offset < last
+                for producer_id, first, last in found
+            )
+            assert self.model.is_aborted(entry) == hidden
 
     @invariant()
     def the_same_is_open_and_stable(self) -> None:

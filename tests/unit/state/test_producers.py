@@ -283,6 +283,7 @@ def test_old_markers_are_refused(states: ProducerStates) -> None:
     """Of a fenced producer, and of a fenced coordinator; the transaction stays open."""
     produce(states, epoch=4, txn=True)
     end(states, epoch=4, coordinator_epoch=6)
+    end(states, epoch=4, coordinator_epoch=6)
     produce(states, epoch=4, sequence=1, txn=True)
     with pytest.raises(InvalidProducerEpochError):
         end(states, epoch=3, coordinator_epoch=6)
@@ -443,7 +444,7 @@ class TestVerification:
         self, states: ProducerStates
     ) -> None:
         """Of the same epoch; a larger one begins anew, a smaller one changes nothing."""
-        for sequence, epoch in ((5, 1), (3, 1), (9, 0)):
+        for sequence, epoch in ((5, 1), (3, 1), (4, 1), (9, 0)):
             guard = states.begin_verification(P, epoch, sequence, 0)
         with pytest.raises(OutOfOrderSequenceError, match="3 waits to be appended first"):
             produce(states, P, epoch=1, sequence=5, txn=True, guard=guard)
@@ -457,6 +458,9 @@ class TestVerification:
             produce(states, P, sequence=4, txn=True, guard=guard)
         states.begin_verification(P, 0, 0, 0)
         produce(states, P, sequence=0, txn=True, guard=guard)
+        end(states, P)
+        guard = states.begin_verification(P, 0, 1, 0, supports_epoch_bump=True)
+        produce(states, P, sequence=1, txn=True, guard=guard)
 
     def test_replication_is_not_verified(self, states: ProducerStates) -> None:
         """The leader has done that."""
