@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
 
+import numpy as np
 from typing_extensions import Buffer
 
 from kafkalog._core.builder import BatchBuilder
@@ -23,14 +24,14 @@ from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec, compress
 from kafkalog.records.entry_columns import scan_entries
-from kafkalog.records.packed_run import BatchFacts, Draft, PackedRun
+from kafkalog.records.packed_run import BatchFacts, Draft, PackedRun, shifted
 
 __all__ = ["Drafts", "close_batch", "close_messages", "facts_of_messages"]
 
 _LOG_APPEND_TIME: Final = 1
 
-# Given the offset of the run's first record, a part of the run.
-_Part: TypeAlias = Callable[[int], Draft]
+# Given the offset of the run's first record, makes a part of the run.
+_Maker: TypeAlias = Callable[[int], Draft]
 
 
 def close_batch(
@@ -97,13 +98,18 @@ def close_messages(
 def facts_of_messages(data: Buffer, base_offset: int) -> list[BatchFacts]:
     """Return the facts of plain messages that get consecutive offsets."""
     entries = scan_entries(data, check_crc=False)
-    return [
-        BatchFacts(size, offset, offset, timestamp, offset if timestamp >= 0 else -1)
-        for offset, (size, timestamp) in enumerate(
-            zip(entries.size_bytes.tolist(), entries.max_timestamp.tolist(), strict=True),
-            base_offset,
-        )
-    ]
+    offsets = np.arange(base_offset, base_offset + len(entries.position))
+    shallow = np.where(entries.max_timestamp >= 0, offsets, -1).tolist()
+    same = offsets.tolist()
+    rows = zip(
+        entries.size_bytes.tolist(),
+        same,
+        same,
+        entries.max_timestamp.tolist(),
+        shallow,
+        strict=True,
+    )
+    return list(map(BatchFacts._make, rows))
 
 
 class Drafts:
@@ -118,53 +124,54 @@ class Drafts:
     def __init__(self, rules: AppendRules, append_time: int | None) -> None:
         self._rules = rules
         self._append_time = append_time
-        self._parts: list[_Part] = []
+        self._parts: list[tuple[Draft, _Maker | None]] = []
         self.record_count = 0
 
     def keep(self, draft: Draft, record_count: int) -> None:
         """Take batches that are as they should be; their offsets count from 0."""
-        self._parts.append(partial(_shifted, draft, self.record_count))
+        batches = shifted(draft.batches, self.record_count)
+        self._parts.append((draft._replace(batches=batches), None))
         self.record_count += record_count
 
     def close(self, builder: MessageSetBuilder, codec: Codec) -> Draft:
-        """Take what a builder holds, which is not used again; return it as it is at offset 0."""
-        part = partial(_closed, builder, self._rules, codec, self.record_count)
-        self._parts.append(part)
+        """Take what a builder holds, which is not used again; return the batches."""
+        first = self.record_count
+        draft = close_messages(builder, self._rules, codec, first)
+        is_late = draft.has_wrappers and self._rules.magic == 0
+        maker = partial(_closed_at, builder, self._rules, codec, first) if is_late else None
+        self._parts.append((draft, maker))
         self.record_count += builder.count
-        return part(0)
-
-    def assembled(self, base_offset: int) -> Draft:
-        """Return all parts as they are where the first record has that offset."""
-        data, has_wrappers = bytearray(), False
-        batches: list[BatchFacts] = []
-        for part in self._parts:
-            draft = part(base_offset)
-            data += draft.data
-            batches += draft.batches
-            has_wrappers |= draft.has_wrappers
-        return Draft(data, batches, has_wrappers=has_wrappers)
+        return draft
 
     def run(self, rewriting: Rewriting = NOTHING_REWRITTEN) -> PackedRun:
         """Return the run of all parts."""
-        draft = self.assembled(0)
-        is_late = draft.has_wrappers and self._rules.magic == 0
+        drafts = [draft for draft, _ in self._parts]
+        is_late = any(maker is not None for _, maker in self._parts)
         return PackedRun(
-            bytearray(draft.data),
-            draft.batches,
+            bytearray().join(draft.data for draft in drafts),
+            [facts for draft in drafts for facts in draft.batches],
             self.record_count,
             self._append_time,
             rewriting=rewriting,
-            has_wrappers=draft.has_wrappers,
-            made_at=self.assembled if is_late else None,
+            has_wrappers=any(draft.has_wrappers for draft in drafts),
+            made_at=self._made_at if is_late else None,
         )
 
+    def _made_at(self, base_offset: int) -> Draft:
+        """Return all parts as they are where the first record has that offset."""
+        data = bytearray()
+        batches: list[BatchFacts] = []
+        for draft, maker in self._parts:
+            if maker is None:
+                made = draft._replace(batches=shifted(draft.batches, base_offset))
+            else:
+                made = maker(base_offset)
+            data += made.data
+            batches += made.batches
+        return Draft(data, batches, has_wrappers=True)
 
-def _shifted(draft: Draft, first: int, base_offset: int) -> Draft:
-    shift = first + base_offset
-    return draft._replace(batches=[facts.shifted(shift) for facts in draft.batches])
 
-
-def _closed(
+def _closed_at(
     builder: MessageSetBuilder, rules: AppendRules, codec: Codec, first: int, base_offset: int
 ) -> Draft:
     return close_messages(builder, rules, codec, first + base_offset)

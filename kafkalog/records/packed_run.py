@@ -19,7 +19,7 @@ from kafkalog._core.stamp import assign_offsets, set_entry_offset
 from kafkalog.errors import OffsetsOutOfOrderError
 from kafkalog.model import NOTHING_REWRITTEN, AppendInfo, Rewriting
 
-__all__ = ["BatchFacts", "Draft", "PackedRun"]
+__all__ = ["BatchFacts", "Draft", "PackedRun", "shifted"]
 
 _NONE: Final = -1
 
@@ -42,17 +42,6 @@ class BatchFacts(NamedTuple):
     max_timestamp: int
     shallow_offset: int
 
-    def shifted(self, shift: int) -> BatchFacts:
-        """Return them for the same batch so many offsets later."""
-        size, base, last, timestamp, shallow = self
-        return BatchFacts(
-            size,
-            base + shift,
-            last + shift,
-            timestamp,
-            shallow + shift if shallow >= 0 else shallow,
-        )
-
 
 class Draft(NamedTuple):
     """
@@ -67,6 +56,19 @@ class Draft(NamedTuple):
     data: Buffer
     batches: list[BatchFacts]
     has_wrappers: bool = False
+
+
+def shifted(batches: list[BatchFacts], shift: int) -> list[BatchFacts]:
+    """Return the facts of the same batches so many offsets later."""
+    if not shift:
+        return batches
+    return [
+        BatchFacts(
+            size, base + shift, last + shift, timestamp,
+            shallow + shift if shallow >= 0 else shallow,
+        )
+        for size, base, last, timestamp, shallow in batches
+    ]  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -111,8 +113,8 @@ class PackedRun:
             if shift and self.made_at is not None:
                 draft = self.made_at(log_end_offset)
                 self.data, batches = bytearray(draft.data), draft.batches
-            elif shift:
-                batches = [facts.shifted(shift) for facts in batches]
+            else:
+                batches = shifted(batches, shift)
             self.batches = batches
             self._stamp_offsets(log_end_offset, partition_leader_epoch)
         elif batches[0].base_offset < log_end_offset:
