@@ -8,16 +8,19 @@ log has it.
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AioKafkaBuilder
 from aiokafka.record.memory_records import MemoryRecords as AioKafkaRecords
 
+from kafkalog import AppendOrigin, Record
 from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress
 from tests.support import reference_codecs as codecs
+from tests.support.logs import manual_log
 from tests.support.reference import Header, batch_crc, parse_message_header
 from tests.support.reference_messages import Message, decode_entry, encode_set
 
@@ -153,3 +156,32 @@ def test_parser_of_a_client_reads_our_messages(
         )
         for offset, timestamp, key, value in expected(magic)
     ] == read_by_client(client, data)
+
+
+RELEASES = {0: "0.9.0", 1: "0.10.2"}
+WORDS = {
+    codecs.NONE: "uncompressed",
+    codecs.GZIP: "gzip",
+    codecs.SNAPPY: "snappy",
+    codecs.LZ4: "lz4",
+}
+
+
+@pytest.mark.parametrize(("magic", "codec", "client"), CASES)
+def test_log_in_an_old_format_takes_and_gives_what_clients_write_and_read(
+    tmp_path: Path, magic: int, codec: int, client: str
+) -> None:
+    """What it packs itself, and a producer's set that it stores, in each codec."""
+    sent = b"".join(entries_of_client(magic, codec, client))
+    rows = expected(magic)
+    release, word = RELEASES[magic], WORDS[codec]
+    with manual_log(
+        tmp_path / "old-0", message_format_version=release, compression_type=word
+    ) as log:
+        log.append([Record(key=key, value=value, timestamp_ms=t) for t, key, value in ROWS])
+        log.append_batches(sent, origin=AppendOrigin.CLIENT)
+        data = b"".join(bytes(each.data) for each in log.batches(0))
+    found = read_by_client(client, data)
+    count = len(ROWS)
+    assert rows == found[:count]
+    assert [(offset + count, *rest) for offset, *rest in rows] == found[count:]
