@@ -84,6 +84,9 @@ def convert(
     target: Annotated[
         Path | None, typer.Argument(help="The directory to make; it must not exist.")
     ] = None,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Rewrite the source, segment by segment.")
+    ] = False,
     compression: Annotated[
         str,
         typer.Option("--compression", "-c", help="keep, none, gzip, snappy, lz4 or zstd."),
@@ -105,7 +108,7 @@ def convert(
     Rewrite a log in format v2, or with another codec.
 
     Takes logs of any age. Offsets, timestamps, keys, values and headers are kept, and read back and
-    compared; the source is only read. The exit status is 1 if damage was left out.
+    compared. With a target the source is only read. The exit status is 1 if damage was left out.
     """
     from rich.console import Console
 
@@ -115,7 +118,7 @@ def convert(
     filesystem = PosixFileSystem()
     try:
         request = make_request(
-            source, target, compression, level, on_corrupt, verify=verify, as_json=as_json
+            source, target, compression, level, on_corrupt, in_place, verify, as_json
         )
         if estimate:
             run_estimate(Console(), filesystem, request)

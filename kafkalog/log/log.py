@@ -40,6 +40,7 @@ from kafkalog.log.deletion import Deleter, SegmentDeletion
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog, Snapshot, UndoFailedError
 from kafkalog.log.reader import LogReader
+from kafkalog.log.replacement import replace_segment
 from kafkalog.log.report import RecoveryReport
 from kafkalog.log.retaining import Retainer
 from kafkalog.log.retention import RetentionPolicy, RetentionReason
@@ -405,6 +406,22 @@ class Log(LogReader, AbstractContextManager["Log"]):
         snapshot = self._snapshot()
         with self._reading():
             return self._retainer.explain(snapshot, now_ms, limit_offset)
+
+    def replace_segment(self, leaving: LogSegment, bases: Sequence[int]) -> None:
+        """
+        Put segments that were made of a sealed one in its place; see `replacement`.
+
+        Args:
+            leaving: a segment of the log, not the active one.
+            bases: base offsets of the `.cleaned` segments.
+
+        Raises:
+            LogCleaningAbortedError: `leaving` has left the log meanwhile.
+        """
+        with self._write_lock:
+            self._ensure_writable()
+            with self._changing("replacing a segment"):
+                replace_segment(self._local, leaving, bases)
 
     def close(self) -> None:
         """

@@ -97,6 +97,29 @@ def test_convert_that_leaves_damage_out_tells_and_ends_with_one(tmp_path: Path) 
     assert [(20, 30, False)] == [(x["first_offset"], x["next_offset"], x["kept"]) for x in left]
 
 
+def test_convert_in_place_rewrites_the_source_and_tells_by_segment_and_codec(
+    tmp_path: Path,
+) -> None:
+    """The same exit status and the same two forms."""
+    source = tmp_path / "a-0"
+    with kafkalog.open_log(source, config=LogConfig()) as log:
+        for number in range(4):
+            log.append(numbered(number * 50, 50))
+            log.roll()
+    result = run(source, "--in-place", "-c", "gzip")
+    assert 0 == result.exit_code, result.output
+    for line in ("segment", "codec", "gzip", "none"):
+        assert any(found.split()[:1] == [line] for found in result.output.splitlines()), line
+    for base in (0, 50, 100, 150):
+        assert any(found.split()[:1] == [str(base)] for found in result.output.splitlines())
+    found = parsed(run(source, "--in-place", "--json"))["logs"][0]
+    assert found["source"] == found["target"] == str(source)
+    assert [False] * 5 == [segment["converted"] for segment in found["segments"]]
+    assert {"gzip": found["result_bytes"]} == found["report"]["result_bytes_by_codec"]
+    with kafkalog.open_log(source, read_only=True) as log:
+        assert 200 == len(list(log.records()))
+
+
 def test_convert_never_overwrites(tmp_path: Path) -> None:
     """Status 2."""
     (tmp_path / "b-0").mkdir()
@@ -109,6 +132,8 @@ def test_convert_never_overwrites(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ((), "name the directory"),
+        (("x", "--in-place"), "one of the two"),
+        (("--in-place", "--no-verify"), "always verified"),
         (("x", "--on-corrupt", "maybe"), "raise or skip"),
         (("x", "-c", "brotli"), "unknown codec"),
         (("x", "-c", "producer"), "no codec here"),

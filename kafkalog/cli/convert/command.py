@@ -41,7 +41,8 @@ class ConvertRequest:
 
     Attributes:
         source: a partition directory or a data directory.
-        target: the directory to make; None for an estimate.
+        target: the directory to make; None in place, and for an estimate.
+        in_place: whether the source is rewritten.
         codec, level: of all batches; None keeps the codec of each.
         on_corrupt, verify: as for `convert_log`.
         as_json: the result as one JSON object.
@@ -49,6 +50,7 @@ class ConvertRequest:
 
     source: Path
     target: Path | None
+    in_place: bool
     codec: Codec | None
     level: int | None
     on_corrupt: OnCorrupt
@@ -62,7 +64,7 @@ def make_request(
     compression: str,
     level: int | None,
     on_corrupt: str,
-    *,
+    in_place: bool,
     verify: bool,
     as_json: bool,
 ) -> ConvertRequest:
@@ -78,6 +80,7 @@ def make_request(
     return ConvertRequest(
         source=source,
         target=target,
+        in_place=in_place,
         codec=_codec_named(compression),
         level=level,
         on_corrupt="skip" if on_corrupt == "skip" else "raise",
@@ -107,10 +110,10 @@ def run_convert(
     Raises:
         KafkaLogError: it could not be done, and nothing was left.
     """
-    if request.target is None:
-        raise ConfigError("name the directory to make, or ask for an --estimate")
+    if (request.target is None) != request.in_place:
+        raise ConfigError("name the directory to make, or say --in-place: one of the two")
     with _progress_bar(progress) as tell:
-        made = _convert(filesystem, request, request.target, tell)
+        made = _convert(filesystem, request, tell)
     if request.as_json:
         shown = {
             "logs": [conversion_as_dict(log) for log in made.logs],
@@ -126,10 +129,10 @@ def run_convert(
 def _convert(
     filesystem: FileSystem,
     request: ConvertRequest,
-    target: Path,
     tell: Callable[[ConversionProgress], None],
 ) -> DirectoryConversion:
     options: dict[str, Any] = {
+        "in_place": request.in_place,
         "codec": request.codec,
         "level": request.level,
         "on_corrupt": request.on_corrupt,
@@ -138,8 +141,8 @@ def _convert(
         "filesystem": filesystem,
     }
     if is_data_directory(filesystem, request.source):
-        return convert_directory(request.source, target, **options)
-    log = convert_log(request.source, target, **options)
+        return convert_directory(request.source, request.target, **options)
+    log = convert_log(request.source, request.target, **options)
     return DirectoryConversion(log.source, log.target, (log,), (), ())
 
 

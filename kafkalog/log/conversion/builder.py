@@ -14,13 +14,15 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
+from pathlib import Path
 from typing import Final
 
 from typing_extensions import Buffer
 
 from kafkalog._core.header import parse_header
 from kafkalog.errors import CorruptRecordError
-from kafkalog.files.whole import read_whole, replace_whole
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.whole import read_whole
 from kafkalog.log.loader import open_segment
 from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.log.segment import LogSegment
@@ -29,7 +31,7 @@ from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 from kafkalog.records.packed_run import BatchFacts
 
-__all__ = ["SegmentsBuilder", "open_built"]
+__all__ = ["SegmentsBuilder", "open_built", "write_synced"]
 
 # What is gathered before it is written: one system call for many batches.
 _WRITE_BYTES: Final = 1 << 20
@@ -139,7 +141,7 @@ class SegmentsBuilder:
             # A log can do without: an index that could not be written waits in memory. Not here:
             # who opens a log that was closed in order believes its index files.
             if read_whole(filesystem, path, max_bytes=_INDEX_BYTES_MAX) != entries:
-                replace_whole(filesystem, path, entries)
+                write_synced(filesystem, path, entries)
         segment.close()
 
     def _write(self) -> None:
@@ -158,6 +160,17 @@ class SegmentsBuilder:
         return LocalLog(
             context, LogSegments([segment]), end_offset=base_offset, start_offset=base_offset
         )
+
+
+def write_synced(filesystem: FileSystem, path: Path, data: Buffer) -> None:
+    """Write a file that nobody reads yet, onto the disk; its name is the caller's to sync."""
+    handle = filesystem.open(path, create=True, write=True)
+    try:
+        handle.truncate(0)
+        handle.pwrite(data, 0)
+        handle.sync()
+    finally:
+        handle.close()
 
 
 def open_built(context: SegmentContext, bases: Sequence[int], end_offset: int) -> Snapshot:

@@ -1,6 +1,7 @@
-"""A whole data directory of partitions into a new one, log by log.
+"""A whole data directory of partitions, log by log: into a new one, or in place.
 
-Every live partition is converted as `conversion` says. What else a data directory has:
+Every live partition is converted as `partition` and `in_place` say. In place, nothing else is
+touched. What else a new data directory gets:
 
     meta.properties                       copied
     high watermarks, log starts, cleaner  copied: offsets stay
@@ -28,6 +29,7 @@ from kafkalog.config import LogConfig
 from kafkalog.errors import NotALogError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.locking import acquire_directory_lock
 from kafkalog.files.names import (
     CLEAN_SHUTDOWN_MARKER,
     CLUSTER_METADATA_TOPIC,
@@ -36,10 +38,11 @@ from kafkalog.files.names import (
     DirectoryState,
     try_parse_partition_directory,
 )
+from kafkalog.log.conversion.in_place import convert_partition_in_place
 from kafkalog.log.conversion.new_directory import building, carry_file
 from kafkalog.log.conversion.outcome import ConversionProgress, LogConversion
 from kafkalog.log.conversion.partition import convert_partition
-from kafkalog.log.conversion.plan import ConversionPlan, make_plan
+from kafkalog.log.conversion.plan import ConversionPlan, ensure_one_way, make_plan
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.model import TopicPartition
 from kafkalog.records.codecs import Codec
@@ -63,7 +66,7 @@ class DirectoryConversion:
     What a conversion of a data directory did.
 
     Attributes:
-        source, target: data directories.
+        source, target: data directories; the same for a conversion in place.
         logs: one for each partition, by name.
         copied: names of what was copied as it is.
         left_out: names of directories that were left out.
@@ -106,8 +109,9 @@ def _live_partitions(filesystem: FileSystem, directory: Path) -> dict[str, Topic
 
 def convert_directory(
     source: str | PathLike[str],
-    target: str | PathLike[str],
+    target: str | PathLike[str] | None = None,
     *,
+    in_place: bool = False,
     codec: Codec | None = None,
     level: int | None = None,
     on_corrupt: OnCorrupt = "raise",
@@ -118,17 +122,21 @@ def convert_directory(
     clock: Clock | None = None,
 ) -> DirectoryConversion:
     """
-    Convert every partition of a data directory to format v2, into a new data directory.
+    Convert every partition of a data directory to format v2: into a new one, or in place.
 
     Arguments and errors as for `convert_log`; a partition that cannot be converted ends the whole,
-    and nothing is left.
+    and nothing is left of a target; in place, those before it are converted.
     """
     plan = make_plan(codec, level, on_corrupt, config, progress, filesystem, clock, verify=verify)
-    origin, wanted = Path(source).absolute(), Path(target).absolute()
+    ensure_one_way(target, in_place=in_place, verify=verify)
+    origin = Path(source).absolute()
     with storage_errors(origin, doing="converting"):
         partitions = _live_partitions(plan.filesystem, origin)
         if not partitions:
             raise NotALogError(f"{origin} holds no partition directory", path=origin)
+        if target is None:
+            return _convert_in_place(plan, origin)
+        wanted = Path(target).absolute()
         with building(plan.filesystem, wanted) as directory:
             logs, copied = _convert_all(plan, origin, directory, partitions)
             copied += _carry_root(plan.filesystem, origin, directory)
@@ -145,6 +153,19 @@ def convert_directory(
         copied=tuple(copied),
         left_out=_left_out(plan.filesystem, origin, partitions),
     )
+
+
+def _convert_in_place(plan: ConversionPlan, origin: Path) -> DirectoryConversion:
+    # One lock and one session for all: the marker of a clean shutdown comes back at the end.
+    lock = acquire_directory_lock(plan.filesystem, origin)
+    try:
+        logs = tuple(
+            convert_partition_in_place(plan, origin / name)
+            for name in convertible_partitions(plan.filesystem, origin)
+        )
+    finally:
+        lock.release()
+    return DirectoryConversion(source=origin, target=origin, logs=logs, copied=(), left_out=())
 
 
 def _convert_all(

@@ -42,6 +42,7 @@ class RecordDigest:
 
     Attributes:
         record_count: records so far.
+        next_offset: one above the last offset so far, be there a record or not.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class RecordDigest:
         without: Container[tuple[str | PathLike[str] | None, int]] = frozenset(),
     ) -> None:
         self.record_count = 0
+        self.next_offset = 0
         self._limit_bytes = limit_bytes
         self._without = without
         self._decoder = Decoder(limit_bytes)
@@ -84,6 +86,7 @@ class RecordDigest:
         data = run.data[stretch.start : stretch.end]
         view = BatchView(data, path=run.path, position=run.position + stretch.start)
         header = view.header
+        self.next_offset = header.next_offset
         if header.record_count == 0:
             self._hash.update(data)
             return
@@ -100,6 +103,9 @@ class RecordDigest:
     def _rows(self, columns: RecordColumns, buffer: memoryview, tag: bytes) -> None:
         self._hash.update(pack_rows(buffer, columns, tag=tag))
         self.record_count += len(columns)
+        if len(columns):
+            # A wrapper may hold later offsets than it says.
+            self.next_offset = max(self.next_offset, int(columns.offset[-1]) + 1)
 
     def _bytes_of(self, view: BatchView, tag: bytes) -> None:
         """Take in the bytes of records that cannot be read, decompressed where that is possible."""
@@ -112,20 +118,18 @@ class RecordDigest:
             self._hash.update(memoryview(buffer)[start:end])
 
 
-def ensure_equal(
-    ours: RecordDigest, theirs: RecordDigest, end_offset: int, made_end_offset: int, source: Path
-) -> None:
+def ensure_equal(ours: RecordDigest, theirs: RecordDigest, source: Path) -> None:
     """
-    Hold the digest of what was made against that of its source, and the end offsets as well.
+    Hold the digest of what was made against that of its source.
 
     Raises:
         CorruptRecordError: they differ.
     """
-    if ours.hexdigest() != theirs.hexdigest() or end_offset != made_end_offset:
+    if ours.hexdigest() != theirs.hexdigest() or ours.next_offset != theirs.next_offset:
         raise CorruptRecordError(
             f"what was made of {source} does not hold the same records:"
-            f" {theirs.record_count} to offset {made_end_offset - 1}, where the source has"
-            f" {ours.record_count} to {end_offset - 1}",
+            f" {theirs.record_count} to offset {theirs.next_offset - 1}, where the source has"
+            f" {ours.record_count} to {ours.next_offset - 1}",
             path=source,
         )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
+from kafkalog.errors import ConfigError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.conversion.outcome import ConversionProgress
@@ -20,7 +21,7 @@ from kafkalog.log.reading import OnCorrupt
 from kafkalog.records.codecs import Codec
 from kafkalog.records.conversion.options import ConversionOptions
 
-__all__ = ["ConversionPlan", "make_plan"]
+__all__ = ["ConversionPlan", "ensure_one_way", "make_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,14 @@ def make_plan(
         verify=verify,
         tell=_tell_nobody if progress is None else progress,
     )
+
+
+def ensure_one_way(target: object, *, in_place: bool, verify: bool) -> None:
+    """Raise ConfigError unless a conversion has a target or is in place, and then verified."""
+    if (target is None) != in_place:
+        raise ConfigError("a conversion needs a directory to make, or is in place: one of the two")
+    if in_place and not verify:
+        raise ConfigError("in place there is no other copy: what is exchanged is always verified")
 
 
 def _tell_nobody(_progress: ConversionProgress) -> None:

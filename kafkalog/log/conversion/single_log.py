@@ -1,4 +1,4 @@
-"""`convert_log`: one log to format v2 or to another codec, into a new directory.
+"""`convert_log`: one log to format v2 or to another codec, into a new directory or in place.
 
 Thread-safety: pure functions over the disk.
 """
@@ -15,10 +15,11 @@ from kafkalog.config import LogConfig
 from kafkalog.errors import NotALogError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.log.conversion.in_place import convert_partition_in_place
 from kafkalog.log.conversion.new_directory import building
 from kafkalog.log.conversion.outcome import ConversionProgress, LogConversion
 from kafkalog.log.conversion.partition import convert_partition
-from kafkalog.log.conversion.plan import make_plan
+from kafkalog.log.conversion.plan import ensure_one_way, make_plan
 from kafkalog.log.home import PartitionHome, find_home
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.records.codecs import Codec
@@ -29,8 +30,9 @@ __all__ = ["convert_log"]
 
 def convert_log(
     source: str | PathLike[str],
-    target: str | PathLike[str],
+    target: str | PathLike[str] | None = None,
     *,
+    in_place: bool = False,
     codec: Codec | None = None,
     level: int | None = None,
     on_corrupt: OnCorrupt = "raise",
@@ -41,15 +43,16 @@ def convert_log(
     clock: Clock | None = None,
 ) -> LogConversion:
     """
-    Convert the log of one partition to format v2, into a new directory.
+    Convert the log of one partition to format v2: into a new directory, or in place.
 
     Args:
-        source: the partition directory, which is only read.
+        source: the partition directory; with a target it is only read.
         target: the partition directory to make; it must not exist, nor lie in a data directory.
+        in_place: rewrite the source, segment by segment, instead of making a target.
         codec: codec of all batches; None keeps that of each.
         level: of the codec; None for its default.
-        on_corrupt: "raise" at damage, or "skip" it and tell.
-        verify: read the result back and compare.
+        on_corrupt: "raise" at damage, or "skip" it and tell; in place, its segment is left alone.
+        verify: read the result back and compare; always, in place.
         config: sizes of segments, batches and indexes; Kafka's defaults if None.
         progress: is called now and then.
         filesystem, clock: the machine's if None.
@@ -57,10 +60,15 @@ def convert_log(
     Raises:
         CorruptRecordError: the source is damaged, or the result does not hold the same records.
         CorruptIndexError: its transaction index is damaged.
-        LogStorageError: the target exists, or the disk failed. Nothing is left then.
+        LogStorageError: the target exists, or the disk failed. Nothing is left of a target then; in
+            place, the log is whole, and what was converted before stays so.
+        LogLockedError: in place, somebody else writes it.
         NotALogError: the source is no log, or the target has no place for one.
     """
     plan = make_plan(codec, level, on_corrupt, config, progress, filesystem, clock, verify=verify)
+    ensure_one_way(target, in_place=in_place, verify=verify)
+    if target is None:
+        return convert_partition_in_place(plan, Path(source).absolute())
     wanted = Path(target).absolute()
     with storage_errors(wanted, doing="converting"):
         home = find_home(plan.filesystem, wanted)

@@ -31,6 +31,7 @@ __all__ = [
     "ConversionResult",
     "Converter",
     "OnRefused",
+    "codec_name",
     "convert_batches",
     "convert_runs",
 ]
@@ -149,7 +150,7 @@ class Converter:
         """Yield what a run becomes, whole batches; some may wait for the next run."""
         for stretch in self._walker.stretches(run):
             size = stretch.end - stretch.start
-            self.report.source_bytes_by_codec[_codec_name(stretch.codec)] += size
+            self.report.source_bytes_by_codec[codec_name(stretch.codec)] += size
             self.report.source_batches += stretch.batch_count
             if not stretch.is_plain:
                 yield from self.finish()
@@ -165,7 +166,7 @@ class Converter:
     def _counted(self, pieces: Iterator[Buffer]) -> Iterator[Buffer]:
         for piece in pieces:
             # All batches of a piece have one codec.
-            name = _codec_name(parse_header(piece).codec)
+            name = codec_name(parse_header(piece).codec)
             self.report.result_bytes_by_codec[name] += memoryview(piece).nbytes
             yield piece
 
@@ -187,5 +188,6 @@ class Converter:
                 yield instead
 
 
-def _codec_name(number: int) -> str:
+def codec_name(number: int) -> str:
+    """Return the name of codec bits; those that are no codec go by their number."""
     return _CODEC_NAMES.get(number, str(number))

@@ -1,0 +1,313 @@
+"""A log rewritten where it lies, segment by segment: in format v2, or with another codec.
+
+The log is opened for writing: locked, and recovered first. Its active segment is rolled if there is
+something to convert in it. Then, for one segment after the other:
+
+  1. new ones are built of it under names `.cleaned`, and put on the disk;
+  2. they are read back, and their digest of records is held against that of the old one;
+  3. they take its place (`kafkalog.log.replacement`).
+
+At every moment the log is whole: some of its segments are converted, the others are not yet. Crash
+points: in 1 and 2, `.cleaned` files are left, which the next opening removes; in 3 the next opening
+finishes it, or takes it back. Whoever begins again goes on where it ended, for what is converted
+is passed over.
+
+On the disk there must be room for one segment more. Checkpoints, leader epochs and producer
+snapshots stay as they are: they speak of offsets. Entries of a transaction index follow their
+marker where a segment is split. Segments below the log start are left alone.
+
+Damage ends the conversion; what was done before stays done. With on_corrupt="skip" a segment that
+cannot be read whole, or whose transaction index is damaged, stays as it is and is told: nothing is
+thrown away for which there is no other copy.
+
+Thread-safety: pure functions over the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.status import STATUS_CODES
+from kafkalog.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    InvalidRecordError,
+    KafkaLogError,
+    NotALogError,
+)
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.names import FileState, segment_file_name, try_parse_segment_file
+from kafkalog.log.conversion.builder import SegmentsBuilder, open_built, write_synced
+from kafkalog.log.conversion.digest import RecordDigest, ensure_equal
+from kafkalog.log.conversion.outcome import (
+    ConversionProgress,
+    LeftOut,
+    LogConversion,
+    SegmentConversion,
+    fence_left_out,
+    tail_left_out,
+)
+from kafkalog.log.conversion.partition import modified_ms, refuse_damage, segment_bytes_for
+from kafkalog.log.conversion.plan import ConversionPlan
+from kafkalog.log.conversion.small_files import split_transaction_index
+from kafkalog.log.conversion.source import SegmentSource, segment_runs, sources
+from kafkalog.log.leftovers import live_bases
+from kafkalog.log.log import Log
+from kafkalog.log.opening import open_log
+from kafkalog.log.segment_types import SegmentContext, make_context
+from kafkalog.records.conversion.convert import codec_name, convert_runs
+from kafkalog.records.conversion.options import ConversionOptions
+from kafkalog.records.conversion.report import ConversionReport
+from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.scheduler import ScheduledTask
+
+__all__ = ["convert_partition_in_place"]
+
+_OK: Final = STATUS_CODES["OK"]
+_FULL: Final = STATUS_CODES["FULL"]
+_CHUNK_BATCHES: Final = 4096
+_CODEC_MASK: Final = 0x07
+
+
+def convert_partition_in_place(plan: ConversionPlan, source: Path) -> LogConversion:
+    """Convert the log in `source` where it lies."""
+    with storage_errors(source, doing="converting"):
+        return _convert(plan, source)
+
+
+def _convert(plan: ConversionPlan, source: Path) -> LogConversion:
+    started = plan.clock.monotonic_ms()
+    facts = plan.filesystem.stat(source)
+    if facts is None or not facts.is_directory or not live_bases(plan.filesystem, source):
+        # Opened for writing, a log would be made of it.
+        raise NotALogError(f"{source} holds no segment", path=source)
+    with open_log(
+        source,
+        config=plan.config,
+        clock=plan.clock,
+        scheduler=_NothingInBackground(),
+        filesystem=plan.filesystem,
+    ) as log:
+        if plan.on_corrupt == "raise":
+            refuse_damage(log)
+        work = _Work(plan, log)
+        work.convert()
+        snapshot = log.snapshot()
+        return LogConversion(
+            source=source,
+            target=source,
+            report=work.report,
+            segments=tuple(work.segments),
+            segment_count=len(snapshot.segments),
+            source_bytes=work.source_bytes,
+            result_bytes=sum(segment.size_bytes for segment in log.segments()),
+            log_start_offset=snapshot.start_offset,
+            log_end_offset=snapshot.end_offset,
+            left_out=work.left_out(),
+            verified=True,
+            duration_ms=plan.clock.monotonic_ms() - started,
+        )
+
+
+class _NothingInBackground:
+    """A scheduler for who does in the foreground what there is to do."""
+
+    def schedule(
+        self,
+        name: str,
+        task: Callable[[], object],
+        *,
+        delay_ms: int,  # noqa: ARG002 - for nothing is run
+        period_ms: int | None = None,
+    ) -> ScheduledTask:
+        """Return a task that never runs."""
+        return ScheduledTask(name, task, period_ms)
+
+
+class _Work:
+    """One conversion on its way."""
+
+    def __init__(self, plan: ConversionPlan, log: Log) -> None:
+        self.plan = plan
+        self.log = log
+        self.report = ConversionReport()
+        self.segments: list[SegmentConversion] = []
+        self.source_bytes = sum(segment.size_bytes for segment in log.segments())
+        self._kept: list[LeftOut] = []
+        self._done_bytes = 0
+
+    def convert(self) -> None:
+        """Convert every segment that is not what is wanted."""
+        found = sources(self.log.snapshot())
+        if copied_as_it_is(found[-1], self.plan.options) is None:
+            # Only sealed segments are exchanged. Everything is on the disk before the first is.
+            self.log.roll()
+            self.log.flush()
+        # Only names: who held the segments would hold the room of those that have gone.
+        bases = [source.segment.base_offset for source in found]
+        del found
+        for base in bases:
+            self._segment(self._source(base))
+
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Return what could not be converted, and what is damaged, in order."""
+        paths = {left.path for left in self._kept}
+        found = [
+            replace(fence_left_out(fence), kept=True)
+            for fence in self.log.fences()
+            if fence.next_offset > self.log.log_start_offset and fence.path not in paths
+        ]
+        end = self.log.log_end_offset
+        found += [tail_left_out(tail, end) for tail in self.log.recovery_report.cut]
+        return tuple(sorted(found + self._kept, key=lambda left: (left.path, left.position)))
+
+    def _source(self, base_offset: int) -> SegmentSource:
+        snapshot = self.log.snapshot()
+        slot = snapshot.segments.floor_slot(base_offset)
+        segment = snapshot.segments.segments[slot]
+        return SegmentSource(segment, snapshot.bound_of(slot), segment.base_offset)
+
+    def _segment(self, source: SegmentSource) -> None:
+        segment, bound, _ = source
+        report = copied_as_it_is(source, self.plan.options)
+        result_bytes = bound.end
+        if report is None:
+            report = ConversionReport()
+            try:
+                self._exchange(source, report)
+                result_bytes = report.result_bytes
+            except (CorruptRecordError, InvalidRecordError, CorruptIndexError) as error:
+                if self.plan.on_corrupt == "raise":
+                    raise
+                report = ConversionReport()
+                self._kept.append(_kept_whole(source, error))
+        self.report.add(report)
+        self.segments.append(
+            SegmentConversion(
+                segment.base_offset,
+                bound.end,
+                result_bytes,
+                was_converted=report.records_converted > 0,
+            )
+        )
+        self._done_bytes += bound.end
+
+    def _exchange(self, source: SegmentSource, report: ConversionReport) -> None:
+        """Make new segments of one, and put them in its place."""
+        plan, segment = self.plan, source.segment
+        config = replace(plan.config, segment_bytes=segment_bytes_for(plan, segment.size_bytes))
+        context = make_context(
+            plan.filesystem, self.log.directory, config, plan.clock, state=FileState.CLEANED
+        )
+        try:
+            bases = self._build(context, source, report)
+            if bases:
+                self._carry_transactions(context, segment.base_offset, bases)
+                self._verify(context, source, bases)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                _remove_cleaned(context)
+            raise
+        if bases:
+            self.log.replace_segment(segment, bases)
+        else:
+            _remove_cleaned(context)
+
+    def _build(
+        self, context: SegmentContext, source: SegmentSource, report: ConversionReport
+    ) -> list[int]:
+        """Return the base offsets of what was built; none where nothing would change."""
+        segment = source.segment
+        builder = SegmentsBuilder(
+            context, segment.base_offset, modified_ms(self.plan, segment.path)
+        )
+        try:
+            runs = self._followed(source, "converting")
+            for batch in convert_runs(runs, self.plan.options, report=report, check_crc=False):
+                builder.add(batch)
+            if report.records_converted:
+                return builder.finish()
+        except BaseException:
+            builder.abandon()
+            raise
+        builder.abandon()
+        return []
+
+    def _carry_transactions(
+        self, context: SegmentContext, base_offset: int, bases: Sequence[int]
+    ) -> None:
+        live = replace(context, state=FileState.LIVE).files(base_offset)
+        contents = split_transaction_index(context.filesystem, live, bases)
+        for base, content in contents.items():
+            write_synced(context.filesystem, context.files(base).transaction_index, content)
+
+    def _verify(self, context: SegmentContext, source: SegmentSource, bases: Sequence[int]) -> None:
+        """Hold the digest of what was built against that of the segment it was built of."""
+        limit_bytes = self.plan.options.limit_bytes
+        ours, theirs = RecordDigest(limit_bytes), RecordDigest(limit_bytes)
+        ours.update(self._followed(source, "verifying"))
+        built = open_built(context, bases, source.bound.following_offset)
+        for one in sources(built):
+            theirs.update(segment_runs(one, "raise"))
+        for segment in built.segments.segments:
+            segment.close()
+        ensure_equal(ours, theirs, source.segment.path)
+
+    def _followed(self, source: SegmentSource, stage: str) -> Iterator[BatchRun]:
+        """Yield the batches of a segment, and tell how far they are."""
+        for run in segment_runs(source, "raise"):
+            yield run
+            done = self._done_bytes + run.position + len(run.data)
+            self.plan.tell(ConversionProgress(self.log.directory, stage, done, self.source_bytes))
+
+
+def copied_as_it_is(source: SegmentSource, options: ConversionOptions) -> ConversionReport | None:
+    """Return the report on a segment whose batches are what is wanted; None for any other one."""
+    report = ConversionReport()
+    data = source.segment.file.whole()[: source.bound.end]
+    columns = BatchColumns(_CHUNK_BATCHES)
+    position, status = 0, _FULL
+    while status == _FULL:
+        columns.clear()
+        result = scan_batches(data, position, columns=columns, check_crc=False)
+        position, status = result.position, result.status
+        count = len(columns)
+        codecs = columns.attributes[:count] & _CODEC_MASK
+        wanted = columns.magic[:count] == options.magic
+        if options.codec is not None:
+            wanted &= (codecs == options.codec) & (options.level is None)
+        if not wanted.all():
+            return None
+        for number in range(_CODEC_MASK + 1):
+            size = int(columns.size_bytes[:count][codecs == number].sum())
+            if size:
+                report.source_bytes_by_codec[codec_name(number)] += size
+                report.result_bytes_by_codec[codec_name(number)] += size
+        report.source_batches += count
+        report.batches_copied += count
+    return report if status == _OK else None
+
+
+def _kept_whole(source: SegmentSource, error: KafkaLogError) -> LeftOut:
+    segment, bound, _ = source
+    return LeftOut(
+        segment.path,
+        0,
+        bound.end,
+        segment.base_offset,
+        bound.following_offset,
+        str(error),
+        kept=True,
+    )
+
+
+def _remove_cleaned(context: SegmentContext) -> None:
+    for name in context.filesystem.list(context.directory):
+        parsed = try_parse_segment_file(name)
+        if parsed is not None and parsed.state is FileState.CLEANED:
+            context.filesystem.unlink(context.directory / segment_file_name(*parsed))

@@ -1,0 +1,143 @@
+"""Power cuts and failing disks while a log is converted in place: every record, at every moment."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog import Codec, LogConfig
+from kafkalog.errors import KafkaLogError, LogStorageError
+from kafkalog.log.conversion.single_log import convert_log
+from tests.support.disk_faults import MUTATING, SYNCING
+from tests.support.logs import numbered
+from tests.support.manual_time import ManualClock, ManualScheduler
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
+
+LOG = Path("/logs/a-0")
+SMALL = LogConfig(segment_bytes=600, index_interval_bytes=512, segment_index_bytes=1024)
+STATES = 6
+COUNT = 200
+
+
+def open_on(disk: SimulatedDisk, *, read_only: bool = False) -> kafkalog.Log:
+    clock = ManualClock()
+    return kafkalog.open_log(
+        LOG,
+        config=SMALL,
+        read_only=read_only,
+        filesystem=disk,
+        clock=clock,
+        scheduler=ManualScheduler(clock),
+    )
+
+
+def disk_with_log(config: LogConfig) -> SimulatedDisk:
+    """Return a disk with a log of 200 records in several segments, all of it durable."""
+    disk = SimulatedDisk()
+    disk.make_directory(Path("/logs"))
+    clock = ManualClock()
+    with kafkalog.open_log(
+        LOG, config=config, filesystem=disk, clock=clock, scheduler=ManualScheduler(clock)
+    ) as log:
+        for number in range(COUNT // 20):
+            log.append(numbered(number * 20, 20))
+            if number % 4 == 3:
+                log.roll()
+    disk.make_durable("/logs", LOG)
+    return disk
+
+
+# Each segment becomes one smaller one; or, uncompressed, several.
+LARGE = replace(SMALL, segment_bytes=1 << 20)
+SHRINKING = (LARGE, Codec.GZIP)
+SPLITTING = (replace(LARGE, compression_type="gzip"), Codec.NONE)
+
+
+def convert(disk: SimulatedDisk, codec: Codec) -> kafkalog.LogConversion:
+    return convert_log(
+        LOG, in_place=True, codec=codec, config=SMALL, filesystem=disk, clock=ManualClock()
+    )
+
+
+def ensure_whole(disk: SimulatedDisk) -> None:
+    """See that the log holds every record, takes the next one, and that nothing lies about."""
+    with open_on(disk) as log:
+        assert not log.fences()
+        assert not log.recovery_report.cut
+        assert list(range(COUNT)) == [record.offset for record in log.records()]
+        assert COUNT == log.log_end_offset
+        log.truncate_to(COUNT)
+    names = disk.list(LOG)
+    assert [] == [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+@pytest.mark.parametrize("kind", [SHRINKING, SPLITTING], ids=["shrinking", "splitting"])
+def test_conversion_in_place_cut_at_any_call_loses_nothing(kind: tuple[LogConfig, Codec]) -> None:
+    """Whatever survives is whole, and who converts it again goes on where it ended."""
+    config, codec = kind
+    # Three segments, and an empty one for what is appended next.
+    expected = 7 if codec is Codec.NONE else 4
+    assert expected == convert(disk_with_log(config), codec).segment_count
+    moments = half_done = 0
+    for number in range(1, 10_000):
+        disk = disk_with_log(config)
+        disk.crash_at(number)
+        # Closing the log on the way out may fail in its own way: the disk has no power any more.
+        with contextlib.suppress(PowerCut, LogStorageError):
+            convert(disk, codec)
+        moments += 1
+        for chosen, (_choice, state) in enumerate(disk.crash_states(limit=STATES)):
+            ensure_whole(state)
+            if chosen == number % STATES:
+                made = convert(state, codec)
+                half_done += any(not segment.was_converted for segment in made.segments)
+                ensure_whole(state)
+        if not disk.is_off:
+            break
+    assert 40 < moments
+    assert 0 < half_done
+
+
+@pytest.mark.parametrize("kind", [SHRINKING, SPLITTING], ids=["shrinking", "splitting"])
+@pytest.mark.parametrize("only", [MUTATING, SYNCING], ids=["writes", "syncs"])
+def test_conversion_in_place_failing_at_any_call_loses_nothing(
+    kind: tuple[LogConfig, Codec], only: frozenset[str]
+) -> None:
+    """A typed error; who opens the log again finds it whole, and can begin again."""
+    config, codec = kind
+    refused = 0
+    for number in range(1, 10_000):
+        disk = disk_with_log(config)
+        disk.fail_at(number, errno.EIO, only=only)
+        with contextlib.suppress(LogStorageError):
+            convert(disk, codec)
+            refused -= 1
+        refused += 1
+        was_last = disk.faults_waiting > 0
+        disk.clear_faults()
+        ensure_whole(disk)
+        convert(disk, codec)
+        ensure_whole(disk)
+        if was_last:
+            break
+    assert 5 < refused
+
+
+def test_disk_that_fails_in_the_swap_latches_the_log() -> None:
+    """What the files are is not known until the next opening: nothing is appended on top."""
+    disk = disk_with_log(LARGE)
+    disk.history = []
+    convert(disk, Codec.GZIP)
+    renames = [name for name, _ in disk.history if name == "rename"]
+    disk = disk_with_log(LARGE)
+    disk.fail_at(len(renames) - 1, errno.EIO, only=frozenset({"rename"}))
+    with pytest.raises(KafkaLogError):
+        convert(disk, Codec.GZIP)
+    assert [] != [name for name in disk.list(LOG) if name.endswith(".swap")]
+    assert ".kafka_cleanshutdown" not in disk.list(LOG)
+    ensure_whole(disk)
