@@ -184,7 +184,7 @@ class ProducerMachine(RuleBasedStateMachine):
         txn: bool,
         timestamp_ms: int,
     ) -> None:
-        """Send the next batch, or one of the last ones again, or a wrong one."""
+        """Send one of the last batches again, or a wrong one, or by chance the next."""
         known = self.model.epoch(producer_id)
         window = self.model.window(producer_id)
         epoch = max(0, known + epoch_step)
@@ -214,6 +214,18 @@ class ProducerMachine(RuleBasedStateMachine):
             last = first + count - 1
             self.add(Entry(producer_id, epoch, sequence, first, last, txn, None, timestamp_ms))
             self.states.advance_to(self.model.end)
+
+    @rule(producer_id=PRODUCERS, count=st.integers(1, 3), timestamp_ms=st.integers(0, 9))
+    def produce_next(self, producer_id: int, count: int, timestamp_ms: int) -> None:
+        """Send what the producer would send next, within a transaction."""
+        self.produce(producer_id, 0, 0, 0, count, True, timestamp_ms)
+
+    @precondition(lambda self: self.model.open())
+    @rule(data=st.data(), raised=st.integers(0, 1), abort=st.booleans())
+    def end_one(self, data: st.DataObject, raised: int, abort: bool) -> None:
+        """End a transaction that is open."""
+        producer_id, _ = data.draw(st.sampled_from(self.model.open()))
+        self.end(producer_id, raised, abort, 0)
 
     @rule(
         producer_id=PRODUCERS,
@@ -254,7 +266,7 @@ class ProducerMachine(RuleBasedStateMachine):
         append.add_data(producer_id, 9, 5, self.model.end, self.model.end, 0, txn)
         append.add_marker(producer_id, 9, 0, self.model.end + 1, 0, is_abort=True)
 
-    @rule(step=st.integers(0, 3))
+    @rule(step=st.sampled_from([0, 1, 2, 3, 100]))
     def raise_high_watermark(self, step: int) -> None:
         """Replication goes on."""
         self.high_watermark = min(self.high_watermark + step, self.model.end)
@@ -265,7 +277,7 @@ class ProducerMachine(RuleBasedStateMachine):
         """Remember what a snapshot says, and that what it says is whole."""
         self.snapshots[self.model.end] = tuple(self.states.snapshot_entries())
 
-    @precondition(lambda self: self.snapshots)
+    @precondition(lambda self: self.snapshots and len(self.model.log) >= 20)
     @rule(data=st.data())
     def go_back(self, data: st.DataObject) -> None:
         """Cut the log at a snapshot, and load that."""
@@ -281,13 +293,19 @@ class ProducerMachine(RuleBasedStateMachine):
             window = self.model.window(producer_id)
             self.window_from[producer_id] = window[-1].first_offset if window else offset
 
-    @precondition(lambda self: self.states.last_stable_offset(self.high_watermark) > 0)
-    @rule(data=st.data())
-    def read_committed(self, data: st.DataObject) -> None:
-        """Ask about a range below the last stable offset: just what was aborted is hidden."""
-        stable = self.states.last_stable_offset(self.high_watermark)
-        start = data.draw(st.integers(0, stable - 1))
-        end = data.draw(st.integers(start + 1, stable))
+    def teardown(self) -> None:
+        """Abort what is open, and ask about every range: just what was aborted is hidden."""
+        for producer_id, _ in self.model.open():
+            self.end(producer_id, 0, True, 0)
+        self.states.advance_high_watermark(self.model.end)
+        stable = self.states.last_stable_offset(self.model.end)
+        assert self.model.end == stable
+        for start in range(stable):
+            for end in range(start + 1, stable + 1):
+                self.check_range(start, end)
+
+    def check_range(self, start: int, end: int) -> None:
+        """Hold the answer of the index against the model's log."""
         found = [(each[0], each[1], each[2]) for each in self.index.collect(start, end)[0]]
         for entry in self.model.log:
             if entry.last_offset < start or entry.first_offset >= end or not entry.transactional:
