@@ -46,6 +46,7 @@ __all__ = [
     "PARTITION_METADATA",
     "RECOVERY_POINT_CHECKPOINT",
     "REMOTE_INDEX_CACHE",
+    "SYNC_NOTE",
     "DirectoryState",
     "FileKind",
     "FileState",
@@ -83,6 +84,7 @@ REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
 # In a partition directory.
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+SYNC_NOTE: Final = ".kafkalog_syncs"  # ours alone; a broker passes over it
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 INTERNAL_TOPICS: Final = frozenset(

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing_extensions import Buffer
 
 from kafkalog.files.filesystem import FileFacts, FileHandle, FileLock
+from kafkalog.files.write_back import keeps_errors
 
 __all__ = ["PosixFileHandle", "PosixFileSystem"]
 
@@ -264,6 +265,9 @@ class PosixFileSystem:
                 raise
         finally:
             os.close(descriptor)
+
+    def keeps_errors(self, directory: Path) -> bool:
+        return keeps_errors(directory)
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))

@@ -14,6 +14,7 @@ Thread-safety: sessions are shared by the process and guarded by one lock.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import threading
@@ -26,9 +27,11 @@ from kafkalog.files.names import (
     CLEAN_SHUTDOWN_MARKER,
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
+    SYNC_NOTE,
     DirectoryState,
     is_topic_name,
     try_parse_partition_directory,
@@ -41,6 +44,7 @@ from kafkalog.state.shutdown_marker import (
     remove_shutdown_marker,
     write_shutdown_marker,
 )
+from kafkalog.state.sync_note import SyncNote
 
 __all__ = ["PartitionHome", "find_home"]
 
@@ -96,6 +100,25 @@ class PartitionHome:
         if offset is None and self.filesystem.stat(checkpoint.path) is None:
             return
         checkpoint.update({self.topic_partition: offset})
+
+    def sync_note(self) -> SyncNote:
+        """Return the partition's sync note, for its writer."""
+        return SyncNote(self.filesystem, self.directory / SYNC_NOTE, self._traces_of_a_broker())
+
+    def _traces_of_a_broker(self) -> bytes:
+        """
+        Return a digest of files that a broker writes and we do not.
+
+        A broker that leads or follows a partition replaces its leader epochs before it appends,
+        and the high watermarks of the data directory every few seconds.
+        """
+        traces = hashlib.blake2b(digest_size=8)
+        for path in (
+            self.state_directory / HIGH_WATERMARK_CHECKPOINT,
+            self.directory / LEADER_EPOCH_CHECKPOINT,
+        ):
+            traces.update(repr(self.filesystem.stat(path)).encode())
+        return traces.digest()
 
     def was_closed_in_order(self) -> bool:
         """Return whether the marker of a clean shutdown is there (without a session)."""
@@ -169,6 +192,7 @@ def find_home(filesystem: FileSystem, directory: Path) -> PartitionHome:
 _OWN_FILES = frozenset(
     {
         ".lock",
+        SYNC_NOTE,
         CLEAN_SHUTDOWN_MARKER,
         RECOVERY_POINT_CHECKPOINT,
         RECOVERY_POINT_CHECKPOINT + ".tmp",

@@ -1,9 +1,10 @@
 """Opening a partition: leftovers, segments, recovery, the log's range.
 
 After a clean shutdown nothing is scanned but the tail behind the last index entry. Otherwise what
-lies above the recovery point is written and synced once more (see `unflushed.py`), then every
-segment from there on is read, every batch checked, every index made anew. What a writer's recovery
-keeps is therefore on the disk, and the recovery point rises to the log end.
+lies above the recovery point is synced, and written once more where a sync would not be enough (see
+`unflushed.py`), then every segment from there on is read, every batch checked, every index made
+anew. What a writer's recovery keeps is therefore on the disk, and the recovery point rises to the
+log end.
 
 Torn is not corrupt. Bytes at the very end of the log that make no whole batch, above the recovery
 point, are a torn tail: they are kept in a `.broken` file beside the log, then cut. Everything else
@@ -38,7 +39,7 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
-from kafkalog.log.unflushed import rewrite, unflushed_position
+from kafkalog.log.unflushed import make_durable
 
 __all__ = ["LoadedLog", "load_log", "open_segment"]
 
@@ -71,6 +72,7 @@ class _Findings:
     next_offset: int = 0
     last_scan: SegmentScan | None = None
     last_is_fenced: bool = False
+    duration_ms: int = 0
 
 
 def load_log(
@@ -79,6 +81,7 @@ def load_log(
     clean: bool,
     recovery_point: int,
     start_offset: int | None,
+    doubtful_offset: int | None = None,
 ) -> LoadedLog:
     """
     Load the segments of `context.directory`, recovering what was not closed in order.
@@ -88,6 +91,8 @@ def load_log(
         clean: whether the last writer closed the log in order.
         recovery_point: first offset not known to be on the disk.
         start_offset: checkpointed log start offset, None for the first segment's base.
+        doubtful_offset: first offset that may be missing on the disk whatever a sync says; None
+            where none is.
     """
     started = context.clock.monotonic_ms()
     filesystem, directory = context.filesystem, context.directory
@@ -97,7 +102,10 @@ def load_log(
     if segments:
         first = len(segments) - 1 if clean else max(_floor(segments, recovery_point), 0)
         if not clean and not context.read_only:
-            findings.rewritten_bytes = _rewrite(context, segments[first:], recovery_point)
+            unflushed = segments[first:]
+            findings.rewritten_bytes = make_durable(
+                filesystem, unflushed, recovery_point, doubtful_offset
+            )
         for slot in range(first):
             _pass_over_zeros(segments[slot], segments[slot + 1].base_offset, context)
         _examine(context, segments, first, clean, recovery_point, findings)
@@ -116,7 +124,15 @@ def load_log(
         recovery_point = end_offset
         # Segments may have been made, and not called durable, by whoever had the log before.
         filesystem.sync_directory(directory)
-    report = RecoveryReport(
+    findings.duration_ms = context.clock.monotonic_ms() - started
+    report = _report(local, findings, leftovers, recovery_point, clean=clean)
+    return LoadedLog(local, report, recovery_point)
+
+
+def _report(
+    local: LocalLog, findings: _Findings, leftovers: Leftovers, recovery_point: int, *, clean: bool
+) -> RecoveryReport:
+    return RecoveryReport(
         clean=clean,
         scanned_segments=findings.scanned_segments,
         scanned_bytes=findings.scanned_bytes,
@@ -131,9 +147,8 @@ def load_log(
         log_start_offset=local.snapshot.start_offset,
         log_end_offset=local.snapshot.end_offset,
         recovery_point=recovery_point,
-        duration_ms=context.clock.monotonic_ms() - started,
+        duration_ms=findings.duration_ms,
     )
-    return LoadedLog(local, report, recovery_point)
 
 
 def open_segment(context: SegmentContext, base_offset: int) -> LogSegment:
@@ -144,21 +159,6 @@ def open_segment(context: SegmentContext, base_offset: int) -> LogSegment:
     return LogSegment(
         context, base_offset, SegmentFile(context.pool, context.filesystem, path, size)
     )
-
-
-def _rewrite(context: SegmentContext, segments: list[LogSegment], recovery_point: int) -> int:
-    """Put on the disk, as it reads, what is not known to be there; return how much was written."""
-    written = 0
-    for segment in segments:
-        position = 0
-        if segment.base_offset < recovery_point and segment.size_bytes:
-            position = unflushed_position(
-                segment.file.whole(),
-                base_offset=segment.base_offset,
-                recovery_point=recovery_point,
-            )
-        written += rewrite(context.filesystem, segment.path, position)
-    return written
 
 
 def _floor(segments: list[LogSegment], offset: int) -> int:
@@ -410,6 +410,8 @@ def _assemble(
         raise AssertionError("a read-only log without segments is refused before it is loaded")
     if segments and not context.read_only and not findings.last_is_fenced:
         last = segments[-1]
+        # After a clean stop, or by the syncs of this recovery.
+        last.file.found_synced()
         last.file.open_for_append()
         last.activate(findings.last_scan)
     local = LocalLog(

@@ -165,8 +165,13 @@ class LocalLog:
         segments = snapshot.segments
         name_changes = self._name_changes
         first = max(segments.floor_slot(durable_offset), 0)
-        for segment in segments.segments[first:]:
-            segment.file.sync()
+        files = [segment.file for segment in segments.segments[first:]]
+        waiting = [file for file in files if file.unsynced_bytes]
+        if waiting:
+            size_bytes = sum(file.unsynced_bytes for file in waiting)
+            with self.context.trying_to_sync(snapshot.end_offset, size_bytes):
+                for file in waiting:
+                    file.sync()
         if name_changes > self._synced_name_changes:
             self.context.filesystem.sync_directory(self.context.directory)
             self._synced_name_changes = name_changes
@@ -233,6 +238,7 @@ class LocalLog:
         segments = self.snapshot.segments.segments
         for segment in segments:
             changed |= segment.sync_indexes()
+            # No note: the flush before has every record on the disk.
             segment.file.sync_trimmed()
         if changed:
             self.context.filesystem.sync_directory(self.context.directory)
@@ -243,6 +249,8 @@ class LocalLog:
         """Let all files go as they are: after a failure, or in a forked child."""
         for segment in self.snapshot.segments.segments:
             segment.close()
+        if self.context.note is not None:
+            self.context.note.close()
 
     # --------------------------------------------------------------------------------- private
 
@@ -298,7 +306,8 @@ class LocalLog:
                 segment.close()
             if fresh:
                 self._remove_files([segment.base_offset for segment in reversed(fresh)])
-            active.rewind(mark)
+            with self.context.trying_to_sync():
+                active.rewind(mark)
         except OSError as error:
             raise _undo_failed(cause, error) from cause
 

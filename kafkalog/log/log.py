@@ -309,8 +309,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
                 return offset
             self._committer.lower(offset)
             with self._changing("truncating"):
-                # First of all: what comes in place of the cut bytes is not durable.
-                self._home.write_recovery_point(self._committer.durable_offset)
+                self._lower_recovery_point()
                 self._see_off(truncate_to(self._local, offset), snapshot, offset)
             # Again: a sync that ran meanwhile still saw the old end.
             self._committer.lower(offset)
@@ -325,7 +324,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
             snapshot = self._local.snapshot
             self._committer.lower(offset)
             with self._changing("truncating"):
-                self._home.write_recovery_point(self._committer.durable_offset)
+                self._lower_recovery_point()
                 # A higher start is checkpointed first: what a crash leaves lies below it. A lower
                 # one comes last, or a crash would bring back what was deleted before.
                 self._home.write_start_offset(max(offset, snapshot.start_offset))
@@ -499,6 +498,8 @@ class Log(LogReader, AbstractContextManager["Log"]):
                 # Where a base says it, no entry is needed, unless a file lies below that base yet.
                 is_said = start <= base and not self._local.left_names
                 self._home.write_start_offset(None if is_said else start)
+                if self._local.context.note is not None:
+                    self._local.context.note.remove()
             in_order = True
         finally:
             if not in_order:
@@ -539,6 +540,13 @@ class Log(LogReader, AbstractContextManager["Log"]):
         except OSError as error:
             self._latch(error)
             raise translate(error, self.directory, doing="syncing") from error
+
+    def _lower_recovery_point(self) -> None:
+        """First step of a truncation: what comes in place of the cut bytes is not durable."""
+        durable_offset = self._committer.durable_offset
+        self._home.write_recovery_point(durable_offset)
+        if self._local.context.note is not None:
+            self._local.context.note.lower(durable_offset)
 
     def _latch(self, error: BaseException) -> None:
         if self._offline is None:

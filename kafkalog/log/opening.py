@@ -137,16 +137,24 @@ def _load_for_writing(
         clean = home.begin_session(lock.tenure)
         try:
             recovery_point = home.read_recovery_point()
+            note = context.note = home.sync_note()
+            doubtful_offset = None
+            if not clean:
+                doubtful_offset = note.begin_recovery(
+                    recovery_point, errors_are_kept=home.filesystem.keeps_errors(home.directory)
+                )
             loaded = load_log(
                 context,
                 clean=clean,
                 recovery_point=recovery_point,
                 start_offset=home.read_start_offset(),
+                doubtful_offset=doubtful_offset,
             )
             if not clean or loaded.recovery_point < recovery_point:
                 # Higher: the next recovery need not do this one's work again. Lower: it was left
                 # by another log of this name, and must not speak of this one's records.
                 home.write_recovery_point(loaded.recovery_point)
+            note.settle(loaded.recovery_point)
         except (OSError, KafkaLogError):
             # Nothing was appended: what was clean before still is.
             home.end_session(in_order=clean)

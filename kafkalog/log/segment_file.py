@@ -114,10 +114,21 @@ class SegmentFile:
         """Extend the file with a hole, so that syncs need not commit its length each time."""
         self._require_handle().truncate(max(size_bytes, self.size_bytes))
 
+    @property
+    def unsynced_bytes(self) -> int:
+        """How much a sync would cover; nothing where the bytes are about to go."""
+        if self._pinned is not None:
+            return 0
+        return max(self.size_bytes - self._synced_bytes, 0)
+
+    def found_synced(self) -> None:
+        """Take note that all bytes are on the disk by other means."""
+        self._synced_bytes = self.size_bytes
+
     def sync(self) -> None:
         """Put everything written so far on the disk; nothing to do where that was done."""
         size = self.size_bytes
-        if self._synced_bytes >= size or self._pinned is not None:
+        if not self.unsynced_bytes:
             return
         handle = self._handle
         if handle is not None:

@@ -6,6 +6,7 @@ Thread-safety: immutable, but for the context, whose fields nobody sets after it
 from __future__ import annotations
 
 import random
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,13 +18,18 @@ from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.pool import FilePool
 from kafkalog.log.scanner import SegmentScan, scan_segment
 from kafkalog.log.segment_file import SegmentFile
+from kafkalog.state.sync_note import SyncNote
 
 __all__ = ["Bound", "ScanSource", "SegmentContext", "SegmentMark", "make_context"]
 
 
 @dataclass(slots=True)
 class SegmentContext:
-    """What all segments of a log share; `state` is that of their files' names."""
+    """What all segments of a log share.
+
+    `state` is that of their files' names. There is no `note` where a log is open read-only, and
+    none for segments that are not in use yet: who makes them syncs before they get their names.
+    """
 
     filesystem: FileSystem
     directory: Path
@@ -33,10 +39,19 @@ class SegmentContext:
     pool: FilePool
     read_only: bool
     state: FileState = FileState.LIVE
+    note: SyncNote | None = None
 
     def files(self, base_offset: int) -> SegmentFiles:
         """Return the paths of a segment."""
         return SegmentFiles(self.directory, base_offset, self.state)
+
+    def trying_to_sync(
+        self, synced_offset: int | None = None, size_bytes: int = 0
+    ) -> AbstractContextManager[None]:
+        """Hold the sync note while a log file is synced; see `SyncNote.trying`."""
+        if self.note is None:
+            return nullcontext()
+        return self.note.trying(synced_offset, size_bytes)
 
 
 def make_context(

@@ -1,23 +1,28 @@
-"""Writing again what no sync is known to have covered, before a recovery believes it.
+"""Bringing to the disk what no sync is known to have covered, before a recovery believes it.
 
 When a write-back fails, the system calls the pages clean all the same: reads go on to show bytes
-that the disk never got, and a later sync says "ok" without writing them. Neither an error that an
-earlier process was told, nor one that it was killed before it could tell, is seen by the next. So a
-log that was not closed in order is written once more, from its recovery point on, each byte as it
-is read, and synced, before it is scanned. What the scan then finds is what the disk has.
+that the disk never got. The error is told once; who has been told, or was killed before it was, is
+gone. So before a log that was not closed in order is scanned, each file above its recovery point is
+synced, and what may have been told to a writer before, by its note (`state/sync_note.py`), is
+written once more first, each byte as it is read. Where that sync tells of an error that nobody had
+seen, the file is written once more from the recovery point on. What the scan then finds is what the
+disk has.
 
 In place: the bytes are the same, so readers that have the file mapped see no change, a crash on the
 way leaves in each sector what was there or the same again, and no room is needed for a second copy.
 Not from a mapping taken before: a clean page may be dropped at any moment, and what was read for
 the scan would not be what was written.
 
-Crash points: after any write. Nothing has changed, and the next start does it all again.
+Crash points: after any write or sync. Nothing has changed, and the note says "trying" all the time:
+the next start writes again what this one may have been told of.
 
 Thread-safety: pure functions over the disk; the holder of the directory's lock calls them.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +31,57 @@ from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.zeros import is_zero
+from kafkalog.log.segment import LogSegment
 
-__all__ = ["rewrite", "unflushed_position"]
+__all__ = ["make_durable", "rewrite", "unflushed_position"]
+
+logger = logging.getLogger(__name__)
 
 FULL = STATUS_CODES["FULL"]
 
 CHUNK_BATCHES = 4096
 REWRITE_BYTES = 1024 * 1024
+
+
+def make_durable(
+    filesystem: FileSystem,
+    segments: Iterable[LogSegment],
+    recovery_point: int,
+    doubtful_offset: int | None,
+) -> int:
+    """
+    Put segments on the disk as they read; return how many bytes were written once more.
+
+    Args:
+        filesystem: the disk.
+        segments: not scanned yet.
+        recovery_point: everything below it is on the disk for certain.
+        doubtful_offset: what lies at or above it may be missing whatever a sync says; None where
+            nothing is.
+
+    Raises:
+        OSError: the disk takes the bytes in no way.
+    """
+    written = 0
+    for segment in segments:
+        position = segment.size_bytes
+        if doubtful_offset is not None:
+            position = _position(segment, doubtful_offset)
+        try:
+            written += rewrite(filesystem, segment.path, position)
+        except OSError as error:
+            logger.warning("%s is written once more: %s", segment.path, error)
+            position = _position(segment, recovery_point)
+            written += rewrite(filesystem, segment.path, position)
+    return written
+
+
+def _position(segment: LogSegment, offset: int) -> int:
+    if segment.base_offset >= offset or not segment.size_bytes:
+        return 0
+    return unflushed_position(
+        segment.file.whole(), base_offset=segment.base_offset, recovery_point=offset
+    )
 
 
 def unflushed_position(data: memoryview, *, base_offset: int, recovery_point: int) -> int:

@@ -21,8 +21,8 @@ BIG = Place("big", Path("/big/orders-0"), small_config(segment_bytes=8192, batch
 
 
 def fail_a_sync(rig: Rig, number: int = 1) -> None:
-    """Append without a sync, then let the n-th sync of a flush fail, and let the log go."""
-    rig.disk.fail_at(number, errno.EIO, only=SYNC)
+    """Append without a sync, then let the n-th segment of a flush fail, and let the log go."""
+    rig.disk.fail_at(number, errno.EIO, only=SYNC, suffix=".log")
     with pytest.raises(LogStorageError):
         rig.flush()
     rig.let_go()
@@ -70,13 +70,17 @@ def test_any_sync_of_many_segments_may_be_the_one_that_failed(number: int) -> No
 def test_sync_failing_again_while_opening_is_told_and_the_next_opening_recovers(
     place: Place,
 ) -> None:
-    """An opening that could not write is no opening; nothing of it is believed by the next."""
+    """An opening that could not write is no opening; nothing of it is believed by the next.
+
+    The first failure may be an old one that nobody had seen, so the file is written once more.
+    """
     rig = Rig(place)
     rig.open()
     rig.append(5, 90)
     fail_a_sync(rig)
     again = Rig(place, rig.disk)
-    rig.disk.fail_at(1, errno.EIO, only=SYNC)
+    for number in (1, 2):
+        rig.disk.fail_at(number, errno.EIO, only=SYNC, suffix=".log")
     with pytest.raises(LogStorageError):
         again.open()
     assert 5 == again.open().durable_offset

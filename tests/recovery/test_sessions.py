@@ -50,7 +50,7 @@ def test_log_that_latched_is_recovered_while_its_neighbour_is_open() -> None:
     log = rig.open()
     assert log.recovery_report.clean
     rig.append(1)
-    rig.disk.fail_at(1, errno.EIO, only=frozenset({"sync"}))
+    rig.disk.fail_at(1, errno.EIO, only=frozenset({"sync"}), suffix=".log")
     with pytest.raises(LogStorageError):
         rig.flush()
     rig.let_go()

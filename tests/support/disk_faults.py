@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MUTATING", "SYNCING", "Fault", "FaultyCalls", "PowerCut", "disk_error"]
+__all__ = ["MUTATING", "SYNCING", "Fault", "FaultyCalls", "Killed", "PowerCut", "disk_error"]
 
 SYNCING = frozenset({"sync", "sync_directory"})
 MUTATING = SYNCING | {
@@ -31,6 +31,10 @@ class PowerCut(BaseException):
     """The power went. Not an Exception: no handler of the code under test may outlive it."""
 
 
+class Killed(PowerCut):
+    """The process was killed in a call that failed: the error was told, and nobody heard it."""
+
+
 @dataclass(slots=True)
 class Fault:
     """What waits for a call: `remaining` of those in `names` (None: of any) to go."""
@@ -39,10 +43,14 @@ class Fault:
     names: frozenset[str] | None
     error_number: int = 0
     short_write_bytes: int | None = None
+    kills: bool = False
+    suffix: str = ""
 
-    def is_due(self, name: str) -> bool:
+    def is_due(self, name: str, path: Path | str) -> bool:
         """Count a call; return whether it is the one."""
         if self.names is not None and name not in self.names:
+            return False
+        if not str(path).endswith(self.suffix):
             return False
         self.remaining -= 1
         return self.remaining == 0
@@ -95,6 +103,8 @@ class FaultyCalls:
         *,
         only: frozenset[str] | None = None,
         short_write_bytes: int | None = None,
+        kills: bool = False,
+        suffix: str = "",
     ) -> None:
         """
         Let the n-th call from now fail with an OSError, once.
@@ -105,8 +115,12 @@ class FaultyCalls:
             only: names of the calls to count; all calls, reads too, where None.
             short_write_bytes: how much of the data is written before the error, where the call
                 is a write.
+            kills: the process gets no further: no call after this one has an effect.
+            suffix: how the names of the files end whose calls are counted.
         """
-        self._faults.append(Fault(_positive(number), only, error_number, short_write_bytes))
+        self._faults.append(
+            Fault(_positive(number), only, error_number, short_write_bytes, kills, suffix)
+        )
 
     @property
     def faults_waiting(self) -> int:
@@ -122,18 +136,21 @@ class FaultyCalls:
         """Count a call; raise what a fault wants, or return the fault that wants a short write."""
         if self._is_off:
             raise PowerCut(f"{name} {path}: the power is off")
-        if self._power_cut is not None and self._power_cut.is_due(name):
+        if self._power_cut is not None and self._power_cut.is_due(name, path):
             self._is_off = True
             raise PowerCut(f"the power goes before {name} {path}")
         self.calls[name] += 1
         if self.history is not None:
             self.history.append((name, str(path)))
-        due = [fault for fault in self._faults if fault.is_due(name)]
+        due = [fault for fault in self._faults if fault.is_due(name, path)]
         if not due:
             return None
         self._faults = [fault for fault in self._faults if fault not in due]
         if due[0].short_write_bytes is not None and name in ("pwrite", "pwritev"):
             return due[0]
+        if due[0].kills:
+            self._is_off = True
+            raise Killed(f"{name} {path} failed, and the process was killed in it")
         raise disk_error(due[0].error_number, path)
 
 

@@ -77,6 +77,8 @@ class SimulatedFile:
         self.pending: list[DataOperation] = []
         # Sectors with room on the disk; holes have none.
         self.sectors = set(range(-(-len(content) // SECTOR_BYTES)))
+        # A write-back failed, and no sync has told anybody yet.
+        self.has_unseen_error = False
         self._durable = bytearray(content)
         self._mappings: list[weakref.ref[MappedBytes]] = []
 
@@ -124,6 +126,25 @@ class SimulatedFile:
         """Call clean what is dirty: in the cache it stays, and no later sync will write it."""
         for operation in self.pending:
             operation.forgotten |= operation.data is not None
+
+    def fail_write_back(self) -> None:
+        """Fail to write in the background what is dirty; the next sync will tell."""
+        self.fail_sync()
+        self.has_unseen_error = True
+
+    def evict(self, sequence: int) -> None:
+        """Read clean bytes from the disk again; the error that nobody has seen goes with them."""
+        size = len(self.data)
+        self.pending = [operation for operation in self.pending if not operation.forgotten]
+        self.has_unseen_error = False
+        image = bytearray(self.image_whole())
+        if len(image) != size:
+            # The length is the inode's, which the failed write did not touch.
+            self.pending.append(DataOperation(sequence, size, 0, None, len(image), size))
+            _resize(image, size)
+        self.data[:] = image
+        for mapping in self._live_mappings():
+            mapping[:] = image[: len(mapping)]
 
     def map(self, size: int) -> memoryview:
         for mapping in self._live_mappings():

@@ -26,6 +26,15 @@ and names, are otherwise: a file system with a journal forgets no change of its 
 stops for good. A failed `sync` or `sync_directory` leaves them in danger until the next that
 succeeds.
 
+*Failed write-backs.* `fail_write_back` does the same in the background: the error waits with the
+file and is told, once, by the next `sync` through any handle, also one opened later. `evict` drops
+what is clean: reads show the disk again, and an error that nobody has seen is gone with the pages.
+Where `errors_are_kept` is set to False, such errors are told to nobody.
+
+*Kills.* `killed` returns the disk as the next process of the same boot finds it: nothing that was
+written is lost, locks are gone, and the old process can do nothing more. `fail_at(kills=True)`
+kills it within the call that fails, before anybody hears of the error.
+
 *Mappings* show the present content, live. Truncating a file below a living mapping is an
 AssertionError: on a machine it would kill the process.
 
@@ -64,6 +73,7 @@ from tests.support.disk_faults import (
     SYNCING,
     Fault,
     FaultyCalls,
+    Killed,
     PowerCut,
     disk_error,
 )
@@ -78,7 +88,7 @@ from tests.support.disk_images import (
     with_foundations,
 )
 
-__all__ = ["MUTATING", "SYNCING", "CrashChoice", "PowerCut", "SimulatedDisk"]
+__all__ = ["MUTATING", "SYNCING", "CrashChoice", "Killed", "PowerCut", "SimulatedDisk"]
 
 
 class SimulatedDisk(FaultyCalls):
@@ -89,11 +99,15 @@ class SimulatedDisk(FaultyCalls):
         capacity_bytes: room for contents; None for no end of it. May be set at any time.
         clock: source of modification times; without one each change is a millisecond after the
             one before.
+
+    Attributes:
+        errors_are_kept: whether a write-back that failed is told by the next sync.
     """
 
     def __init__(self, *, capacity_bytes: int | None = None, clock: Clock | None = None) -> None:
         super().__init__()
         self.capacity_bytes = capacity_bytes
+        self.errors_are_kept = True
         self._clock = clock
         self._guard = threading.RLock()
         self._root = SimulatedDirectory()
@@ -148,6 +162,33 @@ class SimulatedDisk(FaultyCalls):
             if count >= limit:
                 return
 
+    def killed(self) -> SimulatedDisk:
+        """Return the disk for the next process of this boot; to the present one it is off."""
+        with self._guard:
+            self._is_off = True
+            disk = SimulatedDisk(capacity_bytes=self.capacity_bytes, clock=self._clock)
+            disk.errors_are_kept = self.errors_are_kept
+            disk._root, disk._files = self._root, self._files
+            disk._sequence, disk._name_operations = self._sequence, self._name_operations
+            return disk
+
+    def write_back(self, path: Path) -> None:
+        """Let the background write-back of a file succeed, without a word to anybody."""
+        with self._guard:
+            self._file(path).sync()
+
+    def fail_write_back(self, path: Path) -> None:
+        """Let the background write-back of a file fail."""
+        with self._guard:
+            file = self._file(path)
+            file.fail_write_back()
+            file.has_unseen_error &= self.errors_are_kept
+
+    def evict(self, path: Path) -> None:
+        """Let the page cache forget what is clean of a file."""
+        with self._guard:
+            self._file(path).evict(self._next_sequence())
+
     def _with_survivors(
         self, names: Sequence[NameOperation], content_of: Callable[[SimulatedFile], bytes]
     ) -> SimulatedDisk:
@@ -159,6 +200,7 @@ class SimulatedDisk(FaultyCalls):
         for operation in names:
             operation.apply(entries_of)
         disk = SimulatedDisk(capacity_bytes=self.capacity_bytes, clock=self._clock)
+        disk.errors_are_kept = self.errors_are_kept
         disk._root = copy_tree(self._root, entries_of, content_of)
         disk._sequence = self._sequence
         disk._files = {node for _, node in walk(disk._root) if isinstance(node, SimulatedFile)}
@@ -282,6 +324,9 @@ class SimulatedDisk(FaultyCalls):
                 change for change in self._name_operations if id(change) not in kept
             ]
 
+    def keeps_errors(self, directory: Path) -> bool:
+        return self.errors_are_kept
+
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         with self._guard:
             self.enter_call("set_modified_ms", path)
@@ -344,6 +389,12 @@ class SimulatedDisk(FaultyCalls):
             if not isinstance(node, SimulatedDirectory):
                 return None
             node = node.entries.get(part)
+        return node
+
+    def _file(self, path: Path) -> SimulatedFile:
+        node = self._find(path)
+        if not isinstance(node, SimulatedFile):
+            raise disk_error(errno.ENOENT, path)
         return node
 
     def _directory(self, path: Path) -> SimulatedDirectory:
@@ -467,9 +518,13 @@ class SimulatedFileHandle:
         with self._disk._guard:
             try:
                 self._enter("sync")
-            except OSError:
+            except (OSError, Killed):
                 self._file.fail_sync()
                 raise
+            if self._file.has_unseen_error:
+                self._file.has_unseen_error = False
+                self._file.fail_sync()
+                raise disk_error(errno.EIO, self._path)
             self._file.sync()
 
     def map(self, size: int) -> memoryview:

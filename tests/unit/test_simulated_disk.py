@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog.files.filesystem import FileHandle
-from tests.support.simulated_disk import SYNCING, CrashChoice, PowerCut, SimulatedDisk
+from tests.support.simulated_disk import SYNCING, CrashChoice, Killed, PowerCut, SimulatedDisk
 
 DATA = Path("/data")
 FILE = DATA / "file"
@@ -337,6 +337,92 @@ def test_history_tells_the_order_of_calls(disk: SimulatedDisk) -> None:
     assert [("create", str(FILE)), ("pwrite", str(FILE)), ("sync", str(FILE)),
             ("sync_directory", str(DATA))] == disk.history  # fmt: skip
     assert 4 == disk.mutation_count == disk.call_count
+
+
+def written(disk: SimulatedDisk) -> FileHandle:
+    """Return a file with two durable bytes and two in danger."""
+    put(disk, FILE, b"ab")
+    handle = disk.open(FILE, write=True)
+    handle.pwrite(b"cd", 2)
+    return handle
+
+
+def test_failed_write_back_is_told_once_to_whoever_syncs_first(disk: SimulatedDisk) -> None:
+    """Also through a handle opened later; the next sync says "ok" and writes nothing."""
+    written(disk)
+    disk.fail_write_back(FILE)
+    assert b"abcd" == disk.snapshot()[str(FILE)]
+    late = disk.open(FILE, write=True)
+    with pytest.raises(OSError, match="error"):
+        late.sync()
+    disk.open(FILE, write=True).sync()
+    assert b"ab" == disk.crash().snapshot()[str(FILE)]
+    late.pwrite(b"cd", 2)
+    late.sync()
+    assert b"abcd" == disk.crash().snapshot()[str(FILE)]
+
+
+def test_system_that_keeps_no_errors_tells_of_no_write_back(disk: SimulatedDisk) -> None:
+    """The first sync says "ok" already."""
+    handle = written(disk)
+    disk.errors_are_kept = False
+    disk.fail_write_back(FILE)
+    handle.sync()
+    assert b"ab" == disk.crash().snapshot()[str(FILE)]
+
+
+def test_write_back_that_works_is_as_good_as_a_sync_of_the_bytes(disk: SimulatedDisk) -> None:
+    """It only says nothing."""
+    written(disk)
+    disk.write_back(FILE)
+    assert b"abcd" == disk.crash().snapshot()[str(FILE)]
+
+
+def test_evicted_pages_come_back_from_the_disk_and_take_the_error_along(
+    disk: SimulatedDisk,
+) -> None:
+    """What is dirty stays; the length stays; mappings show the same; a sync finds no fault."""
+    handle = written(disk)
+    mapped = handle.map(4)
+    disk.fail_write_back(FILE)
+    handle.pwrite(b"e", 600)
+    disk.evict(FILE)
+    expected = b"ab".ljust(600, b"\0") + b"e"
+    assert expected == handle.pread(1000, 0)
+    assert b"ab\0\0" == bytes(mapped)
+    handle.sync()
+    assert expected == disk.crash().snapshot()[str(FILE)]
+
+
+def test_next_process_finds_the_cache_and_the_last_one_does_nothing_more(
+    disk: SimulatedDisk,
+) -> None:
+    """A kill takes no byte, and frees the locks; what was in danger still is."""
+    handle = written(disk)
+    disk.lock(DATA / ".lock")
+    after = disk.killed()
+    with pytest.raises(PowerCut):
+        handle.pwrite(b"x", 0)
+    assert b"abcd" == after.open(FILE).pread(9, 0)
+    assert after.lock(DATA / ".lock") is not None
+    assert b"ab" == after.crash().snapshot()[str(FILE)]
+    after.open(FILE, write=True).sync()
+    assert b"abcd" == after.crash().snapshot()[str(FILE)]
+
+
+def test_process_killed_in_a_failing_sync_leaves_an_error_that_was_told(
+    disk: SimulatedDisk,
+) -> None:
+    """The next process is told nothing of it."""
+    handle = written(disk)
+    disk.fail_at(1, only=frozenset({"sync"}), kills=True, suffix=".other")
+    disk.fail_at(1, only=frozenset({"sync"}), kills=True, suffix="file")
+    with pytest.raises(Killed):
+        handle.sync()
+    after = disk.killed()
+    after.open(FILE, write=True).sync()
+    assert b"abcd" == after.snapshot()[str(FILE)]
+    assert b"ab" == after.crash().snapshot()[str(FILE)]
 
 
 STEPS = st.lists(

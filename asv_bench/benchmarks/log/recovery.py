@@ -9,6 +9,7 @@ from ..common import InDirectory, fill, load
 SEGMENT_BYTES = 1 << 20
 BATCH_BYTES = 16 * 1024
 LEFT_BY_A_STOP = (".kafka_cleanshutdown", "recovery-point-offset-checkpoint", ".lock")
+TAKEN_BY_A_STOP = ".kafkalog_syncs"
 
 
 class OpenLog(InDirectory):
@@ -27,7 +28,11 @@ class OpenLog(InDirectory):
         self.killed = self.directory / "killed-0"
         with self.open_log(self.clean, config=self.config) as log:
             fill(log, segments * SEGMENT_BYTES, 100)
+            note = self.clean / TAKEN_BY_A_STOP
+            said = note.read_bytes() if note.exists() else None
         shutil.copytree(self.clean, self.killed, ignore=shutil.ignore_patterns(*LEFT_BY_A_STOP))
+        if said is not None:
+            (self.killed / TAKEN_BY_A_STOP).write_bytes(said)
 
     def time_open_clean(self, segments):
         """Nothing to scan; closed again."""

@@ -72,7 +72,8 @@ def test_durable_append_syncs_its_segment_once(disk: SimulatedDisk, log: Log) ->
 
 def test_durable_append_covers_what_was_written_before(disk: SimulatedDisk, log: Log) -> None:
     """Segments that rolled since the last sync are synced too, and their names."""
-    for first in range(0, 100, 10):
+    log.append(numbered(0, 10), wait="durable")
+    for first in range(10, 100, 10):
         log.append(numbered(first, 10))
     before, directories = disk.calls["sync"], disk.calls["sync_directory"]
     log.append(numbered(100, 1), wait="durable")
@@ -161,7 +162,7 @@ def test_close_leaves_everything_durable(disk: SimulatedDisk, log: Log) -> None:
 def test_failed_sync_latches_the_log(disk: SimulatedDisk, log: Log) -> None:
     """Nobody is told "durable" after it, no write is taken, and reads go on."""
     log.append(numbered(0, 5), wait="durable")
-    disk.fail_at(1, only=SYNC)
+    disk.fail_at(1, only=SYNC, suffix=".log")
     with pytest.raises(LogStorageError):
         log.append(numbered(5, 5), wait="durable")
     assert 5 == log.durable_offset
@@ -183,7 +184,7 @@ def test_failed_sync_latches_the_log(disk: SimulatedDisk, log: Log) -> None:
 def test_log_that_latched_is_recovered_by_the_next_opening(disk: SimulatedDisk, log: Log) -> None:
     """It was not closed in order, so its bytes are looked at again."""
     log.append(numbered(0, 5), wait="durable")
-    disk.fail_at(1, only=SYNC)
+    disk.fail_at(1, only=SYNC, suffix=".log")
     with pytest.raises(LogStorageError):
         log.append(numbered(5, 5), wait="durable")
     log.close()
@@ -199,7 +200,7 @@ def test_failed_sync_in_the_background_latches_the_log(
     """Although no caller waited for it: the next one learns of it."""
     log.append(numbered(0, 5))
     log.roll()
-    disk.fail_at(1, only=SYNC)
+    disk.fail_at(1, only=SYNC, suffix=".log")
     scheduler.run_due()
     assert ["flush-log"] == [name for name, _error in scheduler.errors]
     with pytest.raises(LogOfflineError):

@@ -1,0 +1,234 @@
+"""The sync note of a partition: how far its log is on the disk, and whether a sync may have failed.
+
+A sync that fails is told once. Whoever was told, and died, leaves a page cache that shows bytes
+which the disk lacks, and no later sync speaks of them. So it is noted before a sync begins that one
+is being tried, and unsaid only after one has succeeded. What the next opening finds:
+
+  * not trying: no sync was tried above the noted offset. A write-back that failed there was told to
+    nobody, and the first sync of the next opening tells it.
+  * trying: what lies at or above the noted offset may be lost, whatever a sync says.
+  * no note, or one that is not of this log: all above the recovery point may be.
+
+`.kafkalog_syncs` in the partition directory, 32 bytes, big-endian:
+
+    magic   8  "kafkalog"            traces  8  digest of what other programs leave behind
+    version 1  1                     offset  8  everything below it is on the disk
+    trying  1  0 or 1                crc     4  CRC-32C of the 28 bytes before
+    zero    2
+
+A disk that loses the note's own bytes must not make it say more than is true, so every state that
+the file had since it was last synced errs on the safe side: "trying" is synced before the sync it
+speaks of begins; the offset rises and "trying" is taken back without a sync, since the states
+before call more doubtful, not less; the offset is lowered, for a truncation, with one. Where the
+note cannot be synced it is removed, and the log goes on without. After a sync of a few bytes it
+stays at "trying", so that many of them need one sync of the note: what is doubtful after a kill is
+then what came since the last. It is removed by an orderly close: who comes next may be another
+program, which writes no note.
+
+Thread-safety: all methods from any thread; the directory's lock keeps other processes away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from kafkalog._core.crc32c import value as crc32c
+from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.whole import read_whole
+
+__all__ = ["SyncNote"]
+
+logger = logging.getLogger(__name__)
+
+_MAGIC: Final = b"kafkalog"
+_VERSION: Final = 1
+_FIELDS: Final = struct.Struct(">8sBBH8sq")
+_SUM: Final = struct.Struct(">I")
+_SIZE: Final = _FIELDS.size + _SUM.size
+
+# A sync of so much takes longer than one of the note, which the next one will need again.
+LARGE_SYNC_BYTES: Final = 4 * 1024 * 1024
+
+
+class SyncNote:
+    """
+    The note of one partition, in the hand of its writer.
+
+    Args:
+        filesystem: the disk.
+        path: the note's file.
+        traces: 8 bytes that change when another program has written to the log.
+    """
+
+    def __init__(self, filesystem: FileSystem, path: Path, traces: bytes) -> None:
+        self.path = path
+        self._filesystem = filesystem
+        self._traces = traces
+        self._handle: FileHandle | None = None
+        self._guard = threading.Lock()
+        self._synced_offset = 0
+        self._is_trying = False
+        self._is_gone = False
+        self._has_failed = False
+        self._outstanding = 0
+        self._lowered = 0
+
+    def __repr__(self) -> str:
+        state = "none" if self._is_gone else "trying" if self._is_trying else "not trying"
+        return f"<SyncNote {self._synced_offset}, {state}: {self.path}>"
+
+    def begin_recovery(self, recovery_point: int, *, errors_are_kept: bool) -> int | None:
+        """
+        Read what the writer before has noted, and note that syncs are tried from here on.
+
+        Args:
+            recovery_point: everything below it is on the disk for certain.
+            errors_are_kept: whether a first sync tells of a write-back that failed before.
+
+        Returns:
+            The first offset that may be lost whatever the next sync says; None where none may.
+
+        Raises:
+            OSError: the note can neither be written nor removed.
+        """
+        synced_offset, was_trying = self._read() or (recovery_point, True)
+        with self._guard:
+            self._synced_offset = max(synced_offset, recovery_point)
+            self._try()
+            return self._synced_offset if was_trying or not errors_are_kept else None
+
+    def settle(self, synced_offset: int) -> None:
+        """Note that the log as it was opened is on the disk up to its end, and no sync is tried."""
+        with self._guard:
+            self._synced_offset = synced_offset
+            self._is_trying = False
+            self._write_hint()
+
+    @contextlib.contextmanager
+    def trying(self, synced_offset: int | None = None, size_bytes: int = 0) -> Iterator[None]:
+        """
+        Hold the note at "trying" while a log file is synced.
+
+        Args:
+            synced_offset: everything below it is on the disk once this was left without an error;
+                None where that is not known.
+            size_bytes: about how much there is to sync.
+
+        Raises:
+            OSError: the note can neither be synced nor removed; nothing was tried.
+        """
+        with self._guard:
+            if not self._is_trying:
+                self._try()
+            self._outstanding += 1
+            lowered = self._lowered
+        try:
+            yield
+        except BaseException:
+            with self._guard:
+                self._outstanding -= 1
+                self._has_failed = True
+            raise
+        with self._guard:
+            self._outstanding -= 1
+            if self._has_failed:
+                return
+            if synced_offset is not None and lowered == self._lowered:
+                self._synced_offset = max(self._synced_offset, synced_offset)
+            if size_bytes >= LARGE_SYNC_BYTES and not self._outstanding:
+                self._is_trying = False
+            self._write_hint()
+
+    def lower(self, offset: int) -> None:
+        """
+        Note, on the disk, that what lies above `offset` will be replaced.
+
+        Raises:
+            OSError: the note can neither be synced nor removed; nothing may be replaced.
+        """
+        with self._guard:
+            self._lowered += 1
+            before = self._synced_offset
+            if offset >= before:
+                return
+            self._synced_offset = offset
+            try:
+                self._try()
+            except OSError:
+                self._synced_offset = before
+                raise
+
+    def remove(self) -> None:
+        """Take the note away: the log is closed in order."""
+        self.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._filesystem.unlink(self.path)
+
+    def close(self) -> None:
+        """Leave the note as it is, for the next opening."""
+        with self._guard:
+            self._is_gone = True
+            self._let_go()
+
+    def _read(self) -> tuple[int, bool] | None:
+        try:
+            data = read_whole(self._filesystem, self.path, max_bytes=_SIZE)
+        except (OSError, ValueError) as error:
+            logger.warning("%s is passed over: %s", self.path, error)
+            return None
+        if data is None or len(data) != _SIZE:
+            return None
+        magic, version, trying, zero, traces, offset = _FIELDS.unpack_from(data)
+        (checksum,) = _SUM.unpack_from(data, _FIELDS.size)
+        whole = checksum == crc32c(data[: _FIELDS.size])
+        known = (magic, version, zero) == (_MAGIC, _VERSION, 0) and trying in (0, 1)
+        if not whole or not known or traces != self._traces:
+            return None
+        return offset, bool(trying)
+
+    def _try(self) -> None:
+        """Say "trying", on the disk; go on without a note where that cannot be done."""
+        was_trying, self._is_trying = self._is_trying, True
+        try:
+            self._write(synced=True)
+        except OSError as error:
+            logger.warning("%s is given up, a recovery will take longer: %s", self.path, error)
+            try:
+                self._let_go()
+                with contextlib.suppress(FileNotFoundError):
+                    self._filesystem.unlink(self.path)
+                self._filesystem.sync_directory(self.path.parent)
+            except OSError:
+                self._is_trying = was_trying
+                raise
+            self._is_gone = True
+
+    def _write_hint(self) -> None:
+        """Write what may get lost: the state before calls more doubtful."""
+        try:
+            self._write(synced=False)
+        except OSError as error:
+            logger.info("%s stays as it is: %s", self.path, error)
+
+    def _write(self, *, synced: bool) -> None:
+        if self._is_gone:
+            return
+        fields = _FIELDS.pack(
+            _MAGIC, _VERSION, self._is_trying, 0, self._traces, self._synced_offset
+        )
+        if self._handle is None:
+            self._handle = self._filesystem.open(self.path, create=True, write=True)
+        self._handle.pwrite(fields + _SUM.pack(crc32c(fields)), 0)
+        if synced:
+            self._handle.sync()
+
+    def _let_go(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.close()

@@ -1,0 +1,230 @@
+"""The sync note: what it says to the next opening, and when it changes its mind."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from pathlib import Path
+
+import pytest
+
+from kafkalog._core.crc32c import value
+from kafkalog.state.sync_note import LARGE_SYNC_BYTES, SyncNote
+from tests.support.simulated_disk import SimulatedDisk
+
+PATH = Path("/data/orders-0/.kafkalog_syncs")
+TRACES = b"12345678"
+SYNC = frozenset({"sync"})
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    """Return a disk with the partition directory."""
+    disk = SimulatedDisk()
+    disk.make_durable(PATH.parent)
+    return disk
+
+
+def fresh(disk: SimulatedDisk, synced_offset: int = 0) -> SyncNote:
+    """Return the note of a log that was opened with its end at `synced_offset`."""
+    note = SyncNote(disk, PATH, TRACES)
+    note.settle(synced_offset)
+    return note
+
+
+def said(disk: SimulatedDisk, recovery_point: int = 0) -> int | None:
+    """Return what the next process of this boot reads, as `begin_recovery` says it."""
+    copy = SimulatedDisk()
+    copy.make_durable(PATH.parent)
+    content = disk.snapshot().get(str(PATH))
+    if content is not None:
+        copy.open(PATH, create=True).pwrite(content, 0)
+    return SyncNote(copy, PATH, TRACES).begin_recovery(recovery_point, errors_are_kept=True)
+
+
+def test_bytes_on_the_disk_are_the_documented_ones(disk: SimulatedDisk) -> None:
+    """Another version of this library must be able to read them, or to refuse them."""
+    note = fresh(disk, 0x0102030405060708)
+    fields = struct.pack(">8sBBH8sq", b"kafkalog", 1, 0, 0, TRACES, 0x0102030405060708)
+    assert fields + struct.pack(">I", value(fields)) == disk.snapshot()[str(PATH)]
+    with note.trying():
+        content = disk.snapshot()[str(PATH)]
+        assert content is not None
+        assert 1 == content[9]
+        assert content == disk.crash().snapshot().get(str(PATH), content)
+
+
+def test_settled_log_is_not_in_doubt(disk: SimulatedDisk) -> None:
+    """No sync was tried since."""
+    fresh(disk, 7)
+    assert said(disk) is None
+
+
+def test_sync_being_tried_puts_all_above_the_last_one_in_doubt(disk: SimulatedDisk) -> None:
+    """Within it, and after it failed; the note is on the disk before it begins."""
+    note = fresh(disk, 7)
+    with pytest.raises(OSError, match="no luck"), note.trying(9, LARGE_SYNC_BYTES):
+        assert 7 == said(disk)
+        assert [] == [what for _, what in disk.unsynced() if "write" in what]
+        raise OSError(errno.EIO, "no luck")
+    assert 7 == said(disk)
+
+
+def test_small_syncs_raise_the_offset_and_go_on_trying(disk: SimulatedDisk) -> None:
+    """One sync of the note is enough for all of them."""
+    note = fresh(disk, 7)
+    for end in (9, 12, 15):
+        with note.trying(end, 100):
+            pass
+        assert end == said(disk)
+    assert 1 == disk.calls["sync"]
+
+
+def test_large_sync_ends_the_trying(disk: SimulatedDisk) -> None:
+    """The next one has to say so again, on the disk."""
+    note = fresh(disk, 7)
+    for number in (1, 2, 3):
+        with note.trying(7 + number, LARGE_SYNC_BYTES):
+            assert number == disk.calls["sync"]
+        assert said(disk) is None
+
+
+def test_large_sync_beside_another_leaves_it_in_doubt(disk: SimulatedDisk) -> None:
+    """That one may still fail."""
+    note = fresh(disk, 7)
+    with note.trying(9):
+        with note.trying(9, LARGE_SYNC_BYTES):
+            pass
+        assert 9 == said(disk)
+
+
+def test_success_after_a_failure_proves_nothing(disk: SimulatedDisk) -> None:
+    """What the failed one was for is called clean by now."""
+    note = fresh(disk, 7)
+    with note.trying(9, LARGE_SYNC_BYTES), pytest.raises(KeyboardInterrupt), note.trying():
+        raise KeyboardInterrupt
+    with note.trying(10, LARGE_SYNC_BYTES):
+        pass
+    assert 7 == said(disk)
+
+
+def test_truncation_lowers_the_offset_on_the_disk(disk: SimulatedDisk) -> None:
+    """Before the bytes are replaced; a sync of the old ones does not raise it again."""
+    note = fresh(disk, 7)
+    with note.trying(9):
+        note.lower(5)
+        assert [] == [what for _, what in disk.unsynced() if "write" in what]
+        assert 5 == said(disk)
+    assert 5 == said(disk)
+    with note.trying(8):
+        pass
+    assert 8 == said(disk)
+
+
+def test_truncation_above_the_offset_needs_no_sync(disk: SimulatedDisk) -> None:
+    """What goes was in doubt already."""
+    fresh(disk, 7).lower(8)
+    assert 0 == disk.calls["sync"]
+
+
+def test_offset_that_cannot_be_lowered_stays(disk: SimulatedDisk) -> None:
+    """The truncation is refused, and the next one has to try again."""
+    note = fresh(disk, 7)
+    for _attempt in (1, 2):
+        disk.fail_at(1, only=SYNC)
+        disk.fail_at(1, errno.EROFS, only=frozenset({"unlink"}))
+        with pytest.raises(OSError, match="Read-only"):
+            note.lower(5)
+    note.lower(5)
+    assert 5 == said(disk)
+
+
+@pytest.mark.parametrize("call", ["create", "pwrite", "sync"])
+def test_note_that_cannot_be_written_is_removed_on_the_disk(disk: SimulatedDisk, call: str) -> None:
+    """What stood there would say too much; from then on there is none."""
+    note = SyncNote(disk, PATH, TRACES)
+    if call != "create":
+        fresh(disk)
+        disk.make_durable()
+    disk.fail_at(1, errno.ENOSPC, only=frozenset({call}))
+    note.begin_recovery(3, errors_are_kept=True)
+    assert disk.crash().stat(PATH) is None
+    assert 3 == said(disk, 3)
+    note.settle(9)
+    with note.trying(10, LARGE_SYNC_BYTES):
+        pass
+    note.lower(2)
+    assert disk.stat(PATH) is None
+    note.remove()
+
+
+def test_hint_that_cannot_be_written_is_done_without(disk: SimulatedDisk) -> None:
+    """The state before calls more doubtful."""
+    note = fresh(disk, 7)
+    with note.trying(9):
+        disk.fail_at(1, errno.EIO, only=frozenset({"pwrite"}))
+    assert 7 == said(disk)
+
+
+@pytest.mark.parametrize(
+    ("kept", "recovery_point", "expected"), [(True, 3, None), (False, 3, 7), (False, 8, 8)]
+)
+def test_system_that_forgets_errors_leaves_all_above_the_last_sync_in_doubt(
+    disk: SimulatedDisk, kept: bool, recovery_point: int, expected: int | None
+) -> None:
+    """The higher one of the two offsets that were on the disk for certain."""
+    fresh(disk, 7)
+    note = SyncNote(disk, PATH, TRACES)
+    assert expected == note.begin_recovery(recovery_point, errors_are_kept=kept)
+
+
+def test_recovery_counts_as_trying_until_it_is_settled(disk: SimulatedDisk) -> None:
+    """Its own first sync may be told of an error."""
+    fresh(disk, 7)
+    note = SyncNote(disk, PATH, TRACES)
+    assert note.begin_recovery(3, errors_are_kept=True) is None
+    assert 7 == said(disk)
+    assert 1 == disk.calls["sync"]
+    note.settle(9)
+    assert said(disk) is None
+
+
+@pytest.mark.parametrize("position", range(32))
+def test_any_changed_byte_makes_the_note_void(disk: SimulatedDisk, position: int) -> None:
+    """Also that of the traces, which its checksum covers."""
+    fresh(disk, 7)
+    handle = disk.open(PATH, write=True)
+    handle.pwrite(bytes([handle.pread(1, position)[0] ^ 1]), position)
+    assert 3 == said(disk, 3)
+
+
+def test_note_with_traces_of_another_program_is_void(disk: SimulatedDisk) -> None:
+    """It was whole, but not of the last writer."""
+    fresh(disk, 7)
+    note = SyncNote(disk, PATH, b"87654321")
+    assert 3 == note.begin_recovery(3, errors_are_kept=True)
+
+
+@pytest.mark.parametrize("size", [0, 31, 33])
+def test_note_of_another_size_is_void(disk: SimulatedDisk, size: int) -> None:
+    """Short, or longer than any note is."""
+    fresh(disk, 7)
+    disk.open(PATH, write=True).truncate(size)
+    assert 3 == said(disk, 3)
+
+
+def test_note_that_cannot_be_read_is_void(disk: SimulatedDisk) -> None:
+    """A disk that does not tell is no reason for trust."""
+    fresh(disk, 7)
+    disk.fail_at(1, only=frozenset({"pread"}))
+    assert 3 == SyncNote(disk, PATH, TRACES).begin_recovery(3, errors_are_kept=True)
+
+
+def test_removed_note_stays_away(disk: SimulatedDisk) -> None:
+    """Also where it was removed before, and when the log is still used a little."""
+    note = fresh(disk, 7)
+    disk.unlink(PATH)
+    note.remove()
+    note.settle(8)
+    assert disk.stat(PATH) is None
+    assert "none" in repr(note)
