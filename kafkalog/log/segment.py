@@ -477,11 +477,9 @@ class LogSegment:
     def _before(self, offset: int, hint: int) -> int:
         """Return where the index entry before the one that gave `hint` leads, 0 if none does."""
         view = self.offset_index.view
-        for slot in range(view.lookup_slot(offset), -1, -1):
-            entry_offset, position = view.entry(slot)
-            if position < hint:
-                return position if self._promised(entry_offset, position) else 0
-        return 0
+        entries = (view.entry(slot) for slot in range(view.lookup_slot(offset), -1, -1))
+        found = next((entry for entry in entries if entry[1] < hint), (0, 0))
+        return found[1] if self._promised(*found) else 0
 
     def _time_hint(self, timestamp_ms: int, bound: Bound) -> int:
         """
@@ -520,9 +518,10 @@ class LogSegment:
         begins = header.base_offset <= offset
         if header.is_wrapper:
             start = self._before(offset, hint)
-            lowest = self.base_offset if start == 0 else 0
             before = self.file.read(start, position - start)
-            found = scan_batches(before, check_crc=False, next_offset=lowest)
+            found = scan_batches(
+                before, check_crc=False, next_offset=0 if start else self.base_offset
+            )
             begins = found.status == OK and found.next_offset <= header.base_offset
         if position + header.size_bytes >= bound.end:
             return begins and header.last_offset < bound.following_offset

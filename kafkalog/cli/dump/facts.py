@@ -31,9 +31,20 @@ __all__ = [
     "ZerosFact",
 ]
 
-TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+# By their number; magic 0 has none, which is -1.
+TIMESTAMP_TYPES: Final = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd", "codec5", "codec6", "codec7")
 _SEQUENCE_COUNT: Final = 2**31
+
+# Fields of a batch that messages of the old formats have not.
+_ONLY_IN_V2: Final = (
+    "base_timestamp",
+    "leader_epoch",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "last_sequence",
+)
 
 # How Kafka's tool introduces what a control record says.
 _CONTROL_TITLES: Final = {
@@ -96,7 +107,12 @@ class LogStartFact:
 
 @dataclass(frozen=True, slots=True)
 class BatchFact:
-    """A whole batch with a good CRC, from its header."""
+    """
+    A whole batch with a good CRC, from its header.
+
+    A message of the old formats is a batch, too; what its format does not have is null in JSON. Of
+    a wrapper that is the base offset and the number of records as well: they are not in its header.
+    """
 
     position: int
     size_bytes: int
@@ -111,10 +127,11 @@ class BatchFact:
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    magic: int
 
     @property
     def timestamp_type(self) -> str:
-        return TIMESTAMP_TYPES[(self.attributes >> 3) & 1]
+        return TIMESTAMP_TYPES[(self.attributes >> 3) & 1 if self.magic else -1]
 
     @property
     def is_control(self) -> bool:
@@ -131,6 +148,15 @@ class BatchFact:
         return (self.base_sequence + offset - self.base_offset) % _SEQUENCE_COUNT
 
     def text(self) -> str:
+        offsets = f"offset: {self.last_offset}" if self.magic < 2 else self._text_of_v2()
+        return (
+            f"{offsets} position: {self.position} "
+            f"{self.timestamp_type}: {self.max_timestamp} size: {self.size_bytes} "
+            f"magic: {self.magic} "
+            f"compresscodec: {CODECS[self.attributes & 7]} crc: {self.crc} isvalid: true"
+        )
+
+    def _text_of_v2(self) -> str:
         transactional = "true" if self.attributes & 0x10 else "false"
         control = "true" if self.is_control else "false"
         return (
@@ -139,13 +165,11 @@ class BatchFact:
             f"lastSequence: {self.sequence_of(self.last_offset)} producerId: {self.producer_id} "
             f"producerEpoch: {self.producer_epoch} partitionLeaderEpoch: {self.leader_epoch} "
             f"isTransactional: {transactional} isControl: {control} "
-            f"deleteHorizonMs: {optional_long(self.delete_horizon_ms)} position: {self.position} "
-            f"{self.timestamp_type}: {self.max_timestamp} size: {self.size_bytes} magic: 2 "
-            f"compresscodec: {CODECS[self.attributes & 7]} crc: {self.crc} isvalid: true"
+            f"deleteHorizonMs: {optional_long(self.delete_horizon_ms)}"
         )
 
     def fields(self) -> dict[str, Any]:
-        return {
+        found: dict[str, Any] = {
             "kind": "batch",
             "position": self.position,
             "size_bytes": self.size_bytes,
@@ -156,7 +180,7 @@ class BatchFact:
             "max_timestamp": self.max_timestamp,
             "timestamp_type": self.timestamp_type,
             "codec": CODECS[self.attributes & 7],
-            "magic": 2,
+            "magic": self.magic,
             "crc": self.crc,
             "leader_epoch": self.leader_epoch,
             "producer_id": self.producer_id,
@@ -167,11 +191,16 @@ class BatchFact:
             "is_control": self.is_control,
             "delete_horizon_ms": self.delete_horizon_ms,
         }
+        if self.magic < 2:
+            found.update(dict.fromkeys(_ONLY_IN_V2))
+            if self.attributes & 7:
+                found.update(base_offset=None, record_count=None)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFact:
-    """A record; `control` says what it means where it is no data."""
+    """A record; `control` says what it means where it is no data, `crc` is a message's own."""
 
     offset: int
     timestamp_ms: int
@@ -181,14 +210,19 @@ class RecordFact:
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
     control: ControlRecord | None = None
+    crc: int | None = None
 
     def text(self) -> str:
-        names = ",".join(escaped(name) for name, _ in self.headers)
         line = (
             f"| offset: {self.offset} {TIMESTAMP_TYPES[self.timestamp_type]}: {self.timestamp_ms} "
             f"keySize: {size_of(self.key)} valueSize: {size_of(self.value)} "
-            f"sequence: {self.sequence} headerKeys: [{names}]"
         )
+        if self.crc is None:
+            names = ",".join(escaped(name) for name, _ in self.headers)
+            line += f"sequence: {self.sequence} headerKeys: [{names}]"
+        else:
+            # The brace is the tool's.
+            line += f"isValid: true crc: {self.crc}}}"
         if self.control is not None:
             return f"{line} {control_text(self.control)}"
         if self.key is not None:
@@ -211,6 +245,8 @@ class RecordFact:
                 for name, text in ((name, base64_text(value)) for name, value in self.headers)
             ],
         }
+        if self.crc is not None:
+            found["crc"] = self.crc
         if self.control is not None:
             found["control_type"] = self.control.type.name.lower()
             found["control_value"] = self.control.fields

@@ -24,7 +24,6 @@ __all__ = ["offset_index", "producer_snapshot", "time_index", "transaction_index
 
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
-_HEADER_SIZE: Final = 61
 _CHUNK_BYTES: Final = 1 << 20
 
 
@@ -155,13 +154,14 @@ def _odd_end(data: memoryview, entry_size: int) -> Iterator[Fact]:
 
 def _wrong_batch(log: memoryview, offset: int, position: int) -> str | None:
     """Say why the batch at `position` is not the one that an index entry means; None if it is."""
-    if position > len(log) - _HEADER_SIZE:
+    if position >= len(log):
         return f"offset {offset} at {position} points behind the segment's {len(log)} bytes"
     try:
         header = parse_header(log, position)
     except (CorruptRecordError, InvalidRecordError) as error:
         return f"offset {offset} points at {position}, where no batch begins: {error}"
-    # An entry has the last offset of what was appended in one go: it may lie behind the batch.
-    if header.base_offset > offset:
+    # An entry has the last offset of what was appended in one go: it may lie behind the batch. Up
+    # to 0.10.2 it was the first offset, which is not the one that a wrapper says.
+    if header.base_offset > offset and not header.is_wrapper:
         return f"offset {offset} points at the batch of offset {header.base_offset}"
     return None

@@ -132,6 +132,7 @@ def _rows(columns: BatchColumns, count: int) -> Iterator[BatchFact]:
         columns.producer_id,
         columns.producer_epoch,
         columns.base_sequence,
+        columns.magic,
     )
     for row in zip(*(column[:count].tolist() for column in lists), strict=True):
         yield BatchFact(*row)

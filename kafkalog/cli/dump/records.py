@@ -7,13 +7,12 @@ for the batch, and the dump goes on with the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kafkalog._core.header import parse_header
-from kafkalog._core.record import Record, decode_records
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
-from kafkalog.records.codecs import Codec, decompress
+from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import decode_control
 
 from .facts import BatchFact, DamageFact, Fact, RecordFact
@@ -22,17 +21,24 @@ __all__ = ["batch_records"]
 
 # A batch on disk is at most a few MB in practice; what unpacks to more is a bomb.
 MAX_DECOMPRESSED_BYTES: Final = 1 << 30
-_HEADER_SIZE: Final = 61
+MAGIC_V2: Final = 2
+LOG_OVERHEAD: Final = 12
+# Offset, size and CRC of a message.
+_MESSAGE_HEAD: Final = struct.Struct(">qiI")
 
 
 def batch_records(data: memoryview, batch: BatchFact) -> Iterator[Fact]:
     """Yield a fact for each record of the batch that `data` holds."""
     try:
-        records = decoded(data)
+        view = BatchView(data, position=batch.position)
+        records = view.records(limit_bytes=MAX_DECOMPRESSED_BYTES)
     except (CorruptRecordError, InvalidRecordError) as error:
         yield _unreadable(batch, type(error).__name__, str(error))
         return
-    for record in records:
+    crcs: Iterable[int | None] = _message_crcs(view)
+    if batch.magic >= MAGIC_V2:
+        crcs = [None] * len(records)
+    for record, crc in zip(records, crcs, strict=True):
         control = None
         if batch.is_control:
             try:
@@ -48,15 +54,18 @@ def batch_records(data: memoryview, batch: BatchFact) -> Iterator[Fact]:
             value=record.value,
             headers=record.headers,
             control=control,
+            crc=crc,
         )
 
 
-def decoded(data: memoryview) -> list[Record]:
-    header = parse_header(data)
-    if header.codec == Codec.NONE:
-        return decode_records(data, header, _HEADER_SIZE, len(data))
-    payload = decompress(header.codec, data[_HEADER_SIZE:], limit_bytes=MAX_DECOMPRESSED_BYTES)
-    return decode_records(payload, header, 0, len(payload))
+def _message_crcs(view: BatchView) -> Iterator[int]:
+    """Yield the CRC-32 of each message in an outer entry that has been decoded."""
+    payload, position, end = view.payload(MAX_DECOMPRESSED_BYTES)
+    data = memoryview(payload)
+    while position < end:
+        _offset, size, crc = _MESSAGE_HEAD.unpack_from(data, position)
+        yield crc
+        position += LOG_OVERHEAD + size
 
 
 def _unreadable(batch: BatchFact, reason: str, meaning: str) -> DamageFact:
@@ -65,6 +74,7 @@ def _unreadable(batch: BatchFact, reason: str, meaning: str) -> DamageFact:
         batch.size_bytes,
         reason,
         meaning,
+        # A wrapper of an old format does not say where it begins.
         first_offset=batch.base_offset,
         next_offset=batch.last_offset + 1,
     )
