@@ -54,9 +54,10 @@ config = config.replace(retention_ms=-1)
 config = config.with_overrides({"retention.ms": "-1"})
 ```
 
-A config never changes; a log is given another one. `old.change_to(new)` says which keys differ and
-when their new values count: at once, for segments that begin from then on, or after the log was
-closed and opened again. The last column of the tables says it of each key.
+A config never changes; a log is given another one: `log.reconfigure(new)`, while it is open. That
+returns, as `old.change_to(new)` does before, which keys differ and when their new values count: at
+once, for segments that begin from then on, or after the log was closed and opened again. The last
+column of the tables says it of each key.
 """
 
 INTRODUCTIONS = {

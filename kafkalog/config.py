@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -26,6 +26,7 @@ from kafkalog.settings import (
     parsed,
     replaced,
     setting,
+    settings_of,
     to_properties,
 )
 
@@ -307,6 +308,15 @@ class LogConfig:
             ConfigError: as `from_properties`.
         """
         return replaced(self, parsed(LogConfig, properties, KEYS_WITHOUT_USE))
+
+    def keeping(self, other: LogConfig, keys: Collection[str]) -> LogConfig:
+        """Return a config with the values that `other` has for some keys."""
+        kept = {
+            each.name: getattr(other, each.name)
+            for each in settings_of(LogConfig).values()
+            if each.key in keys
+        }
+        return replaced(self, kept)
 
     def change_to(self, other: LogConfig) -> ConfigChange:
         """Return what is different in `other`, and when that counts for an open log."""

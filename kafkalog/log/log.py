@@ -24,6 +24,7 @@ from typing import Literal, Self
 from typing_extensions import Buffer
 
 from kafkalog._core.record import Record
+from kafkalog.config import LogConfig
 from kafkalog.errors import (
     ForkedLogError,
     LogClosedError,
@@ -55,6 +56,7 @@ from kafkalog.records.packing import FieldColumn, Timestamps, pack_columns, pack
 from kafkalog.records.validation.follower import validate_own_offsets
 from kafkalog.records.validation.leader import validate_for_leader
 from kafkalog.scheduler import ScheduledTask, Scheduler
+from kafkalog.settings import ConfigChange
 
 __all__ = ["Log", "Wait"]
 
@@ -421,6 +423,28 @@ class Log(LogReader, AbstractContextManager["Log"]):
             self._ensure_writable()
             with self._changing("replacing a segment"):
                 replace_segment(self._local, leaving, bases)
+
+    def reconfigure(self, config: LogConfig) -> ConfigChange:
+        """
+        Take other settings while open; return which keys differ, and when each of them counts.
+
+        What needs the log to be opened again is kept as it was in `config` until then.
+        """
+        with self._write_lock:
+            self._ensure_writable()
+            old = self.config
+            change = old.change_to(config)
+            if not change:
+                return change
+            self._local.context.config = config.keeping(old, change.reopening)
+            self._local.snapshot.segments.active.obey_settings()
+            self._rules = AppendRules.of(self.config)
+            if self.config.flush_ms != old.flush_ms:
+                if self._flush_task is not None:
+                    self._flush_task.cancel()
+                self._flush_task = self._schedule_flush()
+        logger.info("%s has other settings: %s", self.directory, change)
+        return change
 
     def close(self) -> None:
         """

@@ -86,11 +86,9 @@ class LogSegment:
         self.fences: tuple[FencedRange, ...] = ()
         self.created_ms = context.clock.now_ms()
         self.roll_jitter_ms = context.config.random_segment_jitter(context.random)
-        # Asked for with every batch, and one attribute is found faster than three.
-        self._segment_bytes = context.config.segment_bytes
-        self._index_interval_bytes = context.config.index_interval_bytes
-        self._roll_after_ms = context.config.max_segment_ms - self.roll_jitter_ms
         self._context = context
+        self.obey_settings()
+        self._is_preallocated = False
         self._max_timestamp: int | None = None
         self._offset_of_max_timestamp = -1
         self._rolling_timestamp: int | None = None
@@ -149,6 +147,14 @@ class LogSegment:
 
     # ------------------------------------------------------------------ life as active segment
 
+    def obey_settings(self) -> None:
+        """Take those settings anew that count for a segment that has begun."""
+        config = self._context.config
+        # Asked for with every batch, and one attribute is found faster than three.
+        self._segment_bytes = config.segment_bytes
+        self._index_interval_bytes = config.index_interval_bytes
+        self._roll_after_ms = max(config.max_segment_ms - self.roll_jitter_ms, 0)
+
     def activate(self, scan: SegmentScan | None = None) -> None:
         """Begin to take appends; `scan` gives the state of bytes that are already there."""
         config = self._context.config
@@ -160,7 +166,8 @@ class LogSegment:
         self._bytes_since_entry = 0
         self.offset_index.start_growing(config.segment_index_bytes, scan.offset_entries)
         self.time_index.start_growing(config.segment_index_bytes, scan.time_entries)
-        if config.preallocate:
+        self._is_preallocated = config.preallocate
+        if self._is_preallocated:
             self.file.preallocate(config.segment_bytes)
 
     def should_roll(self, size: int, max_timestamp: int, last_offset: int, staged: int) -> bool:
@@ -234,8 +241,8 @@ class LogSegment:
         if self.time_index.growing is not None:
             self.time_index.growing.rewind(mark.time_entries)
         self.file.cut_unpublished(mark.size_bytes)
-        if self._context.config.preallocate:
-            self.file.preallocate(self._context.config.segment_bytes)
+        if self._is_preallocated:
+            self.file.preallocate(self._segment_bytes)
 
     def seal(self) -> None:
         """
@@ -249,7 +256,7 @@ class LogSegment:
             self._add_time_entry()
         self.offset_index.seal()
         self.time_index.seal()
-        self.file.seal(trim=self._context.config.preallocate)
+        self.file.seal(trim=self._is_preallocated)
 
     def sync_indexes(self) -> bool:
         """Put index files written here on the disk, not their names; say whether there were any."""

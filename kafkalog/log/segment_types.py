@@ -1,6 +1,6 @@
 """Small values around a segment: what its log shares with it, its bounds, its marks.
 
-Thread-safety: immutable, but for the context, whose fields nobody sets after it was made.
+Thread-safety: immutable, but for the context, whose settings `Log.reconfigure` replaces.
 """
 
 from __future__ import annotations
