@@ -1,4 +1,4 @@
-"""`kafkalog dump` on directories of Kafka 0.8.2 to 2.8: messages of v0 and v1, and their records."""
+"""`kafkalog dump` on directories of Kafka 0.8.2 to 2.8: outer entries and what is in them."""
 
 from __future__ import annotations
 
@@ -115,4 +115,5 @@ def test_dump_of_a_wrapper_that_holds_nothing_readable_tells_it_and_goes_on(tmp_
     assert [f"DAMAGE position: {len(before.data)} size: {len(broken)}"] == [
         line.partition(" reason")[0] for line in damages if "CorruptRecordError" in line
     ]
+    assert not any("firstOffset" in line for line in damages)
     assert lines[-1].startswith("| offset: 2 CreateTime")

@@ -134,6 +134,10 @@ class BatchFact:
         return TIMESTAMP_TYPES[(self.attributes >> 3) & 1 if self.magic else -1]
 
     @property
+    def is_wrapper(self) -> bool:
+        return self.magic < 2 and self.attributes & 7 != 0
+
+    @property
     def is_control(self) -> bool:
         return bool(self.attributes & 0x20)
 
@@ -193,7 +197,7 @@ class BatchFact:
         }
         if self.magic < 2:
             found.update(dict.fromkeys(_ONLY_IN_V2))
-            if self.attributes & 7:
+            if self.is_wrapper:
                 found.update(base_offset=None, record_count=None)
         return found
 

@@ -75,6 +75,6 @@ def _unreadable(batch: BatchFact, reason: str, meaning: str) -> DamageFact:
         reason,
         meaning,
         # A wrapper of an old format does not say where it begins.
-        first_offset=batch.base_offset,
+        first_offset=None if batch.is_wrapper else batch.base_offset,
         next_offset=batch.last_offset + 1,
     )
