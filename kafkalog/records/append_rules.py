@@ -67,10 +67,6 @@ class AppendRules:
             config.decompressed_max_bytes,
         )
 
-    def level_of(self, codec: Codec) -> int | None:
-        """Return the level for a codec; where it is not the log's own choice, its default."""
-        return self.level if codec == self.wanted_codec else None
-
     def may_fail(
         self, now_ms: int, null_key_count: int, min_timestamp: int, max_timestamp: int
     ) -> bool:

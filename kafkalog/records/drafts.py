@@ -50,7 +50,7 @@ def close_batch(
     payload = None
     if codec is not Codec.NONE:
         records = builder.payload()
-        payload = compress(codec, records, rules.level_of(codec))
+        payload = compress(codec, records, rules.level)
         if len(payload) >= len(records) and builder.size_bytes <= rules.max_message_bytes:
             codec, payload = Codec.NONE, None
     batch = builder.finish(
@@ -76,10 +76,10 @@ def close_messages(
     """
     if codec is not Codec.NONE:
         messages = builder.payload(base_offset)
-        payload = compress(codec, messages, rules.level_of(codec), magic=builder.magic)
+        payload = compress(codec, messages, rules.level, magic=builder.magic)
         wrapper = builder.wrap(int(codec), payload, base_offset=base_offset)
-        fits_plain = builder.size_bytes <= rules.max_message_bytes
-        if len(wrapper) < builder.size_bytes or not fits_plain:
+        # Else no message is larger than the wrapper, so plain they fit wherever it does.
+        if len(wrapper) < builder.size_bytes:
             if len(wrapper) > rules.max_message_bytes:
                 raise _too_large(builder.count, len(wrapper), rules, base_offset)
             last, largest = base_offset + builder.last_offset_delta, _largest(wrapper)

@@ -77,7 +77,6 @@ class RecordFaults:
         early, late = self._outside(timestamps)
         if claimed is None:
             claimed = np.full(size, claim is not None)
-        early, late = early & ~claimed, late & ~claimed
         faulty = foreign | missing | claimed | early | late
         for row in np.flatnonzero(faulty)[: _LISTED_MAX - len(self._errors)]:
             if foreign[row]:

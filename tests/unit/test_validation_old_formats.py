@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -301,15 +302,52 @@ def test_offsets_that_a_producer_wrote_inside_do_not_count(magic: int) -> None:
     for offsets in ([0, 0, 0], [2, 1, 0], [5, 6, 9]):
         given_offsets = zip(messages(magic), offsets, strict=True)
         inside = encode_messages(replace(each, offset=offset) for each, offset in given_offsets)
-        for target in (0, 1, 2):
-            run = validate_for_leader(
-                wrapper(inside, magic=magic, offset=9), config(target), NOW_MS
-            )
+        for target, outer in product((0, 1, 2), (0, 2, 9)):
+            sent = wrapper(inside, magic=magic, offset=outer)
+            run = validate_for_leader(sent, config(target), NOW_MS)
             run.stamp(20, 0)
             (entry,) = stored(bytes(run.data))
             assert [(20, b"key0"), (21, b"key1"), (22, b"key2")] == [
                 (record.offset, record.key) for record in entry.records
             ]
+
+
+@pytest.mark.parametrize(("outer", "written_anew"), [(0, 0), (2, 0), (1, 1), (7, 1)])
+def test_wrapper_stays_only_at_the_offsets_that_producers_give_it(
+    outer: int, written_anew: int
+) -> None:
+    """As in Kafka: 0, or the number of its last message; then its messages count from there."""
+    run = validate_for_leader(
+        wrapper(encode_messages(messages(1)), offset=outer), config(1), NOW_MS
+    )
+    assert Rewriting(1, 1, written_anew) == run.rewriting
+
+
+def test_wrapper_that_stays_has_an_offset_for_the_time_index_without_times() -> None:
+    """Kafka's answer, as for v2; written anew it has none."""
+    timeless = [replace(each, timestamp=-1) for each in messages(1)]
+    data = encode_set(timeless, codec=codecs.GZIP)
+    for target, shallow in ((1, 42), (0, -1), (2, -1)):
+        info = validate_for_leader(data, config(target), NOW_MS).stamp(40, 0)
+        assert (-1, shallow) == (info.max_timestamp_ms, info.shallow_offset_of_max_timestamp)
+
+
+def test_wrapper_with_a_claimed_time_gets_the_largest_of_its_messages() -> None:
+    """They have their own times again, where the type is CreateTime; v1 in place, v2 anew."""
+    inside = encode_messages(messages(1))
+    data = wrapper(inside, offset=2, attributes=codecs.GZIP | 8, timestamp=NOW_MS + 50)
+    for target in (1, 2):
+        run = validate_for_leader(data, config(target), NOW_MS)
+        (entry,) = stored(bytes(run.data))
+        assert NOW_MS + 2 == entry.max_timestamp
+        assert [NOW_MS, NOW_MS + 1, NOW_MS + 2] == [record.timestamp for record in entry.records]
+
+
+def test_plain_message_with_a_time_below_none_has_none_in_place() -> None:
+    """As Kafka, which counts the largest from -1 on."""
+    data = encode_messages(replace(each, timestamp=-7) for each in messages(1))
+    run = validate_for_leader(data, config(1), NOW_MS)
+    assert bytes(run.data) == encode_messages(replace(each, timestamp=-1) for each in messages(1))
 
 
 def test_wrapper_of_v0_is_made_for_the_offset_it_gets() -> None:
@@ -333,7 +371,7 @@ def test_wrapper_of_v0_in_lz4_has_the_faulty_header_of_its_time() -> None:
 
 
 def test_plain_messages_that_compressing_would_grow_stay_plain() -> None:
-    """And are compressed all the same where only that lets them fit."""
+    """A wrapper takes 34 bytes and what the codec adds."""
     tiny = encode_message(Message(0, 1, 0, NOW_MS, None, b"v"))
     run = validate_for_leader(tiny, config(1, 1), NOW_MS)
     assert (tiny, Rewriting(0, 0)) == (bytes(run.data), run.rewriting)
