@@ -76,7 +76,7 @@ class SegmentIndex(Generic[View]):
         self.path = path
         self.kind = kind
         self.was_rebuilt = False
-        self.is_unsynced = False
+        self._is_unsynced = False
         self._filesystem = filesystem
         self._base_offset = base_offset
         self._rebuild = rebuild
@@ -108,7 +108,7 @@ class SegmentIndex(Generic[View]):
     def start_growing(self, max_bytes: int, entries: bytes = b"") -> None:
         """Begin to take appends, with `entries` already there; preallocates the file."""
         self._renew_pooled()
-        self.is_unsynced = True
+        self._is_unsynced = True
         self._growing = EntryFile(
             self._filesystem,
             self.path,
@@ -119,6 +119,23 @@ class SegmentIndex(Generic[View]):
             ),
             entries=entries,
         )
+
+    def sync_file(self) -> bool:
+        """Put the file on the disk, not its name; say whether it was written here and not yet."""
+        if not self._is_unsynced:
+            return False
+        try:
+            handle = self._filesystem.open(self.path, write=True)
+        except (FileNotFoundError, IsADirectoryError) as error:
+            # It lived in memory: whoever opens the directory next makes it anew.
+            logger.warning("%s was never written: %s", self.path, error)
+            return True
+        try:
+            handle.sync()
+        finally:
+            handle.close()
+        self._is_unsynced = False
+        return True
 
     def seal(self) -> None:
         """Write and trim the file; from now on it only serves look-ups, from memory at first."""
@@ -273,7 +290,7 @@ class SegmentIndex(Generic[View]):
             finally:
                 handle.close()
             self._filesystem.rename(temporary, self.path)
-            self.is_unsynced = True
+            self._is_unsynced = True
             self._renew_pooled()
         except OSError as error:
             logger.warning("%s %s stays in memory: %s", self.kind.name, self.path, error)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -97,6 +98,8 @@ class Deleter:
         self._guard = threading.Lock()
         self._waiting: list[_Group] = []
         self._untold: list[SegmentDeletion] = []
+        # How often the thread that holds the log's lock has entered `telling`; guarded by that.
+        self._depth = 0
 
     def delete_later(
         self,
@@ -116,7 +119,7 @@ class Deleter:
             why: for all of them, or by base offset.
 
         Returns:
-            The events, which `tell` hands to the observer.
+            The events, which `telling` hands to the observer.
         """
         if not segments:
             return ()
@@ -144,7 +147,32 @@ class Deleter:
         self._schedule(group, self._context.config.file_delete_delay_ms)
         return tuple(events)
 
-    def tell(self) -> None:
+    def truncated(self, segments: Sequence[LogSegment], before: Snapshot, after: Snapshot) -> None:
+        """Unlink later the files of segments that a truncation took out of the log."""
+        why = RetentionReason("truncation", f"truncated to offset {after.end_offset}")
+        self.delete_later(segments, before=before, log_start_offset=after.start_offset, why=why)
+
+    @contextmanager
+    def telling(self, lock: AbstractContextManager[object]) -> Iterator[None]:
+        """
+        Hold the log's lock, which may be held already, and tell when it is given back.
+
+        Who listens may call the log, and wait for whom he likes.
+        """
+        is_outermost = False
+        try:
+            with lock:
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+                    is_outermost = self._depth == 0
+        finally:
+            if is_outermost:
+                self._tell()
+
+    def _tell(self) -> None:
         """Log the deletions since the last call, and hand them to the observer."""
         with self._guard:
             events, self._untold = self._untold, []

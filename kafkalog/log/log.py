@@ -16,8 +16,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Literal, Self
 
@@ -39,12 +39,12 @@ from kafkalog.log.changing import Changing
 from kafkalog.log.committer import Committer
 from kafkalog.log.deletion import Deleter, SegmentDeletion
 from kafkalog.log.home import PartitionHome
-from kafkalog.log.local_log import LocalLog, Snapshot, UndoFailedError
+from kafkalog.log.local_log import LocalLog, UndoFailedError
 from kafkalog.log.reader import LogReader
 from kafkalog.log.replacement import replace_segment
 from kafkalog.log.report import RecoveryReport
 from kafkalog.log.retaining import Retainer
-from kafkalog.log.retention import RetentionPolicy, RetentionReason
+from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.retention_plan import SegmentExplanation
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.tail import ReadOnlyTail
@@ -106,7 +106,6 @@ class Log(LogReader, AbstractContextManager["Log"]):
         self._checkpointed_base = local.snapshot.segments.active.base_offset
         self._deleter = Deleter(local.context, scheduler, home.topic_partition, on_deletion)
         self._retainer = Retainer(local, home, self._deleter, retention)
-        self._deleting_depth = 0
         self._flush_task = self._schedule_flush()
 
     def __repr__(self) -> str:
@@ -301,7 +300,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
         """
         if offset < 0:
             raise ValueError(f"{offset} is no offset")
-        with self._deleting():
+        with self._deleter.telling(self._write_lock):
             self._ensure_writable()
             snapshot = self._local.snapshot
             if offset >= snapshot.end_offset:
@@ -312,7 +311,8 @@ class Log(LogReader, AbstractContextManager["Log"]):
             self._committer.lower(offset)
             with self._changing("truncating"):
                 self._lower_recovery_point()
-                self._see_off(truncate_to(self._local, offset), snapshot, offset)
+                leaving = truncate_to(self._local, offset)
+                self._deleter.truncated(leaving, snapshot, self._local.snapshot)
             # Again: a sync that ran meanwhile still saw the old end.
             self._committer.lower(offset)
             return offset
@@ -321,7 +321,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
         """Remove everything; the log is empty and its next offset is `offset`."""
         if offset < 0:
             raise ValueError(f"{offset} is no offset")
-        with self._deleting():
+        with self._deleter.telling(self._write_lock):
             self._ensure_writable()
             snapshot = self._local.snapshot
             self._committer.lower(offset)
@@ -331,7 +331,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
                 # one comes last, or a crash would bring back what was deleted before.
                 self._home.write_start_offset(max(offset, snapshot.start_offset))
                 leaving = truncate_fully_and_start_at(self._local, offset)
-                self._see_off(leaving, snapshot, offset)
+                self._deleter.truncated(leaving, snapshot, self._local.snapshot)
                 try:
                     self._home.write_start_offset(offset)
                 except LogStorageError as error:
@@ -347,7 +347,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
         Returns the log start offset. The active segment stays. A reader that holds a segment
         reads it to its end.
         """
-        with self._deleting():
+        with self._deleter.telling(self._write_lock):
             self._ensure_writable()
             snapshot = self._local.snapshot
             if offset > snapshot.end_offset:
@@ -361,13 +361,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
             if offset <= snapshot.start_offset:
                 return snapshot.start_offset
             with self._changing("deleting records"):
-                leaving = [
-                    segment
-                    for slot, segment in enumerate(snapshot.segments.segments)
-                    if (snapshot.segments.base_after(slot) or offset + 1) <= offset
-                ]
-                why = RetentionReason("delete_records", f"records below {offset} were deleted")
-                self._retainer.leave(leaving, offset, why)
+                self._retainer.delete_before(offset)
             return offset
 
     def apply_retention(
@@ -388,7 +382,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
             LogOfflineError, LogStorageError: as for every write.
             Exception: what a policy raised; nothing was deleted then.
         """
-        with self._deleting():
+        with self._deleter.telling(self._write_lock):
             self._ensure_writable()
             with self._reading():
                 plan = self._retainer.plan(now_ms, limit_offset)
@@ -482,27 +476,6 @@ class Log(LogReader, AbstractContextManager["Log"]):
         self.close()
 
     # ---------------------------------------------------------------------------------- private
-
-    def _see_off(self, leaving: list[LogSegment], before: Snapshot, offset: int) -> None:
-        """Have what a truncation took out of the log unlinked later."""
-        why = RetentionReason("truncation", f"truncated to offset {offset}")
-        start = self._local.snapshot.start_offset
-        self._deleter.delete_later(leaving, before=before, log_start_offset=start, why=why)
-
-    @contextmanager
-    def _deleting(self) -> Iterator[None]:
-        """Hold the lock, and tell of deletions when it is given back: who listens may need it."""
-        try:
-            with self._write_lock:
-                self._deleting_depth += 1
-                try:
-                    yield
-                finally:
-                    self._deleting_depth -= 1
-                    is_outermost = self._deleting_depth == 0
-        finally:
-            if is_outermost:
-                self._deleter.tell()
 
     def _may_write(self) -> bool:
         ours = os.getpid() == self._process

@@ -4,8 +4,8 @@ What goes is said in `retention_plan`; how it goes in `local_log` (out of the li
 `deletion` (told, unlinked).
 
 Crash points of `carry_out`: after a new active segment began behind the one that is to go, an empty
-segment more. Then those of `leave`: before the new log start is checkpointed nothing happened; from
-then on what lies below it is gone for readers, and the next pass takes what is left of its files.
+segment more. Then those of `_leave`: before the new log start is checkpointed nothing happened;
+from then on what lies below it is gone for readers, and the next pass takes what is left of it.
 
 Thread-safety: `log_facts` from any thread; the rest under the log's lock.
 """
@@ -142,9 +142,20 @@ class Retainer:
         why = {facts.base_offset: reason for facts, reason in plan.leaving}
         segments = self._local.snapshot.segments.segments
         leaving = [segment for segment in segments if segment.base_offset in why]
-        return self.leave(leaving, plan.log_start_offset, why)
+        return self._leave(leaving, plan.log_start_offset, why)
 
-    def leave(
+    def delete_before(self, offset: int) -> None:
+        """Move the log start up to `offset`; sealed segments below it go."""
+        segments = self._local.snapshot.segments
+        leaving = [
+            segment
+            for slot, segment in enumerate(segments.segments)
+            if (segments.base_after(slot) or offset + 1) <= offset
+        ]
+        why = RetentionReason("delete_records", f"records below {offset} were deleted")
+        self._leave(leaving, offset, why)
+
+    def _leave(
         self,
         leaving: list[LogSegment],
         start_offset: int,

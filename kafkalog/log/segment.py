@@ -260,23 +260,7 @@ class LogSegment:
 
     def sync_indexes(self) -> bool:
         """Put index files written here on the disk, not their names; say whether there were any."""
-        changed = False
-        for index in (self.offset_index, self.time_index):
-            if not index.is_unsynced:
-                continue
-            changed = True
-            try:
-                handle = self._context.filesystem.open(index.path, write=True)
-            except (FileNotFoundError, IsADirectoryError) as error:
-                # It lived in memory: whoever opens the directory next makes it anew.
-                logger.warning("%s was never written: %s", index.path, error)
-                continue
-            try:
-                handle.sync()
-            finally:
-                handle.close()
-            index.is_unsynced = False
-        return changed
+        return any([self.offset_index.sync_file(), self.time_index.sync_file()])
 
     def seal_in_memory(self) -> None:
         """Take no more appends and leave the files alone: their names belong to a successor."""
