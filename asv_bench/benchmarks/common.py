@@ -11,6 +11,7 @@ import functools
 import importlib
 import struct
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,25 @@ def time_index(entries: int) -> bytes:
     rows["timestamp"] = columns[:, 0] + BASE_TIMESTAMP_MS
     rows["offset"] = columns[:, 1]
     return rows.tobytes()
+
+
+@functools.lru_cache(maxsize=4)
+def messages(magic: int, count: int, value_bytes: int) -> bytes:
+    """Return plain messages of an old format, with keys and values that do not compress."""
+    source = random_bytes(1 << 16)
+    step = KEY_BYTES + value_bytes
+    found = bytearray()
+    for offset in range(count):
+        start = offset * step % (len(source) - step)
+        key, value = source[start : start + KEY_BYTES], source[start + KEY_BYTES : start + step]
+        body = bytearray((magic, 0))
+        if magic:
+            body += (BASE_TIMESTAMP_MS + offset).to_bytes(8, "big")
+        for part in (key, value):
+            body += len(part).to_bytes(4, "big") + part
+        found += offset.to_bytes(8, "big") + (len(body) + 4).to_bytes(4, "big")
+        found += zlib.crc32(body).to_bytes(4, "big") + body
+    return bytes(found)
 
 
 class InDirectory:

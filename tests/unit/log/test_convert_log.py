@@ -12,6 +12,7 @@ import pytest
 
 import kafkalog
 from kafkalog import Codec, LogConfig, Record
+from kafkalog.cli.demo.flights import find_flights, flights
 from kafkalog.errors import (
     CorruptRecordError,
     LogCleaningAbortedError,
@@ -23,7 +24,7 @@ from kafkalog.log.conversion.data_directory import convert_directory
 from kafkalog.log.conversion.outcome import ConversionProgress
 from kafkalog.log.conversion.single_log import convert_log
 from kafkalog.records.codecs import compress
-from kafkalog.records.conversion.convert import convert_runs
+from kafkalog.records.conversion.convert import convert_batches, convert_runs
 from tests.support import golden
 from tests.support.converted_logs import (
     SMALL,
@@ -58,7 +59,11 @@ def test_old_brokers_log_reads_equal_to_its_manifest_when_converted(
     assert set(bases(target)) <= set(bases(manifest.directory))
 
 
-@pytest.mark.parametrize("name", ["compact-txn-0", "transactions-1", "epochs-0", "odd-0"])
+# A controller's log is no log of records: it has other files beside it.
+PARTITIONS = [name for name in golden.partitions(golden.CLEAN) if not name.startswith("__cluster")]
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
 def test_recompressed_log_keeps_transactions_and_batches(tmp_path: Path, name: str) -> None:
     """Batch by batch the same header fields; small files go along."""
     source = golden.data_directory(golden.CLEAN) / name
@@ -80,6 +85,7 @@ def test_recompressed_log_keeps_transactions_and_batches(tmp_path: Path, name: s
             return [tuple(getattr(b.header, f) for f in fields) for b in log.batches()]
 
     assert headers(source) == headers(tmp_path / name)
+    assert read(source) == read(tmp_path / name)
     for path in source.iterdir():
         if path.suffix in (".snapshot", ".txnindex") or "." not in path.name:
             assert path.read_bytes() == (tmp_path / name / path.name).read_bytes()
@@ -161,6 +167,23 @@ def test_report_and_progress_add_up(tmp_path: Path) -> None:
         done = [step.done_bytes for step in told if step.stage == stage]
         assert sorted(done) == done
         assert size == done[-1]
+
+
+def test_flights_of_every_format_are_the_same_afterwards(tmp_path: Path) -> None:
+    """20,000 of the demo's records: down to v0 and v1, and up again, compressed."""
+    made = list(flights(find_flights(), 20_000))
+    config = LogConfig(segment_bytes=1 << 20, compression_type="zstd")
+    with kafkalog.open_log(tmp_path / "flights-0", config=config) as log:
+        log.append(made)
+    for magic, codec in ((0, Codec.NONE), (1, Codec.GZIP)):
+        old = tmp_path / f"v{magic}-0"
+        old.mkdir()
+        for path in (tmp_path / "flights-0").glob("*.log"):
+            down = convert_batches(path.read_bytes(), magic, codec=codec)
+            (old / path.name).write_bytes(down.data)
+        convert_log(old, tmp_path / f"up-{magic}", codec=Codec.ZSTD)
+        found = [(record[3], record[4], record[1]) for record in read(tmp_path / f"up-{magic}")]
+        assert [(r.key, r.value, r.timestamp_ms if magic else -1) for r in made] == found
 
 
 # ---- segments
