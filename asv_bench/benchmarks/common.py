@@ -183,3 +183,31 @@ def fill(log: Any, total_bytes: int, value_bytes: int) -> None:
             chunk.clear()
     if chunk:
         log.append(chunk)
+
+
+def message(
+    magic: int,
+    offset: int,
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    *,
+    codec: int = 0,
+) -> bytes:
+    """Return one message of format v0 or v1."""
+    covered = struct.pack(">bb", magic, codec)
+    if magic:
+        covered += struct.pack(">q", timestamp_ms)
+    for field in (key, value):
+        covered += struct.pack(">i", -1 if field is None else len(field)) + (field or b"")
+    return struct.pack(">qiI", offset, len(covered) + 4, zlib.crc32(covered)) + covered
+
+
+@functools.lru_cache(maxsize=8)
+def message_run(magic: int, count: int, value_bytes: int) -> bytes:
+    """Return plain messages with consecutive offsets from zero."""
+    rows = zip(*keys_and_values(count, value_bytes), strict=True)
+    return b"".join(
+        message(magic, offset, BASE_TIMESTAMP_MS + offset, key, value)
+        for offset, (key, value) in enumerate(rows)
+    )

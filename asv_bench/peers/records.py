@@ -32,9 +32,11 @@ from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.header import parse_header
 from kafkalog._core.iteration import RecordIterator
+from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.record import decode_lists
 
 COLUMN_ROWS = 16 * 1024
+RECORD_OVERHEAD_MAX = 34  # that of a message of v1; records of v2 have 21 bytes at most
 
 
 def build_run(records: Records, batch_size: int) -> bytes:
@@ -99,13 +101,13 @@ def peer_append(records: Records, batch_size: int) -> Callable[[], int]:
 
 
 def walk(data: bytes) -> Iterator[tuple[object, int, int]]:
-    """Yield (header, start, end) of the records of each batch, its CRC checked."""
+    """Yield (header, start, end) of the records of each batch or message, its CRC checked."""
     position = 0
     while position < len(data):
         assert check_batch(data, position) == 0
         header = parse_header(data, position)
         end = header.end_position
-        yield header, position + 61, end
+        yield header, position + (61 if header.magic == 2 else 0), end
         position = end
 
 
@@ -151,39 +153,53 @@ def decode_to_columns(data: bytes) -> Callable[[], None]:
     return case
 
 
-def append_each(records: Records, batch_size: int) -> Callable[[], int]:
+def close(builder: BatchBuilder | MessageSetBuilder) -> int:
+    """Close what is under construction, begin anew, and return its size."""
+    if builder.count == 0:
+        return 0
+    made = builder.finish() if isinstance(builder, BatchBuilder) else builder.finish_plain()
+    size = len(made)
+    del made  # else the next batch would need other memory
+    builder.reset()
+    return size
+
+
+def append_each(
+    records: Records, batch_size: int, builder: BatchBuilder | MessageSetBuilder
+) -> Callable[[], int]:
+    limit = batch_size - len(records.keys[0]) - len(records.values[0]) - RECORD_OVERHEAD_MAX
+
     def case() -> int:
         size = 0
-        builder = BatchBuilder()
         append = builder.append
-        limit = batch_size - len(records.keys[0]) - len(records.values[0]) - 21
         for key, value, timestamp in zip(
             records.keys, records.values, records.timestamps, strict=True
         ):
             if append(key, value, timestamp) > limit:
-                size += len(builder.finish())
-                builder.reset()
-        return size + len(builder.finish() if builder.count else b"")
+                size += close(builder)
+        return size + close(builder)
 
     return case
 
 
-def append_lists(records: Records, batch_size: int) -> Callable[[], int]:
+def append_lists(
+    records: Records, batch_size: int, builder: BatchBuilder | MessageSetBuilder
+) -> Callable[[], int]:
     timestamps = np.array(records.timestamps)
 
     def case() -> int:
         size = done = 0
-        builder = BatchBuilder()
         while done < len(records.keys):
             done += builder.extend_lists(records.keys, records.values, timestamps, done, batch_size)
-            size += len(builder.finish())
-            builder.reset()
+            size += close(builder)
         return size
 
     return case
 
 
-def append_columns(records: Records, batch_size: int) -> Callable[[], int]:
+def append_columns(
+    records: Records, batch_size: int, builder: BatchBuilder | MessageSetBuilder
+) -> Callable[[], int]:
     count = len(records.keys)
     timestamps = np.array(records.timestamps)
     offsets = [
@@ -195,11 +211,9 @@ def append_columns(records: Records, batch_size: int) -> Callable[[], int]:
 
     def case() -> int:
         size = done = 0
-        builder = BatchBuilder()
         while done < count:
             done += builder.extend_columns(keys, values, timestamps, done, None, batch_size)
-            size += len(builder.finish())
-            builder.reset()
+            size += close(builder)
         return size
 
     return case
@@ -236,9 +250,9 @@ def comparisons(*, quick: bool) -> Iterator[Comparison]:
                 count,
                 {
                     "peer": peer_append(records, batch_size),
-                    "columns": append_columns(records, batch_size),
-                    "lists": append_lists(records, batch_size),
-                    "each": append_each(records, batch_size),
+                    "columns": append_columns(records, batch_size, BatchBuilder()),
+                    "lists": append_lists(records, batch_size, BatchBuilder()),
+                    "each": append_each(records, batch_size, BatchBuilder()),
                 },
                 [
                     Goal("P2 encode columns, CRC", "columns", "peer", 12 if small else 9),

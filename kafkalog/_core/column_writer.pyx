@@ -169,6 +169,7 @@ cdef int extend_kernel(
     int64_t size_limit,
 ) noexcept nogil:
     """Add cells until one does not go in; `slot` is the first that did not."""
+    cdef const uint8_t* asked = values.data
     cdef int status
     while True:
         _extend_plain_kernel(
@@ -182,6 +183,8 @@ cdef int extend_kernel(
         status = load_cell(values, slot[0], &parts.value, &parts.value_size)
         if status != STATUS_OK:
             return status
+        if parts.value_size > 0:
+            asked = _prefetch_to(asked, parts.value, values.data + values.data_size)
         if timestamps != NULL:
             parts.timestamp_ms = timestamps[slot[0]]
         parts.offset_delta = draft.last_offset_delta + 1
