@@ -16,7 +16,7 @@ log's lock. Staged state is invisible to readers, who are bounded by the log's p
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,12 +29,10 @@ from kafkalog._core.batch import (
     find_timestamp,
     scan_batches,
 )
-from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.index import OffsetIndexView, TimeIndexView
 from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.indexes.kinds import (
     OFFSET_INDEX,
     TIME_INDEX,
@@ -44,6 +42,13 @@ from kafkalog.indexes.kinds import (
 )
 from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.log.fences import FencedRange, find_fence
+from kafkalog.log.hints import (
+    WALK_BYTES,
+    SegmentHints,
+    read_header,
+    read_whole_header,
+    walk_headers,
+)
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import Bound, ScanSource, SegmentContext, SegmentMark
@@ -53,17 +58,10 @@ __all__ = ["LogSegment"]
 
 logger = logging.getLogger(__name__)
 
-# `find_offset` or `find_timestamp`: where the first batch begins that reaches what is sought.
-_Find = Callable[[memoryview, int], tuple[int, int]]
-
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
 TRUNCATED = STATUS_CODES["TRUNCATED"]
 
-HEADER_SIZE = 61
-
-# Bytes of one read while walking headers: holds every batch of the default index interval.
-WALK_BYTES = 64 * 1024
 NO_ENTRIES = OffsetIndexView(b"", 0)
 # Batches that a careful look-up examines at a time.
 CAREFUL_BATCHES = 64
@@ -116,6 +114,7 @@ class LogSegment:
             pool=context.pool,
             read_only=context.read_only,
         )
+        self._hints = SegmentHints(file, base_offset, self.offset_index, self.time_index)
 
     def __repr__(self) -> str:
         return f"LogSegment(base_offset={self.base_offset}, size_bytes={self.size_bytes})"
@@ -309,12 +308,12 @@ class LogSegment:
         Raises:
             CorruptRecordError: the offset may lie in a damaged range.
         """
-        hint = self._offset_hint(offset)
-        position, status = self._walk(find_offset, offset, hint, bound.end)
+        hint = self._hints.start_for(offset)
+        position, status = walk_headers(self.file, find_offset, offset, hint, bound.end)
         if status == OK and self._is_believable(position, offset, hint, bound):
             return position
         # A hole, the end, damage, or a length field that led astray: look with every CRC checked.
-        return self._find_carefully(offset, self._before(offset, hint), bound)
+        return self._find_carefully(offset, self._hints.start_before(offset, hint), bound)
 
     def scan(self) -> SegmentScan:
         """Scan all bytes, every CRC checked."""
@@ -335,7 +334,7 @@ class LogSegment:
     def tail_position(self) -> int:
         """Return the start of the last batch that the offset index names, 0 where it is empty."""
         view = self.offset_index.view
-        return self._offset_hint(view.entry(len(view) - 1)[0]) if len(view) else 0
+        return self._hints.start_for(view.entry(len(view) - 1)[0]) if len(view) else 0
 
     def summary(self, next_offset: int) -> SegmentScan:
         """Return what a scan would, from the indexes of a segment that was closed in order."""
@@ -344,7 +343,7 @@ class LogSegment:
             next_offset=next_offset,
             max_timestamp=self.max_timestamp,
             offset_of_max_timestamp=self.offset_of_max_timestamp,
-            first_max_timestamp=self._header(0).max_timestamp if self.size_bytes else -1,
+            first_max_timestamp=read_header(self.file, 0).max_timestamp if self.size_bytes else -1,
             offset_entries=self.offset_index.entries(),
             time_entries=self.time_index.entries(),
         )
@@ -355,8 +354,8 @@ class LogSegment:
 
         The search begins at `position` or where the time index says. None where there is none.
         """
-        start = max(position, self._time_hint(timestamp_ms, bound))
-        position, status = self._walk(find_timestamp, timestamp_ms, start, bound.end)
+        start = max(position, self._hints.start_for_time(timestamp_ms, bound.end))
+        position, status = walk_headers(self.file, find_timestamp, timestamp_ms, start, bound.end)
         if status == OK:
             return position
         if status == TRUNCATED and position >= bound.end:
@@ -376,7 +375,7 @@ class LogSegment:
 
     def batch_size_at(self, position: int) -> int:
         """Return the size of the whole batch at `position`, which a look-up returned."""
-        return self._header(position).size_bytes
+        return read_header(self.file, position).size_bytes
 
     def fence_at(
         self, position: int, bound: Bound, status: int, next_offset: int, resume_min: int = 0
@@ -432,72 +431,6 @@ class LogSegment:
             return max_timestamp - started
         return self._context.clock.now_ms() - self.created_ms
 
-    def _offset_hint(self, offset: int) -> int:
-        """
-        Return the start of a batch at or before the one looked for, its header checked.
-
-        An entry of an old broker names the first offset of what was appended, where a wrapper may
-        begin that says its last. So it proves nothing that a wrapper there ends behind the offset
-        looked for: others before it might hold that as well, and the entry before tells.
-        """
-        for _attempt in range(2):
-            view = self.offset_index.view
-            slot = view.lookup_slot(offset)
-            while slot >= 0:
-                entry_offset, position = view.entry(slot)
-                if position == 0:
-                    return 0
-                header = self._promised(entry_offset, position)
-                if header is None:
-                    break
-                if header.base_offset <= offset:
-                    return position
-                slot -= 1
-            else:
-                return 0
-            self.offset_index.distrust()
-        return 0
-
-    def _promised(self, entry_offset: int, position: int) -> BatchHeader | None:
-        """Return the header of the batch that an index entry names, None where that is untrue."""
-        header = self._whole_header(position, Bound(self.size_bytes, 0))
-        if header is None or header.base_offset < self.base_offset:
-            return None
-        return header if header.is_wrapper or header.base_offset <= entry_offset else None
-
-    def _before(self, offset: int, hint: int) -> int:
-        """Return where the index entry before the one that gave `hint` leads, 0 if none does."""
-        view = self.offset_index.view
-        entries = (view.entry(slot) for slot in range(view.lookup_slot(offset), -1, -1))
-        found = next((entry for entry in entries if entry[1] < hint), (0, 0))
-        return found[1] if self._promised(*found) else 0
-
-    def _time_hint(self, timestamp_ms: int, bound: Bound) -> int:
-        """
-        Return a position with nothing at or above `timestamp_ms` before it.
-
-        An entry below the time tells that, one of that very time does not: brokers before 0.11 name
-        the end of what was appended at once, and other batches in it may have the same time.
-        """
-        for _attempt in range(2):
-            timestamp, offset = self.time_index.view.lookup(timestamp_ms - 1)
-            if timestamp < 0:
-                return 0
-            hint = self._offset_hint(offset)
-            position, status = self._walk(find_offset, offset, hint, bound.end)
-            # The entry promises: this batch has that timestamp, and none before it a larger one.
-            # Its offset is the batch's last, or that of the record: brokers have written both.
-            if status == OK:
-                header = self._header(position)
-                begins = header.is_wrapper or header.base_offset <= offset
-                if begins and header.max_timestamp == timestamp:
-                    return position
-            self.time_index.distrust()
-        return 0
-
-    def _header(self, position: int) -> BatchHeader:
-        return parse_header(self.file.read(position, HEADER_SIZE))
-
     def _is_believable(self, position: int, offset: int, hint: int, bound: Bound) -> bool:
         """
         Say whether the batch at `position` holds `offset`, and ends before the next one begins.
@@ -505,10 +438,10 @@ class LogSegment:
         A damaged last offset would else claim what whole batches behind it have. A wrapper does not
         say where it begins: what lies before it does, where that rises.
         """
-        header = self._header(position)
+        header = read_header(self.file, position)
         begins = header.base_offset <= offset
         if header.is_wrapper:
-            start = self._before(offset, hint)
+            start = self._hints.start_before(offset, hint)
             before = self.file.read(start, position - start)
             found = scan_batches(
                 before, check_crc=False, next_offset=0 if start else self.base_offset
@@ -516,37 +449,12 @@ class LogSegment:
             begins = found.status == OK and found.next_offset <= header.base_offset
         if position + header.size_bytes >= bound.end:
             return begins and header.last_offset < bound.following_offset
-        behind = self._whole_header(position + header.size_bytes, bound)
+        behind = read_whole_header(self.file, position + header.size_bytes, bound.end)
         return behind is not None and begins and header.last_offset < behind.base_offset
-
-    def _whole_header(self, position: int, bound: Bound) -> BatchHeader | None:
-        try:
-            header = self._header(position)
-        except (CorruptRecordError, InvalidRecordError):
-            return None
-        return header if header.size_bytes <= bound.end - position else None
-
-    def _walk(self, find: _Find, sought: int, position: int, end: int) -> tuple[int, int]:
-        """Walk headers from `position`; return (position, OK) of the batch, or where it ended."""
-        window_bytes = WALK_BYTES
-        while position < end:
-            window = self.file.read(position, min(window_bytes, end - position))
-            reached, status = find(window, sought)
-            position += reached
-            if status != TRUNCATED or position >= end:
-                return position, status
-            window_bytes = WALK_BYTES
-            if reached == 0:
-                # One batch larger than the window, or cut by the end of the segment.
-                header = self._whole_header(position, Bound(end, 0))
-                if header is None:
-                    return position, TRUNCATED
-                window_bytes = header.size_bytes
-        return position, TRUNCATED
 
     def _find_carefully(self, offset: int, position: int, bound: Bound) -> int | None:
         """Find the batch with every CRC from `position` on checked, around known damage."""
-        expected = self._header(position).base_offset if position else self.base_offset
+        expected = read_header(self.file, position).base_offset if position else self.base_offset
         for columns, count, fence in self._walk_carefully(position, expected, bound):
             reaching = np.flatnonzero(columns.last_offset[:count] >= offset)
             if reaching.size:
@@ -580,9 +488,9 @@ class LogSegment:
 
     def _load_max_timestamp(self) -> int:
         """Start from the last time index entry, and see whether a later batch goes beyond it."""
-        bound = Bound(self.size_bytes, self.base_offset + RELATIVE_OFFSET_MAX + 1)
         view = self.time_index.view
-        position = self._time_hint(view.entry(len(view) - 1)[0], bound) if len(view) else 0
+        latest = view.entry(len(view) - 1)[0] if len(view) else 0
+        position = self._hints.start_for_time(latest, self.size_bytes)
         data = self.file.whole()
         result = scan_batches(data, position, check_crc=False, next_offset=self.base_offset)
         found: ScanResult | SegmentScan = result if result.status == OK else self._source.scan()

@@ -1,0 +1,153 @@
+"""Where a look-up in a segment begins: what its indexes say, held against the batches there.
+
+An index entry is a hint. What it leads to is read and compared before it is used; an index that
+promised something else is rebuilt, and asked once more.
+
+Only headers are read here, no sum is checked. Thread-safety: from any thread, without a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kafkalog._core.batch import find_offset
+from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog._core.index import OffsetIndexView, TimeIndexView
+from kafkalog._core.status import STATUS_CODES
+from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.indexes.segment_index import SegmentIndex
+from kafkalog.log.segment_file import SegmentFile
+
+__all__ = ["WALK_BYTES", "SegmentHints", "read_header", "read_whole_header", "walk_headers"]
+
+# `find_offset` or `find_timestamp`: where the first batch begins that reaches what is sought.
+Find = Callable[[memoryview, int], tuple[int, int]]
+
+OK = STATUS_CODES["OK"]
+TRUNCATED = STATUS_CODES["TRUNCATED"]
+
+HEADER_SIZE = 61
+
+# Bytes of one read while walking headers: holds every batch of the default index interval.
+WALK_BYTES = 64 * 1024
+
+
+def read_header(file: SegmentFile, position: int) -> BatchHeader:
+    """Return the header of the batch at `position`; InvalidRecordError or CorruptRecordError."""
+    return parse_header(file.read(position, HEADER_SIZE))
+
+
+def read_whole_header(file: SegmentFile, position: int, end: int) -> BatchHeader | None:
+    """Return the header of the batch at `position`, None where it is damaged or ends behind."""
+    try:
+        header = read_header(file, position)
+    except (CorruptRecordError, InvalidRecordError):
+        return None
+    return header if header.size_bytes <= end - position else None
+
+
+def walk_headers(
+    file: SegmentFile, find: Find, sought: int, position: int, end: int
+) -> tuple[int, int]:
+    """Walk headers from `position`; return (position, OK) of the batch, or where it ended."""
+    window_bytes = WALK_BYTES
+    while position < end:
+        window = file.read(position, min(window_bytes, end - position))
+        reached, status = find(window, sought)
+        position += reached
+        if status != TRUNCATED or position >= end:
+            return position, status
+        window_bytes = WALK_BYTES
+        if reached == 0:
+            # One batch larger than the window, or cut by the end of the segment.
+            header = read_whole_header(file, position, end)
+            if header is None:
+                return position, TRUNCATED
+            window_bytes = header.size_bytes
+    return position, TRUNCATED
+
+
+class SegmentHints:
+    """
+    Starts for walks over the headers of one segment.
+
+    Args:
+        file: its bytes.
+        base_offset: of the segment.
+        offset_index, time_index: its indexes, which are rebuilt where they prove wrong.
+    """
+
+    def __init__(
+        self,
+        file: SegmentFile,
+        base_offset: int,
+        offset_index: SegmentIndex[OffsetIndexView],
+        time_index: SegmentIndex[TimeIndexView],
+    ) -> None:
+        self._file = file
+        self._base_offset = base_offset
+        self._offset_index = offset_index
+        self._time_index = time_index
+
+    def start_for(self, offset: int) -> int:
+        """
+        Return the start of a batch at or before the one looked for, its header checked.
+
+        An entry of an old broker names the first offset of what was appended, where a wrapper may
+        begin that says its last. So it proves nothing that a wrapper there ends behind the offset
+        looked for: others before it might hold that as well, and the entry before tells.
+        """
+        for _attempt in range(2):
+            view = self._offset_index.view
+            slot = view.lookup_slot(offset)
+            while slot >= 0:
+                entry_offset, position = view.entry(slot)
+                if position == 0:
+                    return 0
+                header = self._promised(entry_offset, position)
+                if header is None:
+                    break
+                if header.base_offset <= offset:
+                    return position
+                slot -= 1
+            else:
+                return 0
+            self._offset_index.distrust()
+        return 0
+
+    def _promised(self, entry_offset: int, position: int) -> BatchHeader | None:
+        """Return the header of the batch that an index entry names, None where that is untrue."""
+        header = read_whole_header(self._file, position, self._file.size_bytes)
+        if header is None or header.base_offset < self._base_offset:
+            return None
+        return header if header.is_wrapper or header.base_offset <= entry_offset else None
+
+    def start_before(self, offset: int, start: int) -> int:
+        """Return where the index entry before the one that gave `start` leads, 0 if none does."""
+        view = self._offset_index.view
+        entries = (view.entry(slot) for slot in range(view.lookup_slot(offset), -1, -1))
+        found = next((entry for entry in entries if entry[1] < start), (0, 0))
+        return found[1] if self._promised(*found) else 0
+
+    def start_for_time(self, timestamp_ms: int, end: int) -> int:
+        """
+        Return a position with nothing at or above `timestamp_ms` before it.
+
+        An entry below the time tells that, one of that very time does not: brokers before 0.11 name
+        the end of what was appended at once, and other batches in it may have the same time.
+        """
+        for _attempt in range(2):
+            timestamp, offset = self._time_index.view.lookup(timestamp_ms - 1)
+            if timestamp < 0:
+                return 0
+            start = self.start_for(offset)
+            position, status = walk_headers(self._file, find_offset, offset, start, end)
+            # The entry promises: this batch has that timestamp, and none before it a larger one.
+            # Its offset is the batch's last, or that of the record: brokers have written both.
+            if status == OK:
+                header = read_header(self._file, position)
+                begins = header.is_wrapper or header.base_offset <= offset
+                if begins and header.max_timestamp == timestamp:
+                    return position
+            self._time_index.distrust()
+        return 0
