@@ -23,7 +23,14 @@ from kafkalog.errors import ConfigError, CorruptRecordError, UnsupportedCodecErr
 from kafkalog.records import lz4_frame, snappy, zstd_frames
 from kafkalog.settings import settings_of
 
-__all__ = ["DEFAULT_LIMIT_BYTES", "Codec", "compress", "decompress", "is_codec_of"]
+__all__ = [
+    "DEFAULT_LIMIT_BYTES",
+    "Codec",
+    "compress",
+    "compress_if_smaller",
+    "decompress",
+    "is_codec_of",
+]
 
 DEFAULT_LIMIT_BYTES: Final[int] = settings_of(LogConfig)["decompressed_max_bytes"].default
 
@@ -109,6 +116,20 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
     if known is Codec.ZSTD:
         return zstd_frames.compress(octets, level)
     return bytes(octets)
+
+
+def compress_if_smaller(
+    codec: Codec, data: memoryview, level: int | None = None
+) -> tuple[Codec, bytes | None]:
+    """
+    Return codec and compressed records of a v2 batch; NONE and None where they would not shrink.
+
+    What does not compress must not grow by it. Raises as `compress`.
+    """
+    if codec is Codec.NONE:
+        return codec, None
+    payload = compress(codec, data, level)
+    return (codec, payload) if len(payload) < len(data) else (Codec.NONE, None)
 
 
 def decompress(

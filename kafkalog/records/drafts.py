@@ -1,6 +1,6 @@
 """Records in a builder become batches of the log's format: closed, compressed, and what they are.
 
-What does not compress must not grow: it stays plain, unless only compressed it would fit the log.
+What does not compress must not grow: it stays plain.
 
 A wrapper of magic 0 has true offsets inside, under its compression. Where one is among the parts of
 a run, the run is made again once the offset of its first record is known.
@@ -22,7 +22,7 @@ from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog.errors import RecordTooLargeError
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.codecs import Codec, compress
+from kafkalog.records.codecs import Codec, compress, compress_if_smaller
 from kafkalog.records.entry_columns import scan_entries
 from kafkalog.records.packed_run import BatchFacts, Draft, PackedRun, shifted
 
@@ -49,10 +49,7 @@ def close_batch(
     """
     payload = None
     if codec is not Codec.NONE:
-        records = builder.payload()
-        payload = compress(codec, records, rules.level)
-        if len(payload) >= len(records) and builder.size_bytes <= rules.max_message_bytes:
-            codec, payload = Codec.NONE, None
+        codec, payload = compress_if_smaller(codec, builder.payload(), rules.level)
     batch = builder.finish(
         base_offset=base_offset,
         codec=int(codec),

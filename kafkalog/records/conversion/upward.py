@@ -25,7 +25,7 @@ from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.columns import RecordColumns
 from kafkalog._core.repack import replace_payload
 from kafkalog.records.batch_view import BatchView
-from kafkalog.records.codecs import Codec, compress
+from kafkalog.records.codecs import Codec, compress_if_smaller
 from kafkalog.records.conversion.decoding import Decoder
 from kafkalog.records.conversion.options import ConversionOptions
 from kafkalog.records.conversion.report import ConversionReport
@@ -129,7 +129,9 @@ class UpwardConverter:
 
     def _close(self, codec: Codec, last_offset: int | None = None) -> Buffer:
         builder = self._builder
-        codec, payload = _compressed(codec, builder.payload(), self._options.level_of(codec))
+        codec, payload = compress_if_smaller(
+            codec, builder.payload(), self._options.level_of(codec)
+        )
         append_time = self._append_time
         batch = builder.finish(
             base_offset=self._base_offset,
@@ -151,19 +153,9 @@ class UpwardConverter:
         assert options.codec is not None
         buffer, start, end = view.payload(options.limit_bytes)
         plain = memoryview(buffer)[start:end]
-        codec, payload = _compressed(options.codec, plain, options.level)
+        codec, payload = compress_if_smaller(options.codec, plain, options.level)
         if codec == header.codec == Codec.NONE:
             self._report.batches_copied += 1
             return view.data
         self._report.records_converted += header.record_count
         return replace_payload(view.data, int(codec), plain if payload is None else payload)
-
-
-def _compressed(codec: Codec, records: memoryview, level: int | None) -> tuple[Codec, bytes | None]:
-    """Return codec and compressed records; what does not become smaller stays as it is."""
-    if codec is Codec.NONE:
-        return codec, None
-    payload = compress(codec, records, level)
-    if len(payload) >= len(records):
-        return Codec.NONE, None
-    return codec, payload

@@ -29,7 +29,7 @@ from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog._core.summary import RecordSummary
 from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.codecs import Codec, compress
+from kafkalog.records.codecs import Codec, compress_if_smaller
 from kafkalog.records.packed_run import BatchFacts, PackedRun
 from kafkalog.records.record_faults import RecordFaults
 from kafkalog.records.validation.batch_rules import (
@@ -42,7 +42,6 @@ from kafkalog.records.validation.batch_rules import (
 )
 from kafkalog.records.validation.entries import (
     MAGIC_V2,
-    RECORDS_POSITION,
     blaming,
     check_control_records,
     check_size,
@@ -212,14 +211,10 @@ class _LeaderAppend:
     ) -> tuple[bytearray, int, int, int]:
         """Return (bytes, position, size, codec) of the batch in the codec that the log wants."""
         records = memoryview(payload[0])[payload[1] : payload[2]]
-        body: memoryview | bytes = records
-        if wanted is not Codec.NONE:
-            body = compress(wanted, records, self._rules.level)
-            # As where records are packed: what does not compress must not grow by it.
-            if len(body) >= len(records) and self._fits_uncompressed(records):
-                wanted, body = Codec.NONE, records
-                if header.codec == Codec.NONE:
-                    return self._data, header.position, header.size_bytes, header.codec
+        wanted, compressed = compress_if_smaller(wanted, records, self._rules.level)
+        if wanted == header.codec:
+            return self._data, header.position, header.size_bytes, header.codec
+        body = records if compressed is None else compressed
         original = memoryview(self._data)[header.position : header.end_position]
         with blaming(header):
             batch = replace_payload(original, int(wanted), body)
@@ -230,9 +225,6 @@ class _LeaderAppend:
         self._taken_end = header.end_position
         self._recompressed_count += 1
         return batch, 0, len(batch), int(wanted)
-
-    def _fits_uncompressed(self, records: memoryview) -> bool:
-        return len(records) + RECORDS_POSITION <= self._rules.max_message_bytes
 
     def _take_up_to(self, position: int) -> None:
         """Take the batches before `position` that stayed as they are into the result."""
