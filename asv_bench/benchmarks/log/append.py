@@ -59,6 +59,37 @@ class AppendBatches(InDirectory):
         self.log.append_batches(self.data)
 
 
+class AppendOldFormats(InDirectory):
+    """Twenty thousand records into a log of an old format: packed here, or sent by a producer."""
+
+    number = 1
+    repeat = (3, 10, 5.0)
+    params = (("0.9.0", "0.10.2"), ("uncompressed", "lz4"))
+    param_names = ("message_format_version", "compression_type")
+
+    def setup(self, message_format_version, compression_type):
+        """Make columns, what a producer of the time sends of them, and an empty log."""
+        open_log, config_class = load("kafkalog", "open_log", "LogConfig")
+        if not hasattr(config_class, "message_magic"):
+            raise NotImplementedError("this version has no message.format.version")
+        config = config_class(
+            message_format_version=message_format_version, compression_type=compression_type
+        )
+        self.keys, self.values = keys_and_values(APPENDED_RECORDS, 100)
+        with open_log(self.make_directory() / "sent-0", config=config) as source:
+            source.append_columns(self.keys, self.values, timestamps=BASE_TIMESTAMP_MS)
+            self.sent = b"".join(bytes(batch.data) for batch in source.batches(0))
+        self.log = open_log(self.make_directory() / "append-0", config=config)
+
+    def time_append_columns(self, message_format_version, compression_type):
+        """A plain message is a batch of its own; wrappers hold as many as a v2 batch would."""
+        self.log.append_columns(self.keys, self.values, timestamps=BASE_TIMESTAMP_MS)
+
+    def time_append_sent(self, message_format_version, compression_type):
+        """Messages of the log's own format, as a leader takes them."""
+        self.log.append_batches(self.sent)
+
+
 class AppendSynced(InDirectory):
     """Appends that wait for the disk. Measures the disk, not the library."""
 
