@@ -27,6 +27,11 @@ KINDS = ("nothing", "all", "names", "contents", "zeros", "random", "random", "pr
 OFFSETS = st.integers(0, 60)
 
 
+def _when_old(rig: Rig, serial: int) -> int:
+    """Return a time at which what the rig made before its record `serial` is too old."""
+    return START_MS + rig.log.config.retention_ms + 10 * serial
+
+
 class LogMachine(RuleBasedStateMachine):
     """
     Everything a log can be asked, compared with a list of records.
@@ -77,6 +82,10 @@ class LogMachine(RuleBasedStateMachine):
                 self.rig.log.delete_records_before(offset)
         else:
             self.rig.delete_before(offset)
+
+    @rule(offset=OFFSETS)
+    def retain(self, offset: int) -> None:
+        self.rig.retain(_when_old(self.rig, offset))
 
     # Looking.
 
@@ -148,7 +157,9 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(
         call=st.integers(1, 12),
-        operation=st.sampled_from(("append", "truncate", "restart", "delete", "close", "flush")),
+        operation=st.sampled_from(
+            ("append", "truncate", "restart", "delete", "retain", "close", "flush")
+        ),
         offset=OFFSETS,
         kind=st.sampled_from(KINDS),
         seed=st.integers(0, 2**32 - 1),
@@ -166,6 +177,8 @@ class LogMachine(RuleBasedStateMachine):
                     rig.restart_at(offset)
                 case "delete":
                     rig.delete_before(min(offset, rig.model.end_offset))
+                case "retain":
+                    rig.retain(_when_old(rig, offset))
                 case "flush":
                     rig.roll()
                     rig.flush()
