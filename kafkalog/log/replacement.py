@@ -5,7 +5,7 @@ its base offset. They are complete, and synced, under names `.cleaned`. From the
 disk before the next:
 
   1. `.cleaned` becomes `.swap`, the highest base offset first;
-  2. `.swap` loses its suffix, over the files of the old segment where the names are equal.
+  2. `.swap` loses its suffix, in the same order, the lowest over the files of the old segment.
 
 Crash points, with what the next start (`leftovers`) makes of them:
 
@@ -13,7 +13,9 @@ Crash points, with what the next start (`leftovers`) makes of them:
   * afterwards: the new ones count. Old files in their range go, and what still is `.swap` gets its
     name. An old broker does the same with what it finds.
 
-Readers that hold the old segment go on reading it: its bytes are mapped before its name goes.
+Readers that hold the old segment go on reading it: its bytes are mapped before its name goes. A
+reader in another process follows by the identity of files. While several take the place of one, it
+may see the old segment beside the higher new ones, and refuses what overlaps: never a hole.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def replace_segment(local: LocalLog, leaving: LogSegment, bases: Sequence[int]) 
             _rename(local, base, FileState.CLEANED, FileState.SWAP)
             # Or a power cut might keep a lower one that looks complete without the higher ones.
             local.context.filesystem.sync_directory(local.context.directory)
-        for base in sorted(bases):
+        for base in sorted(bases, reverse=True):
             _rename(local, base, FileState.SWAP, FileState.LIVE)
         local.context.filesystem.sync_directory(local.context.directory)
     except OSError as error:

@@ -203,6 +203,22 @@ def test_readers_of_a_replaced_segment_read_on(tmp_path: Path) -> None:
     assert not list(directory.glob("*.cleaned"))
 
 
+@pytest.mark.parametrize("mappings_max", [1, 512])
+def test_read_only_log_follows_an_exchange(tmp_path: Path, mappings_max: int) -> None:
+    """Also one that has to open its files again, which are others then."""
+    directory = write_log(tmp_path / "a-0")
+    config = LogConfig(mappings_max=mappings_max, open_files_max=mappings_max)
+    with kafkalog.open_log(directory, read_only=True, config=config) as log:
+        expected = [(record.offset, record.value) for record in log.records()]
+        for codec in (Codec.ZSTD, Codec.NONE):
+            convert_log(directory, in_place=True, codec=codec, config=SMALL)
+            assert expected == [(record.offset, record.value) for record in log.records()]
+            for offset in (3, 200, 399):
+                record = log.get(offset)
+                assert record is not None
+                assert expected[offset] == (offset, record.value)
+
+
 # ---- damage
 
 
