@@ -27,15 +27,21 @@ LIBRARIES = ("libasan.so", "libubsan.so")
 OVERREAD = """
 import numpy
 from numpy.lib.stride_tricks import as_strided
-from kafkalog._core import batch, crc32c, index, varint
+from kafkalog._core import batch, crc32, crc32c, index, varint
 def one_more(values):
     block = numpy.array(values, numpy.uint8)
     return as_strided(block, shape=(block.size + 1,))
 """
+# What the sanitizer calls it; the second where a wide load only ends behind the block.
+OVERREAD_REPORTS = ("heap-buffer-overflow", "unknown-crash")
 OVERREADS = {
     "varint": "varint.decode_varint(one_more([0x80]))",
     "crc32c portable": "crc32c.value_with('portable', one_more(range(60)))",
     "crc32c in use": "crc32c.value_with(crc32c.implementation(), one_more([7] * 1099))",
+    "crc32 portable": "crc32.value_with('portable', one_more(range(60)))",
+    "crc32 in use": "crc32.value_with(crc32.implementation(), one_more([7] * 1099))",
+    "crc32 of a small message": "crc32.value_with(crc32.implementation(), one_more([7] * 61))",
+    "message header": "batch.parse_header(one_more([0] * 11 + [14] + [0] * 5))",
     "batch header": "batch.parse_header(one_more([0] * 11 + [49] + [0] * 4 + [2] + [0] * 43))",
     "time index": "index.check_time_index(one_more([1] * 23))",
 }
@@ -84,7 +90,8 @@ def proves_itself(folder: Path, environment: dict[str, str]) -> bool:
             text=True,
             check=False,
         )
-        seen = "heap-buffer-overflow" in result.stderr and "kafkalog/_core" in result.stderr
+        seen = any(f"AddressSanitizer: {kind}" in result.stderr for kind in OVERREAD_REPORTS)
+        seen = seen and "kafkalog/_core" in result.stderr
         if result.returncode == 0 or not seen:
             blind.append(name)
             print(result.stderr[-2000:])
