@@ -7,6 +7,7 @@ deleted; readers raise at it or pass it, as they were asked.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ KEY_POSITIONS = (18, 26)
 _SIZE = struct.Struct(">i")
 # As many zeros an entry may end with that ends where zeros begin: codecs write some.
 ZEROS = 16
+# A wrapper that unpacks to more is not asked for its first offset: a few bytes may claim gigabytes.
+WRAPPER_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +191,11 @@ def _behind_declared_length(
 
 
 def _first_offset(data: memoryview, position: int, path: Path) -> int:
-    """Return the first offset of a whole batch; a wrapper's own where its records do not tell."""
+    """Return the first offset of a whole batch; a wrapper's own where it cannot tell the first."""
     header = parse_header(data, position)
     batch = BatchView(data[position : header.end_position], path=path, position=position)
-    try:
+    with contextlib.suppress(KafkaLogError):
+        # The view keeps what comes out.
+        batch.payload(WRAPPER_BYTES, strict=False)
         return batch.base_offset
-    except KafkaLogError:
-        return header.base_offset
+    return header.base_offset

@@ -284,6 +284,24 @@ def test_damage_beside_a_wrapper_leaves_every_offset_of_it_readable(directory: P
             assert fact == fact_of(next(log.read(fact[0]).records()))
 
 
+def test_bomb_behind_damage_is_not_unpacked_to_find_where_the_fence_ends(directory: Path) -> None:
+    """Its own offset has to do; recovery takes little memory."""
+    first = chapters_of([(1, Codec.NONE, 1), (1, Codec.NONE, 1)], first_offset=FIRST)
+    bomb = wrapper_around(compress(Codec.GZIP, bytes(80_000_000)), offset=FIRST + 4)
+    path = write_chapters(directory, [*first, Chapter(bomb, 1, Codec.GZIP, ())])
+    data = bytearray(path.read_bytes())
+    data[len(first[0].data) + 20] ^= 1
+    path.write_bytes(data)
+    tracemalloc.start()
+    with manual_log(directory) as log:
+        assert [(FIRST + 1, FIRST + 4)] == [
+            (fence.first_offset, fence.next_offset) for fence in log.fences()
+        ]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50_000_000
+
+
 def test_offset_lowered_at_an_index_entry_is_not_passed_over_in_silence(directory: Path) -> None:
     """A look-up that begins there would miss that nothing rises up to it."""
     chapters = chapters_of([(1, Codec.GZIP, 5)] * 6, first_offset=FIRST)
