@@ -114,7 +114,9 @@ def read_batches(
             # What lies before is not walked, but it ends below both.
             expected = min(start_offset, _base_offset_at(segment, found, bound))
         expected = max(expected, segment.base_offset)
-        for batch in _segment_batches(segment, position, bound, expected, on_corrupt):
+        # A batch takes an offset at least: no more of them are wanted than offsets are.
+        ahead = min(max(end_offset - max(expected, start_offset), 1), WALK_BATCHES)
+        for batch in _segment_batches(segment, position, bound, expected, on_corrupt, ahead):
             header = batch.header
             # A wrapper has its last offset; its first may be the next one.
             if (expected if header.is_wrapper else header.base_offset) >= end_offset:
@@ -147,9 +149,14 @@ def _base_offset_at(segment: LogSegment, position: int, bound: Bound) -> int:
 
 
 def _segment_batches(
-    segment: LogSegment, position: int, bound: Bound, expected: int, on_corrupt: OnCorrupt
+    segment: LogSegment,
+    position: int,
+    bound: Bound,
+    expected: int,
+    on_corrupt: OnCorrupt,
+    ahead: int,
 ) -> Iterator[BatchView]:
-    columns = BatchColumns(WALK_BATCHES)
+    columns = BatchColumns(ahead)
     data = segment.file.whole()[: bound.end]
     for _start, walk in walk_segment(segment, position, bound, expected, columns, on_corrupt):
         starts = columns.position[: walk.count].tolist()
