@@ -33,7 +33,7 @@ TODO = re.compile(r"\b(?:TODO|FIXME|XXX)\b(?!\(#\d+\))")
 BANNED = re.compile(r"^\s*(?:DEF\s+\w+\s*=|IF\s+.+:$|include\s+[\"'])")
 # A room takes names from where they are made: the package's own page of names imports every room.
 UPWARD = re.compile(r"^\s*(?:from kafkalog import|import kafkalog$)")
-CYTHON_FUNCTION = re.compile(r"^(\s*)(?:def|cdef|cpdef)\b[^=]*\(")
+CYTHON_FUNCTION = re.compile(r"^(\s*)(?:def|cdef|cpdef)\b(?!\s+class\b)[^=]*\(")
 
 
 def sources() -> list[Path]:

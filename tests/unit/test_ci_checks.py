@@ -101,6 +101,8 @@ def test_tidy_long_functions_are_refused() -> None:
     assert ["a function of 74 lines"] == [problem for _, problem in tidy.cython_problems(cython)]
     short = [*cython[:20], "cdef int g(int a):", "    return a"]
     assert list(tidy.cython_problems(short)) == []
+    kin = ['"""D."""', "cdef class Long(Base):", *["    cdef int field"] * 90]
+    assert list(tidy.cython_problems(kin)) == []
 
 
 @pytest.mark.parametrize(
