@@ -104,8 +104,19 @@ class LogReader:
         return self._snapshot().segments.segments
 
     def fences(self) -> tuple[FencedRange, ...]:
-        """Return the damaged ranges known so far: from recovery, and from what readers met."""
-        return tuple(fence for segment in self.segments() for fence in segment.fences)
+        """
+        Return the damaged ranges known so far: from recovery, and from what readers met.
+
+        What lies below the log start is no part of the log, though its file may be there yet.
+        """
+        snapshot = self._snapshot()
+        start = snapshot.start_offset
+        return tuple(
+            fence
+            for segment in snapshot.segments.segments
+            for fence in segment.fences
+            if fence.next_offset > start or fence.first_offset >= start
+        )
 
     def read(
         self, offset: int, max_bytes: int = 1_048_576, *, min_one_batch: bool = True

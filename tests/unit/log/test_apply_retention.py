@@ -396,6 +396,30 @@ def test_renaming_that_fails_is_an_error_and_what_left_has_left() -> None:
         assert "00000000000000000000.log" not in disk.list(PARTITION)
 
 
+def test_damage_below_the_log_start_is_told_by_the_recovery_alone(directory: Path) -> None:
+    """A crash may leave holes between files of deleted records: they are no damage of the log."""
+    with hourly(directory, 3) as log:
+        log.delete_records_before(15)
+        first = log.segments()[0]
+        data = bytearray(first.path.read_bytes())
+    data[-1] ^= 1
+    first.path.write_bytes(data)
+    # As after a crash: nothing is believed.
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (directory / name).unlink()
+    with manual_log(directory) as log:
+        assert [(10, 20)] == [
+            (each.first_offset, each.next_offset) for each in log.recovery_report.fenced
+        ]
+        assert [(10, 20)] == [(each.first_offset, each.next_offset) for each in log.fences()]
+        log.delete_records_before(20)
+        assert () == log.fences()
+    (directory / ".kafka_cleanshutdown").unlink()
+    (directory / "recovery-point-offset-checkpoint").unlink()
+    with manual_log(directory) as log:
+        assert not log.recovery_report.found_damage
+
+
 def test_facts_that_cannot_be_read_delete_nothing() -> None:
     """The disk refuses to say how old a file is."""
     disk = simulated()
