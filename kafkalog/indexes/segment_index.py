@@ -3,7 +3,9 @@
 A sealed index is checked once for order and range when it is loaded, and rebuilt from the log
 where it is missing, short, out of order or zero-padded, or where a look-up found another batch
 than the entry promised (`distrust`). A rebuild replaces the file through a temporary one, or stays
-in memory where the log is open read-only or the disk refuses.
+in memory where the log is open read-only or the disk refuses; then the old file goes, and an
+orderly close takes the other index of the segment along: a broker makes both anew where one is
+missing, and believes without a look what it finds beside a clean shutdown's marker.
 
 Crash points of a rebuild: while the temporary file is written (removed at the next open); before
 or after the rename (old or new file, either is checked at its next load). Nothing is synced: an
@@ -76,7 +78,9 @@ class SegmentIndex(Generic[View]):
         self.path = path
         self.kind = kind
         self.was_rebuilt = False
-        self._is_unsynced = False
+        self.is_unsynced = False
+        # What stands under the name is not the index, if anything stands there.
+        self._is_lost = False
         self._filesystem = filesystem
         self._base_offset = base_offset
         self._rebuild = rebuild
@@ -108,7 +112,8 @@ class SegmentIndex(Generic[View]):
     def start_growing(self, max_bytes: int, entries: bytes = b"") -> None:
         """Begin to take appends, with `entries` already there; preallocates the file."""
         self._renew_pooled()
-        self._is_unsynced = True
+        self.is_unsynced = True
+        self._is_lost = False
         self._growing = EntryFile(
             self._filesystem,
             self.path,
@@ -120,29 +125,13 @@ class SegmentIndex(Generic[View]):
             entries=entries,
         )
 
-    def sync_file(self) -> bool:
-        """Put the file on the disk, not its name; say whether it was written here and not yet."""
-        if not self._is_unsynced:
-            return False
-        try:
-            handle = self._filesystem.open(self.path, write=True)
-        except (FileNotFoundError, IsADirectoryError) as error:
-            # It lived in memory: whoever opens the directory next makes it anew.
-            logger.warning("%s was never written: %s", self.path, error)
-            return True
-        try:
-            handle.sync()
-        finally:
-            handle.close()
-        self._is_unsynced = False
-        return True
-
     def seal(self) -> None:
         """Write and trim the file; from now on it only serves look-ups, from memory at first."""
         growing = self._growing
         if growing is None:
             return
-        growing.trim()
+        if not growing.trim():
+            self._lose_file()
         self._adopt(growing.entries())
         self._growing = None
 
@@ -190,6 +179,26 @@ class SegmentIndex(Generic[View]):
         if not (self.was_rebuilt and self._read_only):
             self._view, self._entries = None, b""
             self._entries = b""
+
+    def sync(self) -> bool:
+        """Put the file on the disk, if not its name; say whether there is one that is whole."""
+        if self._is_lost or not self.is_unsynced:
+            return not self._is_lost
+        try:
+            handle = self._filesystem.open(self.path, write=True)
+        except (FileNotFoundError, IsADirectoryError):
+            return False
+        try:
+            handle.sync()
+        finally:
+            handle.close()
+        self.is_unsynced = False
+        return True
+
+    def remove(self) -> None:
+        """Take the file away; whoever opens the log next makes it anew."""
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+            self._filesystem.unlink(self.path)
 
     def retire(self) -> None:
         """Write no file from now on: the segment is leaving, only readers still hold it."""
@@ -290,12 +299,21 @@ class SegmentIndex(Generic[View]):
             finally:
                 handle.close()
             self._filesystem.rename(temporary, self.path)
-            self._is_unsynced = True
+            self.is_unsynced = True
+            self._is_lost = False
             self._renew_pooled()
         except OSError as error:
             logger.warning("%s %s stays in memory: %s", self.kind.name, self.path, error)
             with contextlib.suppress(OSError):
                 self._filesystem.unlink(temporary)
+            self._lose_file()
+
+    def _lose_file(self) -> None:
+        """Let nothing stand for the index that was not written; the close asks for it again."""
+        self._is_lost = self.is_unsynced = True
+        with contextlib.suppress(OSError):
+            self._filesystem.unlink(self.path)
+            self._renew_pooled()
 
 
 def _forget_view(index: weakref.ref[SegmentIndex[View]]) -> None:

@@ -259,7 +259,15 @@ class LogSegment:
 
     def sync_indexes(self) -> bool:
         """Put index files written here on the disk, not their names; say whether there were any."""
-        return any([self.offset_index.sync_file(), self.time_index.sync_file()])
+        indexes = (self.offset_index, self.time_index)
+        if not any(index.is_unsynced for index in indexes):
+            return False
+        if not all(index.sync() for index in indexes):
+            # Both or none: a broker looks for the first only, and then makes both anew.
+            logger.warning("%s is left without indexes: they could not be written", self.path)
+            for index in indexes:
+                index.remove()
+        return True
 
     def seal_in_memory(self) -> None:
         """Take no more appends and leave the files alone: their names belong to a successor."""
