@@ -145,9 +145,14 @@ class SegmentIndex(Generic[View]):
             growing.close()
             self._growing = None
 
-    def distrust(self) -> None:
-        """Rebuild: a look-up met another batch than the entry promised."""
-        logger.warning("%s %s is wrong and rebuilt from its log", self.kind.name, self.path)
+    def distrust(self, *, is_ordinary: bool = False) -> None:
+        """
+        Rebuild: a look-up met another batch than the entry promised.
+
+        It is told as a warning, unless a sound broker may have written such an entry.
+        """
+        level = logging.INFO if is_ordinary else logging.WARNING
+        logger.log(level, "%s %s is wrong: made anew from its log", self.kind.name, self.path)
         self._install(self._rebuild())
 
     def entries(self) -> bytes:
@@ -218,13 +223,18 @@ class SegmentIndex(Generic[View]):
     def _load(self) -> View:
         self._loaded_at = self._segment_size()
         entries = self._read() if self._read_only else self._map()
+        level, found = logging.INFO, "is not there"
         if entries is not None:
             count, in_order = self.kind.check(entries, self._segment_size())
             used = count * self.kind.entry_size
             # A live writer's file has zeros behind the entries; a sealed one of ours must not.
             if in_order and (used == len(entries) or self._read_only):
                 return self._adopt(entries[:used])
-        logger.warning("%s %s is missing or damaged: rebuilt", self.kind.name, self.path)
+            # What a crash leaves is no reason to look at a disk; what nobody wrote may be.
+            found = "ends in room for more"
+            if not in_order:
+                level, found = logging.WARNING, "is damaged"
+        logger.log(level, "%s %s %s: made anew from its log", self.kind.name, self.path, found)
         return self._install(self._rebuild())
 
     def _fresh_pooled(self) -> PooledFile:

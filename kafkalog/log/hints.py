@@ -142,6 +142,7 @@ class SegmentHints:
                 return 0
             start = self.start_for(offset)
             position, status = walk_headers(self._file, find_offset, offset, start, end)
+            has_no_time = False
             # The entry promises: this batch has that timestamp, and none before it a larger one.
             # Its offset is the batch's last, or that of the record: brokers have written both.
             if status == OK:
@@ -149,5 +150,7 @@ class SegmentHints:
                 begins = header.is_wrapper or header.base_offset <= offset
                 if begins and header.max_timestamp == timestamp:
                     return position
-            self._time_index.distrust()
+                # A broker that brought messages down to v0 has noted the times that they had.
+                has_no_time = header.magic == 0
+            self._time_index.distrust(is_ordinary=has_no_time)
         return 0
