@@ -33,6 +33,7 @@ from kafkalog.files.names import (
     RECOVERY_POINT_CHECKPOINT,
     SYNC_NOTE,
     DirectoryState,
+    PartitionDirectory,
     is_topic_name,
     try_parse_partition_directory,
     try_parse_segment_file,
@@ -153,8 +154,8 @@ def find_home(filesystem: FileSystem, directory: Path) -> PartitionHome:
     Return the home of the partition in `directory`, which need not exist yet.
 
     Raises:
-        NotALogError: the path is a file, a data directory, a directory in deletion, or one that
-            holds other things than a log.
+        NotALogError: the path is a file, a data directory, a doomed, stray or moving directory
+            beside another one of the same partition, or one that holds other things than a log.
     """
     facts = filesystem.stat(directory)
     if facts is not None and not facts.is_directory:
@@ -170,6 +171,7 @@ def find_home(filesystem: FileSystem, directory: Path) -> PartitionHome:
                 f"{directory} lies in a data directory, but is not named topic-partition",
                 path=directory,
             )
+        _ensure_checkpointed(filesystem, directory, parsed)
         return PartitionHome(filesystem, directory, directory.parent, parsed.topic_partition)
     if META_PROPERTIES in names:
         raise NotALogError(
@@ -186,6 +188,25 @@ def find_home(filesystem: FileSystem, directory: Path) -> PartitionHome:
         return PartitionHome(filesystem, directory, directory, parsed.topic_partition)
     topic = directory.name if is_topic_name(directory.name) else "log"
     return PartitionHome(filesystem, directory, directory, TopicPartition(topic, 0))
+
+
+def _ensure_checkpointed(
+    filesystem: FileSystem, directory: Path, parsed: PartitionDirectory
+) -> None:
+    """Refuse a directory whose lines in the checkpoints may be those of another one."""
+    if parsed.state is DirectoryState.LIVE:
+        return
+    for name in filesystem.list(directory.parent):
+        other = try_parse_partition_directory(name)
+        if other is None or name == directory.name:
+            continue
+        if other.topic_partition == parsed.topic_partition:
+            raise NotALogError(
+                f"{directory} stands beside {name}: what the data directory notes of"
+                f" {parsed.topic_partition} may be of that one; move this one out of the data"
+                " directory to open it",
+                path=directory,
+            )
 
 
 # What a partition directory without segments may hold and still be ours.

@@ -239,6 +239,13 @@ class LogReader:
 
         EARLIEST_TIMESTAMP and LATEST_TIMESTAMP give log start and end, MAX_TIMESTAMP the first
         record that has the largest timestamp of the log.
+
+        Damaged ranges are passed over, and so are batches that cannot be decoded though their CRC
+        is right: the answer is the first of the records that can be read, at the price that older
+        ones may be hidden. `batches` shows them, and `records` raises.
+
+        Raises:
+            UnsupportedCodecError: the library for a batch's codec is not installed.
         """
         snapshot = self._snapshot()
         if timestamp_ms == EARLIEST_TIMESTAMP:
