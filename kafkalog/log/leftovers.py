@@ -8,7 +8,15 @@
     .broken    bytes that a recovery cut: kept for people
 
 Crash points while a swap is completed: after the removal of any covered file, after any rename.
-Every step is found again and finished by the next start, because the `.swap` names go last.
+What is covered is gone from the disk before the first `.swap` file takes its name, and they take
+them in order of offset (upwards or downwards is all the same), each on the disk before the next. So
+the next start finds a `.swap` name for all that is not done yet, and nothing that is done already
+between the lowest and the highest of them.
+
+Crash points while an unfinished one is undone: the `.swap` files are gone from the disk before the
+`.cleaned` ones that speak against them.
+
+Removals that nothing rests on are left to the directory sync at the end of the opening.
 """
 
 from __future__ import annotations
@@ -59,38 +67,47 @@ def clear_leftovers(filesystem: FileSystem, directory: Path) -> Leftovers:
     first_cleaned = min(cleaned, default=None)
     swaps: list[SegmentFileName] = []
     for name in files:
+        if name.state is not FileState.SWAP:
+            continue
+        if first_cleaned is not None and name.base_offset >= first_cleaned:
+            _remove(filesystem, directory, name, done)
+        else:
+            swaps.append(name)
+    if done.removed:
+        filesystem.sync_directory(directory)
+    for name in files:
         if name.state in (FileState.DELETED, FileState.TEMPORARY, FileState.CLEANED):
             _remove(filesystem, directory, name, done)
-        elif name.state is FileState.SWAP:
-            if first_cleaned is not None and name.base_offset >= first_cleaned:
-                _remove(filesystem, directory, name, done)
-            else:
-                swaps.append(name)
     if swaps:
         _complete_swaps(filesystem, directory, swaps, done)
     _remove_orphans(filesystem, directory, done)
-    if done.removed or done.completed_swaps:
-        filesystem.sync_directory(directory)
     return done
 
 
 def _complete_swaps(
     filesystem: FileSystem, directory: Path, swaps: list[SegmentFileName], done: Leftovers
 ) -> None:
-    logs = [name for name in swaps if name.kind is FileKind.LOG]
+    logs = sorted(name for name in swaps if name.kind is FileKind.LOG)
     if logs:
-        lower = min(name.base_offset for name in logs)
+        lower = logs[0].base_offset
         upper = max(_next_offset(filesystem, directory, name) for name in logs)
         for name in _parsed(filesystem, directory):
             if name.state is FileState.LIVE and lower <= name.base_offset < upper:
                 _remove(filesystem, directory, name, done)
+        filesystem.sync_directory(directory)
+    for name in logs:
+        done.completed_swaps.append(_swap_in(filesystem, directory, name))
+        filesystem.sync_directory(directory)
     for name in swaps:
-        source = directory / segment_file_name(*name)
-        target = directory / segment_file_name(name.base_offset, name.kind)
-        filesystem.rename(source, target)
-        if name.kind is FileKind.LOG:
-            logger.info("completed the swap of %s", target)
-            done.completed_swaps.append(target)
+        if name.kind is not FileKind.LOG:
+            _swap_in(filesystem, directory, name)
+
+
+def _swap_in(filesystem: FileSystem, directory: Path, name: SegmentFileName) -> Path:
+    target = directory / segment_file_name(name.base_offset, name.kind)
+    filesystem.rename(directory / segment_file_name(*name), target)
+    logger.info("completed the swap of %s", target)
+    return target
 
 
 def _next_offset(filesystem: FileSystem, directory: Path, name: SegmentFileName) -> int:

@@ -27,9 +27,11 @@ __all__ = [
     "ALONE",
     "INSIDE",
     "PLACES",
+    "Crash",
     "Place",
     "Rig",
     "Scenario",
+    "crashes",
     "explore",
     "small_config",
     "verify_reopening",
@@ -257,14 +259,40 @@ class Scenario:
         raise NotImplementedError
 
 
-def explore(scenario: Scenario, place: Place, *, limit: int) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True)
+class Crash:
     """
-    Crash a scenario at each changing call, and reopen up to `limit` states of each crash.
+    One state that a crash in the middle of a scenario may leave.
 
-    Returns:
-        How many moments of crash there were, and how many states were reopened.
+    Attributes:
+        number: the changing call at which the power went.
+        rig: the log and its model at that moment.
+        choice: what survived.
+        disk: as the next start finds it.
     """
-    states = 0
+
+    number: int
+    rig: Rig
+    choice: CrashChoice
+    disk: SimulatedDisk
+
+    def told(self) -> contextlib.AbstractContextManager[None]:
+        """Return what says of a failure inside which crash it was."""
+        moment = f"{self.rig.place.name}, crash at call {self.number}, {self.choice}"
+        return _told(moment, self.rig.disk)
+
+    @contextlib.contextmanager
+    def reopened(self) -> Iterator[Rig]:
+        """Open what is left; a failure inside says which crash it was."""
+        with self.told():
+            rig = Rig(self.rig.place, self.disk)
+            rig.open()
+            yield rig
+            rig.let_go()
+
+
+def crashes(scenario: Scenario, place: Place, *, limit: int) -> Iterator[Crash]:
+    """Crash a scenario at each changing call; yield up to `limit` states of each crash."""
     for number in range(1, 2000):
         rig = Rig(place)
         scenario.prepare(rig)
@@ -275,16 +303,30 @@ def explore(scenario: Scenario, place: Place, *, limit: int) -> tuple[int, int]:
             finished = True
         rig.note_durable()
         for choice, disk in rig.disk.crash_states(limit, seed=number):
-            states += 1
-            with _told(f"{place.name}, crash at call {number}, {choice}", rig.disk):
-                twice = _crash_while_opening(place, disk.crash(), seed=number + states)
-                verify_reopening(place, disk, rig.model, indexes_written=True)
-                with _told("and crashed while it was opened", twice):
-                    verify_reopening(place, twice, rig.model, indexes_written=True)
+            yield Crash(number, rig, choice, disk)
         rig.let_go()
         if finished:
-            return number, states
+            return
     raise AssertionError("the scenario does not end")
+
+
+def explore(scenario: Scenario, place: Place, *, limit: int) -> tuple[int, int]:
+    """
+    Crash a scenario at each changing call, and reopen up to `limit` states of each crash.
+
+    Returns:
+        How many moments of crash there were, and how many states were reopened.
+    """
+    moments = states = 0
+    for crash in crashes(scenario, place, limit=limit):
+        moments = crash.number
+        states += 1
+        with crash.told():
+            twice = _crash_while_opening(place, crash.disk.crash(), seed=moments + states)
+            verify_reopening(place, crash.disk, crash.rig.model, indexes_written=True)
+            with _told("and crashed while it was opened", twice):
+                verify_reopening(place, twice, crash.rig.model, indexes_written=True)
+    return moments, states
 
 
 def _crash_while_opening(place: Place, disk: SimulatedDisk, *, seed: int) -> SimulatedDisk:

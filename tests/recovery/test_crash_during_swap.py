@@ -1,0 +1,108 @@
+"""Power cuts while an opening finishes what a compaction or a split had left on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kafkalog.files.names import FileKind, FileState, SegmentFiles
+from tests.support.crash_rig import INSIDE, Place, Rig, Scenario, crashes, small_config
+from tests.support.model import RecordFact, record_fact
+from tests.support.simulated_disk import SimulatedDisk
+
+# One record a batch; four or five batches a segment.
+PLACE = Place("inside", INSIDE.directory, small_config(batch_bytes=1))
+RECORD_COUNT = 12
+STATES = 24
+
+
+def put(disk: SimulatedDisk, path: Path, data: bytes) -> None:
+    """Make a file."""
+    handle = disk.open(path, create=True)
+    handle.pwrite(data, 0)
+    handle.close()
+
+
+class Outputs(Scenario):
+    """
+    Opens a log beside which a compaction, or a split, has left its new segments.
+
+    Args:
+        kept: offsets of the records that the new segments hold.
+        bases: their base offsets.
+        states: how far each of them came: SWAP, or CLEANED.
+    """
+
+    def __init__(
+        self, kept: Sequence[int], bases: Sequence[int], states: Sequence[FileState]
+    ) -> None:
+        self.kept = kept
+        self.bases = bases
+        self.states = states
+        self.before: list[RecordFact] = []
+        self.old_bases: list[int] = []
+
+    def prepare(self, rig: Rig) -> None:
+        log = rig.open()
+        rig.append(RECORD_COUNT, 40)
+        self.before = rig.model.served()
+        self.old_bases = [segment.base_offset for segment in log.segments()]
+        batches = {}
+        for batch in log.batches(0):
+            header = batch.header
+            batches[header.base_offset] = bytes(batch.data[: header.size_bytes])
+        rig.close()
+        ends = [*self.bases[1:], RECORD_COUNT]
+        for base, end, state in zip(self.bases, ends, self.states, strict=True):
+            files = SegmentFiles(PLACE.directory, base).in_state(state)
+            held = [batches[offset] for offset in self.kept if base <= offset < end]
+            put(rig.disk, files.log, b"".join(held))
+            put(rig.disk, files.path(FileKind.OFFSET_INDEX), b"")
+            put(rig.disk, files.path(FileKind.TIME_INDEX), b"")
+        rig.disk.make_durable()
+
+    def run(self, rig: Rig) -> None:
+        rig.open()
+
+
+def verify_finished(rig: Rig) -> None:
+    """Nothing is damaged, and no file says that there is something left to do."""
+    assert not rig.log.recovery_report.found_damage
+    unfinished = (FileState.SWAP, FileState.CLEANED, FileState.DELETED)
+    assert not [name for name in rig.disk.list(PLACE.directory) if name.endswith(unfinished)]
+
+
+@pytest.mark.parametrize(
+    "bases",
+    [(0,), (0, 6), (0, 3, 6, 9)],
+    ids=lambda bases: f"{len(bases)} segments",
+)
+def test_finished_compaction_crashed_while_it_is_swapped_in_comes_whole(
+    bases: tuple[int, ...],
+) -> None:
+    """Whatever the power takes: all of the new segments, none of those they are for."""
+    kept = [*range(0, 9, 2), *range(9, RECORD_COUNT)]
+    scenario = Outputs(kept, bases, [FileState.SWAP] * len(bases))
+    states = 0
+    for crash in crashes(scenario, PLACE, limit=STATES):
+        states += 1
+        with crash.reopened() as rig:
+            verify_finished(rig)
+            assert list(bases) == [segment.base_offset for segment in rig.log.segments()]
+            expected = [fact for fact in scenario.before if fact.offset in kept]
+            assert expected == [record_fact(record) for record in rig.log.records()]
+    assert 50 < states
+
+
+@pytest.mark.parametrize("states", ["cleaned cleaned cleaned", "cleaned swap swap"])
+def test_unfinished_split_crashed_while_it_is_undone_leaves_the_old_segments(states: str) -> None:
+    """A part of the new segments beside the old ones would be records twice."""
+    done = [FileState("." + state) for state in states.split()]
+    scenario = Outputs(range(RECORD_COUNT), (0, 4, 8), done)
+    for crash in crashes(scenario, PLACE, limit=STATES):
+        with crash.reopened() as rig:
+            verify_finished(rig)
+            assert scenario.old_bases == [segment.base_offset for segment in rig.log.segments()]
+            assert scenario.before == [record_fact(record) for record in rig.log.records()]
