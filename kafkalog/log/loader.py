@@ -122,7 +122,9 @@ def load_log(
         recovery_point = min(recovery_point, end_offset)
     else:
         recovery_point = end_offset
-        # Segments may have been made, and not called durable, by whoever had the log before.
+    if not context.read_only:
+        # Segments may have been made, and not called durable, by whoever had the log before. And
+        # later ones must not outlive the name of a first one made here: the log would begin there.
         filesystem.sync_directory(directory)
     findings.duration_ms = context.clock.monotonic_ms() - started
     report = _report(local, findings, leftovers, recovery_point, clean=clean)
@@ -213,11 +215,11 @@ def _set_aside(context: SegmentContext, segments: list[LogSegment], findings: _F
     """
     Remove segments without a whole batch that follow a torn tail; their bytes are kept.
 
-    Crash points: after any file; what is left is found and removed again by the next start. All
-    of them are gone from the disk before the torn tail in front of them is cut, or the log would
-    end above the records that it lost.
+    Crash points: after any file; what is left is found and removed again by the next start, in
+    whatever order they went. All of them are gone from the disk before the torn tail in front of
+    them is cut, or the log would end above the records that it lost.
     """
-    for segment in reversed(segments):
+    for segment in segments:
         files = SegmentFiles(context.directory, segment.base_offset)
         data = segment.file.whole()
         kept_in = None if is_zero(data) else files.broken(FileKind.LOG, 0)
@@ -422,8 +424,6 @@ def _assemble(
     )
     if not context.read_only and (not segments or findings.last_is_fenced):
         fresh = local.create_segment(end_offset)
-        # Later segments must not outlive the name of the first: the log would begin with them.
-        context.filesystem.sync_directory(context.directory)
         kept = local.snapshot.segments if segments else LogSegments([])
         local.replace_all(
             replace(local.snapshot, segments=kept.with_segment(fresh), end_position=0)
@@ -436,7 +436,13 @@ def _placeholder(context: SegmentContext, base_offset: int) -> LogSegment:
 
 
 def _remove_all(context: SegmentContext, segments: list[LogSegment], leftovers: Leftovers) -> None:
-    for segment in reversed(segments):
+    """
+    Remove segments that lie below the log start.
+
+    Crash points: after any file; the next start removes what is left. None may stay beside the
+    segment that is made in their place, which would hide from later starts that they are to go.
+    """
+    for segment in segments:
         segment.close()
         files = SegmentFiles(context.directory, segment.base_offset)
         leftovers.removed.extend(_remove_files(context, files))

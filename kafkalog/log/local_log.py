@@ -159,7 +159,8 @@ class LocalLog:
         """
         Put everything from `durable_offset` to the present log end on the disk; return that end.
 
-        Data first, then the directory: a name that survives has its bytes.
+        Data or names first is all the same: nothing is called durable before both are there, and
+        names that no sync has covered may outlive their bytes in any case.
         """
         snapshot = self.snapshot
         segments = snapshot.segments
@@ -217,7 +218,6 @@ class LocalLog:
                 if filesystem.stat(files.path(kind)) is not None:
                     doomed = files.in_state(FileState.DELETED).path(kind)
                     filesystem.rename(files.path(kind), doomed)
-            self._name_changes += 1
             if in_order:
                 filesystem.sync_directory(self.context.directory)
 
@@ -234,14 +234,14 @@ class LocalLog:
         self._seal([self.snapshot.segments.active])
         # With the marker of a clean shutdown a broker believes index files unread, those that a
         # recovery made anew too, and looks for no preallocated tail: sync them, and the trimming.
-        changed = False
         segments = self.snapshot.segments.segments
         for segment in segments:
-            changed |= segment.sync_indexes()
+            segment.sync_indexes()
             # No note: the flush before has every record on the disk.
             segment.file.sync_trimmed()
-        if changed:
-            self.context.filesystem.sync_directory(self.context.directory)
+        # The names of those index files. And those of segments that left: where the first one that
+        # stays tells the log start, no checkpoint hides them any longer.
+        self.context.filesystem.sync_directory(self.context.directory)
         for segment in segments:
             segment.close()
 

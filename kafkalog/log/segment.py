@@ -257,17 +257,16 @@ class LogSegment:
         self.time_index.seal()
         self.file.seal(trim=self._is_preallocated)
 
-    def sync_indexes(self) -> bool:
-        """Put index files written here on the disk, not their names; say whether there were any."""
+    def sync_indexes(self) -> None:
+        """Put index files written here on the disk, not their names."""
         indexes = (self.offset_index, self.time_index)
         if not any(index.is_unsynced for index in indexes):
-            return False
+            return
         if not all(index.sync() for index in indexes):
             # Both or none: a broker looks for the first only, and then makes both anew.
             logger.warning("%s is left without indexes: they could not be written", self.path)
             for index in indexes:
                 index.remove()
-        return True
 
     def seal_in_memory(self) -> None:
         """Take no more appends and leave the files alone: their names belong to a successor."""

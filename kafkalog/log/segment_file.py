@@ -159,7 +159,8 @@ class SegmentFile:
     def sync_trimmed(self) -> None:
         """Put the end on the disk where a preallocated tail was cut off."""
         if self._is_trimmed:
-            self._synced_bytes = 0
+            # Below every size: an empty file has an end, too.
+            self._synced_bytes = -1
             self.sync()
             self._is_trimmed = False
 

@@ -7,8 +7,8 @@ Crash points of `truncate_to`:
   1. while the copy is written: it is `.cleaned` and removed at the next start; nothing happened.
   2. after any later segment was renamed `.deleted` (newest first): the log ends earlier, at a
      segment boundary at or above the target.
-  3. after the copy was renamed over the `.log`, before the old indexes are gone: they reach beyond
-     the log, which their check finds; they are rebuilt.
+  3. after the copy was renamed over the `.log`, before new indexes were made: the old ones reach
+     beyond the log. The segment lies above the recovery point, so its indexes are made anew.
 Crash points of `truncate_fully_and_start_at`: the new start is checkpointed first. A crash before
 all old segments are gone leaves some of the oldest; those below the new start are removed by the
 next start.
@@ -16,7 +16,6 @@ next start.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,9 +62,6 @@ def truncate_to(local: LocalLog, offset: int) -> list[LogSegment]:
     filesystem, files = local.context.filesystem, _files(local, holder)
     if fresh_path is not None:
         filesystem.rename(fresh_path, files.log)
-    for stale in (files.offset_index, files.time_index):
-        with contextlib.suppress(FileNotFoundError):
-            filesystem.unlink(stale)
     _truncate_transaction_index(local, files, offset)
     _remove_snapshots(local, offset)
     remaining, next_offset = _reopen(local, holder, kept_bytes)

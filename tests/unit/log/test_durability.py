@@ -242,6 +242,36 @@ def test_sync_during_a_truncation_does_not_make_the_old_end_durable(
         assert () == log.fences()
 
 
+class AppendingSyncs(SimulatedDisk):
+    """Runs `then` once, right behind the next sync of a directory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.then: Callable[[], object] | None = None
+
+    def sync_directory(self, directory: Path) -> None:
+        super().sync_directory(directory)
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+
+
+def test_segment_made_during_a_flush_has_its_name_synced_by_the_next() -> None:
+    """The flush covered the names that were there when it began, not those that came meanwhile."""
+    disk = AppendingSyncs()
+    disk.make_durable(PARTITION.parent)
+    log = manual_log(PARTITION, filesystem=disk, segment_bytes=200)
+    log.append(numbered(0, 1))
+    log.roll()
+    disk.then = lambda: (log.append(numbered(1, 1)), log.roll(), log.append(numbered(2, 1)))
+    assert 1 == log.flush()
+    assert disk.then is None
+    assert 3 == log.flush()
+    with manual_log(PARTITION, filesystem=disk.crash()) as again:
+        assert 3 == again.log_end_offset
+    log.close()
+
+
 class SlowSyncs(PosixFileSystem):
     """Real files whose syncs wait for `gate` and are counted, with the bytes that they covered."""
 

@@ -142,6 +142,14 @@ def test_truncate_leaves_files_in_deletion_until_their_time(directory: Path) -> 
         assert list(range(50)) == offsets(log)
 
 
+def test_close_leaves_no_file_in_deletion(directory: Path) -> None:
+    """Nobody is left to wait for, and no later opening would have to remove it."""
+    with filled(directory, ManualScheduler()) as log:
+        log.truncate_to(50)
+        log.delete_records_before(30)
+    assert [] == [name for name in names(directory) if name.endswith(".deleted")]
+
+
 def test_truncate_removes_producer_snapshots_and_aborted_transactions(directory: Path) -> None:
     """State that tells of what was cut goes with it; what tells of the rest stays."""
     with filled(directory) as log:

@@ -1,0 +1,68 @@
+"""Appends that failed, then a power cut: what was refused does not come back."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from kafkalog.errors import DiskFullError, LogOfflineError, LogStorageError
+from tests.support.crash_rig import ALONE, PLACES, Place, Rig
+from tests.support.model import observe
+from tests.support.simulated_disk import MUTATING, SYNCING, SimulatedDisk
+
+STATES = 16
+
+
+def verify_nothing_more(rig: Rig, disk: SimulatedDisk) -> None:
+    """Whatever survives, the log holds what the model does, and no more."""
+    for choice, state in disk.crash_states(STATES):
+        after = Rig(rig.place, state)
+        seen = observe(after.open())
+        assert tuple(rig.model.served()) == seen.records, choice
+        assert (rig.model.end_offset, ()) == (seen.end_offset, seen.fences), choice
+        after.let_go()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_append_that_failed_does_not_come_back_after_a_power_cut(place: Place) -> None:
+    """Neither its bytes in the segment that took them first, nor its new segments."""
+    moments = 0
+    for number in range(1, 100):
+        rig = Rig(place)
+        rig.open()
+        rig.append(3, durable=True)
+        rig.disk.fail_at(number, errno.ENOSPC, only=MUTATING - SYNCING)
+        try:
+            rig.append(8, 90)
+        except DiskFullError:
+            moments += 1
+            verify_nothing_more(rig, rig.disk)
+        is_last = bool(rig.disk.faults_waiting)
+        rig.let_go()
+        if is_last:
+            break
+    assert 4 <= moments
+
+
+def test_append_whose_undoing_fails_latches_the_log() -> None:
+    """What the file holds is unknown: no record may follow it."""
+    rig = Rig(ALONE)
+    rig.open()
+    rig.append(3, durable=True)
+    expected = rig.model.served()
+    rig.disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwrite"}), short_write_bytes=40)
+    rig.disk.fail_at(1, errno.EIO, only=frozenset({"truncate"}))
+    with pytest.raises(LogStorageError):
+        rig.append(2, 20)
+    assert 0 == rig.disk.faults_waiting
+    assert rig.is_offline
+    with pytest.raises(LogOfflineError):
+        rig.append(1)
+    assert expected == list(observe(rig.log).records)
+    rig.let_go()
+    again = Rig(ALONE, rig.disk)
+    report = again.open().recovery_report
+    assert [40] == [tail.size_bytes for tail in report.cut]
+    assert expected == list(observe(again.log).records)
+    again.let_go()

@@ -1,0 +1,198 @@
+"""The steps of opening and closing, each on the disk before the next: what other orders leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog.errors import LogStorageError
+from kafkalog.files.names import (
+    CLEAN_SHUTDOWN_MARKER,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from kafkalog.model import TopicPartition
+from kafkalog.state.checkpoints import OffsetCheckpoint
+from tests.support.crash_rig import ALONE, INSIDE, PLACES, Place, Rig, Scenario, crashes
+from tests.support.model import observe
+from tests.support.simulated_disk import SYNCING, CrashChoice, SimulatedDisk
+
+ORDERS = TopicPartition("orders", 0)
+DATA = INSIDE.directory.parent
+STATES = 16
+
+
+def overwrite(disk: SimulatedDisk, path: Path, position: int, data: bytes) -> None:
+    """Change bytes of a file behind the log's back, on the disk too."""
+    handle = disk.open(path, write=True)
+    handle.pwrite(data, position)
+    handle.close()
+    disk.make_durable()
+
+
+def lose_process(rig: Rig) -> None:
+    """Go on with the disk as it is, as after a kill: nothing was closed."""
+    rig.disk = rig.disk.crash(CrashChoice("all"))
+    rig.let_go()
+
+
+def marker_of(place: Place) -> Path:
+    """Return where the marker of a clean shutdown is."""
+    directory = place.directory if place is ALONE else DATA
+    return directory / CLEAN_SHUTDOWN_MARKER
+
+
+class OpenTornBeforeEmpty(Scenario):
+    """Opens a log whose last batch never reached the disk, with an empty segment behind it."""
+
+    def prepare(self, rig: Rig) -> None:
+        log = rig.open()
+        rig.append(3, durable=True)
+        torn = log.segments()[0]
+        position = torn.size_bytes
+        rig.append(2)
+        rig.roll()
+        # Zeros are not kept in a side file, whose directory sync would do for the segments, too.
+        overwrite(rig.disk, torn.path, position, bytes(torn.size_bytes - position))
+        lose_process(rig)
+
+    def run(self, rig: Rig) -> None:
+        rig.open()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_segments_behind_a_torn_tail_are_gone_before_it_is_cut(place: Place) -> None:
+    """Or the log would end where they begin, above records that it has not."""
+    for crash in crashes(OpenTornBeforeEmpty(), place, limit=STATES):
+        with crash.reopened() as rig:
+            assert (3, (0,)) == (rig.log.log_end_offset, observe(rig.log).bases)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+@pytest.mark.parametrize("count", [0, 3])
+def test_torn_tail_that_was_cut_does_not_come_back_after_a_close_in_order(
+    count: int, place: Place
+) -> None:
+    """Where no append syncs the file any more, the cut itself has."""
+    rig = Rig(place)
+    segment = rig.open().segments()[0]
+    rig.append(count, durable=True)
+    overwrite(rig.disk, segment.path, segment.size_bytes, b"torn" * 10)
+    lose_process(rig)
+    assert 1 == len(rig.open().recovery_report.cut)
+    rig.close()
+    for choice, state in rig.disk.crash_states(STATES):
+        again = Rig(place, state)
+        report = again.open().recovery_report
+        assert (True, False) == (report.clean, report.found_damage), choice
+        again.let_go()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_segments_that_were_deleted_do_not_come_back_after_a_close_in_order(place: Place) -> None:
+    """The first segment tells the log start then, and no checkpoint hides them any longer."""
+    rig = Rig(place)
+    log = rig.open()
+    rig.append(10, 90)
+    rig.flush()
+    start = log.segments()[2].base_offset
+    rig.delete_before(start)
+    rig.close()
+    marks = OffsetCheckpoint(rig.disk, log._home.state_directory / LOG_START_OFFSET_CHECKPOINT)
+    assert marks.read().get(ORDERS) is None
+    for choice, state in rig.disk.crash_states(STATES):
+        again = Rig(place, state)
+        again.open()
+        assert start == again.log.log_start_offset == observe(again.log).bases[0], choice
+        again.let_go()
+
+
+def test_recovery_point_of_another_log_of_this_name_is_not_believed() -> None:
+    """It would make damage of whatever a crash takes from the new one."""
+    rig = Rig(INSIDE)
+    OffsetCheckpoint(rig.disk, DATA / RECOVERY_POINT_CHECKPOINT).update({ORDERS: 100})
+    rig.open()
+    rig.append(3)
+    for kind, end in (("nothing", 0), ("all", 3)):
+        again = Rig(INSIDE, rig.disk.crash(CrashChoice(kind)))
+        again.open()
+        assert (end, ()) == (again.log.log_end_offset, again.log.fences())
+        again.let_go()
+    rig.let_go()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_recovery_is_not_done_twice(place: Place) -> None:
+    """What it has looked at lies below the recovery point when the log is open."""
+    rig = Rig(place)
+    rig.open()
+    rig.append(9, 90)
+    lose_process(rig)
+    assert 0 < rig.open().recovery_report.rewritten_bytes
+    assert 9 == rig.log._home.read_recovery_point()
+    rig.let_go()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+@pytest.mark.parametrize("lost", ["power", "sync"])
+def test_recovery_leaves_the_index_files_that_a_close_in_order_would_have(
+    lost: str, place: Place
+) -> None:
+    """A broker believes them unread: made anew though they read right, and nobody looks them up."""
+    expected, recovered = Rig(place), Rig(place)
+    for rig in (expected, recovered):
+        rig.open()
+        rig.append(10, 90)
+    if lost == "power":
+        recovered.flush()
+        recovered.disk = recovered.disk.crash(CrashChoice("nothing"))
+    else:
+        recovered.disk.fail_at(1, only=SYNCING)
+        with pytest.raises(LogStorageError):
+            recovered.flush()
+    recovered.let_go()
+    recovered.open()
+    files = []
+    for rig in (expected, recovered):
+        rig.close()
+        content = rig.disk.crash(CrashChoice("nothing")).snapshot()
+        files.append({path: data for path, data in content.items() if path.endswith("index")})
+    assert 8 <= len(files[0])
+    assert any(files[0].values())
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_log_that_ends_below_its_recovery_point_tells_of_it(place: Place) -> None:
+    """No byte is bad, and yet durable records are gone: their offsets are not given out again."""
+    rig = Rig(place)
+    rig.open()
+    rig.append(2)
+    segment = rig.log.segments()[0]
+    kept = segment.size_bytes
+    rig.append(2)
+    rig.close()
+    handle = rig.disk.open(segment.path, write=True)
+    handle.truncate(kept)
+    handle.close()
+    rig.disk.unlink(marker_of(place))
+    report = rig.open().recovery_report
+    assert [(2, 4)] == [(fence.first_offset, fence.next_offset) for fence in report.fenced]
+    assert report.found_damage
+    assert 4 == rig.log.append(rig.records(1)).first_offset
+    assert [0, 1, 4] == [record.offset for record in rig.log.records(on_corrupt="skip")]
+    rig.let_go()
+
+
+def test_reader_of_a_log_that_was_closed_in_order_syncs_nothing() -> None:
+    """A reader leaves the disk alone."""
+    rig = Rig(ALONE)
+    rig.open()
+    rig.append(9, 90)
+    rig.close()
+    rig.disk.calls.clear()
+    with rig.open(read_only=True) as reader:
+        assert reader.recovery_report.clean
+        assert 9 == reader.durable_offset
+    assert not {name for name, count in rig.disk.calls.items() if count} & SYNCING

@@ -1,0 +1,170 @@
+"""The steps of a truncation, each on the disk before the next: what other orders would leave."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from kafkalog.errors import LogStorageError
+from tests.support.crash_rig import ALONE, PLACES, Place, Rig, Scenario, crashes, small_config
+from tests.support.model import observe
+from tests.support.simulated_disk import CrashChoice
+
+STATES = 16
+
+
+class CutSegments(Scenario):
+    """Cuts in the middle of a segment that others follow; all was durable."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+        rig.append(14, 90)
+        rig.flush()
+
+    def run(self, rig: Rig) -> None:
+        rig.truncate_to(4)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_truncation_crashed_at_any_call_leaves_no_hole(place: Place) -> None:
+    """Later segments go first, newest first: what is left is the beginning of what was there."""
+    ends = set()
+    for crash in crashes(CutSegments(), place, limit=STATES):
+        with crash.reopened() as rig:
+            seen = observe(rig.log)
+            assert not seen.fences
+            assert list(range(seen.end_offset)) == [fact.offset for fact in seen.records]
+            ends.add(seen.end_offset)
+    assert {4, 14} < ends
+
+
+class RestartAbove(Scenario):
+    """Begins anew above the end of a log whose start was moved."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+        rig.append(10, 90)
+        rig.flush()
+        rig.delete_before(2)
+
+    def run(self, rig: Rig) -> None:
+        rig.restart_at(40)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_restart_above_the_end_crashed_at_any_call_has_happened_or_not(place: Place) -> None:
+    """All records, or none and the new start: the start is on the disk before anything goes."""
+    ranges = set()
+    for crash in crashes(RestartAbove(), place, limit=STATES):
+        with crash.reopened() as rig:
+            seen = observe(rig.log)
+            found = (seen.start_offset, seen.end_offset, len(seen.records))
+            assert found in ((2, 10, 8), (40, 40, 0))
+            # Not a file of what lies below the new start is left.
+            assert found[1] == 10 or seen.bases == (40,)
+            ranges.add(found)
+    assert 2 == len(ranges)
+
+
+class OpenBelowStart(Scenario):
+    """Opens what a restart above the end has left that got no further than its first step."""
+
+    def prepare(self, rig: Rig) -> None:
+        log = rig.open()
+        rig.append(10, 90)
+        rig.flush()
+        log._home.write_start_offset(40)
+        # Not closed: the process is gone.
+        rig.disk = rig.disk.crash()
+        rig.let_go()
+
+    def run(self, rig: Rig) -> None:
+        rig.open()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_what_lies_below_the_start_never_stays_beside_a_new_segment(place: Place) -> None:
+    """It is gone from the disk first, or no later start would know that all of it is to go."""
+    for crash in crashes(OpenBelowStart(), place, limit=STATES):
+        with crash.reopened() as rig:
+            assert (40,) == observe(rig.log).bases
+            assert 40 == rig.log.log_end_offset
+
+
+class GrowAfterRestart(Scenario):
+    """Begins anew, and fills several segments without a sync."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+        rig.append(2, durable=True)
+        rig.restart_at(40)
+
+    def run(self, rig: Rig) -> None:
+        rig.append(8, 90)
+
+
+class GrowAfterOpening(Scenario):
+    """A log's first records, in several segments, without a sync."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+
+    def run(self, rig: Rig) -> None:
+        rig.append(8, 90)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+@pytest.mark.parametrize("scenario", [GrowAfterRestart, GrowAfterOpening])
+def test_name_of_the_first_segment_is_on_the_disk_before_others_follow(
+    scenario: type[Scenario], place: Place
+) -> None:
+    """Or later ones could outlive it, and the log would begin with them."""
+    for crash in crashes(scenario(), place, limit=STATES):
+        with crash.reopened() as rig:
+            assert crash.rig.model.start_offset == rig.log.log_start_offset
+
+
+@pytest.mark.parametrize("kind", ["nothing", "all"])
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_recovery_point_falls_with_a_restart_below_it(place: Place, kind: str) -> None:
+    """Or what was written in place of the old records would count as damage when it is lost."""
+    rig = Rig(place)
+    rig.open()
+    rig.append(10, 90)
+    rig.close()
+    rig.open()
+    rig.restart_at(3)
+    rig.append(2)
+    after = Rig(place, rig.disk.crash(CrashChoice(kind)))
+    report = after.open().recovery_report
+    assert () == report.fenced
+    assert (3, 3 if kind == "nothing" else 5) == (
+        report.log_start_offset,
+        report.log_end_offset,
+    )
+    for each in (rig, after):
+        each.let_go()
+
+
+def test_truncation_tried_again_leaves_nothing_of_the_first_try() -> None:
+    """The longer copy of the one that failed is emptied, or its end would come back as records."""
+    place = Place(
+        "large", ALONE.directory, small_config(segment_bytes=8192, segment_index_bytes=1024)
+    )
+    rig = Rig(place)
+    rig.open()
+    rig.append(20, 90)
+    assert 1 == len(rig.log.segments())
+    # The recovery point is 0 as it is, so the copy's is the first sync.
+    rig.disk.fail_at(1, errno.EIO, only=frozenset({"sync"}))
+    with pytest.raises(LogStorageError):
+        rig.truncate_to(15)
+    rig.model.doubts.clear()
+    rig.truncate_to(3)
+    expected = rig.model.served()
+    assert 3 == len(expected)
+    rig.close()
+    assert expected == list(observe(rig.open()).records)
+    assert rig.log.recovery_report.clean
+    rig.let_go()
