@@ -9,7 +9,7 @@ import pytest
 from kafkalog.errors import LogStorageError
 from tests.support.crash_rig import ALONE, PLACES, Place, Rig, Scenario, crashes, small_config
 from tests.support.model import observe
-from tests.support.simulated_disk import CrashChoice
+from tests.support.simulated_disk import SYNCING, CrashChoice
 
 STATES = 16
 
@@ -156,8 +156,7 @@ def test_truncation_tried_again_leaves_nothing_of_the_first_try() -> None:
     rig.open()
     rig.append(20, 90)
     assert 1 == len(rig.log.segments())
-    # The recovery point is 0 as it is, so the copy's is the first sync.
-    rig.disk.fail_at(1, errno.EIO, only=frozenset({"sync"}))
+    rig.disk.fail_at(1, errno.EIO, only=SYNCING, suffix=".cleaned")
     with pytest.raises(LogStorageError):
         rig.truncate_to(15)
     rig.model.doubts.clear()
