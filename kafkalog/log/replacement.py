@@ -58,7 +58,9 @@ def replace_segment(local: LocalLog, leaving: LogSegment, bases: Sequence[int]) 
             local.context.filesystem.sync_directory(local.context.directory)
         for base in sorted(bases, reverse=True):
             _rename(local, base, FileState.SWAP, FileState.LIVE)
-        local.context.filesystem.sync_directory(local.context.directory)
+            # Or it might keep one between two that are `.swap` yet: the next start would take it
+            # for an old segment that they cover, and remove it.
+            local.context.filesystem.sync_directory(local.context.directory)
     except OSError as error:
         raise UndoFailedError(error.errno, f"{error}: half way of a swap") from error
     fresh = [open_segment(local.context, base) for base in bases]
