@@ -83,7 +83,7 @@ def _check_scripts(python: Path) -> list[Step]:
 def _pytest(python: Path, *, quick: bool) -> list[str | Path]:
     workers = ["-n", str(min(2, os.cpu_count() or 1)), "--dist", "loadgroup"]
     chosen = ["-m", "not slow and not interop"] if quick else []
-    return [python, "-m", "pytest", "-q", *workers, *chosen]
+    return [python, "-m", "pytest", "-q", "--durations=30", *workers, *chosen]
 
 
 def _asan(python: Path) -> list[Step]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.recovery.scenarios import SCENARIOS
-from tests.support.crash_rig import PLACES, Place, explore
+from tests.support.crash_rig import MANY_STATES, PLACES, Place, explore
 
 # Crash states of each moment: none survives, all do, and one between; the slow run has more.
 LIMIT = 3
@@ -23,4 +23,4 @@ def test_close_crashed_at_any_call_reopens_legally(place: Place) -> None:
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 def test_close_crashed_at_any_call_reopens_legally_from_many_states(place: Place) -> None:
     """The same, with many more survivors of each crash."""
-    explore(SCENARIOS["close"](), place, limit=48)
+    explore(SCENARIOS["close"](), place, limit=MANY_STATES)

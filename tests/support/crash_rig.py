@@ -11,6 +11,7 @@ Thread-safety: none; background tasks run when the rig says so.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
 __all__ = [
     "ALONE",
     "INSIDE",
+    "MANY_STATES",
     "PLACES",
     "Crash",
     "Place",
@@ -37,6 +39,8 @@ __all__ = [
     "verify_reopening",
 ]
 
+# Crash states of each moment in the slow run; the quick one has 3. 30 keep a core busy for 20 minutes.
+MANY_STATES = int(os.environ.get("KAFKALOG_CRASH_STATES", "6"))
 # More changing calls than an opening makes where there is little to recover.
 OPENING_CALLS = 24
 META_PROPERTIES = b"version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n"
