@@ -5,7 +5,7 @@ from typing import Final, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.columns import RecordColumns
@@ -14,6 +14,7 @@ from kafkalog._core.record import Record
 _Field: TypeAlias = bytes | bytearray | memoryview | None
 _Timestamps: TypeAlias = int | NDArray[np.int64]
 
+@disjoint_base
 class RecordsBuilder:
     count: Final[int]
     size_bytes: Final[int]
