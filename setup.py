@@ -94,6 +94,8 @@ def extensions() -> list[Extension]:
         Extension(
             f"kafkalog._core.{name}",
             sources=[str(CORE / f"{name}.pyx"), *(str(CORE / source) for source in more)],
+            # Headers that only a .c includes: Cython sees those named in a .pyx by itself.
+            depends=sorted(str(header) for header in CORE.glob("*.h")) if more else [],
             extra_compile_args=compile_args,
             extra_link_args=link_args,
             define_macros=macros,

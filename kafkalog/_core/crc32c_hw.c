@@ -24,86 +24,32 @@
 
 #include "crc32c_hw.h"
 
-#include "crc_arithmetic.h"
-
-#include <string.h>
-
 #define POLYNOMIAL 0x82f63b78u
 
-typedef uint32_t (*kernel_function)(uint32_t crc, const uint8_t *data, size_t size);
-
-typedef struct {
-    const char *name;
-    kernel_function function;
-} kernel_entry;
-
-static kernel_entry kernels[4]; /* usable ones, fastest first; written by setup only */
-static uint32_t slices[CRC_SLICES][256];
-
-static uint32_t power_of_x(uint64_t exponent)
-{
-    return crc_power_of_x(POLYNOMIAL, exponent);
-}
-
-/* ---- portable ---- */
-
-static uint32_t crc_portable(uint32_t crc, const uint8_t *data, size_t size)
-{
-    return crc_sliced(slices, crc, data, size);
-}
+#include "crc_kernels.h"
 
 /* ---- x86-64 ---- */
 
-#if defined(__x86_64__) && defined(__GNUC__)
-
-#include <immintrin.h>
+#if defined(KERNELS_X86)
 
 #define SSE42 __attribute__((target("sse4.2,pclmul")))
 #define AVX2 __attribute__((target("avx2,vpclmulqdq,pclmul,sse4.2")))
-#define AVX512 __attribute__((target("avx512f,avx512vl,vpclmulqdq,pclmul,sse4.2")))
-#define INLINE static inline __attribute__((always_inline))
 
 /* Three streams of LONG bytes each, then of SHORT: long enough to hide the joining, short enough
  * that a batch of a few hundred bytes profits. */
 #define LONG_STREAM 2048
 #define SHORT_STREAM 128
 
-typedef struct {
-    uint64_t low;
-    uint64_t high;
-} fold_pair;
-
-static struct {
-    uint32_t long_once, long_twice, short_once, short_twice; /* joins of the sse42 streams */
-    fold_pair by_16, by_32, by_48, by_64, by_128, by_256, by_512;
-} constants;
-
-static fold_pair fold_by(uint64_t size_bytes)
-{
-    fold_pair pair = {power_of_x(8 * size_bytes + 31), power_of_x(8 * size_bytes - 33)};
-    return pair;
-}
+/* Joins of the sse42 streams. */
+static uint32_t long_once, long_twice, short_once, short_twice;
 
 static void setup_x86(void)
 {
-    constants.long_once = power_of_x(8 * LONG_STREAM - 33);
-    constants.long_twice = power_of_x(2 * 8 * LONG_STREAM - 33);
-    constants.short_once = power_of_x(8 * SHORT_STREAM - 33);
-    constants.short_twice = power_of_x(2 * 8 * SHORT_STREAM - 33);
-    constants.by_16 = fold_by(16);
-    constants.by_32 = fold_by(32);
-    constants.by_48 = fold_by(48);
-    constants.by_64 = fold_by(64);
-    constants.by_128 = fold_by(128);
-    constants.by_256 = fold_by(256);
-    constants.by_512 = fold_by(512);
-}
-
-INLINE uint64_t load_word(const uint8_t *data)
-{
-    uint64_t word;
-    memcpy(&word, data, sizeof word);
-    return word;
+    long_once = power_of_x(8 * LONG_STREAM - 33);
+    long_twice = power_of_x(2 * 8 * LONG_STREAM - 33);
+    short_once = power_of_x(8 * SHORT_STREAM - 33);
+    short_twice = power_of_x(2 * 8 * SHORT_STREAM - 33);
+    setup_folds();
 }
 
 /* One stream: for the bytes before and after the blocks. */
@@ -156,12 +102,12 @@ SSE42 static inline uint32_t crc_block(uint32_t crc, const uint8_t *data, size_t
 SSE42 static uint32_t crc_sse42(uint32_t crc, const uint8_t *data, size_t size)
 {
     while (size >= 3 * LONG_STREAM) {
-        crc = crc_block(crc, data, LONG_STREAM, constants.long_once, constants.long_twice);
+        crc = crc_block(crc, data, LONG_STREAM, long_once, long_twice);
         data += 3 * LONG_STREAM;
         size -= 3 * LONG_STREAM;
     }
     while (size >= 3 * SHORT_STREAM) {
-        crc = crc_block(crc, data, SHORT_STREAM, constants.short_once, constants.short_twice);
+        crc = crc_block(crc, data, SHORT_STREAM, short_once, short_twice);
         data += 3 * SHORT_STREAM;
         size -= 3 * SHORT_STREAM;
     }
@@ -198,8 +144,8 @@ AVX2 static uint32_t crc_avx2(uint32_t crc, const uint8_t *data, size_t size)
 {
     if (size < 256)
         return crc_serial(crc, data, size);
-    const __m256i by_256 = twice_32(constants.by_256), by_128 = twice_32(constants.by_128);
-    const __m256i by_64 = twice_32(constants.by_64), by_32 = twice_32(constants.by_32);
+    const __m256i by_256 = twice_32(folds.by_256), by_128 = twice_32(folds.by_128);
+    const __m256i by_64 = twice_32(folds.by_64), by_32 = twice_32(folds.by_32);
     __m256i words[8];
     for (int i = 0; i < 8; i++)
         words[i] = load_32(data + 32 * i);
@@ -229,7 +175,7 @@ AVX2 static uint32_t crc_avx2(uint32_t crc, const uint8_t *data, size_t size)
         size -= 32;
     }
     __m128i first = _mm256_castsi256_si128(words[0]);
-    __m128i powers = _mm_set_epi64x((int64_t)constants.by_16.high, (int64_t)constants.by_16.low);
+    __m128i powers = _mm_set_epi64x((int64_t)folds.by_16.high, (int64_t)folds.by_16.low);
     first = _mm_xor_si128(_mm_clmulepi64_si128(first, powers, 0x00),
                           _mm_clmulepi64_si128(first, powers, 0x11));
     crc = reduce_16(_mm_xor_si128(first, _mm256_extracti128_si256(words[0], 1)));
@@ -238,40 +184,12 @@ AVX2 static uint32_t crc_avx2(uint32_t crc, const uint8_t *data, size_t size)
 
 /* -- 64-byte accumulators -- */
 
-AVX512 INLINE __m512i four_times(fold_pair pair)
-{
-    return _mm512_set4_epi64((int64_t)pair.high, (int64_t)pair.low, (int64_t)pair.high,
-                             (int64_t)pair.low);
-}
-
-AVX512 INLINE __m512i fold_64(__m512i word, __m512i powers, __m512i next)
-{
-    return _mm512_ternarylogic_epi64(next, _mm512_clmulepi64_epi128(word, powers, 0x00),
-                                     _mm512_clmulepi64_epi128(word, powers, 0x11), 0x96);
-}
-
-/* The remainder of 64 bytes: each 16 are moved to the last 16 by their own distance. */
-AVX512 INLINE uint32_t reduce_64(__m512i word)
-{
-    const __m512i powers = _mm512_set_epi64(
-        0, 0, (int64_t)constants.by_16.high, (int64_t)constants.by_16.low,
-        (int64_t)constants.by_32.high, (int64_t)constants.by_32.low,
-        (int64_t)constants.by_48.high, (int64_t)constants.by_48.low);
-    const __m512i moved = _mm512_xor_si512(_mm512_clmulepi64_epi128(word, powers, 0x00),
-                                           _mm512_clmulepi64_epi128(word, powers, 0x11));
-    const __m256i half = _mm256_xor_si256(_mm512_castsi512_si256(moved),
-                                          _mm512_extracti64x4_epi64(moved, 1));
-    const __m128i last = _mm512_extracti32x4_epi32(word, 3);
-    return reduce_16(_mm_xor_si128(last, _mm_xor_si128(_mm256_castsi256_si128(half),
-                                                       _mm256_extracti128_si256(half, 1))));
-}
-
 AVX512 static uint32_t crc_avx512(uint32_t crc, const uint8_t *data, size_t size)
 {
     if (size < 256)
         return crc_serial(crc, data, size);
-    const __m512i by_256 = four_times(constants.by_256), by_128 = four_times(constants.by_128);
-    const __m512i by_64 = four_times(constants.by_64);
+    const __m512i by_256 = powers_64(folds.by_256), by_128 = powers_64(folds.by_128);
+    const __m512i by_64 = powers_64(folds.by_64);
     __m512i words[8];
     for (int i = 0; i < 4; i++)
         words[i] = _mm512_loadu_si512(data + 64 * i);
@@ -279,7 +197,7 @@ AVX512 static uint32_t crc_avx512(uint32_t crc, const uint8_t *data, size_t size
     data += 256;
     size -= 256;
     if (size >= 256) {
-        const __m512i by_512 = four_times(constants.by_512);
+        const __m512i by_512 = powers_64(folds.by_512);
         for (int i = 0; i < 4; i++)
             words[4 + i] = _mm512_loadu_si512(data + 64 * i);
         data += 256;
@@ -307,7 +225,7 @@ AVX512 static uint32_t crc_avx512(uint32_t crc, const uint8_t *data, size_t size
         data += 64;
         size -= 64;
     }
-    return crc_serial(reduce_64(words[0]), data, size);
+    return crc_serial(reduce_16(narrow_64(words[0])), data, size);
 }
 
 static int add_hardware_kernels(kernel_entry *entries)
@@ -317,46 +235,22 @@ static int add_hardware_kernels(kernel_entry *entries)
     if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("pclmul"))
         return 0;
     setup_x86();
-    if (__builtin_cpu_supports("vpclmulqdq")) {
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl"))
-            entries[count++] = (kernel_entry){"avx512", crc_avx512};
-        if (__builtin_cpu_supports("avx2"))
-            entries[count++] = (kernel_entry){"avx2", crc_avx2};
-    }
+    if (has_avx512())
+        entries[count++] = (kernel_entry){"avx512", crc_avx512};
+    if (__builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx2"))
+        entries[count++] = (kernel_entry){"avx2", crc_avx2};
     entries[count++] = (kernel_entry){"sse42", crc_sse42};
     return count;
 }
 
 /* ---- ARMv8 ---- */
 
-#elif defined(__aarch64__) && defined(__GNUC__)
-
-#if defined(__linux__)
-#include <sys/auxv.h>
-#ifndef HWCAP_CRC32
-#define HWCAP_CRC32 (1 << 7)
-#endif
-#endif
-
-#if defined(__clang__)
-#define ARMV8 __attribute__((target("crc")))
-#else
-#define ARMV8 __attribute__((target("+crc")))
-#endif
-
-#include <arm_acle.h>
+#elif defined(KERNELS_ARMV8)
 
 /* Joined by `crc_multiply`, 32 steps each: blocks are long so that this stays below a tenth. */
 #define STREAM 4096
 
 static uint32_t stream_once, stream_twice;
-
-ARMV8 static inline uint64_t load_word(const uint8_t *data)
-{
-    uint64_t word;
-    memcpy(&word, data, sizeof word);
-    return word;
-}
 
 ARMV8 static uint32_t crc_armv8(uint32_t crc, const uint8_t *data, size_t size)
 {
@@ -384,24 +278,12 @@ ARMV8 static uint32_t crc_armv8(uint32_t crc, const uint8_t *data, size_t size)
 
 static int add_hardware_kernels(kernel_entry *entries)
 {
-#if defined(__linux__)
-    if (!(getauxval(AT_HWCAP) & HWCAP_CRC32))
+    if (!has_armv8_crc())
         return 0;
-#elif !defined(__APPLE__) /* every 64-bit Apple CPU has the instruction */
-    return 0;
-#endif
     stream_once = power_of_x(8 * STREAM);
     stream_twice = power_of_x(2 * 8 * STREAM);
     entries[0] = (kernel_entry){"armv8", crc_armv8};
     return 1;
-}
-
-#else
-
-static int add_hardware_kernels(kernel_entry *entries)
-{
-    (void)entries;
-    return 0;
 }
 
 #endif
@@ -410,23 +292,20 @@ static int add_hardware_kernels(kernel_entry *entries)
 
 void kafkalog_crc32c_setup(void)
 {
-    crc_fill_slices(POLYNOMIAL, slices);
-    int count = add_hardware_kernels(kernels);
-    kernels[count] = (kernel_entry){"portable", crc_portable};
+    setup_kernels();
 }
 
 uint32_t kafkalog_crc32c(uint32_t start, const uint8_t *data, size_t size)
 {
-    return ~kernels[0].function(~start, data, size);
+    return run_kernel(0, start, data, size);
 }
 
 const char *kafkalog_crc32c_name(int number)
 {
-    const int count = (int)(sizeof kernels / sizeof kernels[0]);
-    return number >= 0 && number < count ? kernels[number].name : NULL;
+    return kernel_name(number);
 }
 
 uint32_t kafkalog_crc32c_with(int number, uint32_t start, const uint8_t *data, size_t size)
 {
-    return ~kernels[number].function(~start, data, size);
+    return run_kernel(number, start, data, size);
 }
