@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from kafkalog._core.batch import (
     BatchColumns,
-    ScanResult,
     find_batch,
     find_offset,
     find_timestamp,
@@ -21,24 +20,11 @@ from kafkalog._core.batch import (
 from kafkalog._core.status import STATUS_CODES, status_name
 from tests.support import golden, reference
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.column_rows import assert_scan_equals_reference, rows_of_columns
 from tests.support.reference import Header
 
 RUNS = golden.vectors("batches")["runs"]
 INVALID = golden.vectors("invalid")["cases"]
-COLUMN_OF_FIELD = {
-    "base_offset": "base_offset",
-    "last_offset": "last_offset",
-    "size_bytes": "size_bytes",
-    "base_timestamp": "base_timestamp",
-    "max_timestamp": "max_timestamp",
-    "record_count": "record_count",
-    "attributes": "attributes",
-    "crc": "crc",
-    "partition_leader_epoch": "leader_epoch",
-    "producer_id": "producer_id",
-    "producer_epoch": "producer_epoch",
-    "base_sequence": "base_sequence",
-}
 
 
 @st.composite
@@ -87,53 +73,15 @@ def plain_run(count: int, *, payload: bytes = b"payload", base_offset: int = 0) 
     )
 
 
-def assert_scan_equals_reference(
-    data: bytes, *, check_crc: bool = True, check_order: bool = True, capacity: int = 50
-) -> None:
-    """Scan an exact copy of the data and compare result and every column with the reference."""
-    expected = reference.scan_batches(
-        data, check_crc=check_crc, check_order=check_order, capacity=capacity
-    )
-    columns = BatchColumns(capacity)
-    actual = scan_batches(
-        exact(data), columns=columns, check_crc=check_crc, check_order=check_order
-    )
-    assert (
-        ScanResult(
-            len(expected.batches),
-            expected.position,
-            STATUS_CODES[expected.status],
-            expected.next_offset,
-            expected.max_timestamp,
-            expected.offset_of_max_timestamp,
-        )
-        == actual
-    )
-    assert len(expected.batches) == len(columns)
-    assert [position for position, _ in expected.batches] == columns.position[
-        : len(columns)
-    ].tolist()
-    for field, column in COLUMN_OF_FIELD.items():
-        values = getattr(columns, column)[: len(columns)].tolist()
-        assert [getattr(header, field) for _, header in expected.batches] == values
-
-
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: case["name"])
 def test_scan_of_kafkas_runs_finds_kafkas_batches(case: dict[str, Any]) -> None:
     """Positions, sizes and offsets of each walk, and where and whether it ends with an error."""
     data = bytes.fromhex(case["hex"])
     columns = BatchColumns(10)
     result = scan_batches(exact(data), columns=columns, check_order=False)
-    rows = zip(
-        columns.position.tolist(),
-        columns.size_bytes.tolist(),
-        columns.base_offset.tolist(),
-        columns.last_offset.tolist(),
-        strict=True,
-    )
     assert [
         (b["position"], b["size"], b["base_offset"], b["last_offset"]) for b in case["batches"]
-    ] == list(rows)[: len(columns)]
+    ] == rows_of_columns(columns, ("position", "size_bytes", "base_offset", "last_offset"))
     assert case["whole_bytes"] == result.position
     assert (case["error"] is None) == (status_name(result.status) in ("OK", "TRUNCATED"))
     assert_scan_equals_reference(data, check_order=False)
@@ -173,19 +121,10 @@ def test_scan_of_brokers_segments_finds_the_manifests_batches(
         result = scan_batches(data, columns=columns, next_offset=segment.base_offset)
         expected = [fact for fact in facts if fact.segment == segment.segment]
         assert (segment.batches, segment.valid_bytes) == result[:2]
+        names = ("position", "base_offset", "last_offset", "max_timestamp", "crc")
         assert [
-            (fact.position, fact.base_offset, fact.last_offset, fact.max_timestamp, fact.crc)
-            for fact in expected
-        ] == list(
-            zip(
-                columns.position[: len(columns)].tolist(),
-                columns.base_offset[: len(columns)].tolist(),
-                columns.last_offset[: len(columns)].tolist(),
-                columns.max_timestamp[: len(columns)].tolist(),
-                columns.crc[: len(columns)].tolist(),
-                strict=True,
-            )
-        )
+            tuple(getattr(fact, name) for name in names) for fact in expected
+        ] == rows_of_columns(columns, names)
 
 
 @settings(max_examples=150)

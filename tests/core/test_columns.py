@@ -16,23 +16,13 @@ from tests.support import golden, reference
 from tests.support import reference_messages as messages
 from tests.support import reference_records as records
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.column_rows import RECORD_COLUMNS
 from tests.support.message_cases import MIXED as MIXED_MESSAGES
 from tests.support.record_cases import MIXED, MIXED_PAYLOAD, as_batch_header, header_for
 from tests.support.reference import Header
 from tests.support.reference_records import Entry, Refused
 
 VECTORS = golden.vectors("batches")
-NAMES = (
-    "offset",
-    "timestamp",
-    "key_position",
-    "key_size",
-    "value_position",
-    "value_size",
-    "headers_position",
-    "headers_size",
-    "header_count",
-)
 
 
 def batch_of(*entries: Entry, **fields: Any) -> bytes:
@@ -195,7 +185,7 @@ def test_batch_of_many_tiles_gives_the_rows_of_one_decode(value_size: int) -> No
     decode_columns(payload, as_batch_header(header), 0, len(payload), expected)
     actual = RecordColumns(len(entries))
     decode_run(reference.encode_batch(header, payload), 0, actual)
-    for name in NAMES:
+    for name in RECORD_COLUMNS:
         shift = 61 if name.endswith("_position") else 0
         assert (getattr(expected, name) + shift).tolist() == getattr(actual, name).tolist()
 
@@ -344,10 +334,10 @@ def test_columns_add_up_over_calls_and_keep_their_rows_when_one_fails() -> None:
     header = as_batch_header(header_for(MIXED))
     size = len(MIXED_PAYLOAD)
     assert len(MIXED) == decode_columns(MIXED_PAYLOAD, header, 0, size, columns)
-    before = {name: getattr(columns, name).tolist() for name in NAMES}
+    before = {name: getattr(columns, name).tolist() for name in RECORD_COLUMNS}
     with pytest.raises(CorruptRecordError):
         decode_columns(MIXED_PAYLOAD, header, 0, size - 1, columns)
-    assert before == {name: getattr(columns, name).tolist() for name in NAMES}
+    assert before == {name: getattr(columns, name).tolist() for name in RECORD_COLUMNS}
     assert len(MIXED) == decode_columns(MIXED_PAYLOAD, header, 0, size, columns)
     assert 2 * before["offset"] == columns.offset.tolist()
 
@@ -366,7 +356,7 @@ def test_columns_have_native_types_and_cannot_be_resized() -> None:
     columns = RecordColumns(4)
     decode_run(FIRST, 0, columns)
     wide = {"offset", "timestamp", "key_position", "value_position", "headers_position"}
-    for name in NAMES:
+    for name in RECORD_COLUMNS:
         array = getattr(columns, name)
         assert (numpy.int64 if name in wide else numpy.int32) == array.dtype
         assert (2,) == array.shape

@@ -28,6 +28,7 @@ from kafkalog.errors import CorruptRecordError
 from tests.support import golden
 from tests.support import reference_records as reference
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.column_rows import RECORD_COLUMNS, rows_of_columns
 from tests.support.record_cases import (
     MIXED,
     MIXED_PAYLOAD,
@@ -130,18 +131,7 @@ def assert_columns_like_reference(payload: bytes, header: Header, *, strict: boo
         )
         for decoded in reference.decode(payload, header, strict=strict)
     ]
-    arrays = (
-        columns.offset,
-        columns.timestamp,
-        columns.key_position,
-        columns.key_size,
-        columns.value_position,
-        columns.value_size,
-        columns.headers_position,
-        columns.headers_size,
-        columns.header_count,
-    )
-    assert expected == [tuple(row) for row in zip(*(a.tolist() for a in arrays), strict=True)]
+    assert expected == rows_of_columns(columns, RECORD_COLUMNS)
 
 
 # ---- Kafka's vectors ----

@@ -24,6 +24,7 @@ from kafkalog.indexes.transaction_index import (
 from kafkalog.log.producer_recovery import aborted_of, replay_batches
 from kafkalog.state.producers import ProducerStates
 from tests.golden_directories.producer_files import PARTITIONS, files_of, identify, stretches
+from tests.support.column_rows import rows_of_columns
 from tests.support.golden import Manifest, canonical_hash
 from tests.support.golden_old import OldManifest, rendered
 
@@ -110,11 +111,7 @@ def test_any_part_of_the_log_is_answered_by_the_indexes_as_by_the_replay(directo
     batches = [
         BatchView(stretch.data[position : position + size]).header
         for stretch in stretches(directory)
-        for position, size in zip(
-            stretch.columns.position[: len(stretch.columns)].tolist(),
-            stretch.columns.size_bytes[: len(stretch.columns)].tolist(),
-            strict=True,
-        )
+        for position, size in rows_of_columns(stretch.columns, ("position", "size_bytes"))
     ]
     everything = AbortedRecords(from_replay)
     for start in range(0, states.end_offset, max(1, states.end_offset // 7)):

@@ -28,6 +28,7 @@ from kafkalog._core.status import STATUS_CODES, status_meaning, status_name
 from kafkalog.errors import CorruptRecordError
 from tests.support import reference_messages as reference
 from tests.support.buffers import exact
+from tests.support.column_rows import RECORD_COLUMNS, rows_of_columns
 from tests.support.record_cases import as_batch_header
 from tests.support.reference import Header
 from tests.support.reference_messages import Message, OldRecord
@@ -148,7 +149,7 @@ def assert_like_reference(payload: bytes, header: Header, *, strict: bool = True
     assert len(expected) == decode_message_columns(
         data, batch_header, 0, end, columns, strict=strict
     )
-    assert _column_rows(expected) == _rows_of(columns)
+    assert _column_rows(expected) == rows_of_columns(columns, RECORD_COLUMNS)
     assert 0 == check_messages(data, batch_header, 0, end, strict=strict)
     assert len(expected) == count_messages(data, batch_header, 0, end, strict=strict)
     _assert_summary(payload, header, expected, strict=strict)
@@ -177,21 +178,6 @@ def _column_rows(expected: Sequence[OldRecord]) -> list[tuple[int, ...]]:
         )
         for record in expected
     ]
-
-
-def _rows_of(columns: RecordColumns) -> list[tuple[int, ...]]:
-    arrays = (
-        columns.offset,
-        columns.timestamp,
-        columns.key_position,
-        columns.key_size,
-        columns.value_position,
-        columns.value_size,
-        columns.headers_position,
-        columns.headers_size,
-        columns.header_count,
-    )
-    return list(zip(*(array.tolist() for array in arrays), strict=True))
 
 
 def _assert_summary(
