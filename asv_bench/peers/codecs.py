@@ -25,14 +25,12 @@ from kafka.record.default_records import (
 
 from asv_bench.peers.common import (
     BATCH_SIZES,
-    ROUNDS,
-    ROUNDS_QUICK,
     TIMESTAMP_MS,
     VALUE_SIZES,
     Comparison,
     Goal,
     Records,
-    run_all,
+    run_table,
 )
 from asv_bench.peers.records import peer_iterate
 from kafkalog._core.builder import BatchBuilder
@@ -218,14 +216,5 @@ def comparisons(*, quick: bool) -> Iterator[Comparison]:
             yield from encodings(records, work, batch_size)
 
 
-def main(arguments: list[str]) -> int:
-    """Print the table; exit code 1 says that a goal was missed."""
-    quick = "--quick" in arguments
-    reached = run_all(
-        comparisons(quick=quick), peer="peer", rounds=ROUNDS_QUICK if quick else ROUNDS
-    )
-    return 0 if reached else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_table(sys.argv[1:], comparisons, peer="peer"))

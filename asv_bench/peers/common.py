@@ -138,3 +138,19 @@ def run_all(comparisons: Iterable[Comparison], *, peer: str, rounds: int) -> boo
             print(row, flush=True)
         reached &= all(comparison.ratio(goal) >= goal.ratio for goal in comparison.goals)
     return reached
+
+
+def run_table(
+    arguments: Sequence[str], comparisons: Callable[..., Iterable[Comparison]], *, peer: str
+) -> int:
+    """
+    Print one table, as the command line asks for it; return the exit code: 1 for a goal missed.
+
+    Args:
+        arguments: `--quick`, or nothing.
+        comparisons: makes them; takes the keyword `quick`.
+        peer: head of the column of the other side.
+    """
+    quick = "--quick" in arguments
+    rounds = ROUNDS_QUICK if quick else ROUNDS
+    return 0 if run_all(comparisons(quick=quick), peer=peer, rounds=rounds) else 1

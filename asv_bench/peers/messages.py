@@ -20,14 +20,12 @@ from asv_bench.peers.codecs import Case, make_texts, peer_encode
 from asv_bench.peers.codecs import decode_to_columns as decode_each_to_columns
 from asv_bench.peers.common import (
     BATCH_SIZES,
-    ROUNDS,
-    ROUNDS_QUICK,
     VALUE_SIZES,
     Comparison,
     Goal,
     Records,
     make_records,
-    run_all,
+    run_table,
 )
 from asv_bench.peers.records import (
     append_columns,
@@ -181,14 +179,5 @@ def comparisons(*, quick: bool) -> Iterator[Comparison]:
                 yield from wrapped(texts, work, magic, batch_size)
 
 
-def main(arguments: list[str]) -> int:
-    """Print the table; exit code 1 says that the peer was faster somewhere."""
-    quick = "--quick" in arguments
-    reached = run_all(
-        comparisons(quick=quick), peer="aiokafka", rounds=ROUNDS_QUICK if quick else ROUNDS
-    )
-    return 0 if reached else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_table(sys.argv[1:], comparisons, peer="aiokafka"))

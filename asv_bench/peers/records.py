@@ -17,14 +17,12 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from asv_bench.peers.common import (
     BATCH_SIZES,
-    ROUNDS,
-    ROUNDS_QUICK,
     VALUE_SIZES,
     Comparison,
     Goal,
     Records,
     make_records,
-    run_all,
+    run_table,
 )
 from kafkalog._core.batch import check_batch
 from kafkalog._core.builder import BatchBuilder
@@ -262,14 +260,5 @@ def comparisons(*, quick: bool) -> Iterator[Comparison]:
             )
 
 
-def main(arguments: list[str]) -> int:
-    """Print the table; exit code 1 says that a goal was missed."""
-    quick = "--quick" in arguments
-    reached = run_all(
-        comparisons(quick=quick), peer="aiokafka", rounds=ROUNDS_QUICK if quick else ROUNDS
-    )
-    return 0 if reached else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_table(sys.argv[1:], comparisons, peer="aiokafka"))

@@ -8,6 +8,14 @@ from tests.support.manual_time import START_MS
 __all__ = ["SCENARIOS"]
 
 
+def open_filled(rig: Rig, appends: int) -> None:
+    """Open a log of many segments, all of it on the disk."""
+    rig.open()
+    for _ in range(appends):
+        rig.append(4, 90)
+    rig.flush()
+
+
 class FirstAppends(Scenario):
     """A log is created, takes records of several sizes, and waits for some of them."""
 
@@ -69,10 +77,7 @@ class Truncate(Scenario):
     """Cuts within a segment, over several, and appends other records in their place."""
 
     def prepare(self, rig: Rig) -> None:
-        rig.open()
-        for _ in range(6):
-            rig.append(4, 90)
-        rig.flush()
+        open_filled(rig, 6)
         rig.append(2)
 
     def run(self, rig: Rig) -> None:
@@ -88,10 +93,7 @@ class Restart(Scenario):
     """Truncates fully, above the end and below the start, and appends at the new place."""
 
     def prepare(self, rig: Rig) -> None:
-        rig.open()
-        for _ in range(3):
-            rig.append(4, 90)
-        rig.flush()
+        open_filled(rig, 3)
         rig.delete_before(6)
 
     def run(self, rig: Rig) -> None:
@@ -106,10 +108,7 @@ class Delete(Scenario):
     """Moves the log start within a segment, over several, and to the end."""
 
     def prepare(self, rig: Rig) -> None:
-        rig.open()
-        for _ in range(6):
-            rig.append(4, 90)
-        rig.flush()
+        open_filled(rig, 6)
 
     def run(self, rig: Rig) -> None:
         rig.delete_before(1)
@@ -124,10 +123,7 @@ class Retain(Scenario):
     """Lets old segments go: some, then all with the active one, then appends and closes."""
 
     def prepare(self, rig: Rig) -> None:
-        rig.open()
-        for _ in range(6):
-            rig.append(4, 90)
-        rig.flush()
+        open_filled(rig, 6)
         rig.append(2)
 
     def run(self, rig: Rig) -> None:

@@ -14,8 +14,8 @@ from kafkalog.errors import DiskFullError, LogStorageError
 from kafkalog.files.whole import read_whole
 from kafkalog.log.conversion.single_log import convert_log
 from tests.support.disk_faults import MUTATING
-from tests.support.logs import numbered
-from tests.support.manual_time import ManualClock, ManualScheduler
+from tests.support.logs import manual_log, numbered
+from tests.support.manual_time import ManualClock
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 SOURCE, TARGET = Path("/logs/a-0"), Path("/new/b-0")
@@ -37,15 +37,7 @@ def disk_with_log() -> SimulatedDisk:
 
 
 def open_on(disk: SimulatedDisk, path: Path, *, read_only: bool = True) -> kafkalog.Log:
-    clock = ManualClock()
-    return kafkalog.open_log(
-        path,
-        config=CONFIG,
-        read_only=read_only,
-        filesystem=disk,
-        clock=clock,
-        scheduler=ManualScheduler(clock),
-    )
+    return manual_log(path, config=CONFIG, filesystem=disk, read_only=read_only)
 
 
 def convert(disk: SimulatedDisk) -> None:

@@ -14,8 +14,8 @@ from kafkalog import Codec, LogConfig
 from kafkalog.errors import KafkaLogError, LogStorageError
 from kafkalog.log.conversion.single_log import convert_log
 from tests.support.disk_faults import MUTATING, SYNCING
-from tests.support.logs import numbered
-from tests.support.manual_time import ManualClock, ManualScheduler
+from tests.support.logs import manual_log, numbered
+from tests.support.manual_time import ManualClock
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 LOG = Path("/logs/a-0")
@@ -24,26 +24,11 @@ STATES = 6
 COUNT = 200
 
 
-def open_on(disk: SimulatedDisk, *, read_only: bool = False) -> kafkalog.Log:
-    clock = ManualClock()
-    return kafkalog.open_log(
-        LOG,
-        config=SMALL,
-        read_only=read_only,
-        filesystem=disk,
-        clock=clock,
-        scheduler=ManualScheduler(clock),
-    )
-
-
 def disk_with_log(config: LogConfig) -> SimulatedDisk:
     """Return a disk with a log of 200 records in several segments, all of it durable."""
     disk = SimulatedDisk()
     disk.make_directory(Path("/logs"))
-    clock = ManualClock()
-    with kafkalog.open_log(
-        LOG, config=config, filesystem=disk, clock=clock, scheduler=ManualScheduler(clock)
-    ) as log:
+    with manual_log(LOG, config=config, filesystem=disk) as log:
         for number in range(COUNT // 20):
             log.append(numbered(number * 20, 20))
             if number % 4 == 3:
@@ -66,7 +51,7 @@ def convert(disk: SimulatedDisk, codec: Codec) -> kafkalog.LogConversion:
 
 def ensure_whole(disk: SimulatedDisk) -> None:
     """See that the log holds every record, takes the next one, and that nothing lies about."""
-    with open_on(disk) as log:
+    with manual_log(LOG, config=SMALL, filesystem=disk) as log:
         assert not log.fences()
         assert not log.recovery_report.cut
         assert list(range(COUNT)) == [record.offset for record in log.records()]

@@ -33,14 +33,23 @@ def manual_log(
     scheduler: ManualScheduler | None = None,
     filesystem: FileSystem | None = None,
     read_only: bool = False,
+    config: LogConfig | None = None,
     **settings: Any,
 ) -> Log:
-    """Open a log whose time stands still and whose background work waits for a test to run it."""
+    """
+    Open a log whose time stands still and whose background work waits for a test to run it.
+
+    Settings are those of `config`, or single ones, with any timestamp allowed.
+    """
     clock = ManualClock() if clock is None else clock
-    settings.setdefault("message_timestamp_after_max_ms", 2**63 - 1)
+    if config is None:
+        settings.setdefault("message_timestamp_after_max_ms", 2**63 - 1)
+        config = LogConfig(**settings)
+    elif settings:
+        raise TypeError("settings stand in the config, or beside it, not in both")
     return open_log(
         directory,
-        config=LogConfig(**settings),
+        config=config,
         clock=clock,
         scheduler=ManualScheduler(clock) if scheduler is None else scheduler,
         filesystem=filesystem,
