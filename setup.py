@@ -30,6 +30,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "batch": [],
     "index": [],
     "bytes_column": [],
+    "murmur2": [],
     "record": [],
     "columns": [],
     "message_set": [],

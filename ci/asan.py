@@ -27,7 +27,7 @@ LIBRARIES = ("libasan.so", "libubsan.so")
 OVERREAD = """
 import numpy
 from numpy.lib.stride_tricks import as_strided
-from kafkalog._core import batch, crc32, crc32c, index, varint
+from kafkalog._core import batch, crc32, crc32c, index, murmur2, varint
 def one_more(values):
     block = numpy.array(values, numpy.uint8)
     return as_strided(block, shape=(block.size + 1,))
@@ -41,6 +41,8 @@ OVERREADS = {
     "crc32 portable": "crc32.value_with('portable', one_more(range(60)))",
     "crc32 in use": "crc32.value_with(crc32.implementation(), one_more([7] * 1099))",
     "crc32 of a small message": "crc32.value_with(crc32.implementation(), one_more([7] * 61))",
+    "key hash, words": "murmur2.value(one_more([7] * 15))",
+    "key hash, tail": "murmur2.value(one_more([7] * 16))",
     "message header": "batch.parse_header(one_more([0] * 11 + [14] + [0] * 5))",
     "batch header": "batch.parse_header(one_more([0] * 11 + [49] + [0] * 4 + [2] + [0] * 43))",
     "time index": "index.check_time_index(one_more([1] * 23))",

@@ -35,6 +35,16 @@ cdef inline int64_t load_i64(const uint8_t* source) noexcept nogil:
     return <int64_t>load_u64(source)
 
 
+cdef inline uint32_t load_little_u32(const uint8_t* source) noexcept nogil:
+    """The other way round, for what is not Kafka's own: lz4 frames, the hash of keys."""
+    return (
+        <uint32_t>source[0]
+        | (<uint32_t>source[1] << 8)
+        | (<uint32_t>source[2] << 16)
+        | (<uint32_t>source[3] << 24)
+    )
+
+
 cdef inline void store_u16(uint8_t* target, uint16_t value) noexcept nogil:
     target[0] = <uint8_t>(value >> 8)
     target[1] = <uint8_t>(value & 0xff)

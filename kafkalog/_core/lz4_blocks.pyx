@@ -14,6 +14,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
+from kafkalog._core.byteorder cimport load_little_u32
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.new_bytes cimport allocate_bytes, cut_bytes, start_of_bytes
 from kafkalog._core.repeating cimport MOVE_AHEAD, copy_ahead, repeat_bytes
@@ -56,15 +57,6 @@ _MEANINGS = {
     CUT_BLOCK: "the stream ends inside a block",
     BAD_BLOCK: "a block does not decompress",
 }
-
-
-cdef inline uint32_t load_word(const uint8_t* source) noexcept nogil:
-    return (
-        <uint32_t>source[0]
-        | (<uint32_t>source[1] << 8)
-        | (<uint32_t>source[2] << 16)
-        | (<uint32_t>source[3] << 24)
-    )
 
 
 cdef inline bint take_length(Cursor* source, int64_t* length) noexcept nogil:
@@ -141,7 +133,7 @@ cdef Verdict bound_kernel(
     while True:
         if remaining(cursor) < WORD_SIZE:
             return NO_END_MARK
-        word = load_word(cursor.position)
+        word = load_little_u32(cursor.position)
         size = word & SIZE_MASK
         if size > block_size_max:
             return LARGE_BLOCK
@@ -166,7 +158,7 @@ cdef Verdict decode_kernel(
     cdef uint32_t word
     cdef uint8_t* start = target
     while True:
-        word = load_word(source)
+        word = load_little_u32(source)
         source += WORD_SIZE
         block.position = source
         block.end = source + (word & SIZE_MASK)
@@ -215,7 +207,7 @@ def decode_blocks(const uint8_t[::1] data not None, Py_ssize_t position, *,
     cursor.end = &data[0] + data.shape[0]
     cdef Verdict verdict = bound_kernel(&cursor, block_size_max, &bound)
     if verdict == LARGE_BLOCK:
-        size = load_word(cursor.position) & SIZE_MASK
+        size = load_little_u32(cursor.position) & SIZE_MASK
         raise _error(verdict, f"a block of {size} bytes, {block_size_max} are the most")
     if verdict != WHOLE:
         raise _error(verdict, "")
