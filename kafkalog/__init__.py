@@ -16,6 +16,8 @@ from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.record import Record
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
+from kafkalog.doctor.examine import examine_directories
+from kafkalog.doctor.findings import Diagnosis, Finding, Severity
 from kafkalog.errors import (
     ConfigError,
     ConfigFileError,
@@ -123,11 +125,13 @@ __all__ = [
     "CorruptRecordError",
     "CorruptStateError",
     "CutTail",
+    "Diagnosis",
     "DirectoryConversion",
     "DiskFullError",
     "FencedRange",
     "FetchData",
     "FileSystem",
+    "Finding",
     "ForkedLogError",
     "IgnoredProperty",
     "InvalidProducerEpochError",
@@ -170,6 +174,7 @@ __all__ = [
     "SegmentExplanation",
     "SegmentFacts",
     "ServerProperties",
+    "Severity",
     "SizeRetention",
     "SystemClock",
     "ThreadScheduler",
@@ -184,6 +189,7 @@ __all__ = [
     "convert_directory",
     "convert_log",
     "estimate_codecs",
+    "examine_directories",
     "open_log",
     "read_server_properties",
 ]

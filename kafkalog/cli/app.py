@@ -1,7 +1,8 @@
 """The verbs of the `kafkalog` command: arguments in, exit status out; the work is elsewhere.
 
-Exit status: 0 all well, 1 damage was found (dump, convert) or a promise was broken (demo), 2 the
-command could not be carried out: bad arguments, nothing there, the disk refused.
+Exit status: 0 all well, 1 damage was found (dump, convert), something is to be changed (doctor) or
+a promise was broken (demo), 2 the command could not be carried out: bad arguments, nothing there,
+the disk refused.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kafkalog.errors import KafkaLogError
 __all__ = ["app"]
 
 DAMAGE_FOUND = 1
+AILING = 1
 PROMISE_BROKEN = 1
 NOT_DONE = 2
 
@@ -129,6 +131,42 @@ def convert(
         raise typer.Exit(NOT_DONE) from error
     if not whole:
         raise typer.Exit(DAMAGE_FOUND)
+
+
+@app.command()
+def doctor(
+    directories: Annotated[
+        list[Path],
+        typer.Argument(help="Data directories of one manager or broker, or a partition directory."),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The diagnosis as one JSON object.")
+    ] = False,
+) -> None:
+    """
+    Look for what ails a data directory and the machine under it, and say what to change.
+
+    Limits, mounts, room, kernel settings, clock; checkpoints, locks, logs that were not closed,
+    leftovers, names, owners. Each finding says what was seen, why it matters and what to change.
+    Nothing is changed; a running broker is not disturbed. The exit status is 1 if there is a
+    warning or an error.
+    """
+    from rich.console import Console
+
+    from kafkalog.cli.doctor.command import show_diagnosis, write_json
+    from kafkalog.doctor.examine import examine_directories
+
+    try:
+        diagnosis = examine_directories(directories)
+    except KafkaLogError as error:
+        typer.echo(f"kafkalog: {error}", err=True)
+        raise typer.Exit(NOT_DONE) from error
+    if as_json:
+        write_json(sys.stdout, diagnosis)
+    else:
+        show_diagnosis(Console(highlight=False), diagnosis)
+    if not diagnosis.is_well:
+        raise typer.Exit(AILING)
 
 
 @app.command()

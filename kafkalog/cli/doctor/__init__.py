@@ -1,0 +1,1 @@
+"""`kafkalog doctor`: what ails a data directory, and what to change."""

@@ -1,0 +1,1 @@
+"""What ails a data directory or the machine under it: facts, findings, what to change."""

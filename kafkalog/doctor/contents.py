@@ -1,0 +1,342 @@
+"""What lies in a directory and should not, or not so: leftovers, strangers, owners, dates, names.
+
+Thread-safety: pure functions of a situation.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from kafkalog.doctor.findings import Advice, Finding, Severity, named
+from kafkalog.doctor.situation import Situation, size_text
+from kafkalog.doctor.survey import CHECKPOINTS, LOST_AND_FOUND, DirectorySurvey, PartitionSurvey
+from kafkalog.files.machine import Ownership
+from kafkalog.files.names import (
+    CLEAN_SHUTDOWN_MARKER,
+    CLUSTER_METADATA_TOPIC,
+    LEADER_EPOCH_CHECKPOINT,
+    LOCK_FILE,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    REMOTE_INDEX_CACHE,
+    SYNC_NOTE,
+    DirectoryState,
+    FileKind,
+    FileState,
+    temporary_path,
+    topics_collide,
+)
+
+__all__ = [
+    "check_broken_bytes",
+    "check_clock",
+    "check_collisions",
+    "check_directory_states",
+    "check_indexes",
+    "check_owners",
+    "check_strangers",
+    "check_unfinished_work",
+]
+
+# Clocks of two machines that share a disk may differ by so much.
+CLOCK_TOLERANCE_MS: Final = 60_000
+# The format of segments that is written here is of 2017.
+FIRST_BELIEVABLE_MS: Final = 1_483_228_800_000
+WORLD_WRITABLE: Final = 0o002
+
+_BOOTSTRAP: Final = "bootstrap.checkpoint"
+_STATE_FILES: Final = frozenset({LOCK_FILE, CLEAN_SHUTDOWN_MARKER, META_PROPERTIES, *CHECKPOINTS})
+_OF_A_DATA_DIRECTORY: Final = _STATE_FILES | {REMOTE_INDEX_CACHE, _BOOTSTRAP}
+_OF_A_PARTITION: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SYNC_NOTE})
+
+_DOOMED: Final = {
+    DirectoryState.DELETE: Advice(
+        Severity.NOTE,
+        "doomed directories take {size}; a manager or broker that opens this removes them",
+        "",
+    ),
+    DirectoryState.STRAY: Advice(
+        Severity.WARNING,
+        "a broker did not know them as its own and put them aside: they take {size}, and nobody"
+        " removes or serves them",
+        "look at them with `kafkalog dump`; then remove them, or rename them to TOPIC-PARTITION",
+    ),
+    DirectoryState.FUTURE: Advice(
+        Severity.NOTE,
+        "copies on their way to another disk take {size}; without the broker that was moving them"
+        " nothing becomes of them",
+        "",
+    ),
+}
+
+_UNFINISHED: Final = {
+    FileState.CLEANED: "output of a compaction or conversion that was interrupted; the next opening"
+    " removes it",
+    FileState.SWAP: "output of a compaction or conversion that was interrupted while it took the"
+    " place of older segments; the next opening completes that, or undoes it",
+    FileState.DELETED: "segments whose file.delete.delay.ms was not over; the next opening removes"
+    " them",
+    FileState.TEMPORARY: "a small file that was being replaced, and is what it was; the next"
+    " opening or replacement removes this",
+}
+
+
+def check_unfinished_work(situation: Situation) -> Iterator[Finding]:
+    """Say what compactions, deletions and replacements of files have left behind."""
+    for survey in situation.surveys:
+        if survey.lock_holder is not None:
+            continue  # it is the work of that process, and may not be unfinished at all
+        for state, matters in _UNFINISHED.items():
+            found = [path for each in survey.partitions for path in each.in_state(state)]
+            if state is FileState.TEMPORARY:
+                found += [survey.path / name for name in survey.files if _is_temporary(name)]
+                found += [
+                    each.path / name
+                    for each in survey.partitions
+                    for name in each.files
+                    if name not in each.segments and _is_temporary(name)
+                ]
+            if found:
+                yield Finding(
+                    Severity.NOTE,
+                    "files.unfinished",
+                    f"{len(found)} files {state.value} ({named(_names(found))})",
+                    matters,
+                    "",
+                    tuple(found),
+                )
+
+
+def _is_temporary(name: str) -> bool:
+    return name.endswith(FileState.TEMPORARY.value)
+
+
+def check_broken_bytes(situation: Situation) -> Iterator[Finding]:
+    """Say where bytes lie that recoveries have cut off."""
+    found = [
+        (path, each.files[path.name].size_bytes)
+        for survey in situation.surveys
+        for each in survey.partitions
+        for path in each.in_state(FileState.BROKEN)
+    ]
+    if found:
+        paths = [path for path, _ in found]
+        yield Finding(
+            Severity.WARNING,
+            "files.broken",
+            f"{len(found)} files .broken with {size_text(sum(size for _, size in found))}"
+            f" ({named(_names(paths))})",
+            "bytes that a recovery cut off the end of a log, kept for people to look at",
+            f"kafkalog dump {shlex.quote(str(paths[0]))}; then remove them",
+            tuple(paths),
+        )
+
+
+def check_directory_states(situation: Situation) -> Iterator[Finding]:
+    """Say which partition directories are doomed, stray or on their way."""
+    for survey in situation.surveys:
+        for state, advice in _DOOMED.items():
+            found = [each for each in survey.partitions if each.name.state is state]
+            if found:
+                size = size_text(sum(each.size_bytes for each in found))
+                yield Finding(
+                    advice.severity,
+                    f"partitions{state.value}",
+                    f"{len(found)} directories {state.value}"
+                    f" ({named([str(each.name.topic_partition) for each in found])})",
+                    advice.matters.format(size=size),
+                    advice.remedy,
+                    tuple(each.path for each in found),
+                )
+
+
+def check_collisions(situation: Situation) -> Iterator[Finding]:
+    """Say which topics differ by '.' and '_' only."""
+    topics = {partition.name.topic_partition.topic for _, partition in situation.partitions()}
+    alike = defaultdict(list)
+    for topic in sorted(topics):
+        alike[topic.replace(".", "_")].append(topic)
+    for found in alike.values():
+        if len(found) > 1 and topics_collide(found[0], found[1]):
+            yield Finding(
+                Severity.WARNING,
+                "topics.collision",
+                f"the topics {' and '.join(found)} differ by '.' and '_' only",
+                "metrics have one name for them, and a broker does not create the second one",
+                "copy one of them to a topic with another name",
+            )
+
+
+def check_strangers(situation: Situation) -> Iterator[Finding]:
+    """Say which files and directories are of no known kind."""
+    for survey in situation.surveys:
+        known = _with_temporary(_OF_A_DATA_DIRECTORY)
+        unknown = [survey.path / name for name in survey.files if name not in known]
+        directories = [path for path in unknown if survey.files[path.name].is_directory]
+        if directories:
+            yield Finding(
+                Severity.WARNING,
+                "files.unknown",
+                f"directories that are no partitions: {named(_names(directories))}",
+                "they are passed over here; a broker does not start on them",
+                _how_to_move(survey, directories),
+                tuple(directories),
+            )
+        files = [path for path in unknown if path not in directories]
+        for partition in survey.partitions:
+            if partition.name.topic_partition.topic != CLUSTER_METADATA_TOPIC:
+                files += _strangers_in(survey, partition)
+        if files:
+            yield Finding(
+                Severity.NOTE,
+                "files.unknown",
+                f"{len(files)} files of no known kind ({named(_names(files))})",
+                "they are passed over, and never removed",
+                "",
+                tuple(files),
+            )
+
+
+def _how_to_move(survey: DirectorySurvey, directories: list[Path]) -> str:
+    if any(path.name == LOST_AND_FOUND for path in directories):
+        return f"give the logs a directory below {survey.path}: it is where a disk is mounted"
+    return f"mv {shlex.quote(str(directories[0]))} to another place"
+
+
+def _strangers_in(survey: DirectorySurvey, partition: PartitionSurvey) -> list[Path]:
+    known = _with_temporary(
+        _OF_A_PARTITION | (_STATE_FILES if survey.is_partition else frozenset())
+    )
+    return [
+        partition.path / name
+        for name in partition.files
+        if name not in partition.segments and name not in known and not _is_temporary(name)
+    ]
+
+
+def _with_temporary(names: frozenset[str]) -> frozenset[str]:
+    return names | {temporary_path(Path(name)).name for name in names}
+
+
+def check_indexes(situation: Situation) -> Iterator[Finding]:
+    """Say where indexes are missing, or stand without a segment."""
+    missing = []
+    for _survey, partition in situation.partitions():
+        logs = partition.live_sizes(FileKind.LOG)
+        for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
+            indexes = partition.live_sizes(kind)
+            missing += [
+                partition.path / f"{base:020d}{kind.value}"
+                for base, size in logs.items()
+                if size and base not in indexes
+            ]
+    if missing:
+        yield Finding(
+            Severity.NOTE,
+            "indexes.missing",
+            f"{len(missing)} indexes are missing ({named(_names(missing))})",
+            "the first look-up that needs one reads its whole segment, and makes it anew",
+            "",
+            tuple(missing),
+        )
+
+
+def check_owners(situation: Situation) -> Iterator[Finding]:
+    """Say what this process cannot use, what is another user's, what everybody may change."""
+    for survey in situation.surveys:
+        paths = list(_all_paths(survey))
+        looked = {path: owner for path in paths if (owner := _ownership(situation, path))}
+        unusable = [path for path, owner in looked.items() if not owner.is_usable]
+        top = looked.get(survey.path)
+        if unusable:
+            yield Finding(
+                Severity.ERROR,
+                "files.permissions",
+                f"this process may not read and write {len(unusable)} of {len(looked)} files"
+                f" ({named(_names(unusable))})",
+                "logs that hold them cannot be opened for writing (LogPermissionError)",
+                f"chown -R $(id -u) {shlex.quote(str(survey.path))}   (as root)",
+                tuple(unusable),
+            )
+        others = [path for path, owner in looked.items() if top and owner.user_id != top.user_id]
+        if top and others:
+            yield Finding(
+                Severity.WARNING,
+                "files.owner",
+                f"{len(others)} files are not of user {top.user_id}, who has {survey.path}"
+                f" ({named(_names(others))})",
+                "somebody else has written here, root perhaps: who writes next may be refused",
+                f"chown -R {top.user_id} {shlex.quote(str(survey.path))}",
+                tuple(others),
+            )
+        exposed = [path for path, owner in looked.items() if owner.mode & WORLD_WRITABLE]
+        if exposed:
+            yield Finding(
+                Severity.WARNING,
+                "files.world_writable",
+                f"every user may change {len(exposed)} of {len(looked)} files"
+                f" ({named(_names(exposed))})",
+                "a program that writes here beside the lock destroys logs unnoticed",
+                f"chmod -R o-w {shlex.quote(str(survey.path))}",
+                tuple(exposed),
+            )
+
+
+def _all_paths(survey: DirectorySurvey) -> Iterator[Path]:
+    yield survey.path
+    yield from (survey.path / name for name in survey.files if name != LOST_AND_FOUND)
+    for partition in survey.partitions:
+        if partition.path != survey.path:
+            yield partition.path
+        yield from (partition.path / name for name in partition.files)
+
+
+def check_clock(situation: Situation) -> Iterator[Finding]:
+    """Say whether the clock and the dates of files agree."""
+    if situation.now_ms < FIRST_BELIEVABLE_MS:
+        yield Finding(
+            Severity.ERROR,
+            "clock.now",
+            f"the clock says {situation.now_ms} ms after 1970",
+            "records get that time, and retention and look-ups by time go by it",
+            "set the clock (timedatectl set-ntp true) before anything is written",
+        )
+        return
+    limit_ms = situation.now_ms + CLOCK_TOLERANCE_MS
+    late = [
+        (facts.modified_ms, partition.path / name)
+        for _survey, partition in situation.partitions()
+        for name, facts in partition.files.items()
+        if facts.modified_ms > limit_ms
+    ]
+    if late:
+        ahead_s = (max(late)[0] - situation.now_ms) // 1000
+        yield Finding(
+            Severity.WARNING,
+            "clock.future_files",
+            f"{len(late)} files are of the future, the latest by {ahead_s} s"
+            f" ({named(_names([path for _, path in late]))})",
+            "the clock goes back, or was wrong when they were written; a segment without"
+            " timestamps is kept by retention.ms until that date is old",
+            "set the clock (timedatectl set-ntp true); touch the files if it is right now",
+            tuple(path for _, path in late),
+        )
+
+
+def _ownership(situation: Situation, path: Path) -> Ownership | None:
+    try:
+        return situation.machine.ownership(path)
+    except FileNotFoundError:
+        return None  # gone since the survey
+    except OSError as error:
+        situation.not_seen(f"the owner of {path}: {error.strerror or error}")
+        return None
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """Return names that tell files of different partitions apart."""
+    return [f"{path.parent.name}/{path.name}" for path in paths]

@@ -1,0 +1,282 @@
+"""What a directory is mounted from and how, and how much room there is.
+
+The rules about file systems follow from what `docs/recovery.md` assumes of a disk: a sync puts
+bytes on stable storage, a rename is old or new, a lock keeps others out.
+
+Thread-safety: pure functions of a situation.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kafkalog.doctor.findings import Advice, Finding, Severity
+from kafkalog.doctor.situation import Situation, size_text
+from kafkalog.files.machine import Room
+from kafkalog.files.mounts import MOUNTS, Mount, find_mount
+from kafkalog.files.names import FileKind
+from kafkalog.files.write_back import mount_keeps_errors
+
+__all__ = ["check_file_system", "check_inodes", "check_mount_options", "check_room"]
+
+MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+NETWORK: Final = frozenset(
+    {
+        *("9p", "afs", "ceph", "cifs", "coda", "glusterfs", "gpfs", "lustre", "ncpfs"),
+        *("nfs", "nfs3", "nfs4", "orangefs", "smb2", "smb3", "smbfs", "vboxsf", "virtiofs"),
+    }
+)
+# Shared by several machines, each with a cache and locks of its own making.
+CLUSTERED: Final = frozenset({"gfs2", "ocfs2"})
+FOREIGN: Final = frozenset({"exfat", "hfs", "hfsplus", "msdos", "ntfs", "ntfs3", "vfat"})
+
+# Below them nothing can be replaced any more, not even a checkpoint.
+ROOM_NEEDED_BYTES: Final = 16 << 20
+INODES_NEEDED: Final = 1_000
+SCARCE_PERCENT: Final = 5
+# ext4's own is 5 s.
+COMMIT_SECONDS_MAX: Final = 30
+
+
+class _Rule(NamedTuple):
+    """An option of a mount that is worth a finding."""
+
+    options: frozenset[str]
+    severity: Severity
+    matters: str
+    remedy: str
+
+
+_OPTION_RULES: Final = (
+    _Rule(
+        frozenset({"nobarrier", "barrier=0", "barrier=none"}),
+        Severity.ERROR,
+        "a sync returns before the disk has emptied its own cache: a power cut takes what was"
+        " confirmed as durable, and renames in any order",
+        "mount -o remount,barrier=1 {point}   (or take the option out of /etc/fstab)",
+    ),
+    _Rule(
+        frozenset({"volatile", "fsync=volatile"}),
+        Severity.ERROR,
+        "syncs do nothing on this mount: a power cut takes what was confirmed as durable",
+        "mount it without 'volatile'",
+    ),
+    _Rule(
+        frozenset({"data=writeback"}),
+        Severity.WARNING,
+        "a file may have its new length before its bytes: after a power cut its end may hold what"
+        " other files held before. Here that is a torn tail, which is cut; a broker's recovery cuts"
+        " it too, but old data of others lies in the .broken files",
+        "mount with data=ordered, the default, in /etc/fstab (not by a remount)",
+    ),
+    _Rule(
+        frozenset({"data=journal"}),
+        Severity.WARNING,
+        "every byte is written twice, and a failed write-back is told one sync too late: a recovery"
+        " writes again all that lies above the recovery point",
+        "mount with data=ordered, the default, in /etc/fstab (not by a remount)",
+    ),
+    _Rule(
+        frozenset({"errors=continue"}),
+        Severity.WARNING,
+        "after an error in its own structure the file system goes on, and may damage more",
+        "mount -o remount,errors=remount-ro {point}",
+    ),
+    _Rule(
+        frozenset({"sync", "dirsync"}),
+        Severity.WARNING,
+        "every write waits for the disk, also where nobody asked for it to be durable",
+        "mount -o remount,async {point}",
+    ),
+    _Rule(
+        frozenset({"strictatime"}),
+        Severity.NOTE,
+        "every read of a segment makes the file system note its time",
+        "mount -o remount,noatime {point}",
+    ),
+)
+
+
+def check_file_system(situation: Situation) -> Iterator[Finding]:
+    """Say what is known of the file system's type."""
+    for path, mount in _mounts(situation):
+        advice = _judged(mount)
+        if advice is not None:
+            seen = f"{path} is on {mount.kind} ({mount.source} on {mount.point})"
+            yield Finding(
+                advice.severity, "mount.type", seen, advice.matters, advice.remedy, (path,)
+            )
+
+
+def _judged(mount: Mount) -> Advice | None:
+    kind, _, fuse = mount.kind.partition(".")
+    move = "put the directory on ext4 or XFS, on a disk of this machine"
+    if kind in MEMORY:
+        return Advice(Severity.ERROR, "it is memory: all of it is gone with the next restart", move)
+    if kind in NETWORK or kind in CLUSTERED:
+        return Advice(
+            Severity.WARNING,
+            "locks, syncs and sparse files are not what they are on a local disk: two writers may"
+            " not see each other's lock, and a failed write-back may be told to nobody",
+            move,
+        )
+    if kind in ("fuse", "fuseblk"):
+        return Advice(
+            Severity.WARNING,
+            f"a program ({fuse or mount.source}) stands between the kernel and the disk: what a"
+            " sync or a lock means is up to it",
+            move,
+        )
+    if kind in ("overlay", "aufs"):
+        return Advice(
+            Severity.WARNING,
+            "this is the layer of a container: it goes when the container is removed, and the rules"
+            " of the file system below it are not known",
+            "mount a volume there: docker run -v /srv/data:DIRECTORY, or a persistent volume",
+        )
+    if kind in FOREIGN:
+        return Advice(
+            Severity.WARNING,
+            "it has no journal or no sparse files, and may take two topics for one whose names"
+            " differ in case only",
+            move,
+        )
+    if kind == "ext2":
+        return Advice(
+            Severity.WARNING,
+            "without a journal, names and lengths that a failed sync left behind are believed"
+            " until the machine is started again",
+            move,
+        )
+    if not mount_keeps_errors(mount) and "data=journal" not in mount.options:
+        return Advice(
+            Severity.NOTE,
+            "whether it tells of a failed write-back is not known here: after a kill, a recovery"
+            " writes again all that lies above the recovery point",
+            "",
+        )
+    return None
+
+
+def check_mount_options(situation: Situation) -> Iterator[Finding]:
+    """Say which options break a promise or cost time."""
+    for path, mount in _mounts(situation):
+        every = mount.flags | mount.options
+        if "ro" in every:
+            yield Finding(
+                Severity.ERROR,
+                "mount.read_only",
+                f"{mount.point} is mounted read-only",
+                "logs can be read (read_only=True), and nothing else; a disk that was made so by"
+                " the kernel has had an error",
+                f"look into `dmesg`, check the disk, then: mount -o remount,rw {mount.point}",
+                (path,),
+            )
+        for rule in _OPTION_RULES:
+            found = sorted(rule.options & every)
+            if found:
+                yield Finding(
+                    rule.severity,
+                    "mount.options",
+                    f"{mount.point} is mounted with {', '.join(found)}",
+                    rule.matters,
+                    rule.remedy.format(point=mount.point),
+                    (path,),
+                )
+        commit = mount.option("commit")
+        if commit is not None and commit.isdecimal() and int(commit) > COMMIT_SECONDS_MAX:
+            yield Finding(
+                Severity.WARNING,
+                "mount.options",
+                f"{mount.point} is mounted with commit={commit}",
+                "names and lengths that nobody synced wait so many seconds for the disk: a power"
+                " cut takes what was appended with wait='written' in that time",
+                f"mount -o remount,commit=5 {mount.point}",
+                (path,),
+            )
+
+
+def check_room(situation: Situation) -> Iterator[Finding]:
+    """Say whether there is room for what a log does besides growing."""
+    for paths, room, point in _rooms(situation):
+        largest = max(
+            (
+                size
+                for survey, partition in situation.partitions()
+                if survey.path in paths
+                for size in partition.live_sizes(FileKind.LOG).values()
+            ),
+            default=0,
+        )
+        needed = max(2 * largest, room.total_bytes * SCARCE_PERCENT // 100)
+        left = f"{size_text(room.available_bytes)} left of {size_text(room.total_bytes)} on {point}"
+        if room.available_bytes < ROOM_NEEDED_BYTES:
+            yield Finding(
+                Severity.ERROR,
+                "disk.room",
+                left,
+                "appends fail with DiskFullError, and checkpoints cannot be replaced; reads go on,"
+                " and appends by themselves when there is room",
+                "delete what is not needed, lower retention.bytes or retention.ms, or enlarge it",
+                paths,
+            )
+        elif room.available_bytes < needed:
+            yield Finding(
+                Severity.WARNING,
+                "disk.room",
+                left,
+                "truncations, compactions and conversions write a segment anew beside the old one"
+                f" (the largest here has {size_text(largest)}), and deleted segments keep their"
+                " room for file.delete.delay.ms",
+                f"keep {size_text(needed)} free: lower retention.bytes, or enlarge it",
+                paths,
+            )
+
+
+def check_inodes(situation: Situation) -> Iterator[Finding]:
+    """Say whether the file system can hold more files."""
+    for paths, room, point in _rooms(situation):
+        if room.total_inodes == 0:
+            continue  # it makes them as they are needed
+        left = f"{room.available_inodes} inodes left of {room.total_inodes} on {point}"
+        too_few = room.available_inodes < INODES_NEEDED
+        if too_few or room.available_inodes * 100 < room.total_inodes * SCARCE_PERCENT:
+            yield Finding(
+                Severity.ERROR if too_few else Severity.WARNING,
+                "disk.inodes",
+                left,
+                "every segment takes three files and more; without an inode a roll fails with"
+                " DiskFullError, however many bytes are free",
+                "larger segment.bytes, fewer partitions, or a file system made with more inodes"
+                " (mkfs.ext4 -i)",
+                paths,
+            )
+
+
+def _mounts(situation: Situation) -> Iterator[tuple[Path, Mount]]:
+    """Yield what each directory is mounted from."""
+    table = situation.machine.read(MOUNTS)
+    for survey in situation.surveys:
+        mount = None if table is None else find_mount(os.path.realpath(survey.path), table)
+        if mount is None:
+            situation.not_seen(f"the mount of {survey.path}")
+        else:
+            yield survey.path, mount
+
+
+def _rooms(situation: Situation) -> Iterator[tuple[tuple[Path, ...], Room, str]]:
+    """Yield the room of each file system once, with the directories on it and its place."""
+    points = {path: mount.point for path, mount in _mounts(situation)}
+    together: dict[str, list[Path]] = {}
+    for survey in situation.surveys:
+        together.setdefault(points.get(survey.path, str(survey.path)), []).append(survey.path)
+    for point, paths in together.items():
+        try:
+            room = situation.machine.room(paths[0])
+        except OSError as error:
+            situation.not_seen(f"the room on {point}: {error.strerror or error}")
+        else:
+            yield tuple(paths), room, point

@@ -1,0 +1,104 @@
+"""`examine_directory`: every check there is, over directories and the machine under them.
+
+Nothing is changed, no lock is taken, and a writer may go on meanwhile. A check that is added goes
+into the table below, with a test of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+from kafkalog.clock import Clock, SystemClock
+from kafkalog.config import LogConfig
+from kafkalog.doctor import contents, disks, kernel, limits, state_files
+from kafkalog.doctor.findings import Diagnosis, Finding
+from kafkalog.doctor.situation import Check, Situation
+from kafkalog.doctor.survey import survey_directory
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.machine import LocalMachine, Machine
+from kafkalog.files.posix import PosixFileSystem
+
+__all__ = ["CHECKS", "examine_directories"]
+
+CHECKS: Final[tuple[Check, ...]] = (
+    kernel.check_kernel,
+    kernel.check_background_threshold,
+    kernel.check_dirty_limit,
+    kernel.check_expiry,
+    kernel.check_wake_up,
+    kernel.check_laptop_mode,
+    kernel.check_swapping,
+    limits.check_descriptors,
+    limits.check_mappings,
+    disks.check_file_system,
+    disks.check_mount_options,
+    disks.check_room,
+    disks.check_inodes,
+    contents.check_clock,
+    contents.check_owners,
+    state_files.check_damaged_files,
+    state_files.check_identity,
+    state_files.check_agreement,
+    state_files.check_lock,
+    state_files.check_shutdown,
+    state_files.check_orphans,
+    state_files.check_ends,
+    state_files.check_partition_metadata,
+    contents.check_unfinished_work,
+    contents.check_broken_bytes,
+    contents.check_directory_states,
+    contents.check_collisions,
+    contents.check_strangers,
+    contents.check_indexes,
+)
+
+
+def examine_directories(
+    directories: Sequence[str | PathLike[str]],
+    *,
+    config: LogConfig | None = None,
+    machine: Machine | None = None,
+    filesystem: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> Diagnosis:
+    """
+    Look for what ails data directories, or single partition directories, and their machine.
+
+    >>> diagnosis = examine_directories(["/data"])
+    >>> [finding.check for finding in diagnosis.findings]
+    ['vm.swappiness']
+
+    Args:
+        directories: what one manager or broker opens together; opened for reading at most.
+        config: settings of the logs, for what they need of the machine; the defaults if None.
+        machine: the machine; this one if None.
+        filesystem: the disk; this machine's if None.
+        clock: source of time; this machine's if None.
+
+    Raises:
+        NotALogError: a path is neither a data directory nor a partition directory.
+        LogStorageError: one of the directories cannot be read.
+    """
+    clock = SystemClock() if clock is None else clock
+    filesystem = PosixFileSystem() if filesystem is None else filesystem
+    paths = tuple(Path(directory).absolute() for directory in directories)
+    situation = Situation(
+        machine=LocalMachine() if machine is None else machine,
+        surveys=tuple(survey_directory(filesystem, path, clock) for path in paths),
+        config=LogConfig() if config is None else config,
+        now_ms=clock.now_ms(),
+    )
+    findings: list[Finding] = [finding for check in CHECKS for finding in check(situation)]
+    findings.sort(key=lambda finding: -finding.severity)
+    logs = [partition.live_sizes() for _survey, partition in situation.partitions()]
+    return Diagnosis(
+        directories=paths,
+        partition_count=len(logs),
+        segment_count=sum(map(len, logs)),
+        log_bytes=sum(sum(sizes.values()) for sizes in logs),
+        findings=tuple(findings),
+        unseen=tuple(situation.unseen),
+    )

@@ -1,0 +1,107 @@
+"""Whether this process may have as many descriptors and mappings as the logs can need.
+
+Each log that is open for writing holds a few files; what it reads is held by a pool of files and
+mappings, which gives back what was not used for long. A broker on the same directory has no such
+pool: it keeps every segment open and both its indexes mapped.
+
+Thread-safety: pure functions of a situation.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+from kafkalog.doctor.findings import Finding, Severity
+from kafkalog.doctor.situation import Situation
+from kafkalog.files.names import FileKind
+
+__all__ = ["WRITER_DESCRIPTORS", "check_descriptors", "check_mappings", "needs"]
+
+# Of a log that is written to: its segment, two indexes, the sync note.
+WRITER_DESCRIPTORS: Final = 4
+# The interpreter, its libraries, sockets, checkpoints that are being written.
+OTHER_DESCRIPTORS: Final = 64
+OTHER_MAPPINGS: Final = 1024
+# A segment file and two indexes are read through the pool.
+POOLED_KINDS: Final = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
+# Python before 3.13 keeps a duplicate of the descriptor with each mapping.
+MAPPINGS_HOLD_DESCRIPTORS: Final = sys.version_info < (3, 13)
+
+_PERMANENT: Final = "LimitNOFILE= of the service, or /etc/security/limits.conf"
+
+
+def needs(situation: Situation) -> tuple[int, int]:
+    """Return how many descriptors and mappings there are when every log is open and read."""
+    descriptors, mappings = OTHER_DESCRIPTORS, OTHER_MAPPINGS
+    config = situation.config
+    for _survey, partition in situation.partitions():
+        files = sum(len(partition.live_sizes(kind)) for kind in POOLED_KINDS)
+        mapped = min(files, config.mappings_max)
+        held = mapped if MAPPINGS_HOLD_DESCRIPTORS else 0
+        descriptors += WRITER_DESCRIPTORS + min(files, config.open_files_max) + held
+        mappings += mapped
+    return descriptors, mappings
+
+
+def check_descriptors(situation: Situation) -> Iterator[Finding]:
+    """Hold the limit of descriptors against what is needed, here and by a broker."""
+    soft, hard = situation.machine.descriptor_limits()
+    if soft is None:
+        return
+    needed, _ = needs(situation)
+    partitions = sum(1 for _ in situation.partitions())
+    if needed > soft:
+        enough_room = hard is None or hard >= needed
+        yield Finding(
+            Severity.WARNING,
+            "limits.descriptors",
+            f"this process may have {soft} descriptors; {partitions} partitions, all open and"
+            f" read, take up to {needed}",
+            "files and mappings of logs are given back early where none are left, and reads are"
+            " slow; where nothing is left to give back, opening a log fails",
+            f"ulimit -n {needed}   ({'' if enough_room else 'as root: '}{_PERMANENT})",
+        )
+    segments = _segment_count(situation)
+    broker = segments + OTHER_DESCRIPTORS
+    if broker > soft:
+        yield Finding(
+            Severity.NOTE,
+            "limits.descriptors.broker",
+            f"{segments} segments, and {soft} descriptors",
+            "a broker keeps every segment open; it would not start on this directory with this"
+            " limit",
+            f"ulimit -n {max(100_000, 2 * broker)} for the broker",
+        )
+
+
+def check_mappings(situation: Situation) -> Iterator[Finding]:
+    """Hold `vm.max_map_count` against what is needed, here and by a broker."""
+    limit = situation.kernel_setting("max_map_count")
+    if limit is None:
+        return
+    _, needed = needs(situation)
+    if needed > limit:
+        yield Finding(
+            Severity.WARNING,
+            "vm.max_map_count",
+            f"vm.max_map_count = {limit}; all logs together map up to {needed} files",
+            "a mapping that is refused is an error of that read or that opening",
+            f"sysctl -w vm.max_map_count={2 * needed}, or a lower kafkalog.mappings.max",
+        )
+    segments = _segment_count(situation)
+    broker = 2 * segments + OTHER_MAPPINGS
+    if broker > limit:
+        yield Finding(
+            Severity.NOTE,
+            "vm.max_map_count.broker",
+            f"{segments} segments, and vm.max_map_count = {limit}",
+            "a broker maps two indexes of each segment; it would end with 'Map failed' on this"
+            " directory",
+            f"sysctl -w vm.max_map_count={max(262_144, 2 * broker)} before a broker takes it",
+        )
+
+
+def _segment_count(situation: Situation) -> int:
+    return sum(len(partition.live_sizes()) for _survey, partition in situation.partitions())

@@ -1,0 +1,304 @@
+"""What the small files of a directory say: identity, checkpoints, lock, clean shutdown.
+
+Thread-safety: pure functions of a situation.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from kafkalog.doctor.findings import Advice, Finding, Severity, named
+from kafkalog.doctor.situation import Situation, size_text
+from kafkalog.doctor.survey import CHECKPOINTS, DirectorySurvey, PartitionSurvey
+from kafkalog.files.names import (
+    CLEAN_SHUTDOWN_MARKER,
+    CLEANER_OFFSET_CHECKPOINT,
+    CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOCK_FILE,
+    LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+)
+
+__all__ = [
+    "check_agreement",
+    "check_damaged_files",
+    "check_ends",
+    "check_identity",
+    "check_lock",
+    "check_orphans",
+    "check_partition_metadata",
+    "check_shutdown",
+]
+
+# What it means for the next opening that a file cannot be used, and what to do.
+_DAMAGE: Final = {
+    META_PROPERTIES: Advice(
+        Severity.ERROR,
+        "a broker does not start on it, and a manager takes the directory offline",
+        "restore it from a copy; without one, write version=1, node.id and cluster.id as they were",
+    ),
+    RECOVERY_POINT_CHECKPOINT: Advice(
+        Severity.WARNING,
+        "recovery begins at the first segment of every log that was not closed in order, and what"
+        " is missing at the end of one is not noticed",
+        "remove it: it is made anew. The next opening reads all segments",
+    ),
+    LOG_START_OFFSET_CHECKPOINT: Advice(
+        Severity.ERROR,
+        "logs begin at their first segment again: records that were deleted come back",
+        "restore it from a copy; without one, remove it and delete the records again",
+    ),
+    HIGH_WATERMARK_CHECKPOINT: Advice(
+        Severity.WARNING,
+        "how far consumers could read is not known; with one replica it is the log end",
+        "remove it: it is made anew",
+    ),
+    CLEANER_OFFSET_CHECKPOINT: Advice(
+        Severity.WARNING,
+        "compaction begins at the start of every log again",
+        "remove it: it is made anew",
+    ),
+    PARTITION_METADATA: Advice(
+        Severity.WARNING,
+        "a broker cannot tell which topic this is",
+        "restore it from a copy, or remove it and let it be made anew",
+    ),
+    LEADER_EPOCH_CHECKPOINT: Advice(
+        Severity.WARNING,
+        "the epochs of the log are made anew from its batches",
+        "nothing, or remove it: the next opening writes it",
+    ),
+}
+_UNREADABLE: Final = Advice(
+    Severity.ERROR,
+    "the log in it cannot be opened",
+    "look at the disk (`dmesg`) and at the permissions",
+)
+
+
+def check_damaged_files(situation: Situation) -> Iterator[Finding]:
+    """Say which small files cannot be understood, or not be read."""
+    for survey in situation.surveys:
+        problems = dict(survey.problems)
+        for partition in survey.partitions:
+            problems |= partition.problems
+        for path, problem in sorted(problems.items()):
+            advice = _DAMAGE.get(path.name, _UNREADABLE)
+            yield Finding(
+                advice.severity, "files.damaged", problem, advice.matters, advice.remedy, (path,)
+            )
+
+
+def check_identity(situation: Situation) -> Iterator[Finding]:
+    """Say whether `meta.properties` is there, and of a version that brokers of today take."""
+    for survey in situation.surveys:
+        path = survey.path / META_PROPERTIES
+        if survey.is_partition or path in survey.problems:
+            continue
+        if survey.meta is None:
+            yield Finding(
+                Severity.NOTE,
+                "meta.properties",
+                f"{survey.path} has no meta.properties",
+                "a manager writes it when it first opens the directory; a broker does not start"
+                " without it",
+                "",
+                (survey.path,),
+            )
+        elif survey.meta.version == 0:
+            yield Finding(
+                Severity.WARNING,
+                "meta.properties",
+                f"{path} is of version 0, of a broker with ZooKeeper",
+                "brokers from 4.0 on do not start on it; here it makes no difference",
+                "before a broker takes it: migrate it with a broker of 3.9, as Kafka's upgrade"
+                " notes say",
+                (path,),
+            )
+
+
+def check_agreement(situation: Situation) -> Iterator[Finding]:
+    """Say whether several directories are of one node, and hold no partition twice."""
+    stated = [(survey.path, survey.meta) for survey in situation.surveys if survey.meta is not None]
+    paths = tuple(path for path, _ in stated)
+    for name in ("cluster_id", "node_id"):
+        values = {str(getattr(meta, name)) for _, meta in stated}
+        if len(values) > 1:
+            yield Finding(
+                Severity.ERROR,
+                "meta.properties.agreement",
+                f"{name.replace('_', '.')} differs: {', '.join(sorted(values))}",
+                "directories of one broker or manager must be of one node of one cluster; together"
+                " they are refused",
+                "use those of one node only",
+                paths,
+            )
+    ids = [meta.directory_id for _, meta in stated if meta.directory_id is not None]
+    if len(set(ids)) < len(ids):
+        yield Finding(
+            Severity.ERROR,
+            "meta.properties.agreement",
+            "two directories have the same directory.id",
+            "one of them is a copy of the other; together they are refused",
+            "remove the line directory.id from the copy, where it is to stay",
+            paths,
+        )
+    places = defaultdict(list)
+    for _survey, partition in situation.partitions():
+        places[partition.name.topic_partition].append(partition.path)
+    for topic_partition, found in sorted(places.items()):
+        if len(found) > 1:
+            yield Finding(
+                Severity.ERROR,
+                "partitions.twice",
+                f"{topic_partition} is in {len(found)} directories",
+                "only one of them can be the log of that partition: together they are refused",
+                "move the wrong one out of its data directory; `kafkalog dump` shows what each"
+                " holds",
+                tuple(found),
+            )
+
+
+def check_lock(situation: Situation) -> Iterator[Finding]:
+    """Say who has the directory."""
+    for survey in situation.surveys:
+        if survey.lock_holder is not None:
+            yield Finding(
+                Severity.NOTE,
+                "lock",
+                f"process {survey.lock_holder} has {survey.state_directory} locked",
+                "it writes there now: what follows may have changed meanwhile",
+                "",
+                (survey.state_directory / LOCK_FILE,),
+            )
+
+
+def check_shutdown(situation: Situation) -> Iterator[Finding]:
+    """Say which logs were not closed in order, and how much their recovery reads."""
+    for survey in situation.surveys:
+        if survey.has_marker or survey.lock_holder is not None:
+            continue
+        unclean = [partition for partition in _openable(survey) if partition.live_sizes()]
+        if not unclean:
+            continue
+        size = sum(_bytes_to_recover(survey, partition) for partition in unclean)
+        yield Finding(
+            Severity.WARNING,
+            "shutdown.unclean",
+            f"{survey.state_directory} has no {CLEAN_SHUTDOWN_MARKER}: {len(unclean)} logs"
+            f" ({named([partition.path.name for partition in unclean])}) count as not closed in"
+            " order",
+            f"the next opening reads {size_text(size)} again, from the recovery points on, checks"
+            " every batch and makes the indexes anew; a torn end is cut",
+            "nothing: open and close it in order",
+            tuple(partition.path for partition in unclean),
+        )
+
+
+def _bytes_to_recover(survey: DirectorySurvey, partition: PartitionSurvey) -> int:
+    """Return the size of the segments from the one that holds the recovery point on."""
+    sizes = partition.live_sizes()
+    recovery_point = survey.checkpointed(RECOVERY_POINT_CHECKPOINT, partition) or 0
+    first = max((base for base in sizes if base <= recovery_point), default=0)
+    return sum(size for base, size in sizes.items() if base >= first)
+
+
+def check_orphans(situation: Situation) -> Iterator[Finding]:
+    """Say which lines of checkpoints are of partitions that are not there."""
+    for survey in situation.surveys:
+        if survey.is_partition:
+            continue
+        there = {partition.name.topic_partition for partition in survey.partitions}
+        for name in CHECKPOINTS:
+            lost = [str(each) for each in survey.checkpoints.get(name, {}) if each not in there]
+            if lost:
+                yield Finding(
+                    Severity.NOTE,
+                    "checkpoints.orphans",
+                    f"{name} speaks of {len(lost)} partitions that are not there ({named(lost)})",
+                    "of deleted topics such lines stay until the file is next written; otherwise"
+                    " directories are missing",
+                    "",
+                    (survey.path / name,),
+                )
+
+
+def check_ends(situation: Situation) -> Iterator[Finding]:
+    """Hold what the checkpoints say of each log against where it ends."""
+    for survey, partition in situation.partitions():
+        end = partition.log_end_offset
+        if end is None or survey.lock_holder is not None:
+            continue
+        recovery_point = survey.checkpointed(RECOVERY_POINT_CHECKPOINT, partition)
+        if recovery_point is not None and recovery_point > end:
+            yield Finding(
+                Severity.ERROR,
+                "checkpoints.recovery_point",
+                f"{partition.path.name} ends at offset {end}, and everything below"
+                f" {recovery_point} was on the disk",
+                "records are missing at its end that were durable: the next opening tells of them"
+                " as a fenced range, and gives none of their offsets out again",
+                "restore the last segments from a copy, if they matter, before it is opened",
+                (partition.path,),
+            )
+        start = survey.checkpointed(LOG_START_OFFSET_CHECKPOINT, partition)
+        if start is not None and start > end:
+            yield Finding(
+                Severity.WARNING,
+                "checkpoints.log_start",
+                f"{partition.path.name} ends at offset {end}, below its start {start}",
+                "the next opening removes all segments of it, as they hold deleted records only",
+                "nothing, if they were deleted; else restore log-start-offset-checkpoint first",
+                (partition.path,),
+            )
+        for name in (HIGH_WATERMARK_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT):
+            offset = survey.checkpointed(name, partition)
+            if offset is not None and offset > end:
+                yield Finding(
+                    Severity.NOTE,
+                    "checkpoints.beyond_end",
+                    f"{name} says {offset} of {partition.path.name}, which ends at {end}",
+                    "the next opening takes the log end instead",
+                    "",
+                    (partition.path,),
+                )
+
+
+def check_partition_metadata(situation: Situation) -> Iterator[Finding]:
+    """Say which partitions a broker would not take for its own."""
+    for survey in situation.surveys:
+        if survey.is_partition or survey.meta is None:
+            continue
+        without = [
+            partition
+            for partition in _openable(survey)
+            if PARTITION_METADATA not in partition.files
+            and partition.path not in partition.problems
+        ]
+        if without:
+            yield Finding(
+                Severity.NOTE,
+                "partition.metadata",
+                f"{len(without)} partitions"
+                f" ({named([partition.path.name for partition in without])}) have no"
+                f" {PARTITION_METADATA}",
+                "a broker that is given the directory calls them stray, and begins new ones in"
+                " their place",
+                "before a broker takes it: write the topic ids of its cluster there",
+                tuple(partition.path for partition in without),
+            )
+
+
+def _openable(survey: DirectorySurvey) -> Iterator[PartitionSurvey]:
+    return (each for each in survey.live() if not _is_metadata_log(each.path))
+
+
+def _is_metadata_log(path: Path) -> bool:
+    return path.name == f"{CLUSTER_METADATA_TOPIC}-0"

@@ -1,0 +1,306 @@
+"""What lies in a data directory, or in a partition directory that stands alone.
+
+Nothing is opened for writing and no lock is taken, so a writer may be at work meanwhile: files that
+go between two looks are left out. Of a log only its last segment is read, from the last entry of
+its offset index on; no checksum is looked at.
+
+Thread-safety: a survey is made in one go and not changed afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kafkalog._core.batch import scan_batches
+from kafkalog.clock import Clock
+from kafkalog.config import LogConfig
+from kafkalog.errors import (
+    CorruptRecordError,
+    CorruptStateError,
+    InvalidRecordError,
+    KafkaLogError,
+    LogStorageError,
+    NotALogError,
+)
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileFacts, FileSystem
+from kafkalog.files.names import (
+    CLEAN_SHUTDOWN_MARKER,
+    CLEANER_OFFSET_CHECKPOINT,
+    CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOCK_FILE,
+    LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    DirectoryState,
+    FileKind,
+    FileState,
+    PartitionDirectory,
+    SegmentFileName,
+    try_parse_partition_directory,
+    try_parse_segment_file,
+)
+from kafkalog.log.home import find_home
+from kafkalog.log.loader import open_segment
+from kafkalog.log.segment_types import make_context
+from kafkalog.model import TopicPartition
+from kafkalog.state.checkpoints import LeaderEpochCheckpoint, OffsetCheckpoint
+from kafkalog.state.meta_properties import MetaProperties, read_meta_properties
+from kafkalog.state.partition_metadata import read_partition_metadata
+from kafkalog.state.shutdown_marker import read_shutdown_marker
+
+__all__ = [
+    "CHECKPOINTS",
+    "LOST_AND_FOUND",
+    "DirectorySurvey",
+    "PartitionSurvey",
+    "survey_directory",
+]
+
+# What the file system itself puts into its topmost directory.
+LOST_AND_FOUND: Final = "lost+found"
+
+CHECKPOINTS: Final = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+)
+DATA_DIRECTORY_FILES: Final = frozenset({META_PROPERTIES, CLEAN_SHUTDOWN_MARKER, *CHECKPOINTS})
+
+
+@dataclass(slots=True)
+class PartitionSurvey:
+    """
+    A partition directory.
+
+    Attributes:
+        path: where it is.
+        name: what its name says.
+        files: everything in it.
+        segments: the parsed names of its segments' files, in every state.
+        log_end_offset: behind the last batch, as far as headers tell; None where they do not.
+        problems: files of it that cannot be used, with the reason.
+    """
+
+    path: Path
+    name: PartitionDirectory
+    files: Mapping[str, FileFacts] = field(default_factory=dict)
+    segments: Mapping[str, SegmentFileName] = field(default_factory=dict)
+    log_end_offset: int | None = None
+    problems: dict[Path, str] = field(default_factory=dict)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is neither doomed nor stray nor on its way."""
+        return self.name.state is DirectoryState.LIVE
+
+    def in_state(self, state: FileState) -> list[Path]:
+        """Return the paths of the segment files in one state."""
+        return [self.path / name for name, parsed in self.segments.items() if parsed.state is state]
+
+    def live_sizes(self, kind: FileKind = FileKind.LOG) -> dict[int, int]:
+        """Return base offset and size of each live file of one kind, ascending."""
+        return {
+            parsed.base_offset: self.files[name].size_bytes
+            for name, parsed in self.segments.items()
+            if parsed.kind is kind and parsed.state is FileState.LIVE
+        }
+
+    @property
+    def size_bytes(self) -> int:
+        """What all its files hold."""
+        return sum(facts.size_bytes for facts in self.files.values())
+
+
+@dataclass(slots=True)
+class DirectorySurvey:
+    """
+    A data directory, or a partition directory that stands alone.
+
+    Attributes:
+        path: where it is.
+        state_directory: where checkpoints, marker and lock are: the same, or for a partition of a
+            data directory that one.
+        is_partition: whether it is a partition directory itself.
+        files: what lies in it and is no partition directory.
+        partitions: its partition directories.
+        meta: what `meta.properties` says, None without one.
+        checkpoints: what each checkpoint says that is there and whole.
+        has_marker: whether the last writer closed everything in order.
+        lock_holder: the process that holds the lock, None where none does, or it is not known.
+        problems: files that cannot be used, with the reason.
+    """
+
+    path: Path
+    state_directory: Path
+    is_partition: bool
+    files: Mapping[str, FileFacts] = field(default_factory=dict)
+    partitions: tuple[PartitionSurvey, ...] = ()
+    meta: MetaProperties | None = None
+    checkpoints: dict[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    has_marker: bool = False
+    lock_holder: int | None = None
+    problems: dict[Path, str] = field(default_factory=dict)
+
+    def live(self) -> Iterator[PartitionSurvey]:
+        """Yield the partitions that are neither doomed nor stray nor on their way."""
+        return (partition for partition in self.partitions if partition.is_live)
+
+    def checkpointed(self, name: str, partition: PartitionSurvey) -> int | None:
+        """Return what a checkpoint says of a partition, None where it says nothing."""
+        return self.checkpoints.get(name, {}).get(partition.name.topic_partition)
+
+
+def survey_directory(filesystem: FileSystem, directory: Path, clock: Clock) -> DirectorySurvey:
+    """
+    Look at a data directory, or at a partition directory.
+
+    A partition of a data directory is surveyed with that directory's checkpoints, alone.
+
+    Raises:
+        NotALogError: nothing is there, or neither of the two.
+        LogStorageError: the directory itself cannot be read.
+    """
+    with storage_errors(directory, doing="examining"):
+        facts = filesystem.stat(directory)
+        if facts is None or not facts.is_directory:
+            raise NotALogError(f"{directory} is no directory", path=directory)
+        names = filesystem.list(directory)
+    if not _is_partition(directory, names):
+        found = DirectorySurvey(directory, directory, is_partition=False)
+        _survey_names(filesystem, found, names, clock)
+        _read_state(filesystem, found)
+        return found
+    home = find_home(filesystem, directory)
+    found = DirectorySurvey(directory, home.state_directory, is_partition=True)
+    name = try_parse_partition_directory(directory.name)
+    name = PartitionDirectory(home.topic_partition) if name is None else name
+    found.partitions = (_survey_partition(filesystem, directory, name, clock),)
+    _read_state(filesystem, found)
+    return found
+
+
+def _is_partition(directory: Path, names: list[str]) -> bool:
+    """Say whether it is a partition directory (else a data directory); NotALogError if neither."""
+    if any(try_parse_segment_file(name) is not None for name in names):
+        return True
+    if any(name in DATA_DIRECTORY_FILES for name in names):
+        return False
+    if any(try_parse_partition_directory(name) is not None for name in names):
+        return False
+    if try_parse_partition_directory(directory.name) is not None:
+        return True
+    if set(names) <= {LOCK_FILE, LOST_AND_FOUND}:
+        return False
+    raise NotALogError(
+        f"{directory} is neither a data directory nor a log: no segment file, no partition"
+        f" directory, but {names[0]!r} and {len(names) - 1} others",
+        path=directory,
+    )
+
+
+def _survey_names(
+    filesystem: FileSystem, found: DirectorySurvey, names: list[str], clock: Clock
+) -> None:
+    files, partitions = {}, []
+    for name in names:
+        facts = filesystem.stat(found.path / name)
+        if facts is None:
+            continue
+        parsed = try_parse_partition_directory(name) if facts.is_directory else None
+        if parsed is None:
+            files[name] = facts
+        else:
+            partitions.append(_survey_partition(filesystem, found.path / name, parsed, clock))
+    found.files, found.partitions = files, tuple(partitions)
+
+
+def _survey_partition(
+    filesystem: FileSystem, directory: Path, name: PartitionDirectory, clock: Clock
+) -> PartitionSurvey:
+    found = PartitionSurvey(directory, name)
+    try:
+        with storage_errors(directory, doing="reading"):
+            looked = {
+                each: filesystem.stat(directory / each) for each in filesystem.list(directory)
+            }
+    except LogStorageError as error:
+        found.problems[directory] = str(error)
+        return found
+    found.files = {each: facts for each, facts in looked.items() if facts is not None}
+    parsed = {each: try_parse_segment_file(each) for each in found.files}
+    found.segments = {each: parts for each, parts in parsed.items() if parts is not None}
+    _try_small_files(filesystem, found)
+    # A metadata log is the controller's, and nothing here opens it.
+    if found.is_live and name.topic_partition.topic != CLUSTER_METADATA_TOPIC:
+        _survey_end(filesystem, found, clock)
+    return found
+
+
+def _try_small_files(filesystem: FileSystem, found: PartitionSurvey) -> None:
+    """Note which of the small files cannot be understood."""
+    epochs = LeaderEpochCheckpoint(filesystem, found.path / LEADER_EPOCH_CHECKPOINT)
+    try:
+        epochs.read(rising=False)
+    except (CorruptStateError, LogStorageError) as error:
+        found.problems[epochs.path] = str(error)
+    try:
+        read_partition_metadata(filesystem, found.path)
+    except (CorruptStateError, LogStorageError) as error:
+        found.problems[found.path / PARTITION_METADATA] = str(error)
+
+
+def _survey_end(filesystem: FileSystem, found: PartitionSurvey, clock: Clock) -> None:
+    """Find where the log ends, without a recovery."""
+    bases = found.live_sizes()
+    if not bases:
+        return
+    context = make_context(filesystem, found.path, LogConfig(), clock, read_only=True)
+    try:
+        with storage_errors(found.path, doing="reading"):
+            segment = open_segment(context, max(bases))
+            if segment.size_bytes == 0:
+                found.log_end_offset = segment.base_offset
+                return
+            tail = scan_batches(
+                segment.file.whole(),
+                segment.tail_position(),
+                next_offset=segment.base_offset,
+                check_crc=False,
+            )
+            found.log_end_offset = tail.next_offset
+    except (CorruptRecordError, InvalidRecordError):
+        return  # where the log ends is for a recovery to find out
+    except KafkaLogError as error:
+        found.problems[found.path] = str(error)
+    finally:
+        context.pool.close()
+
+
+def _read_state(filesystem: FileSystem, found: DirectorySurvey) -> None:
+    """Read what the directory says of all partitions together."""
+    directory = found.state_directory
+    try:
+        found.meta = read_meta_properties(filesystem, directory)
+    except (CorruptStateError, LogStorageError) as error:
+        found.problems[directory / META_PROPERTIES] = str(error)
+    for name in CHECKPOINTS:
+        path = directory / name
+        if filesystem.stat(path) is None:
+            continue
+        try:
+            found.checkpoints[name] = OffsetCheckpoint(filesystem, path).read()
+        except (CorruptStateError, LogStorageError) as error:
+            found.problems[path] = str(error)
+    try:
+        found.has_marker = read_shutdown_marker(filesystem, directory) is not None
+    except LogStorageError as error:
+        found.problems[directory] = str(error)
+    found.lock_holder = filesystem.lock_holder(directory / LOCK_FILE)

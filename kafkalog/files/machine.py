@@ -1,0 +1,113 @@
+"""The machine around the disk: limits, settings of the kernel, room on a disk, who owns a file.
+
+A seam like the one of the disk, so that tests can make up machines. Everything here only looks.
+
+Thread-safety: `LocalMachine` has no state; its answers are of the moment.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["LocalMachine", "Machine", "Ownership", "Room"]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """
+    What is left on a file system, for a user who is not root.
+
+    Attributes:
+        total_bytes, available_bytes: room for data.
+        total_inodes, available_inodes: room for files; 0 and 0 where it has no limit.
+    """
+
+    total_bytes: int
+    available_bytes: int
+    total_inodes: int
+    available_inodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """
+    Whose a file or directory is.
+
+    Attributes:
+        user_id: its owner.
+        mode: its permission bits.
+        is_usable: whether this process may read and write it (and enter it, a directory).
+    """
+
+    user_id: int
+    mode: int
+    is_usable: bool
+
+
+class Machine(Protocol):
+    """What can be asked of a machine; errors pass as OSError where nothing else is said."""
+
+    def system(self) -> str:
+        """Return the name of the operating system, as "Linux"."""
+        ...
+
+    def release(self) -> str:
+        """Return the kernel's release, as "6.1.0-13-amd64"."""
+        ...
+
+    def read(self, path: Path) -> str | None:
+        """Return the text of a file of the system; None where it is not there or is refused."""
+        ...
+
+    def descriptor_limits(self) -> tuple[int | None, int | None]:
+        """Return how many descriptors this process may have, and may ask for; None: any number."""
+        ...
+
+    def room(self, directory: Path) -> Room: ...
+    def ownership(self, path: Path) -> Ownership: ...
+
+
+class LocalMachine:
+    """The machine that this process runs on."""
+
+    __slots__ = ()
+
+    def system(self) -> str:
+        return platform.system()
+
+    def release(self) -> str:
+        return platform.release()
+
+    def read(self, path: Path) -> str | None:
+        try:
+            return path.read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError:
+            return None
+
+    def descriptor_limits(self) -> tuple[int | None, int | None]:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return _limit(soft), _limit(hard)
+
+    def room(self, directory: Path) -> Room:
+        facts = os.statvfs(directory)
+        return Room(
+            total_bytes=facts.f_blocks * facts.f_frsize,
+            available_bytes=facts.f_bavail * facts.f_frsize,
+            total_inodes=facts.f_files,
+            available_inodes=facts.f_favail,
+        )
+
+    def ownership(self, path: Path) -> Ownership:
+        facts = path.stat()
+        wanted = os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
+        usable = os.access(path, wanted, effective_ids=os.access in os.supports_effective_ids)
+        return Ownership(facts.st_uid, facts.st_mode & 0o7777, usable)
+
+
+def _limit(number: int) -> int | None:
+    return None if number == resource.RLIM_INFINITY else number

@@ -1,0 +1,80 @@
+"""What is mounted where, from the table that Linux keeps of it for each process.
+
+Thread-safety: pure functions over text. Nothing here touches a disk.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["MOUNTS", "Mount", "find_mount"]
+
+MOUNTS: Final = Path("/proc/self/mountinfo")
+
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+class Mount(NamedTuple):
+    """
+    One mounted file system.
+
+    Attributes:
+        point: where it is mounted.
+        kind: its type, as "ext4" or "fuse.sshfs".
+        source: the device, server or name behind it.
+        flags: options of this mount ("ro", "relatime").
+        options: options of the file system itself ("data=journal").
+    """
+
+    point: str
+    kind: str
+    source: str
+    flags: frozenset[str]
+    options: frozenset[str]
+
+    def option(self, name: str) -> str | None:
+        """Return the value of the option `name=value`, or None where it is not set."""
+        for option in self.options:
+            key, separator, value = option.partition("=")
+            if separator and key == name:
+                return value
+        return None
+
+
+def find_mount(path: str, table: str) -> Mount | None:
+    """
+    Return what is mounted where `path` is: the last line of those with the longest point.
+
+    Args:
+        path: an absolute path, symbolic links resolved.
+        table: content of `/proc/self/mountinfo`.
+    """
+    best: Mount | None = None
+    for mount in map(_parse, table.splitlines()):
+        if mount is None or not _is_below(path, mount.point):
+            continue
+        if best is None or len(mount.point) >= len(best.point):
+            best = mount
+    return best
+
+
+def _parse(line: str) -> Mount | None:
+    # id, parent, device, root, point, options, optional fields, "-", type, source, options of it
+    front, separator, back = line.partition(" - ")
+    fields, described = front.split(" "), back.split(" ")
+    if not separator or len(fields) < 6 or len(described) < 3:
+        return None
+    kind, source, options = described[:3]
+    flags = frozenset(fields[5].split(","))
+    return Mount(_plain(fields[4]), kind, _plain(source), flags, frozenset(options.split(",")))
+
+
+def _plain(text: str) -> str:
+    """Return a field with its escapes (of blanks, tabs, ...) undone."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
+
+
+def _is_below(path: str, point: str) -> bool:
+    return point == "/" or path == point or path.startswith(point + "/")

@@ -1,0 +1,140 @@
+"""What is taken for a data directory or a partition directory, and that nothing is changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog import LogStorageError, NotALogError
+from kafkalog.doctor.findings import named
+from kafkalog.doctor.situation import size_text
+from tests.support.doctoring import checks, examined, only
+from tests.support.golden import CLEAN, UNCLEAN, data_directory, unchanged
+
+# The files of the golden directories are as old as the checkout.
+FAR_AHEAD_MS = 4_000_000_000_000
+
+
+def test_broker_directory_is_examined_and_left_as_it_is() -> None:
+    """A real one, closed in order."""
+    directory = data_directory(CLEAN)
+    with unchanged(directory):
+        diagnosis = examined(directory, age_files=False, now_ms=FAR_AHEAD_MS)
+    finding = only(diagnosis, "files.unfinished")
+    assert "24 files .deleted" in finding.seen
+    assert (34, 155, 7_136_439) == (
+        diagnosis.partition_count,
+        diagnosis.segment_count,
+        diagnosis.log_bytes,
+    )
+
+
+def test_directory_of_a_killed_broker_is_examined_and_left_as_it_is() -> None:
+    """Its indexes are preallocated; a compaction and a deletion were under way."""
+    directory = data_directory(UNCLEAN)
+    with unchanged(directory):
+        diagnosis = examined(directory, age_files=False, now_ms=FAR_AHEAD_MS)
+    assert [
+        "shutdown.unclean",
+        "files.unfinished",
+        "files.unfinished",
+        "partitions-delete",
+    ] == checks(diagnosis)
+    assert 9 == len(diagnosis.findings[0].paths)
+
+
+@pytest.mark.parametrize("names", [(), (".lock",), ("lost+found",)])
+def test_empty_directory_is_a_data_directory_to_be(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """What a file system puts there does not count as something."""
+    for name in names:
+        (tmp_path / name).mkdir()
+    diagnosis = examined(tmp_path)
+    assert 0 == diagnosis.partition_count
+    assert "meta.properties" in checks(diagnosis)
+
+
+def test_empty_partition_directory_is_one_by_its_name(tmp_path: Path) -> None:
+    """As a manager has just made it."""
+    directory = tmp_path / "orders-7"
+    directory.mkdir()
+    diagnosis = examined(directory)
+    assert [] == checks(diagnosis)
+    assert (1, 0) == (diagnosis.partition_count, diagnosis.segment_count)
+
+
+def test_other_directory_is_refused(tmp_path: Path) -> None:
+    """It says what is there."""
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(NotALogError, match=r"letter\.txt"):
+        examined(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["missing", "file"])
+def test_what_is_no_directory_is_refused(tmp_path: Path, name: str) -> None:
+    """Nothing there, or a file."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotALogError, match="is no directory"):
+        examined(tmp_path / name)
+
+
+def test_directory_that_cannot_be_read_is_a_storage_error(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is nothing to say of it; of a partition that cannot be read there is."""
+    from kafkalog.files.posix import PosixFileSystem
+
+    listed = PosixFileSystem.list
+
+    def refuse(self: PosixFileSystem, directory: Path) -> list[str]:
+        if directory == refused:
+            raise PermissionError(13, "Permission denied", str(directory))
+        return listed(self, directory)
+
+    monkeypatch.setattr(PosixFileSystem, "list", refuse)
+    refused = data / "orders-0"
+    finding = only(examined(data), "files.damaged")
+    assert (refused,) == finding.paths
+    assert "Permission denied" in finding.seen
+    refused = data
+    with pytest.raises(LogStorageError, match="Permission denied"):
+        examined(data)
+
+
+def test_file_that_goes_between_two_looks_is_left_out(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer may be at work."""
+    from kafkalog.files.posix import PosixFileSystem
+
+    listed = PosixFileSystem.list
+    monkeypatch.setattr(
+        PosixFileSystem, "list", lambda self, path: [*listed(self, path), "gone", "gone-0"]
+    )
+    assert [] == checks(examined(data))
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "expected"),
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1.0 KiB"),
+        (1536 << 10, "1.5 MiB"),
+        (3 << 30, "3.0 GiB"),
+        (5 << 40, "5.0 TiB"),
+        (5 << 60, "5242880.0 TiB"),
+    ],
+)
+def test_size_is_shown_in_the_largest_unit_that_fits(size_bytes: int, expected: str) -> None:
+    """With one digit behind the point."""
+    assert expected == size_text(size_bytes)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [(["a"], "a"), (["a", "b", "c"], "a, b, c"), (list("abcde"), "a, b, c and 2 others")],
+)
+def test_long_list_of_names_is_cut(names: list[str], expected: str) -> None:
+    """Three are enough to know where to look."""
+    assert expected == named(names)
