@@ -26,8 +26,8 @@ from typing import Generic, Protocol, TypeVar
 from typing_extensions import Buffer
 
 from kafkalog.files.filesystem import FileHandle, FileSystem
-from kafkalog.files.names import temporary_path
 from kafkalog.files.pool import FilePool, PooledFile
+from kafkalog.files.whole import replace_whole
 from kafkalog.files.zeros import is_zero
 from kafkalog.indexes.entry_file import EntryFile
 from kafkalog.indexes.kinds import IndexKind
@@ -183,7 +183,6 @@ class SegmentIndex(Generic[View]):
         # Rebuilt entries without a file have nowhere to come back from but another rebuild.
         if not (self.was_rebuilt and self._read_only):
             self._view, self._entries = None, b""
-            self._entries = b""
 
     def sync(self) -> bool:
         """Put the file on the disk, if not its name; say whether there is one that is whole."""
@@ -300,22 +299,13 @@ class SegmentIndex(Generic[View]):
         return view
 
     def _replace_file(self, entries: bytes) -> None:
-        temporary = temporary_path(self.path)
         try:
-            handle = self._filesystem.open(temporary, create=True, write=True)
-            try:
-                handle.truncate(0)
-                handle.pwrite(entries, 0)
-            finally:
-                handle.close()
-            self._filesystem.rename(temporary, self.path)
+            replace_whole(self._filesystem, self.path, entries, durable=False)
             self.is_unsynced = True
             self._is_lost = False
             self._renew_pooled()
         except OSError as error:
             logger.warning("%s %s stays in memory: %s", self.kind.name, self.path, error)
-            with contextlib.suppress(OSError):
-                self._filesystem.unlink(temporary)
             self._lose_file()
 
     def _lose_file(self) -> None:
