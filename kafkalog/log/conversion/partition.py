@@ -229,8 +229,9 @@ class _Work:
 
 def _refuse_unfinished(plan: ConversionPlan, source: Path) -> None:
     """Refuse a log whose segments a compaction was exchanging when it was interrupted."""
-    if plan.filesystem.stat(source) is None:
-        raise NotALogError(f"{source} is not there", path=source)
+    facts = plan.filesystem.stat(source)
+    if facts is None or not facts.is_directory:
+        raise NotALogError(f"{source} is no partition directory, or not there", path=source)
     parsed = map(try_parse_segment_file, plan.filesystem.list(source))
     swaps = [name for name in parsed if name is not None and name.state is FileState.SWAP]
     if swaps:

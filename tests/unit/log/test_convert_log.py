@@ -348,14 +348,15 @@ def test_target_in_a_data_directory_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["nothing", "file", "empty"])
 def test_source_that_is_no_log_is_refused(tmp_path: Path, what: str) -> None:
-    """And nothing is left of the target."""
+    """The error is about the source, and nothing is left of the target."""
     source = tmp_path / "a-0"
     if what == "file":
         source.write_text("")
     elif what == "empty":
         source.mkdir()
-    with pytest.raises((NotALogError, LogStorageError)):
+    with pytest.raises(NotALogError) as caught:
         convert_log(source, tmp_path / "b-0")
+    assert str(source) == str(caught.value.path)
     assert not (tmp_path / "b-0").exists()
     assert not (tmp_path / ".b-0.converting").exists()
 
