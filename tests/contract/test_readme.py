@@ -1,4 +1,4 @@
-"""The Python that README and quickstart print runs as printed."""
+"""The Python that README and pages print runs as printed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from tests.support.logs import manual_log, numbered
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,3 +55,21 @@ def test_quickstart_blocks_run_one_after_another(
         "first record after new year: 1",
         "0 3",
     ] == capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("page", ["configuration", "convert", "retention"])
+def test_blocks_of_a_page_run_one_after_another(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the names of the package, and logs where they say that there are some."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new").mkdir()
+    for name in ("orders-0", "old/orders-0"):
+        with manual_log(tmp_path / name) as log:
+            log.append(numbered(0, 10))
+    session: dict[str, object] = {name: getattr(kafkalog, name) for name in kafkalog.__all__}
+    session["batches"] = (tmp_path / "orders-0" / f"{0:020}.log").read_bytes()
+    blocks = _python_blocks(f"docs/{page}.md")
+    assert blocks
+    for block in blocks:
+        exec(compile(block, page, "exec"), session)
