@@ -91,7 +91,7 @@ class RecordFaults:
         self._count += int(np.count_nonzero(faulty))
         self._has_timestamp_fault |= bool(np.any(faulty & ~missing & ~foreign))
 
-    def raise_if_any(self, position: int | None = None) -> None:
+    def raise_if_any(self) -> None:
         """
         Raise what was found.
 
@@ -101,14 +101,15 @@ class RecordFaults:
         """
         if not self._count:
             return
-        shown = "; ".join(f"record {each.index}: {each.message}" for each in self._errors[:3])
+        shown = "; ".join(
+            f"record {each.index}: {each.message}" for each in self._errors[:_SHOWN_MAX]
+        )
         more = f"; and {self._count - _SHOWN_MAX} more" if self._count > _SHOWN_MAX else ""
         noun = "record is" if self._count == 1 else "records are"
         error = InvalidTimestampError if self._has_timestamp_fault else RecordValidationError
         raise error(
             f"{self._count} {noun} not allowed here: {shown}{more}",
             record_errors=self._errors,
-            position=position,
         )
 
     def _outside(
