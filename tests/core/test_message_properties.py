@@ -27,6 +27,7 @@ from tests.support import golden
 from tests.support import reference_codecs as codecs
 from tests.support import reference_messages as slow
 from tests.support.buffers import exact
+from tests.support.damage import flipped
 from tests.support.reference import Header, parse_message_header
 from tests.support.reference_messages import Message, OldRecord
 from tests.support.reference_records import Refused
@@ -184,9 +185,7 @@ def test_any_damaged_payload_gets_the_references_verdict(
     magic = made[0].magic
     last = made[-1].offset
     relative = [replace(m, offset=m.offset - made[0].offset) if magic else m for m in made]
-    payload = bytearray(slow.encode_messages(relative))
-    for position, bit in flips:
-        payload[position % len(payload)] ^= 1 << bit
+    payload = flipped(slow.encode_messages(relative), flips)
     payload = payload[: max(0, len(payload) - cut)] + tail
     header = Header(
         base_offset=max(0, last + shift),
@@ -196,7 +195,7 @@ def test_any_damaged_payload_gets_the_references_verdict(
         max_timestamp=77 if magic else -1,
         record_count=-1 if codec else 1,
     )
-    assert_decoders_equal_the_reference(bytes(payload), header)
+    assert_decoders_equal_the_reference(payload, header)
 
 
 @settings(max_examples=100)

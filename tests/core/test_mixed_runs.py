@@ -10,6 +10,7 @@ from tests.support import reference, reference_records
 from tests.support import reference_codecs as codecs
 from tests.support import reference_messages as slow
 from tests.support.column_rows import assert_scan_equals_reference
+from tests.support.damage import flipped
 from tests.support.reference import Header
 from tests.support.reference_records import Entry
 
@@ -72,11 +73,7 @@ def test_walk_of_a_damaged_mixed_run_equals_the_reference(
     data: bytes, flips: list[tuple[int, int]]
 ) -> None:
     """Flipped bits anywhere, the magic byte among them."""
-    damaged = bytearray(data)
-    for position, bit in flips:
-        if damaged:
-            damaged[position % len(damaged)] ^= 1 << bit
-    assert_walk_equals_the_reference(bytes(damaged))
+    assert_walk_equals_the_reference(flipped(data, flips))
 
 
 @settings(max_examples=80)

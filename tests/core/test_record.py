@@ -23,7 +23,7 @@ from kafkalog._core.record import (
     decode_records,
     decode_tuples,
 )
-from kafkalog._core.status import STATUS_CODES, status_meaning, status_name
+from kafkalog._core.status import status_name
 from kafkalog.errors import CorruptRecordError
 from tests.support import golden
 from tests.support import reference_records as reference
@@ -37,6 +37,7 @@ from tests.support.record_cases import (
     entries,
     header_for,
     headers,
+    refusal,
 )
 from tests.support.reference import Header, encode_varint, zigzag
 from tests.support.reference_records import Entry, Refused
@@ -52,15 +53,6 @@ Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None]
 def unhex(text: str | None) -> bytes | None:
     """Return the bytes of a vector's field."""
     return None if text is None else bytes.fromhex(text)
-
-
-def refusal(error: CorruptRecordError) -> tuple[str, int]:
-    """Return (status name, position) of an error."""
-    for name, code in STATUS_CODES.items():
-        if str(error).startswith(f"{status_meaning(code)} at position {error.position} "):
-            assert error.position is not None
-            return name, error.position
-    raise AssertionError(f"no status says {error}")
 
 
 def rows_of(records: list[Record]) -> list[Row]:

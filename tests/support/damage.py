@@ -1,12 +1,13 @@
-"""Damage to files, as functions: flip, truncate, zero a range, mend a CRC, splice.
+"""Damage to files and bytes, as functions: flip, truncate, zero a range, mend a CRC, splice.
 
-All of them write in place: a test that damages a directory damages its own copy.
+Those of a path write in place: a test that damages a directory damages its own copy.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 from kafkalog._core import crc32c
@@ -17,6 +18,7 @@ __all__ = [
     "batch_positions",
     "fix_crc",
     "flip",
+    "flipped",
     "forget_shutdown",
     "log_file",
     "splice",
@@ -41,6 +43,15 @@ def flip(path: Path, position: int, mask: int = 1) -> None:
         value = file.read(1)[0]
         file.seek(position)
         file.write(bytes([value ^ mask]))
+
+
+def flipped(data: bytes, flips: Iterable[tuple[int, int]]) -> bytes:
+    """Return bytes with some bits flipped, each (position, bit); positions wrap around the end."""
+    damaged = bytearray(data)
+    for position, bit in flips:
+        if damaged:
+            damaged[position % len(damaged)] ^= 1 << bit
+    return bytes(damaged)
 
 
 def truncate(path: Path, size: int) -> None:

@@ -24,12 +24,12 @@ from kafkalog._core.message import (
     summarize_messages,
 )
 from kafkalog._core.record import Record
-from kafkalog._core.status import STATUS_CODES, status_meaning, status_name
+from kafkalog._core.status import status_name
 from kafkalog.errors import CorruptRecordError
 from tests.support import reference_messages as reference
 from tests.support.buffers import exact
 from tests.support.column_rows import RECORD_COLUMNS, rows_of_columns
-from tests.support.record_cases import as_batch_header
+from tests.support.record_cases import as_batch_header, refusal
 from tests.support.reference import Header
 from tests.support.reference_messages import Message, OldRecord
 from tests.support.reference_records import Refused
@@ -101,15 +101,6 @@ def inner_messages(draw: st.DrawFn, magic: int) -> list[Message]:
         timestamp = draw(st.integers(-(2**63), 2**63 - 1)) if magic else -1
         messages.append(Message(offset, magic, 0, timestamp, draw(fields), draw(fields)))
     return messages
-
-
-def refusal(error: CorruptRecordError) -> tuple[str, int]:
-    """Return (status name, position) of an error."""
-    for name, code in STATUS_CODES.items():
-        if str(error).startswith(f"{status_meaning(code)} at position {error.position} "):
-            assert error.position is not None
-            return name, error.position
-    raise AssertionError(f"no status says {error}")
 
 
 def assert_like_reference(payload: bytes, header: Header, *, strict: bool = True) -> bool:

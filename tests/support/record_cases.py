@@ -10,6 +10,8 @@ from typing_extensions import Buffer
 
 from kafkalog._core.columns import RecordColumns, decode_columns
 from kafkalog._core.header import BatchHeader
+from kafkalog._core.status import STATUS_CODES, status_meaning
+from kafkalog.errors import CorruptRecordError
 from tests.support import reference_records as reference
 from tests.support.reference import Header
 from tests.support.reference_records import Entry
@@ -22,6 +24,7 @@ __all__ = [
     "entries",
     "header_for",
     "headers",
+    "refusal",
 ]
 
 INT64_MIN = -(2**63)
@@ -73,6 +76,15 @@ def case_columns(payload: Buffer, case: Sequence[Entry]) -> RecordColumns:
     """Return fresh columns with the records of a payload that `case` was encoded to."""
     header = as_batch_header(header_for(case))
     return columns_of(payload, header, 0, memoryview(payload).nbytes)
+
+
+def refusal(error: CorruptRecordError) -> tuple[str, int]:
+    """Return (status name, position) of an error."""
+    for name, code in STATUS_CODES.items():
+        if str(error).startswith(f"{status_meaning(code)} at position {error.position} "):
+            assert error.position is not None
+            return name, error.position
+    raise AssertionError(f"no status says {error}")
 
 
 @st.composite
