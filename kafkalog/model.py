@@ -15,6 +15,7 @@ __all__ = [
     "AppendOrigin",
     "Header",
     "OffsetPosition",
+    "OngoingTransaction",
     "RecordError",
     "Rewriting",
     "TimestampOffset",
@@ -55,6 +56,24 @@ class TimestampOffset(NamedTuple):
     timestamp_ms: int
     offset: int
     leader_epoch: int | None
+
+
+class OngoingTransaction(NamedTuple):
+    """
+    A transaction without a marker.
+
+    Attributes:
+        producer_id, producer_epoch: whose it is.
+        first_offset: its first record.
+        last_timestamp_ms: of the producer's last batch.
+        idle_ms: how long ago that was, by the log's clock.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_timestamp_ms: int
+    idle_ms: int
 
 
 class AppendOrigin(Enum):
@@ -127,6 +146,8 @@ class AppendInfo:
             last offset of the batch that has it, not the offset of the record; -1 where nothing
             was appended, or no record has one.
         rewriting: codecs, and what was compressed anew.
+        is_duplicate: whether its producer had sent it before: nothing was written, and offsets and
+            times are those of the first time.
     """
 
     first_offset: int
@@ -138,3 +159,4 @@ class AppendInfo:
     max_timestamp_ms: int
     shallow_offset_of_max_timestamp: int = -1
     rewriting: Rewriting = NOTHING_REWRITTEN
+    is_duplicate: bool = False

@@ -86,6 +86,7 @@ class PackedRun:
         has_wrappers: whether a batch is a wrapper of an old format, stamped with its last offset.
         made_at: makes the batches for another offset of the first record, where that takes more
             than a stamp; None where it does not.
+        has_producers: whether a batch names a producer, whose state the log has to ask.
     """
 
     data: bytearray
@@ -96,6 +97,7 @@ class PackedRun:
     rewriting: Rewriting = NOTHING_REWRITTEN
     has_wrappers: bool = False
     made_at: Callable[[int], Draft] | None = None
+    has_producers: bool = False
 
     def stamp(self, log_end_offset: int, partition_leader_epoch: int) -> AppendInfo:
         """

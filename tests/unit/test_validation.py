@@ -65,7 +65,7 @@ STRICTER = {
     "offset_deltas_fall": "readers would see wrong offsets",
     "offset_deltas_repeat": "readers would see wrong offsets",
     "zstd_record_length_1GiB": "no reader could read it",
-    "transactional_no_producer": "nothing here could end the transaction",
+    "transactional_no_producer": "a transaction of nobody",
 }
 
 
@@ -250,7 +250,7 @@ def test_client_batches_nothing_is_a_run_of_no_batches() -> None:
         (edited(batch(), 57, ">i", 2), "2 records, but offsets for 3"),
         (edited(batch(), 23, ">i", 5), "3 records, but offsets for 6"),
         (batch(control=True), "only the log itself writes control batches"),
-        (batch(transactional=True, producer_id=4, producer_epoch=0, base_sequence=0), "transac"),
+        (edited(batch(), 21, ">h", 0x10), "a transaction, and names no producer"),
         (edited(batch(), 43, ">q", 4), "producer 4 without a sequence number"),
         (edited(batch() + b"\x00", 8, ">i", len(batch()) - 11), "bytes are left after the last"),
         (edited(batch(), 61, ">b", 0), "record's length"),

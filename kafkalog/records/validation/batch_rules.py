@@ -49,8 +49,8 @@ def check_header(header: BatchHeader, origin: AppendOrigin) -> None:
         return
     if header.is_control:
         raise refusal(header, "only the log itself writes control batches")
-    if header.is_transactional:
-        raise refusal(header, "it belongs to a transaction, which nothing here could end")
+    if header.is_transactional and header.producer_id <= _NO_PRODUCER_ID:
+        raise refusal(header, "it belongs to a transaction, and names no producer")
     if header.producer_id > _NO_PRODUCER_ID and header.base_sequence < 0:
         raise refusal(
             header,

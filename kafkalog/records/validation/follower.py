@@ -64,6 +64,7 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
     copy = bytearray(data)
     batches: list[BatchFacts] = []
     position = record_count = next_offset = codec = 0
+    has_producers = False
     while position < len(copy):
         header = next_header(copy, position, takes_old=True)
         check_size(header, header.size_bytes, "segment.bytes", rules.segment_bytes)
@@ -87,11 +88,19 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
             )
         )
         codec = header.codec or codec
+        has_producers = has_producers or header.producer_id >= 0
         record_count += count
         next_offset = header.next_offset
         position = header.end_position
     rewriting = Rewriting(codec, codec) if codec else NOTHING_REWRITTEN
-    return PackedRun(copy, batches, record_count, assign_offsets=False, rewriting=rewriting)
+    return PackedRun(
+        copy,
+        batches,
+        record_count,
+        assign_offsets=False,
+        rewriting=rewriting,
+        has_producers=has_producers,
+    )
 
 
 def _check_batch(data: bytearray, header: BatchHeader, rules: AppendRules) -> None:

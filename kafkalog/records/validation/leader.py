@@ -7,9 +7,9 @@ private copy: nothing the caller does later to its buffer reaches the log. Offse
 the run, under the log's lock. One bad batch refuses the run; bytes behind the last whole batch are
 refused, where Kafka drops them unsaid.
 
-Not checked here: sequences of producers and their epochs (they need the log's state). Transactional
-batches are refused from clients, for nothing here could ever write the marker that ends one. Where
-an old format takes part `old_formats` does the work.
+Not checked here: sequences of producers, their epochs and transactions, which need the log's state
+(`kafkalog.log.producers`); the run says whether there is anything to ask it. Where an old format
+takes part `old_formats` does the work.
 
 Thread-safety: pure functions.
 """
@@ -102,6 +102,7 @@ class _LeaderAppend:
         "_batches",
         "_data",
         "_faults",
+        "_has_producers",
         "_now_ms",
         "_origin",
         "_parts",
@@ -123,6 +124,7 @@ class _LeaderAppend:
         self._faults: RecordFaults | None = None
         self._batches: list[BatchFacts] = []
         self._record_count = 0
+        self._has_producers = False
         # Parts of the result; until something was recompressed the copy itself is the result.
         self._parts: list[memoryview | bytearray] = []
         self._taken_end = 0
@@ -149,11 +151,14 @@ class _LeaderAppend:
             self._record_count,
             self._now_ms if rules.gives_time else None,
             rewriting=self._rewriting(),
+            has_producers=self._has_producers,
         )
 
     def _accept(self, header: BatchHeader) -> None:
         self._check_header(header)
         codec = header.codec
+        if header.producer_id >= 0:
+            self._has_producers = True
         payload = plain_records(self._data, header, self._rules)
         summary = check_records(header, payload)
         if header.is_control:
