@@ -41,11 +41,34 @@ from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 from kafkalog.log.unflushed import make_durable
 
-__all__ = ["LoadedLog", "load_log", "open_segment"]
+__all__ = ["LoadedLog", "ScanFacts", "load_log", "open_segment"]
 
 logger = logging.getLogger(__name__)
 
 OK = STATUS_CODES["OK"]
+
+
+@dataclass(slots=True)
+class ScanFacts:
+    """
+    What the batches that were scanned say of producers and leaders.
+
+    Attributes:
+        first_offset: base of the first segment that was scanned, None where none was.
+        has_producers: whether a batch names a producer.
+        leader_epochs: epochs as they rise, with the base offset where each begins.
+    """
+
+    first_offset: int | None = None
+    has_producers: bool = False
+    leader_epochs: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, base_offset: int, scan: SegmentScan) -> None:
+        """Take in a segment, behind those before."""
+        if self.first_offset is None:
+            self.first_offset = base_offset
+        self.has_producers = self.has_producers or scan.has_producers
+        self.leader_epochs += scan.leader_epochs
 
 
 @dataclass(slots=True)
@@ -55,6 +78,7 @@ class LoadedLog:
     local: LocalLog
     report: RecoveryReport
     recovery_point: int
+    scanned: ScanFacts
 
 
 @dataclass(slots=True)
@@ -73,6 +97,7 @@ class _Findings:
     last_scan: SegmentScan | None = None
     last_is_fenced: bool = False
     duration_ms: int = 0
+    facts: ScanFacts = field(default_factory=ScanFacts)
 
 
 def load_log(
@@ -116,6 +141,7 @@ def load_log(
         # Everything here lies below the log start: deleted records, whose files had not gone yet.
         _remove_all(context, segments, leftovers)
         segments = []
+        findings.facts = ScanFacts()
     end_offset = max(findings.next_offset, start) if segments else start
     local = _assemble(context, segments, findings, start, end_offset)
     if context.read_only and not clean:
@@ -128,7 +154,7 @@ def load_log(
         filesystem.sync_directory(directory)
     findings.duration_ms = context.clock.monotonic_ms() - started
     report = _report(local, findings, leftovers, recovery_point, clean=clean)
-    return LoadedLog(local, report, recovery_point)
+    return LoadedLog(local, report, recovery_point, findings.facts)
 
 
 def _report(
@@ -246,6 +272,7 @@ def _scan(
         next_offset=max(segment.base_offset, findings.next_offset),
         offset_max=None if following is None else following - 1,
     )
+    findings.facts.add(segment.base_offset, scan)
     findings.scanned_segments += 1
     findings.scanned_bytes += segment.size_bytes
     findings.scanned_batches += scan.batch_count

@@ -39,6 +39,8 @@ class SegmentScan:
         first_max_timestamp: timestamp of the first batch, which time-based rolling counts from.
         batch_count, record_count: whole batches, and records that their headers declare; those
             inside wrappers of old formats are not counted, which only decompression could do.
+        has_producers: whether a batch names a producer.
+        leader_epochs: each epoch that is above all before it, with the base offset of its batch.
         fences: damaged ranges with whole batches behind them.
         tail_status: why the scan ended: OK at the end of the data, else what failed there.
         offset_entries, time_entries: the index files of the segment, as bytes.
@@ -51,6 +53,8 @@ class SegmentScan:
     first_max_timestamp: int = -1
     batch_count: int = 0
     record_count: int = 0
+    has_producers: bool = False
+    leader_epochs: list[tuple[int, int]] = field(default_factory=list)
     fences: list[FencedRange] = field(default_factory=list)
     tail_status: int = OK
     offset_entries: bytes = b""
@@ -143,3 +147,16 @@ def _count(scan: SegmentScan, columns: BatchColumns, count: int) -> None:
     scan.batch_count += count
     # A wrapper of an old format does not say how many records it holds: -1.
     scan.record_count += int(np.maximum(columns.record_count[:count], 0).sum())
+    scan.has_producers = scan.has_producers or bool((columns.producer_id[:count] >= 0).any())
+    _note_epochs(scan, columns, count)
+
+
+def _note_epochs(scan: SegmentScan, columns: BatchColumns, count: int) -> None:
+    epochs = columns.leader_epoch[:count]
+    known = scan.leader_epochs[-1][0] if scan.leader_epochs else -1
+    if int(epochs.max()) <= known:
+        return
+    highest = np.maximum.accumulate(np.concatenate(([known], epochs)))
+    rows = np.flatnonzero(highest[1:] > highest[:-1])
+    offsets = columns.base_offset[rows].tolist()
+    scan.leader_epochs += zip(epochs[rows].tolist(), offsets, strict=True)
