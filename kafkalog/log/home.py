@@ -39,7 +39,7 @@ from kafkalog.files.names import (
     try_parse_segment_file,
 )
 from kafkalog.model import TopicPartition
-from kafkalog.state.checkpoints import OffsetCheckpoint
+from kafkalog.state.checkpoints import LeaderEpochCheckpoint, OffsetCheckpoint
 from kafkalog.state.shutdown_marker import (
     read_shutdown_marker,
     remove_shutdown_marker,
@@ -104,14 +104,19 @@ class PartitionHome:
 
     def sync_note(self) -> SyncNote:
         """Return the partition's sync note, for its writer."""
-        return SyncNote(self.filesystem, self.directory / SYNC_NOTE, self._traces_of_a_broker())
+        return SyncNote(self.filesystem, self.directory / SYNC_NOTE, self.traces_of_a_broker())
 
-    def _traces_of_a_broker(self) -> bytes:
+    def leader_epochs(self) -> LeaderEpochCheckpoint:
+        """Return the file of the partition's leader epochs."""
+        return LeaderEpochCheckpoint(self.filesystem, self.directory / LEADER_EPOCH_CHECKPOINT)
+
+    def traces_of_a_broker(self) -> bytes:
         """
-        Return a digest of files that a broker writes and we do not.
+        Return a digest of files that a broker writes, and we seldom or never.
 
         A broker that leads or follows a partition replaces its leader epochs before it appends,
-        and the high watermarks of the data directory every few seconds.
+        and the high watermarks of the data directory every few seconds. Where we replace the
+        epochs, the note is told (`SyncNote.renew_traces`).
         """
         traces = hashlib.blake2b(digest_size=8)
         for path in (
@@ -220,7 +225,8 @@ _OWN_FILES = frozenset(
         LOG_START_OFFSET_CHECKPOINT,
         LOG_START_OFFSET_CHECKPOINT + ".tmp",
         "partition.metadata",
-        "leader-epoch-checkpoint",
+        LEADER_EPOCH_CHECKPOINT,
+        LEADER_EPOCH_CHECKPOINT + ".tmp",
     }
 )
 

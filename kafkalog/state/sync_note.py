@@ -164,6 +164,16 @@ class SyncNote:
                 self._synced_offset = before
                 raise
 
+    def renew_traces(self, traces: bytes) -> None:
+        """
+        Take the traces that this program itself has left.
+
+        Written without a sync: a note with the traces of before is not believed, and more doubtful.
+        """
+        with self._guard:
+            self._traces = traces
+            self._write_hint()
+
     def remove(self) -> None:
         """Take the note away: the log is closed in order."""
         self.close()

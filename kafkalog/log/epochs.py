@@ -1,0 +1,177 @@
+"""The leader epochs of a log that is open: which one is stamped, and when it changes.
+
+An embedded log is its own leader. What it appends carries the current epoch: the latest that the
+log knows, 0 for a new log. Batches of another log bring theirs. After a stop that was none the
+current epoch is above every one that was known, those of lost records too, so that no offset gets
+other content under the same epoch; it takes its place in the file with the first append that
+follows, and costs an opening nothing.
+
+The file is written, and on the disk, before the first record of an epoch is written (rules and
+crash points: `kafkalog.state.leader_epochs`). So is the sync note told of it, which takes a change
+of that file for the trace of a broker.
+
+Crash points of `load_epochs`: none, it writes nothing. Of an assignment: before the file is
+replaced, nothing has happened; between that and the note, the note is not believed and more is
+written once more by a recovery; behind it, before the records, an epoch stands at the log end,
+which the next opening takes away and rises above.
+
+Thread-safety: changes under the log's lock; `end_offset_for` and `current` from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafkalog._core.batch import BatchColumns
+from kafkalog._core.header import parse_header
+from kafkalog.log.home import PartitionHome
+from kafkalog.log.loader import LoadedLog
+from kafkalog.log.local_log import Snapshot
+from kafkalog.log.reading import walk_segment
+from kafkalog.records.packed_run import PackedRun
+from kafkalog.state.leader_epochs import MAX_EPOCH, EpochEnd, LeaderEpochs
+from kafkalog.state.sync_note import SyncNote
+
+__all__ = ["LogEpochs", "load_epochs"]
+
+MAGIC_V2 = 2
+WALK_BATCHES = 4096
+
+
+class LogEpochs:
+    """
+    The leader epochs of one log.
+
+    Args:
+        epochs: the list, with its file.
+        current: what the log's own appends are stamped with.
+        home: whose traces the note knows.
+        note: the partition's sync note, None where there is none.
+    """
+
+    def __init__(
+        self, epochs: LeaderEpochs, current: int, home: PartitionHome, note: SyncNote | None
+    ) -> None:
+        self.current = current
+        self._epochs = epochs
+        self._home = home
+        self._note = note
+
+    def __repr__(self) -> str:
+        return f"<LogEpochs at {self.current} of {self._epochs}>"
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the current epoch is the latest of the list, and the file has all of it."""
+        epochs = self._epochs
+        return epochs.latest_epoch == self.current and not epochs.is_unwritten
+
+    def assign_current(self, start_offset: int) -> None:
+        """
+        Say that what is about to be appended from `start_offset` on is of the current epoch.
+
+        Raises:
+            LogStorageError: the file could not be written; nothing may be appended.
+        """
+        self._epochs.assign(self.current, start_offset, flush=False)
+        self.flush()
+
+    def assign_run(self, run: PackedRun) -> None:
+        """
+        Take the epochs of batches that keep their own; those of old formats have none.
+
+        Raises:
+            LogStorageError: the file could not be written; nothing may be appended.
+        """
+        epochs, position, before = self._epochs, 0, -1
+        data = memoryview(run.data)
+        for batch in run.batches:
+            header = parse_header(data, position)
+            epoch = header.partition_leader_epoch
+            if header.magic == MAGIC_V2 and epoch >= 0 and epoch != before:
+                epochs.assign(epoch, batch.base_offset, flush=False)
+                before = epoch
+            position += batch.size_bytes
+        self.current = max(self.current, epochs.latest_epoch or 0)
+        self.flush()
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget the epochs that begin at the new log end or above; the file follows later."""
+        self._epochs.truncate_from_end(end_offset)
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Let the first epoch begin at the new log start; the file follows later."""
+        self._epochs.truncate_from_start(start_offset)
+
+    def clear(self) -> None:
+        """Forget all: the log goes on, empty, elsewhere. The file follows later."""
+        self._epochs.clear()
+
+    def flush(self) -> None:
+        """
+        Write what the file lacks.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        if not self._epochs.is_unwritten:
+            return
+        self._epochs.flush()
+        if self._note is not None:
+            self._note.renew_traces(self._home.traces_of_a_broker())
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """Return where an epoch ended; see `LeaderEpochs.end_offset_for`."""
+        return self._epochs.end_offset_for(epoch, log_end_offset)
+
+
+def load_epochs(home: PartitionHome, loaded: LoadedLog) -> LogEpochs:
+    """
+    Return the epochs of a log that was just loaded, made to fit its range.
+
+    A file with entries has every epoch of the log. Where there is none, as beside a `.log` file
+    that was copied, the batches that were scanned tell them; where it is damaged, all batches do.
+
+    Raises:
+        LogStorageError: the file cannot be read.
+    """
+    local, report = loaded.local, loaded.report
+    read_only = local.context.read_only
+    checkpoint = home.leader_epochs()
+    epochs = LeaderEpochs(None if read_only else checkpoint)
+    found: Iterable[tuple[int, int]] = ()
+    if not epochs.load(checkpoint):
+        found = _epochs_of(local.snapshot)
+    elif not epochs.entries:
+        # Only then: no sum covers the epoch of a batch.
+        found = loaded.scanned.leader_epochs
+    for epoch, base_offset in found:
+        latest = epochs.latest_epoch
+        if latest is None or epoch > latest:
+            epochs.assign(epoch, base_offset, flush=False)
+    latest = epochs.latest_epoch
+    if latest is None:
+        current = 0
+    else:
+        # Before the list is cut: what was lost had its epoch, too. Without a segment nothing was.
+        is_safe = report.clean or report.scanned_segments == 0
+        current = latest if is_safe else min(latest + 1, MAX_EPOCH)
+    snapshot = local.snapshot
+    epochs.truncate_from_end(snapshot.end_offset)
+    epochs.truncate_from_start(snapshot.start_offset)
+    return LogEpochs(epochs, current, home, local.context.note)
+
+
+def _epochs_of(snapshot: Snapshot) -> Iterable[tuple[int, int]]:
+    """Yield epoch and base offset of the batches in which the epoch changes, around damage."""
+    before = -1
+    columns = BatchColumns(WALK_BATCHES)
+    for slot, segment in enumerate(snapshot.segments.segments):
+        bound = snapshot.bound_of(slot)
+        for _start, walk in walk_segment(segment, 0, bound, segment.base_offset, columns, "skip"):
+            epochs = columns.leader_epoch[: walk.count].tolist()
+            bases = columns.base_offset[: walk.count].tolist()
+            for epoch, base_offset in zip(epochs, bases, strict=True):
+                if epoch != before and epoch >= 0:
+                    before = epoch
+                    yield epoch, base_offset

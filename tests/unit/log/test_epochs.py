@@ -1,0 +1,103 @@
+"""Leader epochs of an open log: stamped, kept in their file, above all others after a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafkalog._core.stamp import assign_offsets
+from kafkalog.files.names import LEADER_EPOCH_CHECKPOINT
+from kafkalog.state.leader_epochs import UNKNOWN_EPOCH_END, EpochEnd
+from tests.support.logs import manual_log, numbered
+from tests.support.producer_batches import Produced, encoded
+from tests.support.simulated_disk import CrashChoice, SimulatedDisk
+
+DIRECTORY = Path("/data-of-one/orders-0")
+
+
+def epoch_lines(directory: Path) -> list[str]:
+    """Return the entries of the file."""
+    return (directory / LEADER_EPOCH_CHECKPOINT).read_text().splitlines()[2:]
+
+
+def test_first_append_puts_epoch_0_in_the_file(tmp_path: Path) -> None:
+    """Not the opening; and no later append touches it."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory) as log:
+        assert UNKNOWN_EPOCH_END == log.end_offset_for_epoch(0)
+        assert not (directory / LEADER_EPOCH_CHECKPOINT).exists()
+        log.append(numbered(0, 2))
+        assert ["0 0"] == epoch_lines(directory)
+        log.append(numbered(2, 1))
+        assert (0, EpochEnd(0, 3)) == (log.leader_epoch, log.end_offset_for_epoch(0))
+    with manual_log(directory) as log:
+        assert 0 == log.leader_epoch
+
+
+def test_epoch_rises_after_an_unclean_stop() -> None:
+    """With the first append: until then there is nothing to tell apart."""
+    disk = SimulatedDisk()
+    disk.make_durable(DIRECTORY.parent)
+    log = manual_log(DIRECTORY, filesystem=disk)
+    log.append(numbered(0, 3), wait="durable")
+    log.append(numbered(3, 1))
+    left = disk.crash(CrashChoice("nothing"))
+    with manual_log(DIRECTORY, filesystem=left) as again:
+        assert (1, EpochEnd(0, 3)) == (again.leader_epoch, again.end_offset_for_epoch(0))
+        again.append(numbered(3, 1))
+        assert [0, 1] == [b.header.partition_leader_epoch for b in again.batches()]
+        assert EpochEnd(0, 3) == again.end_offset_for_epoch(0)
+        assert EpochEnd(1, 4) == again.end_offset_for_epoch(1)
+
+
+def test_epoch_whose_records_were_all_lost_is_not_used_again() -> None:
+    """Its entry was on the disk before them."""
+    disk = SimulatedDisk()
+    disk.make_durable(DIRECTORY.parent)
+    log = manual_log(DIRECTORY, filesystem=disk)
+    log.append(numbered(0, 3), wait="durable")
+    second = disk.crash(CrashChoice("nothing"))
+    log = manual_log(DIRECTORY, filesystem=second)
+    assert 1 == log.leader_epoch
+    log.append(numbered(3, 1))
+    third = second.crash(CrashChoice("nothing"))
+    with manual_log(DIRECTORY, filesystem=third) as again:
+        assert (3, 2) == (again.log_end_offset, again.leader_epoch)
+        again.append(numbered(3, 1))
+        assert [0, 2] == [b.header.partition_leader_epoch for b in again.batches()]
+
+
+def test_truncation_takes_epochs_with_it(tmp_path: Path) -> None:
+    """From both ends."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory) as log:
+        for offset, epoch in ((0, 2), (1, 4), (2, 9)):
+            log.append_batches(_with_epoch(offset, epoch), assign_offsets=False)
+        assert (9, ["2 0", "4 1", "9 2"]) == (log.leader_epoch, epoch_lines(directory))
+        log.truncate_to(2)
+        assert EpochEnd(4, 2) == log.end_offset_for_epoch(4)
+        log.append(numbered(2, 1))
+        assert ["2 0", "4 1", "9 2"] == epoch_lines(directory)
+        log.delete_records_before(1)
+        assert EpochEnd(2, 1) == log.end_offset_for_epoch(2)
+        log.truncate_fully_and_start_at(50)
+        assert UNKNOWN_EPOCH_END == log.end_offset_for_epoch(9)
+        log.append(numbered(50, 1))
+    assert ["9 50"] == epoch_lines(directory)
+
+
+def test_epochs_of_a_damaged_file_are_told_from_the_batches(tmp_path: Path) -> None:
+    """After a clean stop too, where nothing is scanned."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory) as log:
+        for offset, epoch in ((0, 2), (1, 4)):
+            log.append_batches(_with_epoch(offset, epoch), assign_offsets=False)
+    (directory / LEADER_EPOCH_CHECKPOINT).write_text("0\n1\nnonsense\n")
+    with manual_log(directory) as log:
+        assert (4, EpochEnd(2, 1)) == (log.leader_epoch, log.end_offset_for_epoch(2))
+    assert ["2 0", "4 1"] == epoch_lines(directory)
+
+
+def _with_epoch(offset: int, epoch: int) -> bytes:
+    data = bytearray(encoded([Produced(-1)]))
+    assign_offsets(data, base_offset=offset, partition_leader_epoch=epoch)
+    return bytes(data)
