@@ -278,6 +278,12 @@ class TransactionIndex:
                 self._filesystem.sync_directory(self.path.parent)
                 self._unsynced_name = False
 
+    def retire(self) -> None:
+        """Write no more: the name is about to be another file's, or nobody's."""
+        self._read_only = True
+        self._unsynced_name = self._unsynced_bytes = False
+        self.close()
+
     def close(self) -> None:
         """Let the file go as it is; the next write opens it again."""
         handle, self._handle = self._handle, None

@@ -146,6 +146,7 @@ class LocalLog:
                 SegmentFile(context.pool, context.filesystem, path, 0, handle),
             )
             segment.activate()
+            segment.transactions.begin_empty()
         except OSError as error:
             # An empty file that stayed would bound the segment before it at the next start.
             try:
@@ -161,6 +162,9 @@ class LocalLog:
 
         Data or names first is all the same: nothing is called durable before both are there, and
         names that no sync has covered may outlive their bytes in any case.
+
+        Raises:
+            OSError, LogStorageError: the disk refused.
         """
         snapshot = self.snapshot
         segments = snapshot.segments
@@ -173,6 +177,8 @@ class LocalLog:
             with self.context.trying_to_sync(snapshot.end_offset, size_bytes):
                 for file in waiting:
                     file.sync()
+        for segment in segments.segments[first:]:
+            segment.transactions.sync()
         if name_changes > self._synced_name_changes:
             self.context.filesystem.sync_directory(self.context.directory)
             self._synced_name_changes = name_changes

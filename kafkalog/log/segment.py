@@ -51,6 +51,7 @@ from kafkalog.log.hints import (
 )
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan
 from kafkalog.log.segment_file import SegmentFile
+from kafkalog.log.segment_transactions import SegmentTransactions
 from kafkalog.log.segment_types import Bound, ScanSource, SegmentContext, SegmentMark
 from kafkalog.log.walk import walk_batches
 
@@ -75,6 +76,7 @@ class LogSegment:
         base_offset: names the segment; a lower bound of its offsets.
         file: the `.log` file.
         offset_index, time_index: its indexes.
+        transactions: its transaction index.
         fences: damage known so far, in order of position.
     """
 
@@ -114,6 +116,7 @@ class LogSegment:
             pool=context.pool,
             read_only=context.read_only,
         )
+        self.transactions = SegmentTransactions(context, base_offset)
         self._hints = SegmentHints(file, base_offset, self.offset_index, self.time_index)
 
     def __repr__(self) -> str:
@@ -278,12 +281,14 @@ class LogSegment:
         """Prepare for removal: readers that hold the segment keep its bytes, no file is written."""
         self.offset_index.retire()
         self.time_index.retire()
+        self.transactions.retire()
         self.file.pin()
 
     def close(self) -> None:
         """Let files and mappings go; slices given out stay valid."""
         self.offset_index.close()
         self.time_index.close()
+        self.transactions.close()
         self.file.close()
 
     # ------------------------------------------------------------------------------ look-ups

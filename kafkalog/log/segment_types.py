@@ -6,8 +6,9 @@ Thread-safety: immutable, but for the context, whose settings `Log.reconfigure` 
 from __future__ import annotations
 
 import random
+import threading
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +41,8 @@ class SegmentContext:
     read_only: bool
     state: FileState = FileState.LIVE
     note: SyncNote | None = None
+    # Around the files of transaction indexes, which readers may put right.
+    repair_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def files(self, base_offset: int) -> SegmentFiles:
         """Return the paths of a segment."""

@@ -1,0 +1,56 @@
+"""Producer state from the segments of a log: walked from where it ends to where it shall.
+
+Damage is walked around: what a fence holds no state can know. Where a transaction's marker was lost
+in it, the transaction stays open; a reader of committed records then sees too little, never what
+was aborted.
+
+Thread-safety: works on one snapshot of the log, without a lock; the states belong to the caller.
+"""
+
+from __future__ import annotations
+
+from kafkalog._core.batch import BatchColumns
+from kafkalog.log.local_log import Snapshot
+from kafkalog.log.producer_recovery import replay_batches
+from kafkalog.log.reading import start_position, walk_segment
+from kafkalog.state.producer_append import CompletedTransaction
+from kafkalog.state.producers import ProducerStates
+
+__all__ = ["replay_segments"]
+
+WALK_BATCHES = 4096
+
+
+def replay_segments(
+    states: ProducerStates, snapshot: Snapshot, *, last_slot: int | None = None
+) -> list[CompletedTransaction]:
+    """
+    Bring states forward from where they end to the end of a segment; return what was completed.
+
+    Args:
+        states: covers the records below its end, which lies in the log.
+        snapshot: the log.
+        last_slot: the segment to stop behind; the last if None.
+    """
+    segments = snapshot.segments
+    completed: list[CompletedTransaction] = []
+    columns: BatchColumns | None = None
+    stop = len(segments) if last_slot is None else last_slot + 1
+    for slot in range(max(segments.floor_slot(states.end_offset), 0), stop):
+        segment, bound = segments.segments[slot], snapshot.bound_of(slot)
+        if bound.end:
+            position: int | None = 0
+            if segment.base_offset < states.end_offset:
+                position = start_position(segment, states.end_offset, bound, "skip")
+            if position is not None:
+                columns = columns or BatchColumns(WALK_BATCHES)
+                data = segment.file.whole()[: bound.end]
+                for _start, walk in walk_segment(
+                    segment, position, bound, segment.base_offset, columns, "skip"
+                ):
+                    completed += replay_batches(
+                        states, data, columns, walk.count, path=segment.path
+                    )
+        if bound.following_offset > states.end_offset:
+            states.advance_to(bound.following_offset)
+    return completed

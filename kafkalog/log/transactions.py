@@ -1,0 +1,251 @@
+"""The transaction indexes of a log's segments, held against the batches they speak of.
+
+Which records were aborted is a fact of the log: of its transactional batches and their markers. A
+`.txnindex` only saves looking, and nothing in a segment says that there has to be one. So before
+one is believed for the first time, the headers of its segment are walked, and its markers read:
+
+  * each abort marker has to have its entry. Where one lacks it, the batches are replayed from the
+    newest producer snapshot below the segment, and what they say is put into the index, on the disk
+    too; a marker that found no transaction open has none;
+  * no entry may name a batch as its marker that is none.
+
+An index that the log itself has kept since its segment was begun needs no such look.
+
+Going from segment to segment ends where an index says so, as with a broker; or where the producer
+snapshot at the next one's base says that no transaction of the range was open there. Without either
+it ends with the log.
+
+Crash points: those of `TransactionIndex.replace`. A repair that the disk refuses counts in memory.
+
+Thread-safety: questions may be asked by any thread, on a snapshot of the log and without its lock.
+Repairs, and additions of the writer, exclude each other by the context's `repair_lock`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+
+from kafkalog._core.batch import BatchColumns
+from kafkalog.errors import CorruptIndexError, CorruptStateError, KafkaLogError, LogStorageError
+from kafkalog.files.names import FileKind, FileState, SegmentFiles, try_parse_segment_file
+from kafkalog.indexes.transaction_index import (
+    AbortedTransaction,
+    TransactionIndex,
+    collect_aborted,
+)
+from kafkalog.log.local_log import Snapshot
+from kafkalog.log.producer_recovery import CONTROL, aborted_of
+from kafkalog.log.producer_replay import replay_segments
+from kafkalog.log.reading import walk_segment
+from kafkalog.log.segment_transactions import KEPT, SegmentTransactions
+from kafkalog.log.segment_types import SegmentContext
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.control import ControlType
+from kafkalog.state.producer_snapshot import read_snapshot
+from kafkalog.state.producers import ProducerStates
+
+__all__ = ["aborted_between", "add_aborted"]
+
+WALK_BATCHES: Final = 4096
+
+logger = logging.getLogger(__name__)
+
+
+def aborted_between(
+    context: SegmentContext, snapshot: Snapshot, start_offset: int, end_offset: int
+) -> list[AbortedTransaction]:
+    """
+    Return the aborted transactions that may hide records from `start_offset` up to `end_offset`.
+
+    Raises:
+        OSError, LogStorageError: the disk refused.
+    """
+    if start_offset >= end_offset:
+        return []
+    slot = max(snapshot.segments.floor_slot(start_offset), 0)
+    indexes = _indexes(context, snapshot, slot, end_offset)
+    return collect_aborted(indexes, start_offset, end_offset)
+
+
+def add_aborted(
+    context: SegmentContext, snapshot: Snapshot, transaction: AbortedTransaction
+) -> None:
+    """Enter a transaction whose marker was just appended; never fails, the log has the marker."""
+    slot = snapshot.segments.floor_slot(transaction.last_offset)
+    own = snapshot.segments.segments[slot].transactions
+    with context.repair_lock:
+        try:
+            if own.verified_end != KEPT:
+                _verify(context, snapshot, slot, fresh=transaction)
+                own.verified_end = KEPT
+            entries = own.index.entries()
+            if not entries or entries[-1].last_offset < transaction.last_offset:
+                own.index.append(transaction)
+        except (KafkaLogError, OSError, ValueError) as error:
+            # The first reader who asks tells it from the batches.
+            logger.warning("%s lacks %s: %s", own.index.path, transaction, error)
+            own.verified_end = -1
+
+
+def _indexes(
+    context: SegmentContext, snapshot: Snapshot, slot: int, end_offset: int
+) -> Iterator[TransactionIndex]:
+    segments = snapshot.segments
+    for number in range(slot, len(segments)):
+        yield _verified(context, snapshot, number)
+        following = segments.base_after(number)
+        if following is None:
+            return
+        if following >= end_offset and _none_is_open(context, following, end_offset):
+            return
+
+
+def _none_is_open(context: SegmentContext, offset: int, end_offset: int) -> bool:
+    """Say whether a snapshot tells that at `offset` no transaction of below `end_offset` is open.
+
+    Raises:
+        LogStorageError: the disk refused.
+    """
+    path = SegmentFiles(context.directory, offset).path(FileKind.SNAPSHOT)
+    try:
+        entries = read_snapshot(context.filesystem, path, end_offset=offset)
+    except CorruptStateError:
+        return False
+    if entries is None:
+        return False
+    return all(not 0 <= each.transaction_first_offset < end_offset for each in entries)
+
+
+def _verified(context: SegmentContext, snapshot: Snapshot, slot: int) -> TransactionIndex:
+    own = snapshot.segments.segments[slot].transactions
+    end = snapshot.bound_of(slot).end
+    if own.verified_end < end:
+        with context.repair_lock:
+            if own.verified_end < end:
+                _verify(context, snapshot, slot)
+                own.verified_end = end
+    return own.index
+
+
+def _verify(
+    context: SegmentContext,
+    snapshot: Snapshot,
+    slot: int,
+    *,
+    fresh: AbortedTransaction | None = None,
+) -> None:
+    """Make an index say what its segment does, but for a transaction that is about to be added."""
+    own: SegmentTransactions = snapshot.segments.segments[slot].transactions
+    index = own.index
+    damage: CorruptIndexError | None = None
+    if not own.is_loaded:
+        try:
+            index.load()
+        except CorruptIndexError as error:
+            damage = error
+        own.is_loaded = True
+    entries = index.entries()
+    markers, offsets = _markers(snapshot, slot)
+    if fresh is not None:
+        markers.discard((fresh.producer_id, fresh.last_offset))
+    kept = [
+        each
+        for each in entries
+        if (each.producer_id, each.last_offset) in markers or each.last_offset not in offsets
+    ]
+    missing = markers - {(each.producer_id, each.last_offset) for each in kept}
+    told: list[AbortedTransaction] = []
+    if missing:
+        told = [
+            each
+            for each in _replayed(context, snapshot, slot)
+            if (each.producer_id, each.last_offset) in missing
+        ]
+    if damage is None and not told and len(kept) == len(entries):
+        return
+    logger.warning(
+        "%s does not say what its segment does%s: %d entries are added, %d taken away",
+        index.path,
+        "" if damage is None else f" ({damage})",
+        len(told),
+        len(entries) - len(kept),
+    )
+    _replace(index, kept, told, lambda: _replayed(context, snapshot, slot))
+
+
+def _replace(
+    index: TransactionIndex,
+    kept: list[AbortedTransaction],
+    told: list[AbortedTransaction],
+    replay: Callable[[], list[AbortedTransaction]],
+) -> None:
+    try:
+        try:
+            index.replace(sorted((*kept, *told), key=lambda each: each.last_offset))
+        except ValueError:
+            # Entries of a broker that do not fit between ours: the batches alone count.
+            index.replace(replay())
+    except LogStorageError as error:
+        logger.warning("%s is put right in memory only: %s", index.path, error)
+
+
+def _markers(snapshot: Snapshot, slot: int) -> tuple[set[tuple[int, int]], set[int]]:
+    """Return producer and offset of each abort marker, and the last offsets of all batches."""
+    segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
+    markers: set[tuple[int, int]] = set()
+    offsets: set[int] = set()
+    columns = BatchColumns(WALK_BATCHES)
+    data = segment.file.whole()[: bound.end]
+    for _start, walk in walk_segment(segment, 0, bound, segment.base_offset, columns, "skip"):
+        count = walk.count
+        is_control = (columns.attributes[:count] & CONTROL) != 0
+        offsets.update(columns.last_offset[:count].tolist())
+        for row in np.flatnonzero(is_control & (columns.producer_id[:count] >= 0)).tolist():
+            start, size = int(columns.position[row]), int(columns.size_bytes[row])
+            batch = BatchView(data[start : start + size], path=segment.path, position=start)
+            try:
+                record = next(iter(batch.control_records()), None)
+            except KafkaLogError:
+                # What it says nobody knows, so an entry that names it stands.
+                offsets.discard(batch.header.last_offset)
+                continue
+            if record is not None and record.type is ControlType.ABORT:
+                markers.add((batch.header.producer_id, batch.header.base_offset))
+    return markers, offsets
+
+
+def _replayed(context: SegmentContext, snapshot: Snapshot, slot: int) -> list[AbortedTransaction]:
+    """Return the aborted transactions of a segment as its batches and those before tell them."""
+    segments = snapshot.segments
+    base_offset = segments.segments[slot].base_offset
+    states = _states_before(context, base_offset, segments.segments[0].base_offset)
+    completed = replay_segments(states, snapshot, last_slot=slot)
+    return [each for each in aborted_of(completed) if each.last_offset >= base_offset]
+
+
+def _states_before(context: SegmentContext, offset: int, first_offset: int) -> ProducerStates:
+    """Return what the newest snapshot at or below `offset` knows; nothing at the log's start."""
+    states = ProducerStates(context.directory, end_offset=first_offset)
+    names = map(try_parse_segment_file, context.filesystem.list(context.directory))
+    found = sorted(
+        name.base_offset
+        for name in names
+        if name is not None
+        and name.kind is FileKind.SNAPSHOT
+        and name.state is FileState.LIVE
+        and first_offset <= name.base_offset <= offset
+    )
+    for candidate in reversed(found):
+        path = SegmentFiles(context.directory, candidate).path(FileKind.SNAPSHOT)
+        try:
+            entries = read_snapshot(context.filesystem, path, end_offset=candidate)
+        except CorruptStateError:
+            continue
+        if entries is not None:
+            states.load(entries, candidate)
+            break
+    return states
