@@ -15,6 +15,8 @@ from kafkalog._core.header import parse_header
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, LogClosedError
+from kafkalog.indexes.aborted_records import AbortedRecords
+from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import Bound
 from kafkalog.log.walk import Walk, check_wrapper, walk_batches
@@ -40,6 +42,8 @@ class FetchData:
         position: where the slice begins in its segment, in bytes.
         size_bytes: its length.
         log_start_offset, log_end_offset: the log's range when the slice was taken.
+        aborted_transactions: for a reader of committed records, what may hide batches of the
+            slice, as a broker tells its consumers; None for others.
     """
 
     def __init__(
@@ -52,12 +56,14 @@ class FetchData:
         bound: Bound,
         log_start_offset: int,
         log_end_offset: int,
+        aborted_transactions: tuple[AbortedTransaction, ...] | None = None,
     ) -> None:
         self.start_offset = start_offset
         self.position = position
         self.size_bytes = size_bytes
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
+        self.aborted_transactions = aborted_transactions
         self._segment = segment
         self._bound = bound
 
@@ -101,6 +107,11 @@ class FetchData:
         return first.base_offset
 
     @property
+    def following_offset(self) -> int:
+        """An offset that nothing here reaches: that of the next segment, or the log end."""
+        return self._bound.following_offset
+
+    @property
     def next_offset(self) -> int:
         """The offset to read next: one above the last whole batch here."""
         following = self.start_offset
@@ -109,7 +120,11 @@ class FetchData:
         return following
 
     def batches(self) -> Iterator[BatchView]:
-        """Yield the whole batches, CRC checked; a batch cut by `max_bytes` is left out."""
+        """
+        Yield the whole batches, CRC checked, aborted ones too.
+
+        A batch cut by `max_bytes` is left out.
+        """
         data, position, expected = self.data, 0, self._floor()
         columns = BatchColumns(256)
         while position < len(data):
@@ -136,10 +151,11 @@ class FetchData:
             return
 
     def records(self) -> Iterator[Record]:
-        """Yield the records from `start_offset` on; control records are left out."""
+        """Yield the records from `start_offset` on; control and aborted ones are left out."""
         before: BatchView | None = None
+        aborted = AbortedRecords(self.aborted_transactions or ())
         for batch in self.batches():
-            if not batch.header.is_control:
+            if not batch.header.is_control and not aborted.hides(batch.header):
                 records = batch.records(limit_bytes=self._segment.decompressed_max_bytes)
                 check_wrapper(batch, records, before)
                 for record in records:

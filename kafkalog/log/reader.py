@@ -25,7 +25,15 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.log.fences import FencedRange
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.home import PartitionHome
+from kafkalog.log.isolation import (
+    Isolation,
+    StableOffsets,
+    Visibility,
+    check_isolation,
+    without_aborted,
+)
 from kafkalog.log.local_log import LocalLog, Snapshot
+from kafkalog.log.producer_loading import FollowedProducers
 from kafkalog.log.reading import (
     OnCorrupt,
     fetch,
@@ -37,6 +45,7 @@ from kafkalog.log.reading import (
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import REMAP_BYTES
 from kafkalog.log.tail import ReadOnlyTail
+from kafkalog.log.transactions import aborted_between
 from kafkalog.log.walk import check_wrapper
 from kafkalog.model import TimestampOffset, TopicPartition
 from kafkalog.records.batch_view import BatchView
@@ -67,6 +76,8 @@ class LogReader:
         self._local = local
         self._tail = tail
         self._closed = False
+        self._stable = StableOffsets()
+        self._followed = None if tail is None else FollowedProducers(local.context)
         self._forget_points()
 
     @property
@@ -95,6 +106,21 @@ class LogReader:
         """Offset that the next record gets; read-only, as far as another process has written."""
         return self._snapshot().end_offset
 
+    @property
+    def high_watermark(self) -> int:
+        """Offset below which readers may go: the log end, unless `set_high_watermark` was used."""
+        return self._visible("read_uncommitted")[1]
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Offset below which readers of committed records may go."""
+        return self._visible("read_committed")[1]
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the earliest transaction that is not stable yet, None where all are."""
+        return self._take("read_committed")[0].first_unstable_offset
+
     def snapshot(self) -> Snapshot:
         """Return the log as it is now: what several passes over one state of it work on."""
         return self._snapshot()
@@ -119,7 +145,12 @@ class LogReader:
         )
 
     def read(
-        self, offset: int, max_bytes: int = 1_048_576, *, min_one_batch: bool = True
+        self,
+        offset: int,
+        max_bytes: int = 1_048_576,
+        *,
+        min_one_batch: bool = True,
+        isolation: Isolation = "read_uncommitted",
     ) -> FetchData:
         """
         Return a slice of the log that begins with the batch holding `offset`.
@@ -128,6 +159,8 @@ class LogReader:
             offset: first offset wanted.
             max_bytes: size of the slice at most, unless its first batch alone is larger.
             min_one_batch: whether that first batch is returned whole even so.
+            isolation: "read_committed" ends at the last stable offset, and tells which transactions
+                were aborted; "read_uncommitted" ends at the high watermark.
 
         Raises:
             OffsetOutOfRangeError: below the log start offset or above the log end offset.
@@ -135,11 +168,16 @@ class LogReader:
         """
         if max_bytes < 0:
             raise ValueError(f"max_bytes is {max_bytes}; it must not be negative")
-        snapshot = self._snapshot_for(offset)
+        snapshot, limit = self._visible(isolation)
+        snapshot = self._check_range(snapshot, offset)
         while True:
             try:
                 with self._reading():
-                    fetched = fetch(snapshot, offset, max_bytes, min_one_batch=min_one_batch)
+                    fetched = fetch(
+                        snapshot, offset, max_bytes, min_one_batch=min_one_batch, end_offset=limit
+                    )
+                    if isolation == "read_committed":
+                        self._tell_aborted(fetched, snapshot, limit)
                     if self._tail is not None:
                         # Now: the other process may take the file away.
                         fetched.data  # noqa: B018
@@ -198,25 +236,42 @@ class LogReader:
                 points.put(slot, segment.point_reader(bound))
         return segment.find_record(offset, bound)
 
+    def _tell_aborted(self, fetched: FetchData, snapshot: Snapshot, limit: int) -> None:
+        offset, end = fetched.start_offset, min(limit, fetched.following_offset)
+        aborted = aborted_between(self._local.context, snapshot, offset, end)
+        fetched.aborted_transactions = tuple(aborted)
+
     def batches(
-        self, start: int | None = None, end: int | None = None, *, on_corrupt: OnCorrupt = "raise"
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        on_corrupt: OnCorrupt = "raise",
+        isolation: Isolation = "read_uncommitted",
     ) -> Iterator[BatchView]:
         """
         Yield whole batches, control batches too, from the one that holds `start` on.
 
         Args:
             start: first offset; the log start offset if None.
-            end: one past the last offset; the log end offset of this moment if None.
+            end: one past the last offset; the high watermark of this moment if None.
             on_corrupt: "raise" at damage, after everything before it; "skip" goes on behind it.
+            isolation: "read_committed" ends at the last stable offset, and leaves out the data
+                batches of aborted transactions.
         """
-        snapshot = self._snapshot()
+        snapshot, limit = self._visible(isolation)
         start = snapshot.start_offset if start is None else start
         snapshot = self._check_range(snapshot, start)
-        end = snapshot.end_offset if end is None else min(end, snapshot.end_offset)
-        return self._read_batches(snapshot, start, end, on_corrupt)
+        end = limit if end is None else min(end, limit)
+        return self._read_batches(snapshot, start, end, on_corrupt, isolation)
 
     def records(
-        self, start: int | None = None, end: int | None = None, *, on_corrupt: OnCorrupt = "raise"
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        on_corrupt: OnCorrupt = "raise",
+        isolation: Isolation = "read_uncommitted",
     ) -> Iterator[Record]:
         """
         Yield records with `start` <= offset < `end`; control records are left out.
@@ -224,11 +279,11 @@ class LogReader:
         Records decode their key, value and headers when touched. Arguments as for `batches`;
         with on_corrupt="skip" the log's `fences()` list what was passed.
         """
-        snapshot = self._snapshot()
+        snapshot, limit = self._visible(isolation)
         start = snapshot.start_offset if start is None else start
         snapshot = self._check_range(snapshot, start)
-        end = snapshot.end_offset if end is None else min(end, snapshot.end_offset)
-        batches = self._read_batches(snapshot, start, end, on_corrupt)
+        end = limit if end is None else min(end, limit)
+        batches = self._read_batches(snapshot, start, end, on_corrupt, isolation)
         limit_bytes = self.config.decompressed_max_bytes
         # Chained lists: a generator of records would be entered anew for each of them.
         return chain.from_iterable(_record_lists(batches, start, end, limit_bytes, on_corrupt))
@@ -260,6 +315,25 @@ class LogReader:
                     if timestamp_ms == MAX_TIMESTAMP:
                         return find_latest(snapshot)
                     return find_timestamp(snapshot, timestamp_ms)
+            except (KafkaLogError, ValueError) as error:
+                snapshot = self._snapshot_after(error, snapshot)
+
+    def _visible(self, isolation: Isolation) -> tuple[Snapshot, int]:
+        """Return the log as it is now, and how far a reader may go in it."""
+        visibility, snapshot = self._take(isolation)
+        return snapshot, visibility.limit_of(snapshot, isolation)
+
+    def _take(self, isolation: Isolation) -> tuple[Visibility, Snapshot]:
+        check_isolation(isolation)
+        if self._followed is None:
+            return self._stable.take(self._snapshot)
+        snapshot = self._snapshot()
+        if isolation == "read_uncommitted":
+            return self._stable.visibility, snapshot
+        while True:
+            try:
+                with self._reading():
+                    return self._followed.visibility(snapshot), snapshot
             except (KafkaLogError, ValueError) as error:
                 snapshot = self._snapshot_after(error, snapshot)
 
@@ -325,10 +399,10 @@ class LogReader:
         raise error
 
     def _read_batches(
-        self, snapshot: Snapshot, start: int, end: int, on_corrupt: OnCorrupt
+        self, snapshot: Snapshot, start: int, end: int, on_corrupt: OnCorrupt, isolation: Isolation
     ) -> Iterator[BatchView]:
         """Stop with a typed error where the log is closed, or the disk fails, on the way."""
-        batches = read_batches(snapshot, start, end, on_corrupt=on_corrupt)
+        batches = self._batches_of(snapshot, start, end, on_corrupt, isolation)
         while True:
             try:
                 with self._reading():
@@ -340,9 +414,17 @@ class LogReader:
             except (KafkaLogError, ValueError) as error:
                 snapshot = self._snapshot_after(error, snapshot, start)
                 end = min(end, snapshot.end_offset)
-                batches = read_batches(snapshot, start, end, on_corrupt=on_corrupt)
+                batches = self._batches_of(snapshot, start, end, on_corrupt, isolation)
             else:
                 return
+
+    def _batches_of(
+        self, snapshot: Snapshot, start: int, end: int, on_corrupt: OnCorrupt, isolation: Isolation
+    ) -> Iterator[BatchView]:
+        batches = read_batches(snapshot, start, end, on_corrupt=on_corrupt)
+        if isolation == "read_uncommitted":
+            return batches
+        return without_aborted(batches, self._local.context, snapshot, end)
 
 
 def _record_lists(

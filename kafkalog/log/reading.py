@@ -48,9 +48,13 @@ WALK_BATCHES = 64
 HEADER_SIZE = 61
 
 
-def fetch(snapshot: Snapshot, offset: int, max_bytes: int, *, min_one_batch: bool) -> FetchData:
+def fetch(
+    snapshot: Snapshot, offset: int, max_bytes: int, *, min_one_batch: bool, end_offset: int
+) -> FetchData:
     """
-    Return the slice that begins with the batch holding `offset`; empty at the log end.
+    Return the slice that begins with the batch holding `offset`.
+
+    It is empty at `end_offset` and above, and holds no batch that reaches it.
 
     Raises:
         CorruptRecordError: the offset lies in a damaged range.
@@ -61,8 +65,9 @@ def fetch(snapshot: Snapshot, offset: int, max_bytes: int, *, min_one_batch: boo
         position = segment.find_position(offset, bound)
         if position is None:
             continue
-        size = min(bound.end - position, max_bytes)
-        if min_one_batch and size < bound.end - position:
+        available = _end_position(segment, end_offset, bound) - position
+        size = max(min(available, max_bytes), 0)
+        if min_one_batch and size < available:
             size = max(size, segment.batch_size_at(position))
         break
     else:
@@ -77,6 +82,14 @@ def fetch(snapshot: Snapshot, offset: int, max_bytes: int, *, min_one_batch: boo
         log_start_offset=snapshot.start_offset,
         log_end_offset=snapshot.end_offset,
     )
+
+
+def _end_position(segment: LogSegment, end_offset: int, bound: Bound) -> int:
+    """Return where the first batch begins that reaches `end_offset`."""
+    if end_offset >= bound.following_offset:
+        return bound.end
+    position = segment.find_position(end_offset, bound)
+    return bound.end if position is None else position
 
 
 def read_batches(

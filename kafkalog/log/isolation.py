@@ -1,0 +1,125 @@
+"""How far readers may go, and which records they are not shown.
+
+    read_uncommitted   everything below the high watermark
+    read_committed     everything below the last stable offset, without what was aborted
+
+The high watermark is the log end, unless whoever embeds the log says otherwise. The last stable
+offset is the first offset of the earliest transaction that is open, or whose marker is not below
+the high watermark yet; where there is none, the high watermark.
+
+Readers take no lock, so what they may see is one immutable value, published in this order:
+
+  * that a transaction begins, before its first batch is;
+  * that it ended, after its marker was, and after the entry of the transaction index.
+
+A reader takes the value, the log's snapshot, and looks whether the value is still the same object:
+then no transaction has begun or ended between the two.
+
+Thread-safety: `publish` under the log's lock, everything else from any thread. A filter belongs to
+one reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from kafkalog.indexes.aborted_records import AbortedRecords
+from kafkalog.log.local_log import Snapshot
+from kafkalog.log.segment_types import SegmentContext
+from kafkalog.log.transactions import aborted_between
+from kafkalog.records.batch_view import BatchView
+
+__all__ = ["Isolation", "StableOffsets", "Visibility", "check_isolation", "without_aborted"]
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Visibility:
+    """
+    What is published; compared by identity.
+
+    Attributes:
+        high_watermark: None where it is the log end.
+        first_unstable_offset: None where nothing is unstable.
+    """
+
+    high_watermark: int | None = None
+    first_unstable_offset: int | None = None
+
+    def high_watermark_of(self, snapshot: Snapshot) -> int:
+        """Return the offset below which uncommitted records may be read."""
+        if self.high_watermark is None:
+            return snapshot.end_offset
+        return max(min(self.high_watermark, snapshot.end_offset), snapshot.start_offset)
+
+    def last_stable_offset_of(self, snapshot: Snapshot) -> int:
+        """Return the offset below which committed records may be read."""
+        high_watermark = self.high_watermark_of(snapshot)
+        if self.first_unstable_offset is None:
+            return high_watermark
+        return max(min(self.first_unstable_offset, high_watermark), snapshot.start_offset)
+
+    def limit_of(self, snapshot: Snapshot, isolation: Isolation) -> int:
+        """Return how far a reader may go."""
+        if isolation == "read_committed":
+            return self.last_stable_offset_of(snapshot)
+        return self.high_watermark_of(snapshot)
+
+
+class StableOffsets:
+    """The published visibility of one log."""
+
+    __slots__ = ("visibility",)
+
+    def __init__(self) -> None:
+        self.visibility = Visibility()
+
+    def publish(self, high_watermark: int | None, first_unstable_offset: int | None) -> None:
+        """Publish, where something has changed."""
+        seen = self.visibility
+        if (seen.high_watermark, seen.first_unstable_offset) != (
+            high_watermark,
+            first_unstable_offset,
+        ):
+            self.visibility = Visibility(high_watermark, first_unstable_offset)
+
+    def take(self, snapshot: Callable[[], Snapshot]) -> tuple[Visibility, Snapshot]:
+        """Return a visibility and a snapshot of the log that belong together."""
+        while True:
+            visibility = self.visibility
+            taken = snapshot()
+            if self.visibility is visibility:
+                return visibility, taken
+
+
+def check_isolation(isolation: str) -> None:
+    """Raise ValueError for anything but Kafka's two names."""
+    if isolation not in ("read_uncommitted", "read_committed"):
+        raise ValueError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
+
+
+def without_aborted(
+    batches: Iterator[BatchView], context: SegmentContext, snapshot: Snapshot, end_offset: int
+) -> Iterator[BatchView]:
+    """
+    Yield batches without those of aborted transactions; control batches stay.
+
+    What was aborted is looked up a segment at a time, so that a reader of the first records does
+    not wait for all indexes.
+    """
+    aborted, known_end = AbortedRecords(()), -1
+    for batch in batches:
+        header = batch.header
+        if header.is_transactional and not header.is_control:
+            offset = header.base_offset
+            if offset >= known_end:
+                slot = max(snapshot.segments.floor_slot(offset), 0)
+                following = snapshot.segments.base_after(slot)
+                known_end = end_offset if following is None else min(following, end_offset)
+                aborted = AbortedRecords(aborted_between(context, snapshot, offset, known_end))
+            if aborted.hides(header):
+                continue
+        yield batch

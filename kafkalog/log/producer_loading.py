@@ -1,0 +1,112 @@
+"""Producer state at an opening: the newest snapshot that is whole, and the batches behind it.
+
+A log without any snapshot had no producer below the segment that holds its recovery point (see
+`kafkalog.log.producers`), so only what recovery has scanned is asked, and a log that was closed in
+order is believed unread, as by a broker.
+
+An opening for writing that had to replay leaves a snapshot at the log end, on the disk before the
+recovery point rises to it: a crash before that only repeats the work.
+
+Thread-safety: `load_producer_state` before the log has any other user; a follower may be asked by
+any thread, one after the other.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from kafkalog.log.isolation import Visibility
+from kafkalog.log.loader import LoadedLog
+from kafkalog.log.local_log import Snapshot
+from kafkalog.log.producer_replay import replay_segments
+from kafkalog.log.segment_types import SegmentContext
+from kafkalog.state.producer_state_manager import ProducerStateManager
+from kafkalog.state.producers import ProducerStates
+from kafkalog.state.snapshot_files import SnapshotFiles
+
+__all__ = ["FollowedProducers", "load_producer_state"]
+
+
+def load_producer_state(loaded: LoadedLog, *, expiration_ms: int) -> ProducerStateManager:
+    """
+    Return the producers of a log that was just loaded for writing, as they are at its end.
+
+    Args:
+        loaded: the log.
+        expiration_ms: after how long a silent producer is forgotten.
+
+    Raises:
+        OSError, LogStorageError: the disk refused.
+    """
+    context, snapshot = loaded.local.context, loaded.local.snapshot
+    files = SnapshotFiles(context.filesystem, context.directory)
+    states = ProducerStates(context.directory, end_offset=snapshot.start_offset)
+    manager = ProducerStateManager(states, files, expiration_ms)
+    if files.latest_offset is None:
+        first_offset = loaded.scanned.first_offset
+        if loaded.scanned.has_producers and first_offset is not None:
+            states.clear(max(first_offset, snapshot.start_offset))
+        else:
+            states.clear(snapshot.end_offset)
+    else:
+        files.remove_strays(snapshot.segments.bases)
+        now_ms = context.clock.now_ms()
+        manager.truncate_and_reload(snapshot.start_offset, snapshot.end_offset, now_ms)
+    replay_segments(states, snapshot)
+    if states.entries or files.latest_offset is not None:
+        manager.take_snapshot()
+    return manager
+
+
+class FollowedProducers:
+    """
+    Where a log is unstable that another process writes; told from its batches when it is asked.
+
+    Args:
+        context: what its segments share.
+    """
+
+    def __init__(self, context: SegmentContext) -> None:
+        self._context = context
+        self._guard = threading.Lock()
+        self._states: ProducerStates | None = None
+        self._seen: Snapshot | None = None
+
+    def visibility(self, snapshot: Snapshot) -> Visibility:
+        """
+        Return what readers of `snapshot` may see.
+
+        Raises:
+            OSError, LogStorageError: the disk refused, or the writer has taken files away.
+        """
+        with self._guard:
+            states = self._states
+            if states is None or not self._goes_on_with(snapshot):
+                states = self._loaded(snapshot)
+            # Half way of a replay that fails the states are no longer those of what was seen.
+            self._states = None
+            replay_segments(states, snapshot)
+            states.advance_high_watermark(snapshot.end_offset)
+            self._states, self._seen = states, snapshot
+            return Visibility(None, states.first_unstable_offset)
+
+    def _goes_on_with(self, snapshot: Snapshot) -> bool:
+        """Say whether a snapshot has all that was seen, under the same files."""
+        seen = self._seen
+        if seen is None or snapshot.end_offset < seen.end_offset:
+            return False
+        slot = max(seen.segments.floor_slot(seen.end_offset - 1), 0)
+        segment = seen.segments.segments[slot]
+        return any(segment is each for each in snapshot.segments.segments)
+
+    def _loaded(self, snapshot: Snapshot) -> ProducerStates:
+        context = self._context
+        files = SnapshotFiles(context.filesystem, context.directory, read_only=True)
+        # Read-only that forgets what does not belong to this part of the log, and removes nothing.
+        files.truncate(snapshot.start_offset, snapshot.end_offset)
+        states = ProducerStates(context.directory, end_offset=snapshot.start_offset)
+        latest = files.load_latest()
+        if latest is not None:
+            offset, entries = latest
+            states.load(entries, offset)
+        return states
