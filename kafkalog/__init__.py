@@ -51,6 +51,7 @@ from kafkalog.errors import (
     UnsupportedForMessageFormatError,
 )
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.conversion.data_directory import DirectoryConversion, convert_directory
 from kafkalog.log.conversion.estimate import CodecEstimate, LogEstimate, estimate_codecs
 from kafkalog.log.conversion.outcome import (
@@ -82,6 +83,7 @@ from kafkalog.manager_config import CleanerConfig, ManagerConfig
 from kafkalog.model import (
     AppendInfo,
     AppendOrigin,
+    OngoingTransaction,
     RecordError,
     Rewriting,
     TimestampOffset,
@@ -99,12 +101,14 @@ from kafkalog.server_properties import (
     read_server_properties,
 )
 from kafkalog.settings import ConfigChange
+from kafkalog.state.leader_epochs import EpochEnd
 from kafkalog.topic_configs import TopicConfigs
 
 __all__ = [
     "EARLIEST_TIMESTAMP",
     "LATEST_TIMESTAMP",
     "MAX_TIMESTAMP",
+    "AbortedTransaction",
     "AllOf",
     "AppendInfo",
     "AppendOrigin",
@@ -128,6 +132,7 @@ __all__ = [
     "Diagnosis",
     "DirectoryConversion",
     "DiskFullError",
+    "EpochEnd",
     "FencedRange",
     "FetchData",
     "FileSystem",
@@ -156,6 +161,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OffsetOverflowError",
     "OffsetsOutOfOrderError",
+    "OngoingTransaction",
     "OutOfOrderSequenceError",
     "ProducerStateError",
     "ReadOnlyLogError",

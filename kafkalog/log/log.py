@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -26,21 +25,17 @@ from typing_extensions import Buffer
 from kafkalog._core.record import Record
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
-    ForkedLogError,
-    LogClosedError,
-    LogOfflineError,
     LogStorageError,
     OffsetOutOfRangeError,
-    ReadOnlyLogError,
 )
 from kafkalog.files.errors import storage_errors, translate
 from kafkalog.files.locking import PartitionLock
-from kafkalog.log.changing import Changing
+from kafkalog.log.appending import Appender
 from kafkalog.log.committer import Committer
 from kafkalog.log.deletion import Deleter, SegmentDeletion
+from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.home import PartitionHome
-from kafkalog.log.local_log import LocalLog, UndoFailedError
-from kafkalog.log.reader import LogReader
+from kafkalog.log.local_log import LocalLog
 from kafkalog.log.replacement import replace_segment
 from kafkalog.log.report import RecoveryReport
 from kafkalog.log.retaining import Retainer
@@ -48,6 +43,7 @@ from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.retention_plan import SegmentExplanation
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.tail import ReadOnlyTail
+from kafkalog.log.transacting import TransactionalLog
 from kafkalog.log.truncation import truncate_fully_and_start_at, truncate_to
 from kafkalog.model import AppendInfo, AppendOrigin
 from kafkalog.records.append_rules import AppendRules
@@ -57,6 +53,7 @@ from kafkalog.records.validation.follower import validate_own_offsets
 from kafkalog.records.validation.leader import validate_for_leader
 from kafkalog.scheduler import ScheduledTask, Scheduler
 from kafkalog.settings import ConfigChange
+from kafkalog.state.producer_state_manager import ProducerStateManager
 
 __all__ = ["Log", "Wait"]
 
@@ -65,7 +62,7 @@ Wait = Literal["written", "durable"]
 logger = logging.getLogger(__name__)
 
 
-class Log(LogReader, AbstractContextManager["Log"]):
+class Log(TransactionalLog, AbstractContextManager["Log"]):
     """
     One partition's records on disk. Made by `kafkalog.open_log`.
 
@@ -84,7 +81,8 @@ class Log(LogReader, AbstractContextManager["Log"]):
         report: RecoveryReport,
         *,
         durable_offset: int,
-        leader_epoch: int,
+        epochs: LogEpochs,
+        producers: ProducerStateManager | None,
         scheduler: Scheduler,
         lock: PartitionLock | None,
         on_close: Callable[[], None],
@@ -92,20 +90,17 @@ class Log(LogReader, AbstractContextManager["Log"]):
         on_deletion: Callable[[SegmentDeletion], object] | None = None,
     ) -> None:
         tail = ReadOnlyTail(local, home.read_start_offset) if lock is None else None
-        super().__init__(home, local, tail)
+        super().__init__(home, local, tail, epochs, producers, scheduler)
         self._report = report
-        self._leader_epoch = leader_epoch
         self._rules = AppendRules.of(self.config)
-        self._scheduler = scheduler
         self._directory_lock = lock
         self._on_close = on_close
-        self._write_lock = threading.RLock()
-        self._process = os.getpid()
-        self._offline: BaseException | None = None
         self._committer = Committer(self._sync, durable_offset)
         self._checkpointed_base = local.snapshot.segments.active.base_offset
         self._deleter = Deleter(local.context, scheduler, home.topic_partition, on_deletion)
         self._retainer = Retainer(local, home, self._deleter, retention)
+        if tail is None:
+            self._appender = Appender(local, self._producers, epochs, self._latch)
         self._flush_task = self._schedule_flush()
 
     def __repr__(self) -> str:
@@ -113,11 +108,6 @@ class Log(LogReader, AbstractContextManager["Log"]):
         return f"<Log {self._home.topic_partition} {state} at {self._home.directory}>"
 
     # ------------------------------------------------------------------------------ properties
-
-    @property
-    def is_read_only(self) -> bool:
-        """Whether the log was opened with `read_only=True`."""
-        return self._tail is not None
 
     @property
     def recovery_report(self) -> RecoveryReport:
@@ -217,7 +207,12 @@ class Log(LogReader, AbstractContextManager["Log"]):
         codec. Batches of another format than `message.format.version` says are converted; one
         append has one format. Without, batches come from another log, are stored as they are and
         keep their offsets, which must rise and begin at or above the log end; control batches,
-        gaps, transactions and mixed formats are then allowed.
+        gaps and mixed formats are then allowed.
+
+        Batches of idempotent and transactional producers are held against what the log knows of
+        them: sequences and epochs of EMBEDDED and CLIENT, epochs of COORDINATOR, which also brings
+        the markers that end transactions. What a producer sends a second time is not written; the
+        answer has the offsets of the first time, and `is_duplicate`.
 
         Args:
             data: whole batches back to back; it is copied.
@@ -233,37 +228,47 @@ class Log(LogReader, AbstractContextManager["Log"]):
             UnsupportedForMessageFormatError: the log's old format has no place for it.
             RecordValidationError: as for `append`.
             OffsetsOutOfOrderError: kept offsets do not rise, or begin below the log end.
+            OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError,
+            TransactionCoordinatorFencedError: a producer may not append this, or not now.
             RecordTooLargeError, UnsupportedCodecError, DiskFullError, LogOfflineError: as for
                 `append`.
         """
         self._ensure_writable()
         _check_wait(wait)
         if origin is AppendOrigin.REPLICATION or (origin is None and not assign_offsets):
-            return self._append(validate_own_offsets(data, self._rules), wait)
+            run = validate_own_offsets(data, self._rules)
+            return self._append(run, wait, AppendOrigin.REPLICATION)
         if not assign_offsets:
             raise ValueError(f"batches of origin {origin} do not keep their offsets")
         now_ms = self._local.context.clock.now_ms()
-        run = validate_for_leader(data, self._rules, now_ms, origin or AppendOrigin.EMBEDDED)
-        return self._append(run, wait)
+        origin = origin or AppendOrigin.EMBEDDED
+        run = validate_for_leader(data, self._rules, now_ms, origin)
+        return self._append(run, wait, origin)
 
-    def _append(self, run: PackedRun, wait: Wait) -> AppendInfo:
+    def abort(self, producer_id: int, *, wait: Wait = "written") -> AppendInfo:
+        """
+        Abort the open transaction of a producer that hangs; return what the marker is.
+
+        Raises:
+            InvalidTxnStateError: the producer has no open transaction.
+            DiskFullError, LogOfflineError: as for `append`.
+        """
+        _check_wait(wait)
         with self._write_lock:
-            info, rolled = self._append_locked(run)
+            self._ensure_writable()
+            marker = self._producers.abort_marker(producer_id)
+            now_ms, origin = self._local.context.clock.now_ms(), AppendOrigin.COORDINATOR
+            run = validate_for_leader(marker, self._rules, now_ms, origin)
+            info, rolled = self._appender.append(run, self._rules, origin)
         return self._after_append(info, rolled=rolled, wait=wait)
 
-    def _append_locked(self, run: PackedRun) -> tuple[AppendInfo, bool]:
-        self._ensure_writable()
-        local = self._local
-        segments = len(local.snapshot.segments)
-        info = run.stamp(local.snapshot.end_offset, self._leader_epoch)
-        if run.batches:
-            try:
-                local.append(run.data, run.batches)
-            except OSError as error:
-                if isinstance(error, UndoFailedError):
-                    self._latch(error)
-                raise translate(error, self.directory, doing="appending") from error
-        return info, len(local.snapshot.segments) > segments
+    def _append(
+        self, run: PackedRun, wait: Wait, origin: AppendOrigin = AppendOrigin.EMBEDDED
+    ) -> AppendInfo:
+        with self._write_lock:
+            self._ensure_writable()
+            info, rolled = self._appender.append(run, self._rules, origin)
+        return self._after_append(info, rolled=rolled, wait=wait)
 
     def _after_append(self, info: AppendInfo, *, rolled: bool, wait: Wait) -> AppendInfo:
         """Wait for the disk where the caller or `flush.messages` asks for it; outside the lock."""
@@ -286,7 +291,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
         """Start a new segment, unless the active one is empty; return the active segment."""
         with self._write_lock:
             self._ensure_writable()
-            with self._changing("rolling"):
+            with self._changing("rolling"), self._moving_start():
                 segment = self._local.roll()
         self._scheduler.schedule("flush-log", self._flush_in_background, delay_ms=0)
         return segment
@@ -309,7 +314,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
                 self.truncate_fully_and_start_at(offset)
                 return offset
             self._committer.lower(offset)
-            with self._changing("truncating"):
+            with self._changing("truncating"), self._truncating():
                 self._lower_recovery_point()
                 leaving = truncate_to(self._local, offset)
                 self._deleter.truncated(leaving, snapshot, self._local.snapshot)
@@ -325,7 +330,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
             self._ensure_writable()
             snapshot = self._local.snapshot
             self._committer.lower(offset)
-            with self._changing("truncating"):
+            with self._changing("truncating"), self._truncating():
                 self._lower_recovery_point()
                 # A higher start is checkpointed first: what a crash leaves lies below it. A lower
                 # one comes last, or a crash would bring back what was deleted before.
@@ -360,7 +365,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
                 )
             if offset <= snapshot.start_offset:
                 return snapshot.start_offset
-            with self._changing("deleting records"):
+            with self._changing("deleting records"), self._moving_start():
                 self._retainer.delete_before(offset)
             return offset
 
@@ -388,7 +393,7 @@ class Log(LogReader, AbstractContextManager["Log"]):
                 plan = self._retainer.plan(now_ms, limit_offset)
             if not plan.leaving:
                 return ()
-            with self._changing("deleting old segments"):
+            with self._changing("deleting old segments"), self._moving_start():
                 deletions = self._retainer.carry_out(plan)
         if plan.rolls:
             self._scheduler.schedule("flush-log", self._flush_in_background, delay_ms=0)
@@ -451,8 +456,9 @@ class Log(LogReader, AbstractContextManager["Log"]):
                 return
             self._closed = True
         self._forget_points()
-        if self._flush_task is not None:
-            self._flush_task.cancel()
+        for task in (self._flush_task, self._expiry_task):
+            if task is not None:
+                task.cancel()
         try:
             if self._may_write():
                 self._close_in_order()
@@ -477,16 +483,14 @@ class Log(LogReader, AbstractContextManager["Log"]):
 
     # ---------------------------------------------------------------------------------- private
 
-    def _may_write(self) -> bool:
-        ours = os.getpid() == self._process
-        return ours and not self.is_read_only and self._offline is None
-
     def _close_in_order(self) -> None:
         in_order = False
         try:
             with storage_errors(self.directory, doing="closing"):
                 self._committer.flush()
                 self._deleter.delete_now()
+                self._epochs.flush()
+                self._producers.close()
                 self._local.close()
                 self._home.write_recovery_point(self._committer.durable_offset)
                 snapshot = self._local.snapshot
@@ -527,6 +531,8 @@ class Log(LogReader, AbstractContextManager["Log"]):
             base = self._local.snapshot.segments.active.base_offset
             if base != self._checkpointed_base and not self._closed and self._may_write():
                 with self._changing("writing the recovery point"):
+                    if not self._producers.make_durable():
+                        return
                     self._home.write_recovery_point(self._committer.durable_offset)
                 self._checkpointed_base = base
 
@@ -534,6 +540,9 @@ class Log(LogReader, AbstractContextManager["Log"]):
         """Sync for the committer; a failure latches the log."""
         try:
             return self._local.sync(self._committer.durable_offset)
+        except LogStorageError as error:
+            self._latch(error)
+            raise
         except OSError as error:
             self._latch(error)
             raise translate(error, self.directory, doing="syncing") from error
@@ -541,35 +550,12 @@ class Log(LogReader, AbstractContextManager["Log"]):
     def _lower_recovery_point(self) -> None:
         """First step of a truncation: what comes in place of the cut bytes is not durable."""
         durable_offset = self._committer.durable_offset
-        self._home.write_recovery_point(durable_offset)
+        recovery_point = durable_offset
+        if not self._producers.make_durable():
+            recovery_point = min(self._home.read_recovery_point(), durable_offset)
+        self._home.write_recovery_point(recovery_point)
         if self._local.context.note is not None:
             self._local.context.note.lower(durable_offset)
-
-    def _latch(self, error: BaseException) -> None:
-        if self._offline is None:
-            self._offline = error
-            logger.error("%s takes no more writes: %s", self.directory, error)
-
-    def _changing(self, doing: str) -> Changing:
-        return Changing(self._local, doing, self._latch)
-
-    def _ensure_writable(self) -> None:
-        if self._closed:
-            raise LogClosedError(f"{self.directory} is closed", path=self.directory)
-        if self._tail is not None:
-            raise ReadOnlyLogError(f"{self.directory} is open read-only", path=self.directory)
-        if os.getpid() != self._process:
-            raise ForkedLogError(
-                f"{self.directory} was opened by process {self._process}, not by this one"
-                f" ({os.getpid()}): open it here anew",
-                path=self.directory,
-            )
-        if self._offline is not None:
-            raise LogOfflineError(
-                f"{self.directory} takes no more writes since an earlier failure: "
-                f"{self._offline}; open it again to recover",
-                path=self.directory,
-            ) from self._offline
 
 
 def _check_wait(wait: str) -> None:

@@ -7,32 +7,34 @@ known as one), then loading and recovery. An error on the way gives all of it ba
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
-from kafkalog.errors import CorruptStateError, KafkaLogError, NotALogError
+from kafkalog.errors import KafkaLogError, NotALogError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.locking import PartitionLock, acquire_partition_lock
-from kafkalog.files.names import LEADER_EPOCH_CHECKPOINT
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.deletion import SegmentDeletion
+from kafkalog.log.epochs import LogEpochs, load_epochs
 from kafkalog.log.home import PartitionHome, find_home
 from kafkalog.log.leftovers import live_bases
 from kafkalog.log.loader import LoadedLog, load_log
 from kafkalog.log.log import Log
+from kafkalog.log.producer_loading import load_producer_state
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.segment_types import SegmentContext, make_context
 from kafkalog.scheduler import Scheduler, ThreadScheduler
-from kafkalog.state.checkpoints import LeaderEpochCheckpoint
+from kafkalog.state.producer_state_manager import ProducerStateManager
 
 __all__ = ["open_log"]
 
-logger = logging.getLogger(__name__)
+# Kafka's default of `producer.id.expiration.ms`.
+PRODUCER_EXPIRATION_MS: Final = 86_400_000
 
 
 def open_log(
@@ -45,6 +47,7 @@ def open_log(
     filesystem: FileSystem | None = None,
     retention: Sequence[RetentionPolicy] | None = None,
     on_deletion: Callable[[SegmentDeletion], object] | None = None,
+    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
 ) -> Log:
     """
     Open the log of one partition, recovering it where the last writer did not close it.
@@ -61,6 +64,8 @@ def open_log(
         retention: policies for `apply_retention`, one behind the other, in place of the size and
             the time in the settings (which `cleanup.policy` without `delete` switches off too).
         on_deletion: called with each segment that left the log, by the thread that deleted it.
+        producer_expiration_ms: after how long a silent producer is forgotten
+            (`producer.id.expiration.ms`).
 
     Raises:
         NotALogError: the path is a file, a data directory, or holds other things than a log.
@@ -74,11 +79,11 @@ def open_log(
     with storage_errors(path, doing="opening"):
         home = find_home(filesystem, path)
         context = make_context(filesystem, path, config or LogConfig(), clock, read_only=read_only)
-        leader_epoch = _leader_epoch(filesystem, path)
         if read_only:
-            loaded, lock = _load_read_only(home, context), None
+            opened = _load_read_only(home, context)
         else:
-            loaded, lock = _load_for_writing(home, context)
+            opened = _load_for_writing(home, context, producer_expiration_ms)
+        loaded = opened.loaded
         on_close: Callable[[], None] = _nothing
         if scheduler is None:
             own = ThreadScheduler(clock)
@@ -88,47 +93,48 @@ def open_log(
             loaded.local,
             loaded.report,
             durable_offset=loaded.recovery_point,
-            leader_epoch=leader_epoch,
+            epochs=opened.epochs,
+            producers=opened.producers,
             scheduler=scheduler,
-            lock=lock,
+            lock=opened.lock,
             on_close=on_close,
             retention=retention,
             on_deletion=on_deletion,
         )
 
 
-def _leader_epoch(filesystem: FileSystem, directory: Path) -> int:
-    """Return the epoch to stamp: the latest that the log knows, so that epochs never fall."""
-    try:
-        entries = LeaderEpochCheckpoint(filesystem, directory / LEADER_EPOCH_CHECKPOINT).read()
-    except CorruptStateError as error:
-        logger.warning("leader epochs of %s are passed over: %s", directory, error)
-        return 0
-    return entries[-1].epoch if entries else 0
+class _Opened(NamedTuple):
+    """What a log is made of; neither producers nor lock where it is read-only."""
+
+    loaded: LoadedLog
+    epochs: LogEpochs
+    producers: ProducerStateManager | None = None
+    lock: PartitionLock | None = None
 
 
 def _nothing() -> None:
     """Close nothing: the scheduler is the caller's."""
 
 
-def _load_read_only(home: PartitionHome, context: SegmentContext) -> LoadedLog:
+def _load_read_only(home: PartitionHome, context: SegmentContext) -> _Opened:
     facts = home.filesystem.stat(home.directory)
     if facts is None or not live_bases(home.filesystem, home.directory):
         raise NotALogError(
             f"{home.directory} holds no segment, and read-only none is created",
             path=home.directory,
         )
-    return load_log(
+    loaded = load_log(
         context,
         clean=home.was_closed_in_order(),
         recovery_point=home.read_recovery_point(),
         start_offset=home.read_start_offset(),
     )
+    return _Opened(loaded, load_epochs(home, loaded))
 
 
 def _load_for_writing(
-    home: PartitionHome, context: SegmentContext
-) -> tuple[LoadedLog, PartitionLock]:
+    home: PartitionHome, context: SegmentContext, producer_expiration_ms: int
+) -> _Opened:
     _make_directories(home.filesystem, home.directory)
     lock = acquire_partition_lock(
         home.filesystem, home.directory, lock_directory=home.state_directory
@@ -150,6 +156,9 @@ def _load_for_writing(
                 start_offset=home.read_start_offset(),
                 doubtful_offset=doubtful_offset,
             )
+            # Before the recovery point rises over batches that only a replay would tell of.
+            epochs = load_epochs(home, loaded)
+            producers = load_producer_state(loaded, expiration_ms=producer_expiration_ms)
             if not clean or loaded.recovery_point < recovery_point:
                 # Higher: the next recovery need not do this one's work again. Lower: it was left
                 # by another log of this name, and must not speak of this one's records.
@@ -166,7 +175,7 @@ def _load_for_writing(
     except BaseException:
         lock.release()
         raise
-    return loaded, lock
+    return _Opened(loaded, epochs, producers, lock)
 
 
 def _make_directories(filesystem: FileSystem, directory: Path) -> None:

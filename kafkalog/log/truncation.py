@@ -1,7 +1,9 @@
 """Cutting a log back, by copy: bytes that somebody may have mapped are never cut in place.
 
 `truncate_to` copies what stays of the segment that holds the target into a new file and renames it
-over the old one. Readers that hold the old segment go on reading the old file.
+over the old one. Readers that hold the old segment go on reading the old file. Producer snapshots
+above the target are removed afterwards, by whoever keeps the producers (`producers.py`), before
+anything is appended.
 
 Crash points of `truncate_to`:
   1. while the copy is written: it is `.cleaned` and removed at the next start; nothing happened.
@@ -19,13 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from kafkalog.files.names import (
-    FileKind,
-    FileState,
-    SegmentFiles,
-    segment_file_name,
-    try_parse_segment_file,
-)
+from kafkalog.files.names import FileKind, FileState, SegmentFiles
 from kafkalog.files.whole import replace_whole
 from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.log.scanner import scan_segment
@@ -63,7 +59,6 @@ def truncate_to(local: LocalLog, offset: int) -> list[LogSegment]:
     if fresh_path is not None:
         filesystem.rename(fresh_path, files.log)
     _truncate_transaction_index(local, files, offset)
-    _remove_snapshots(local, offset)
     remaining, next_offset = _reopen(local, holder, kept_bytes)
     segments = LogSegments((*snapshot.segments.segments[:slot], remaining))
     if next_offset < offset:
@@ -86,7 +81,6 @@ def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment
     for segment in leaving:
         segment.retire()
     local.rename_deleted(leaving, in_order=True)
-    _remove_snapshots(local, -1)
     fresh = local.create_segment(offset)
     local.context.filesystem.sync_directory(local.context.directory)
     local.replace_all(
@@ -132,16 +126,6 @@ def _reopen(local: LocalLog, old: LogSegment, size: int) -> tuple[LogSegment, in
     segment.add_fences(scan.fences)
     segment.activate(scan)
     return segment, max(scan.next_offset, old.base_offset)
-
-
-def _remove_snapshots(local: LocalLog, offset: int) -> None:
-    """Remove producer snapshots that tell of what lies at or above `offset`."""
-    directory = local.context.directory
-    for name in map(try_parse_segment_file, local.context.filesystem.list(directory)):
-        if name is None or name.base_offset <= offset:
-            continue
-        if name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE:
-            local.context.filesystem.unlink(directory / segment_file_name(*name))
 
 
 def _truncate_transaction_index(local: LocalLog, files: SegmentFiles, offset: int) -> None:

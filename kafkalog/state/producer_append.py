@@ -195,6 +195,11 @@ class ProducerAppend:
             producer_epoch, coordinator_epoch, timestamp_ms
         )
 
+    @property
+    def first_started_offset(self) -> int | None:
+        """Where the first transaction begins that the append opens."""
+        return self._started[0][0] if self._started else None
+
     def commit(self) -> list[CompletedTransaction]:
         """
         Make the log's state what the batches, now written, have made of it.

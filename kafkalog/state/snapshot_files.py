@@ -90,6 +90,26 @@ class SnapshotFiles:
         if offset not in self._offsets:
             insort(self._offsets, offset)
 
+    def sync(self, offsets: Iterable[int]) -> None:
+        """
+        Put snapshots on the disk that were written without waiting for it; missing ones are none.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        for offset in offsets:
+            path = self._path(offset)
+            with storage_errors(path, doing="syncing"):
+                if self._filesystem.stat(path) is None:
+                    continue
+                handle = self._filesystem.open(path, write=True)
+                try:
+                    handle.sync()
+                finally:
+                    handle.close()
+        with storage_errors(self._directory, doing="syncing"):
+            self._filesystem.sync_directory(self._directory)
+
     def load_latest(self) -> tuple[int, list[ProducerSnapshotEntry]] | None:
         """
         Return offset and entries of the newest snapshot that is whole; remove those that are not.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog import Log, LogOfflineError, LogStorageError, Record
+from kafkalog import AppendInfo, Log, LogOfflineError, LogStorageError, Record
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.names import RECOVERY_POINT_CHECKPOINT
 from kafkalog.files.posix import PosixFileHandle, PosixFileSystem
@@ -53,11 +53,12 @@ def recovery_checkpoint(disk: SimulatedDisk) -> int | None:
 
 
 def test_written_append_syncs_nothing(disk: SimulatedDisk, log: Log) -> None:
-    """The operating system has the bytes; the disk is left alone."""
+    """The operating system has the bytes; the disk is left alone, once it has the epoch."""
+    log.append(numbered(0, 1))
     before = disk.calls["sync"]
     log.append(numbered(0, 10))
     assert before == disk.calls["sync"]
-    assert (0, 10) == (log.durable_offset, log.log_end_offset)
+    assert (0, 11) == (log.durable_offset, log.log_end_offset)
 
 
 def test_durable_append_syncs_its_segment_once(disk: SimulatedDisk, log: Log) -> None:
@@ -316,14 +317,14 @@ def test_one_sync_covers_all_who_wait(directory: Path) -> None:
         def work(number: int) -> None:
             log.append([Record(value=b"%d" % number)], wait="durable")
 
-        original = log._append_locked
+        original = log._appender.append
 
-        def counted(run: object) -> object:
-            result = original(run)  # type: ignore[arg-type]
+        def counted(*arguments: Any) -> tuple[AppendInfo, bool]:
+            result = original(*arguments)
             written.release()
             return result
 
-        log._append_locked = counted  # type: ignore[assignment, method-assign]
+        log._appender.append = counted  # type: ignore[assignment, method-assign]
         leader = threading.Thread(target=work, args=(0,))
         leader.start()
         assert files.begun.wait(WAIT_SECONDS)

@@ -292,3 +292,25 @@ def test_crash_at_every_call_of_a_life_leaves_a_snapshot_that_was_true(
         if ended:
             break
     assert number > 15
+
+
+def test_sync_puts_snapshots_on_the_disk_that_were_written_without_waiting(
+    disk: SimulatedDisk,
+) -> None:
+    """Names too; one that has gone meanwhile is none."""
+    files = SnapshotFiles(disk, DIRECTORY)
+    files.write(10, [entry_at(10)], durable=False)
+    files.write(20, [entry_at(20)], durable=False)
+    disk.unlink(path_of(10))
+    files.sync([10, 20])
+    left = disk.crash()
+    assert [entry_at(20)] == read_snapshot(left, path_of(20), end_offset=20)
+
+
+def test_sync_that_the_disk_refuses_is_told(disk: SimulatedDisk) -> None:
+    """The recovery point must not rise over it."""
+    files = SnapshotFiles(disk, DIRECTORY)
+    files.write(10, [entry_at(10)], durable=False)
+    disk.fail_at(1, only=frozenset({"sync"}))
+    with pytest.raises(LogStorageError):
+        files.sync([10])

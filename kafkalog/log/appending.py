@@ -1,0 +1,102 @@
+"""One append, under the log's lock: offsets, producers, epoch, bytes, and who has to know of them.
+
+In this order: the batches get their offsets; the state of their producers is asked, which may
+refuse them or know them already; the leader epoch is in its file; readers of committed records are
+stopped before a transaction that begins; the bytes are written and published; state, transaction
+index and readers follow. Whatever fails before the bytes are published leaves the log as it was.
+
+Crash points: those of `LocalLog.append`, and before it that of an epoch (`epochs.py`). Behind it
+nothing has to be on the disk: state and transaction index are told from the batches.
+
+Thread-safety: called under the log's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kafkalog.files.errors import translate
+from kafkalog.log.changing import Changing
+from kafkalog.log.epochs import LogEpochs
+from kafkalog.log.local_log import LocalLog, UndoFailedError
+from kafkalog.log.producers import LogProducers, PendingAppend, duplicate_info
+from kafkalog.model import AppendInfo, AppendOrigin
+from kafkalog.records.append_rules import AppendRules
+from kafkalog.records.packed_run import PackedRun
+
+__all__ = ["Appender"]
+
+MAGIC_V2 = 2
+
+
+class Appender:
+    """
+    Appends runs to a log.
+
+    Args:
+        local: its segments.
+        producers: its producers.
+        epochs: its leader epochs.
+        latch: called with an error after which nothing may be written.
+    """
+
+    def __init__(
+        self,
+        local: LocalLog,
+        producers: LogProducers,
+        epochs: LogEpochs,
+        latch: Callable[[BaseException], None],
+    ) -> None:
+        self._local = local
+        self._producers = producers
+        self._epochs = epochs
+        self._latch = latch
+
+    def append(
+        self, run: PackedRun, rules: AppendRules, origin: AppendOrigin
+    ) -> tuple[AppendInfo, bool]:
+        """
+        Append a run; return what it is now, and whether a segment was begun.
+
+        Raises:
+            ProducerStateError: a producer may not append this, or not now.
+            KafkaLogError: the run does not fit the log, or the disk refused.
+        """
+        local, epochs = self._local, self._epochs
+        before = local.snapshot
+        info = run.stamp(before.end_offset, epochs.current)
+        if not run.batches:
+            return info, False
+        pending: PendingAppend | None = None
+        if run.has_producers:
+            pending = self._producers.begin(run, origin)
+            if pending.duplicates:
+                gives_time = rules.gives_time
+                return duplicate_info(pending.duplicates, run, gives_time=gives_time), False
+        if not run.assign_offsets:
+            with Changing(local, "assigning a leader epoch", self._latch):
+                epochs.assign_run(run)
+        elif rules.magic == MAGIC_V2 and not epochs.is_settled:
+            with Changing(local, "assigning a leader epoch", self._latch):
+                epochs.assign_current(info.first_offset)
+        self._write(run, pending)
+        rolled = local.snapshot.segments is not before.segments
+        if pending is not None:
+            self._producers.commit(pending, before)
+        elif rolled:
+            self._producers.rolled(before)
+        return info, rolled
+
+    def _write(self, run: PackedRun, pending: PendingAppend | None) -> None:
+        if pending is not None:
+            self._producers.announce(pending)
+        try:
+            self._local.append(run.data, run.batches)
+        except BaseException as error:
+            if pending is not None:
+                self._producers.withdraw()
+            if not isinstance(error, OSError):
+                raise
+            if isinstance(error, UndoFailedError):
+                self._latch(error)
+            raise translate(error, self._local.context.directory, doing="appending") from error

@@ -1,0 +1,357 @@
+"""The producers of a log that is open for writing: asked before an append, told after it.
+
+An append with a producer's batches goes
+
+    begin       its batches are held against the state; nothing changes. Duplicates end it here.
+    announce    readers of committed records stop before a transaction that begins
+    ...         the batches are written and published
+    commit      the state, the transaction indexes, then the readers are told;
+    or withdraw, where writing failed
+
+An append without any costs the question whether it has some. A log that never had a producer has no
+snapshot file, and none is written: where there is no snapshot at all, there was no producer below
+the segment that holds the recovery point. That stays true since
+
+  * a snapshot is taken where a segment begins, once a producer is known, and is on the disk before
+    the recovery point is raised to that segment (`make_durable`);
+  * another, on the disk too, ends every opening that was not in order, and every closing.
+
+Crash points: those of `kafkalog.state.snapshot_files`. What a crash leaves of snapshots above the
+log's end the next opening removes, and what they lacked it replays.
+
+Thread-safety: everything under the log's lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from kafkalog.errors import InvalidTxnStateError, LogStorageError
+from kafkalog.log.isolation import StableOffsets
+from kafkalog.log.local_log import LocalLog, Snapshot
+from kafkalog.log.producer_recovery import aborted_of, add_batch
+from kafkalog.log.producer_replay import replay_segments
+from kafkalog.log.transactions import add_aborted
+from kafkalog.model import AppendInfo, AppendOrigin, OngoingTransaction
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.control import encode_marker
+from kafkalog.records.packed_run import PackedRun
+from kafkalog.state.producer_append import CompletedTransaction, ProducerAppend, ProducerChecks
+from kafkalog.state.producer_entry import ProducedBatch
+from kafkalog.state.producer_state_manager import ProducerStateManager
+
+__all__ = ["LogProducers", "PendingAppend", "duplicate_info"]
+
+logger = logging.getLogger(__name__)
+
+_CHECKS = {
+    AppendOrigin.EMBEDDED: ProducerChecks.SEQUENCES,
+    AppendOrigin.CLIENT: ProducerChecks.SEQUENCES,
+    AppendOrigin.COORDINATOR: ProducerChecks.EPOCHS,
+    AppendOrigin.REPLICATION: ProducerChecks.NONE,
+}
+
+
+class PendingAppend:
+    """An append under way: its batches of producers, and what they make of the state."""
+
+    __slots__ = ("append", "batches")
+
+    def __init__(self, append: ProducerAppend, batches: list[BatchView]) -> None:
+        self.append = append
+        self.batches = batches
+
+    @property
+    def duplicates(self) -> tuple[ProducedBatch, ...]:
+        """Batches that are in the log already; where there are any, nothing is written."""
+        return self.append.duplicates
+
+
+class LogProducers:
+    """
+    The producers of one log.
+
+    Args:
+        local: its segments.
+        manager: their state, as it is at the log end.
+        stable: where readers look.
+        watch: called once, with the first producer that the log knows: from then on silent ones
+            have to be looked for (`expire`).
+    """
+
+    def __init__(
+        self,
+        local: LocalLog,
+        manager: ProducerStateManager,
+        stable: StableOffsets,
+        watch: Callable[[], object],
+    ) -> None:
+        self._local = local
+        self._manager = manager
+        self._states = manager.states
+        self._stable = stable
+        self._high_watermark: int | None = None
+        # Snapshots that a power cut may take yet; bases of segments for which none was written.
+        self._unsynced: list[int] = []
+        self._lacking: list[int] = []
+        self._watch: Callable[[], object] | None = watch
+        self._watch_if_known()
+        self._publish()
+
+    def __repr__(self) -> str:
+        return f"<LogProducers of {self._manager}>"
+
+    @property
+    def are_known(self) -> bool:
+        """Whether the log has, or once had, a producer."""
+        return bool(self._states.entries) or self._manager.files.latest_offset is not None
+
+    # Appending.
+
+    def begin(self, run: PackedRun, origin: AppendOrigin) -> PendingAppend:
+        """
+        Hold a run, stamped with its offsets, against the state.
+
+        Raises:
+            ProducerStateError: it may not be appended.
+        """
+        append = self._states.begin_append(_CHECKS[origin])
+        batches = []
+        data, position = memoryview(run.data), 0
+        for facts in run.batches:
+            batch = BatchView(data[position : position + facts.size_bytes], position=position)
+            position += facts.size_bytes
+            if batch.header.producer_id >= 0:
+                add_batch(append, batch)
+                batches.append(batch)
+        return PendingAppend(append, batches)
+
+    def announce(self, pending: PendingAppend) -> None:
+        """Let readers of committed records stop before a transaction that begins."""
+        if self._states.first_unstable_offset is None:
+            first = pending.append.first_started_offset
+            if first is not None:
+                self._stable.publish(self._high_watermark, first)
+
+    def withdraw(self) -> None:
+        """Take an announcement back: nothing was written."""
+        self._publish()
+
+    def hold_readers(self) -> None:
+        """Let readers of committed records see nothing until the state is right again."""
+        if self.are_known:
+            self._stable.publish(self._high_watermark, 0)
+
+    def commit(self, pending: PendingAppend, before: Snapshot) -> None:
+        """
+        Take over what was written and published.
+
+        Args:
+            pending: the append.
+            before: the log before it.
+        """
+        fresh = _bases_behind(self._local.snapshot, before)
+        completed: list[CompletedTransaction] = []
+        if not fresh:
+            completed = pending.append.commit()
+        else:
+            # Each segment gets its snapshot: the batches that lie before it, accepted already.
+            rest = pending.batches
+            for base in [*fresh, None]:
+                inside = [b for b in rest if base is None or b.header.base_offset < base]
+                rest = rest[len(inside) :]
+                part = self._states.begin_append(ProducerChecks.NONE)
+                for batch in inside:
+                    add_batch(part, batch)
+                completed += part.commit()
+                if base is not None:
+                    self._begin_segment(base)
+        snapshot = self._local.snapshot
+        self._states.advance_to(snapshot.end_offset)
+        for transaction in aborted_of(completed):
+            add_aborted(self._local.context, snapshot, transaction)
+        self._publish()
+        self._watch_if_known()
+
+    def rolled(self, before: Snapshot) -> None:
+        """Take the snapshots of segments that were begun, by nothing with a producer."""
+        if self.are_known:
+            for base in _bases_behind(self._local.snapshot, before):
+                self._begin_segment(base)
+
+    # Transactions.
+
+    def transactions(self) -> list[OngoingTransaction]:
+        """Return the open transactions, the earliest first."""
+        now_ms = self._local.context.clock.now_ms()
+        return [
+            OngoingTransaction(
+                each.producer_id,
+                each.producer_epoch,
+                each.first_offset,
+                each.last_timestamp_ms,
+                max(now_ms - each.last_timestamp_ms, 0),
+            )
+            for each in self._states.open_transactions()
+        ]
+
+    def abort_marker(self, producer_id: int) -> bytes:
+        """
+        Return the batch that aborts a producer's open transaction.
+
+        Raises:
+            InvalidTxnStateError: it has none.
+        """
+        entry = self._states.entries.get(producer_id)
+        if entry is None or entry.transaction_first_offset is None:
+            path = self._local.context.directory
+            raise InvalidTxnStateError(
+                f"{path}: producer {producer_id} has no open transaction",
+                producer_id=producer_id,
+                path=path,
+            )
+        return encode_marker(
+            producer_id,
+            entry.producer_epoch,
+            max(entry.coordinator_epoch, 0),
+            self._local.context.clock.now_ms(),
+            is_abort=True,
+        )
+
+    def set_high_watermark(self, offset: int | None) -> None:
+        """Let readers see what lies below `offset`; None for the log end, wherever that is."""
+        self._high_watermark = offset
+        self._publish()
+
+    # What becomes of the log.
+
+    def truncated(self) -> None:
+        """
+        Go back with a log that was truncated, to the newest snapshot and from there by replay.
+
+        Raises:
+            OSError, LogStorageError: the disk refused; nothing may be appended.
+        """
+        snapshot = self._local.snapshot
+        if self._high_watermark is not None:
+            self._high_watermark = min(self._high_watermark, snapshot.end_offset)
+        if self.are_known:
+            now_ms = self._local.context.clock.now_ms()
+            self._manager.truncate_and_reload(snapshot.start_offset, snapshot.end_offset, now_ms)
+            replay_segments(self._states, snapshot)
+        else:
+            self._states.clear(snapshot.end_offset)
+        self._forget_above(snapshot.end_offset)
+        self._publish()
+
+    def restarted(self) -> None:
+        """
+        Forget all: the log is empty, and goes on elsewhere.
+
+        Raises:
+            LogStorageError: the disk refused; nothing may be appended.
+        """
+        if self._high_watermark is not None:
+            self._high_watermark = self._local.snapshot.end_offset
+        self._manager.start_anew(self._local.snapshot.end_offset)
+        self._forget_above(-1)
+        self._publish()
+
+    def start_moved(self, before: Snapshot) -> None:
+        """Follow a log that begins higher than `before`; files of its segments were renamed."""
+        snapshot = self._local.snapshot
+        here = set(snapshot.segments.bases)
+        for base in before.segments.bases:
+            if base not in here:
+                self._manager.files.mark_deleted(base)
+        self._manager.raise_start(snapshot.start_offset)
+        self._publish()
+
+    def expire(self) -> int:
+        """Forget producers that were silent for long; return how many."""
+        return self._manager.remove_expired(self._local.context.clock.now_ms())
+
+    def make_durable(self) -> bool:
+        """
+        Put the snapshots of all segments on the disk; say whether there is one for each.
+
+        The recovery point may be raised only then: below it nothing is replayed.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        if self._unsynced:
+            self._manager.files.sync(self._unsynced)
+            self._unsynced.clear()
+        return not self._lacking
+
+    def close(self) -> None:
+        """
+        Write the snapshot that spares the next opening a replay.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        if self.are_known:
+            self._states.advance_to(self._local.snapshot.end_offset)
+            self._manager.take_snapshot()
+
+    def _begin_segment(self, base_offset: int) -> None:
+        if not self.are_known:
+            return
+        self._states.advance_to(max(base_offset, self._states.end_offset))
+        try:
+            if self._manager.take_snapshot(durable=False):
+                self._unsynced.append(base_offset)
+            self._lacking.clear()
+        except LogStorageError as error:
+            # No reason to refuse what is appended: the recovery point waits for the next one.
+            logger.warning("no producer snapshot at offset %d: %s", base_offset, error)
+            self._lacking.append(base_offset)
+
+    def _forget_above(self, end_offset: int) -> None:
+        self._unsynced = [each for each in self._unsynced if each <= end_offset]
+        self._lacking = [each for each in self._lacking if each <= end_offset]
+
+    def _watch_if_known(self) -> None:
+        if self._watch is not None and self._states.entries:
+            watch, self._watch = self._watch, None
+            watch()
+
+    def _publish(self) -> None:
+        states = self._states
+        if states.first_unstable_offset is not None:
+            end = self._local.snapshot.end_offset
+            states.advance_high_watermark(
+                end if self._high_watermark is None else self._high_watermark
+            )
+        self._stable.publish(self._high_watermark, states.first_unstable_offset)
+
+
+def duplicate_info(
+    duplicates: Sequence[ProducedBatch], run: PackedRun, *, gives_time: bool
+) -> AppendInfo:
+    """Return the answer to an append that was made before."""
+    first, last = duplicates[0], duplicates[-1]
+    newest = max(duplicates, key=lambda each: each.timestamp_ms)
+    return AppendInfo(
+        first_offset=first.first_offset,
+        last_offset=last.last_offset,
+        record_count=run.record_count,
+        batch_count=len(run.batches),
+        size_bytes=0,
+        log_append_time_ms=last.timestamp_ms if gives_time else None,
+        max_timestamp_ms=newest.timestamp_ms,
+        shallow_offset_of_max_timestamp=newest.last_offset if newest.timestamp_ms >= 0 else -1,
+        rewriting=run.rewriting,
+        is_duplicate=True,
+    )
+
+
+def _bases_behind(snapshot: Snapshot, before: Snapshot) -> list[int]:
+    """Return the bases of the segments that a log has more than before, ascending."""
+    if snapshot.segments is before.segments:
+        return []
+    known = before.segments.bases[-1]
+    return [base for base in snapshot.segments.bases if base > known]

@@ -1,0 +1,74 @@
+"""Whether a log may be written: not once it is closed, read-only, of another process, or latched.
+
+After a failed sync, or a change of many steps that broke off, what the disk holds is unknown. The
+log is latched: it is read on, and refuses every write until it is opened again.
+
+Thread-safety: `_write_lock` is the log's lock; everything that changes the log holds it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+
+from kafkalog.errors import ForkedLogError, LogClosedError, LogOfflineError, ReadOnlyLogError
+from kafkalog.log.changing import Changing
+from kafkalog.log.home import PartitionHome
+from kafkalog.log.local_log import LocalLog
+from kafkalog.log.reader import LogReader
+from kafkalog.log.tail import ReadOnlyTail
+
+__all__ = ["LogStanding"]
+
+logger = logging.getLogger(__name__)
+
+
+class LogStanding(LogReader):
+    """
+    What a log knows of its own right to be written.
+
+    Args:
+        home, local, tail: as for `LogReader`.
+    """
+
+    def __init__(self, home: PartitionHome, local: LocalLog, tail: ReadOnlyTail | None) -> None:
+        super().__init__(home, local, tail)
+        self._write_lock = threading.RLock()
+        self._process = os.getpid()
+        self._offline: BaseException | None = None
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the log was opened with `read_only=True`."""
+        return self._tail is not None
+
+    def _may_write(self) -> bool:
+        ours = os.getpid() == self._process
+        return ours and not self.is_read_only and self._offline is None
+
+    def _latch(self, error: BaseException) -> None:
+        if self._offline is None:
+            self._offline = error
+            logger.error("%s takes no more writes: %s", self.directory, error)
+
+    def _changing(self, doing: str) -> Changing:
+        return Changing(self._local, doing, self._latch)
+
+    def _ensure_writable(self) -> None:
+        if self._closed:
+            raise LogClosedError(f"{self.directory} is closed", path=self.directory)
+        if self._tail is not None:
+            raise ReadOnlyLogError(f"{self.directory} is open read-only", path=self.directory)
+        if os.getpid() != self._process:
+            raise ForkedLogError(
+                f"{self.directory} was opened by process {self._process}, not by this one"
+                f" ({os.getpid()}): open it here anew",
+                path=self.directory,
+            )
+        if self._offline is not None:
+            raise LogOfflineError(
+                f"{self.directory} takes no more writes since an earlier failure: "
+                f"{self._offline}; open it again to recover",
+                path=self.directory,
+            ) from self._offline

@@ -1,0 +1,159 @@
+"""A log's producers, transactions, high watermark and leader epochs, as its users see them.
+
+Also how these follow the log where it changes: its start moves up, it is truncated. They come last,
+when the segments are what they shall be; an error there latches the log, for appends would be
+judged by what is gone.
+
+Thread-safety: everything public from any thread; what changes anything takes the log's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from kafkalog.errors import LogStorageError, ReadOnlyLogError
+from kafkalog.log.epochs import LogEpochs
+from kafkalog.log.home import PartitionHome
+from kafkalog.log.local_log import LocalLog
+from kafkalog.log.producers import LogProducers
+from kafkalog.log.standing import LogStanding
+from kafkalog.log.tail import ReadOnlyTail
+from kafkalog.model import OngoingTransaction
+from kafkalog.scheduler import ScheduledTask, Scheduler
+from kafkalog.state.leader_epochs import EpochEnd
+from kafkalog.state.producer_state_manager import ProducerStateManager
+
+__all__ = ["TransactionalLog"]
+
+# Kafka's default of `producer.id.expiration.check.interval.ms`.
+EXPIRATION_CHECK_MS: Final = 600_000
+
+
+class TransactionalLog(LogStanding):
+    """
+    A log with producers and leaders.
+
+    Args:
+        home, local, tail: as for `LogReader`.
+        epochs: its leader epochs.
+        producers: its producers' state; None for a log that is open read-only.
+        scheduler: runs the look for silent producers, once there is one.
+    """
+
+    def __init__(
+        self,
+        home: PartitionHome,
+        local: LocalLog,
+        tail: ReadOnlyTail | None,
+        epochs: LogEpochs,
+        producers: ProducerStateManager | None,
+        scheduler: Scheduler,
+    ) -> None:
+        super().__init__(home, local, tail)
+        self._epochs = epochs
+        self._scheduler = scheduler
+        self._expiry_task: ScheduledTask | None = None
+        self._state: LogProducers | None = None
+        if producers is not None:
+            self._state = LogProducers(local, producers, self._stable, self._watch_producers)
+
+    @property
+    def _producers(self) -> LogProducers:
+        if self._state is None:
+            raise ReadOnlyLogError(f"{self.directory} is open read-only", path=self.directory)
+        return self._state
+
+    @property
+    def leader_epoch(self) -> int:
+        """What the log's own appends are stamped with; rises with an unclean stop."""
+        return self._epochs.current
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """
+        Return the largest leader epoch not above `epoch`, and the offset behind its last record.
+
+        Who follows this log finds there where the two part. Both are -1 where nothing is known. A
+        log that is open read-only knows the epochs of the moment when it was opened.
+        """
+        return self._epochs.end_offset_for(epoch, self._snapshot().end_offset)
+
+    def list_transactions(self) -> list[OngoingTransaction]:
+        """
+        Return the transactions without a marker, the earliest first.
+
+        Raises:
+            ReadOnlyLogError, LogClosedError: as for a write.
+        """
+        with self._write_lock:
+            self._ensure_writable()
+            return self._producers.transactions()
+
+    def set_high_watermark(self, offset: int | None) -> int:
+        """
+        Let readers see what lies below `offset`, and nothing above; return the high watermark.
+
+        For those who copy the log elsewhere: what could be lost with it alone is not shown yet, and
+        a transaction is stable when its marker lies below.
+
+        Args:
+            offset: brought into the log's range; None for the log end, wherever that will be.
+        """
+        if offset is not None and offset < 0:
+            raise ValueError(f"{offset} is no offset")
+        with self._write_lock:
+            self._ensure_writable()
+            snapshot = self._local.snapshot
+            if offset is not None:
+                offset = max(min(offset, snapshot.end_offset), snapshot.start_offset)
+            self._producers.set_high_watermark(offset)
+        return self.high_watermark
+
+    def _watch_producers(self) -> None:
+        self._expiry_task = self._scheduler.schedule(
+            "expire-producers",
+            self._expire_producers,
+            delay_ms=EXPIRATION_CHECK_MS,
+            period_ms=EXPIRATION_CHECK_MS,
+        )
+
+    def _expire_producers(self) -> None:
+        with self._write_lock:
+            if not self._closed and self._may_write():
+                self._producers.expire()
+
+    @contextmanager
+    def _moving_start(self) -> Iterator[None]:
+        """Around what rolls the log, or moves its start up."""
+        before = self._local.snapshot
+        try:
+            yield
+        finally:
+            if self._local.snapshot is not before:
+                self._producers.rolled(before)
+            if self._local.snapshot.start_offset > before.start_offset:
+                self._epochs.truncate_from_start(self._local.snapshot.start_offset)
+                self._producers.start_moved(before)
+
+    @contextmanager
+    def _truncating(self) -> Iterator[None]:
+        """Around what cuts the log, or empties it."""
+        before = self._local.snapshot
+        self._producers.hold_readers()
+        try:
+            yield
+        finally:
+            after = self._local.snapshot
+            if after is before:
+                self._producers.withdraw()
+        try:
+            if after.segments.segments[0].base_offset >= after.end_offset == after.start_offset:
+                self._epochs.clear()
+                self._producers.restarted()
+            else:
+                self._epochs.truncate_from_end(after.end_offset)
+                self._producers.truncated()
+        except (OSError, LogStorageError) as error:
+            self._latch(error)
+            raise

@@ -1,0 +1,156 @@
+"""Power cuts while producers write: state, stable offset and epochs are those of what is left."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalog import KafkaLogError, Log, LogConfig, open_log
+from tests.support.crash_rig import small_config
+from tests.support.logs import numbered
+from tests.support.manual_time import ManualClock, ManualScheduler
+from tests.support.producing import Client, committed_offsets, outcome_of
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
+
+DIRECTORY = Path("/alone/orders-0")
+CONFIG: LogConfig = small_config(segment_bytes=500)
+
+
+class Partition:
+    """A log on a simulated disk, with two producers."""
+
+    def __init__(self, disk: SimulatedDisk | None = None) -> None:
+        if disk is None:
+            disk = SimulatedDisk()
+            disk.make_durable(DIRECTORY.parent)
+        self.disk = disk
+        self.clients = [Client(7), Client(8)]
+        self.scheduler = ManualScheduler(ManualClock())
+        self.opened: Log | None = None
+
+    def open(self, *, read_only: bool = False) -> Log:
+        """Open the log."""
+        self.opened = open_log(
+            DIRECTORY,
+            config=CONFIG,
+            read_only=read_only,
+            clock=self.scheduler.clock,
+            scheduler=self.scheduler,
+            filesystem=self.disk,
+        )
+        return self.opened
+
+    def let_go(self) -> None:
+        """Leave nothing behind in the process."""
+        self.disk.clear_faults()
+        if self.opened is not None:
+            with contextlib.suppress(PowerCut, KafkaLogError):
+                self.opened.close()
+
+
+def transact(partition: Partition) -> None:
+    """Transactions over segments, aborted and committed, with flushes between."""
+    log, (first, second) = partition.open(), partition.clients
+    first.send(log, 2, transactional=True)
+    log.append(numbered(0, 1))
+    second.send(log, transactional=True)
+    log.flush()
+    first.end(log, "abort")
+    for number in range(3):
+        log.append(numbered(number, 2))
+        first.send(log, transactional=True)
+        first.end(log, "abort" if number % 2 else "commit")
+        partition.scheduler.advance(0)
+    second.end(log, "abort")
+    log.flush()
+    first.send(log, transactional=True)
+
+
+def cut_and_go_on(partition: Partition) -> None:
+    """Truncations that take markers and snapshots away, and other batches in their place."""
+    transact(partition)
+    log, (first, _second) = partition.opened, partition.clients
+    assert log is not None
+    log.truncate_to(12)
+    log.append(numbered(5, 3))
+    first.sequence = outcome_of(log).sequences[7][1] + 1
+    first.send(log, 3, transactional=True)
+    log.flush()
+    log.truncate_to(4)
+    log.append(numbered(9, 2))
+    log.flush()
+
+
+def close_and_go_on(partition: Partition) -> None:
+    """Closed in order with a transaction open, opened, ended, retained, closed."""
+    transact(partition)
+    assert partition.opened is not None
+    partition.opened.close()
+    log, first = partition.open(), partition.clients[0]
+    first.end(log, "commit")
+    log.delete_records_before(6)
+    first.send(log)
+    log.close()
+
+
+SCENARIOS = [transact, cut_and_go_on, close_and_go_on]
+
+
+def crashes(scenario: object, *, limit: int) -> Iterator[SimulatedDisk]:
+    """Yield what power cuts at every changing call of a scenario leave."""
+    assert callable(scenario)
+    for number in range(1, 2000):
+        partition = Partition()
+        partition.disk.crash_at(number)
+        finished = False
+        with contextlib.suppress(PowerCut):
+            scenario(partition)
+            finished = True
+        for choice, disk in partition.disk.crash_states(limit, seed=number):
+            try:
+                yield disk
+            except (AssertionError, KafkaLogError, ValueError) as error:
+                error.add_note(f"crash at call {number}, {choice}")
+                raise
+        partition.let_go()
+        if finished:
+            return
+    raise AssertionError("the scenario does not end")
+
+
+def verify(disk: SimulatedDisk) -> None:
+    """Reopen what a crash left: all that is said of producers follows from the batches."""
+    partition = Partition(disk)
+    log = partition.open()
+    outcome = outcome_of(log)
+    assert outcome.first_unstable_offset == log.first_unstable_offset
+    assert outcome.committed == committed_offsets(log)
+    known = {each.producer_id: each.first_offset for each in log.list_transactions()}
+    assert outcome.open == known
+    epochs = [batch.header.partition_leader_epoch for batch in log.batches()]
+    assert log.recovery_report.clean or not epochs or log.leader_epoch > max(epochs)
+    for producer_id in known:
+        log.abort(producer_id)
+    outcome = outcome_of(log)
+    for producer_id, (epoch, sequence) in outcome.sequences.items():
+        client = Client(producer_id, epoch, sequence + 1)
+        client.send(log, transactional=True)
+        client.end(log, "abort")
+    assert outcome_of(log).committed == committed_offsets(log)
+    assert log.log_end_offset == log.last_stable_offset
+    log.close()
+    with partition.open(read_only=True) as reader:
+        assert outcome.committed == committed_offsets(reader)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)
+def test_producers_crashed_at_any_call_are_those_of_the_batches_left(scenario: object) -> None:
+    """Every moment; none of what was not synced survives, all of it, and something between."""
+    count = 0
+    for disk in crashes(scenario, limit=3):
+        verify(disk)
+        count += 1
+    assert count > 60

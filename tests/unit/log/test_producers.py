@@ -1,0 +1,265 @@
+"""Idempotent producers of an open log: checked, answered, remembered over every way it may go."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalog import (
+    AppendOrigin,
+    DiskFullError,
+    InvalidProducerEpochError,
+    OutOfOrderSequenceError,
+    TransactionCoordinatorFencedError,
+)
+from kafkalog.files.names import FileKind
+from tests.golden_directories.producer_files import files_of, snapshots
+from tests.support.logs import manual_log, numbered
+from tests.support.manual_time import ManualClock, ManualScheduler
+from tests.support.producer_batches import Produced, encoded
+from tests.support.producing import Client
+from tests.support.simulated_disk import CrashChoice, SimulatedDisk
+
+DIRECTORY = Path("/data-of-one/orders-0")
+SMALL: dict[str, Any] = {"segment_bytes": 400, "index_interval_bytes": 100}
+
+
+def disk_with_room() -> SimulatedDisk:
+    """Return a disk on which the log's directory may be made."""
+    disk = SimulatedDisk()
+    disk.make_durable(DIRECTORY.parent)
+    return disk
+
+
+def test_batch_sent_twice_is_answered_with_its_first_offsets(tmp_path: Path) -> None:
+    """Nothing is written, also not behind other batches, and also for a durable append."""
+    client = Client(7)
+    with manual_log(tmp_path / "orders-0") as log:
+        log.append(numbered(0, 3))
+        data = client.batch(2)
+        first = log.append_batches(data, origin=AppendOrigin.CLIENT)
+        client.send(log)
+        again = log.append_batches(data, origin=AppendOrigin.CLIENT, wait="durable")
+        assert (3, 4, 2, False) == (
+            first.first_offset,
+            first.last_offset,
+            first.record_count,
+            first.is_duplicate,
+        )
+        assert (3, 4, 2, True, 0) == (
+            again.first_offset,
+            again.last_offset,
+            again.record_count,
+            again.is_duplicate,
+            again.size_bytes,
+        )
+        assert 6 == log.log_end_offset
+        assert log.durable_offset > again.last_offset
+
+
+@pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.EMBEDDED])
+def test_sequence_with_a_gap_is_refused_and_nothing_changes(
+    tmp_path: Path, origin: AppendOrigin
+) -> None:
+    """The next one in order is taken."""
+    client = Client(7)
+    with manual_log(tmp_path / "orders-0") as log:
+        client.send(log)
+        lost = client.batch()
+        late = client.batch()
+        with pytest.raises(OutOfOrderSequenceError) as caught:
+            log.append_batches(late, origin=origin)
+        assert 7 == caught.value.producer_id
+        assert 1 == log.log_end_offset
+        log.append_batches(lost, origin=origin)
+        log.append_batches(late, origin=origin)
+        assert 3 == log.log_end_offset
+
+
+def test_old_epoch_is_fenced_for_clients_and_coordinators_but_not_for_copies(
+    tmp_path: Path,
+) -> None:
+    """What another log has accepted is taken as it is."""
+    with manual_log(tmp_path / "orders-0") as log:
+        Client(7, epoch=3).send(log)
+        with pytest.raises(InvalidProducerEpochError):
+            Client(7, epoch=2).send(log)
+        with pytest.raises(InvalidProducerEpochError):
+            Client(7, epoch=2).end(log, "commit")
+        log.append_batches(encoded([Produced(7, epoch=2)], base_offset=1), assign_offsets=False)
+        assert 2 == log.log_end_offset
+
+
+def test_marker_of_an_older_coordinator_is_refused(tmp_path: Path) -> None:
+    """Its successor may have decided otherwise."""
+    with manual_log(tmp_path / "orders-0") as log:
+        newer = encoded([Produced(7, ends="commit", coordinator_epoch=5)])
+        older = encoded([Produced(7, ends="abort", coordinator_epoch=4)])
+        log.append_batches(newer, origin=AppendOrigin.COORDINATOR)
+        with pytest.raises(TransactionCoordinatorFencedError):
+            log.append_batches(older, origin=AppendOrigin.COORDINATOR)
+        assert 1 == log.log_end_offset
+
+
+def test_failed_write_leaves_the_state_as_it_was() -> None:
+    """The batch may be sent again, and is no duplicate of what was not written."""
+    disk, client = disk_with_room(), Client(7)
+    with manual_log(DIRECTORY, filesystem=disk) as log:
+        client.send(log)
+        data = client.batch(transactional=True)
+        disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwrite"}), suffix=".log")
+        with pytest.raises(DiskFullError):
+            log.append_batches(data, origin=AppendOrigin.CLIENT)
+        assert log.first_unstable_offset is None
+        info = log.append_batches(data, origin=AppendOrigin.CLIENT)
+        assert (1, False) == (info.first_offset, info.is_duplicate)
+
+
+def test_log_without_producers_has_no_snapshots(tmp_path: Path) -> None:
+    """Neither at rolls nor at the close: they cost nothing."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory, **SMALL) as log:
+        for number in range(20):
+            log.append(numbered(number, 1))
+        log.roll()
+    assert {} == files_of(directory, FileKind.SNAPSHOT)
+
+
+def test_snapshots_are_taken_at_each_roll_and_at_the_close(tmp_path: Path) -> None:
+    """Each says what lies below its offset; the one of the close is the last."""
+    directory = tmp_path / "orders-0"
+    client = Client(7)
+    with manual_log(directory, **SMALL) as log:
+        for _ in range(12):
+            client.send(log)
+        bases = [segment.base_offset for segment in log.segments()]
+    assert len(bases) > 2
+    taken = snapshots(directory)
+    assert [*bases[1:], 12] == list(taken)
+    for offset, entries in taken.items():
+        assert [(7, offset - 1, offset - 1)] == [
+            (each.producer_id, each.last_sequence, each.last_offset) for each in entries
+        ]
+
+
+def test_append_over_several_segments_leaves_the_snapshot_of_each(tmp_path: Path) -> None:
+    """One append of many batches: as if they had come one by one."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory, **SMALL) as log:
+        run = encoded([Produced(7, sequence=number) for number in range(12)])
+        log.append_batches(run)
+        bases = [segment.base_offset for segment in log.segments()]
+    assert len(bases) > 2
+    taken = snapshots(directory)
+    assert [*bases[1:], 12] == list(taken)
+    assert [each - 1 for each in taken] == [each[0].last_sequence for each in taken.values()]
+
+
+def test_duplicates_are_known_after_an_orderly_close(tmp_path: Path) -> None:
+    """Of the five last batches the snapshot keeps the last one, as a broker's does."""
+    directory, client = tmp_path / "orders-0", Client(7)
+    with manual_log(directory) as log:
+        client.send(log)
+        data = client.batch(3)
+        log.append_batches(data, origin=AppendOrigin.CLIENT)
+    with manual_log(directory) as log:
+        info = log.append_batches(data, origin=AppendOrigin.CLIENT)
+        assert (1, 3, True) == (info.first_offset, info.last_offset, info.is_duplicate)
+        client.send(log)
+
+
+@pytest.mark.parametrize("with_rolls", [False, True])
+def test_duplicates_are_known_after_a_crash(with_rolls: bool) -> None:
+    """From a snapshot and a replay, or from the batches alone."""
+    disk, client = disk_with_room(), Client(7)
+    settings = SMALL if with_rolls else {}
+    log = manual_log(DIRECTORY, filesystem=disk, **settings)
+    for _ in range(9):
+        client.send(log)
+    data = client.batch()
+    log.append_batches(data, origin=AppendOrigin.CLIENT, wait="durable")
+    left = disk.crash(CrashChoice("nothing"))
+    with manual_log(DIRECTORY, filesystem=left, **settings) as again:
+        assert not again.recovery_report.clean
+        assert 10 == again.log_end_offset
+        info = again.append_batches(data, origin=AppendOrigin.CLIENT)
+        assert (9, True) == (info.first_offset, info.is_duplicate)
+        client.send(again)
+
+
+def test_recovery_point_rises_only_over_snapshots_that_are_on_the_disk() -> None:
+    """After a power cut nothing below it is replayed; the state has to be in a file."""
+    disk, client = disk_with_room(), Client(7)
+    clock = ManualClock()
+    scheduler = ManualScheduler(clock)
+    log = manual_log(DIRECTORY, filesystem=disk, clock=clock, scheduler=scheduler)
+    client.send(log)
+    log.roll()
+    log.append(numbered(0, 1))
+    scheduler.advance(0)
+    left = disk.crash(CrashChoice("nothing"))
+    with manual_log(DIRECTORY, filesystem=left) as again:
+        with pytest.raises(OutOfOrderSequenceError):
+            Client(7, sequence=5).send(again)
+        client.send(again)
+
+
+def test_truncation_takes_the_state_back(tmp_path: Path) -> None:
+    """What was cut may be sent again, and is written."""
+    client = Client(7)
+    with manual_log(tmp_path / "orders-0", **SMALL) as log:
+        batches = [client.batch() for _ in range(12)]
+        for data in batches:
+            log.append_batches(data, origin=AppendOrigin.CLIENT)
+        log.truncate_to(5)
+        assert all(offset <= 5 for offset in snapshots(log.directory))
+        info = log.append_batches(batches[5], origin=AppendOrigin.CLIENT)
+        assert (5, False) == (info.first_offset, info.is_duplicate)
+        log.truncate_to(5)
+        with pytest.raises(OutOfOrderSequenceError):
+            log.append_batches(batches[6], origin=AppendOrigin.CLIENT)
+
+
+def test_full_truncation_forgets_all_producers(tmp_path: Path) -> None:
+    """On the disk too."""
+    directory, client = tmp_path / "orders-0", Client(7)
+    with manual_log(directory, **SMALL) as log:
+        for _ in range(12):
+            client.send(log)
+        log.truncate_fully_and_start_at(100)
+        assert {} == snapshots(directory)
+        Client(7, sequence=50).send(log)
+    assert [101] == list(snapshots(directory))
+
+
+def test_retention_takes_the_snapshots_of_segments_that_go(tmp_path: Path) -> None:
+    """The state stays: it is of the producer, not of its old records."""
+    client = Client(7)
+    with manual_log(tmp_path / "orders-0", **SMALL) as log:
+        for _ in range(12):
+            client.send(log)
+        bases = [segment.base_offset for segment in log.segments()]
+        log.delete_records_before(bases[-1])
+        assert [bases[-1]] == list(snapshots(log.directory))
+        with pytest.raises(OutOfOrderSequenceError):
+            Client(7, sequence=3).send(log)
+        client.send(log)
+
+
+def test_silent_producer_is_forgotten_unless_it_has_a_transaction_open(tmp_path: Path) -> None:
+    """Looked for in the background, from the first producer on."""
+    clock = ManualClock()
+    scheduler = ManualScheduler(clock)
+    with manual_log(tmp_path / "orders-0", clock=clock, scheduler=scheduler) as log:
+        Client(7).send(log)
+        Client(8).send(log, transactional=True)
+        scheduler.advance(86_400_000 - 600_000)
+        with pytest.raises(OutOfOrderSequenceError):
+            Client(7, sequence=5).send(log)
+        scheduler.advance(1_200_000)
+        Client(7, sequence=5).send(log)
+        with pytest.raises(OutOfOrderSequenceError):
+            Client(8, sequence=5).send(log, transactional=True)

@@ -1,0 +1,263 @@
+"""Transactions of an open log: what is stable, what readers of committed records see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalog import AppendOrigin, InvalidTxnStateError, Log, ReadOnlyLogError
+from kafkalog.files.names import SegmentFiles
+from kafkalog.indexes.transaction_index import ENTRY_SIZE, decode_entries
+from tests.support.logs import manual_log, numbered
+from tests.support.manual_time import START_MS, ManualClock
+from tests.support.producing import Client, committed_offsets, outcome_of
+
+SMALL: dict[str, Any] = {"segment_bytes": 400, "index_interval_bytes": 100}
+
+
+def check(log: Log) -> None:
+    """Hold what a log says against its batches, told the slow way."""
+    outcome = outcome_of(log)
+    assert outcome.first_unstable_offset == log.first_unstable_offset
+    assert outcome.committed == committed_offsets(log)
+
+
+def test_open_transaction_stops_readers_of_committed_records(tmp_path: Path) -> None:
+    """Others see all; the commit lets the rest follow."""
+    client = Client(7)
+    with manual_log(tmp_path / "orders-0") as log:
+        log.append(numbered(0, 2))
+        client.send(log, 2, transactional=True)
+        log.append(numbered(2, 1))
+        assert (2, 2, 5, 5) == (
+            log.first_unstable_offset,
+            log.last_stable_offset,
+            log.high_watermark,
+            log.log_end_offset,
+        )
+        assert [0, 1] == committed_offsets(log)
+        assert [0, 1, 2, 3, 4] == [record.offset for record in log.records()]
+        client.end(log, "commit")
+        assert (None, 6) == (log.first_unstable_offset, log.last_stable_offset)
+        assert [0, 1, 2, 3, 4] == committed_offsets(log)
+
+
+def test_aborted_records_are_left_out_and_told_in_fetches(tmp_path: Path) -> None:
+    """A fetch has the bytes all the same, as a broker's."""
+    first, second = Client(7), Client(8)
+    with manual_log(tmp_path / "orders-0") as log:
+        first.send(log, 2, transactional=True)
+        second.send(log, 2, transactional=True)
+        first.end(log, "abort")
+        assert [] == committed_offsets(log)
+        second.end(log, "commit")
+        assert [2, 3] == committed_offsets(log)
+        batches = log.batches(isolation="read_committed")
+        assert [2, 4, 5] == [batch.base_offset for batch in batches]
+        fetched = log.read(0, isolation="read_committed")
+        assert fetched.aborted_transactions is not None
+        assert [(7, 0, 4, 2)] == [tuple(each) for each in fetched.aborted_transactions]
+        assert [0, 2, 4, 5] == [batch.base_offset for batch in fetched.batches()]
+        assert [2, 3] == [record.offset for record in fetched.records()]
+        assert log.read(0).aborted_transactions is None
+
+
+def test_fetch_of_committed_records_ends_at_the_last_stable_offset(tmp_path: Path) -> None:
+    """And is empty there."""
+    client = Client(7)
+    with manual_log(tmp_path / "orders-0") as log:
+        log.append(numbered(0, 2))
+        client.send(log, transactional=True)
+        fetched = log.read(0, isolation="read_committed")
+        assert [0, 1] == [record.offset for record in fetched.records()]
+        assert 0 == log.read(2, isolation="read_committed").size_bytes
+        assert 0 == log.read(3, isolation="read_committed").size_bytes
+
+
+def test_isolation_has_two_names(tmp_path: Path) -> None:
+    """Anything else is a mistake."""
+    with manual_log(tmp_path / "orders-0") as log, pytest.raises(ValueError, match="isolation"):
+        log.records(isolation="committed")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("how", ["commit", "abort"])
+def test_transactions_over_many_segments_survive_a_reopening(tmp_path: Path, how: str) -> None:
+    """Begun in one session, ended in the next; the entry lies with the marker."""
+    directory = tmp_path / "orders-0"
+    client, other = Client(7), Client(8)
+    with manual_log(directory, **SMALL) as log:
+        client.send(log, transactional=True)
+        for number in range(8):
+            log.append(numbered(number, 1))
+            other.send(log, transactional=True)
+            other.end(log, "abort" if number % 2 else "commit")
+        check(log)
+        assert [7] == [each.producer_id for each in log.list_transactions()]
+    with manual_log(directory, **SMALL) as log:
+        assert [(7, 0)] == [(e.producer_id, e.first_offset) for e in log.list_transactions()]
+        check(log)
+        marker = client.end(log, how).first_offset
+        check(log)
+        assert log.log_end_offset == log.last_stable_offset
+        base = log.segments()[-1].base_offset
+    if how == "abort":
+        path = SegmentFiles(directory, base).transaction_index
+        assert (7, 0, marker) == decode_entries(path.read_bytes(), base)[-1][:3]
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "torn", "bytes"])
+def test_transaction_index_that_is_not_whole_is_told_from_the_batches(
+    tmp_path: Path, damage: str
+) -> None:
+    """A broker would serve aborted records; read-only nothing is written."""
+    directory, client = tmp_path / "orders-0", Client(7)
+    with manual_log(directory, **SMALL) as log:
+        for number in range(6):
+            client.send(log, transactional=True)
+            client.end(log, "abort")
+            log.append(numbered(number, 1))
+        expected = committed_offsets(log)
+        whole = {}
+        for segment in log.segments():
+            path = SegmentFiles(directory, segment.base_offset).transaction_index
+            if path.exists():
+                whole[path] = path.read_bytes()
+    assert len(whole) > 1
+    for path, data in whole.items():
+        if damage == "missing":
+            path.unlink()
+        else:
+            ends = {"cut": data[:-ENTRY_SIZE], "torn": data[:-1], "bytes": b"\xff" * len(data)}
+            path.write_bytes(ends[damage])
+    before = {path: path.read_bytes() for path in whole if path.exists()}
+    with manual_log(directory, read_only=True, **SMALL) as log:
+        assert expected == committed_offsets(log)
+    assert before == {path: path.read_bytes() for path in whole if path.exists()}
+    with manual_log(directory, **SMALL) as log:
+        for offset in range(log.log_end_offset):
+            within = [each for each in expected if offset <= each < offset + 2]
+            assert within == committed_offsets(log, offset, offset + 2)
+    assert whole == {path: path.read_bytes() for path in whole}
+
+
+def test_entry_that_names_no_marker_hides_nothing(tmp_path: Path) -> None:
+    """An index of another log, say."""
+    directory, client = tmp_path / "orders-0", Client(7)
+    with manual_log(directory) as log:
+        client.send(log, transactional=True)
+        client.end(log, "abort")
+        client.send(log, transactional=True)
+        client.end(log, "commit")
+    path = SegmentFiles(directory, 0).transaction_index
+    entry = bytearray(path.read_bytes())
+    entry[18:26] = (3).to_bytes(8)
+    path.write_bytes(entry)
+    with manual_log(directory) as log:
+        assert [2] == committed_offsets(log)
+
+
+def test_transaction_that_hangs_is_listed_and_aborted(tmp_path: Path) -> None:
+    """With the time since it was heard of; afterwards the producer has none."""
+    clock, client = ManualClock(), Client(7)
+    with manual_log(tmp_path / "orders-0", clock=clock) as log:
+        client.send(log, transactional=True)
+        clock.advance(60_000)
+        (hanging,) = log.list_transactions()
+        assert (7, 0, 0, START_MS, 60_000) == tuple(hanging)
+        info = log.abort(7, wait="durable")
+        assert (1, 1) == (info.first_offset, info.record_count)
+        assert [] == log.list_transactions()
+        assert (2, []) == (log.last_stable_offset, committed_offsets(log))
+        with pytest.raises(InvalidTxnStateError, match="no open transaction"):
+            log.abort(7)
+
+
+def test_batch_outside_of_an_open_transaction_is_refused(tmp_path: Path) -> None:
+    """A transactional producer writes nothing else."""
+    client = Client(7)
+    with manual_log(tmp_path / "orders-0") as log:
+        client.send(log, transactional=True)
+        with pytest.raises(InvalidTxnStateError):
+            client.send(log)
+        assert 1 == log.log_end_offset
+
+
+def test_high_watermark_holds_readers_and_what_is_stable(tmp_path: Path) -> None:
+    """A marker above it does not count yet."""
+    client = Client(7)
+    with manual_log(tmp_path / "orders-0") as log:
+        log.append(numbered(0, 2))
+        assert 2 == log.set_high_watermark(2)
+        client.send(log, transactional=True)
+        client.end(log, "commit")
+        assert [0, 1] == [record.offset for record in log.records()]
+        assert 3 == log.set_high_watermark(3)
+        assert [0, 1, 2] == [record.offset for record in log.records()]
+        assert (2, [0, 1]) == (log.last_stable_offset, committed_offsets(log))
+        assert 4 == log.set_high_watermark(100)
+        assert (4, [0, 1, 2]) == (log.last_stable_offset, committed_offsets(log))
+        log.append(numbered(2, 1))
+        assert (4, 5) == (log.high_watermark, log.log_end_offset)
+        assert 5 == log.set_high_watermark(None)
+        log.truncate_to(1)
+        assert (1, 1) == (log.high_watermark, log.last_stable_offset)
+        with pytest.raises(ValueError, match="no offset"):
+            log.set_high_watermark(-1)
+
+
+def test_truncation_opens_a_transaction_again_whose_marker_it_cuts(tmp_path: Path) -> None:
+    """And forgets one that it cuts altogether."""
+    client = Client(7)
+    with manual_log(tmp_path / "orders-0", **SMALL) as log:
+        for number in range(6):
+            log.append(numbered(number, 1))
+            client.send(log, transactional=True)
+            client.end(log, "abort")
+        log.truncate_to(14)
+        assert (13, 13) == (log.first_unstable_offset, log.last_stable_offset)
+        check(log)
+        client.end(log, "commit")
+        check(log)
+        log.truncate_to(13)
+        assert None is log.first_unstable_offset
+        check(log)
+
+
+def test_reader_in_another_process_follows_what_is_stable(tmp_path: Path) -> None:
+    """Told from the batches, as they come."""
+    directory, client = tmp_path / "orders-0", Client(7)
+    with manual_log(directory, **SMALL) as log, manual_log(directory, read_only=True) as reader:
+        for number in range(6):
+            log.append(numbered(number, 1))
+            client.send(log, transactional=True)
+            assert committed_offsets(log) == committed_offsets(reader)
+            assert log.first_unstable_offset == reader.first_unstable_offset
+            client.end(log, "abort" if number % 2 else "commit")
+            assert committed_offsets(log) == committed_offsets(reader)
+        log.truncate_to(5)
+        client.sequence = 2
+        client.end(log, "commit")
+        assert committed_offsets(log) == committed_offsets(reader)
+        with pytest.raises(ReadOnlyLogError):
+            reader.list_transactions()
+
+
+def test_copies_of_several_transactions_in_one_append_are_as_if_they_came_one_by_one(
+    tmp_path: Path,
+) -> None:
+    """A follower fetches what it gets."""
+    clients = [Client(7), Client(8)]
+    with manual_log(tmp_path / "orders-0", **SMALL) as log:
+        for number in range(5):
+            for client in clients:
+                client.send(log, transactional=True)
+            clients[0].end(log, "abort")
+            clients[1].end(log, "abort" if number % 2 else "commit")
+        data = b"".join(bytes(batch.data) for batch in log.batches())
+        expected = committed_offsets(log)
+        with manual_log(tmp_path / "copy-0", **SMALL) as copy:
+            copy.append_batches(data, origin=AppendOrigin.REPLICATION, assign_offsets=False)
+            assert expected == committed_offsets(copy)
+            check(copy)
