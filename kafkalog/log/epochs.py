@@ -120,6 +120,19 @@ class LogEpochs:
         if self._note is not None:
             self._note.renew_traces(self._home.traces_of_a_broker())
 
+    def close(self, end_offset: int) -> None:
+        """
+        Write what the file lacks, and a current epoch that no record has yet.
+
+        An epoch that rose would fall back otherwise, to one of records that were lost.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        if self.current > (self._epochs.latest_epoch or 0):
+            self._epochs.assign(self.current, end_offset, flush=False)
+        self.flush()
+
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Return where an epoch ended; see `LeaderEpochs.end_offset_for`."""
         return self._epochs.end_offset_for(epoch, log_end_offset)

@@ -489,7 +489,7 @@ class Log(TransactionalLog, AbstractContextManager["Log"]):
             with storage_errors(self.directory, doing="closing"):
                 self._committer.flush()
                 self._deleter.delete_now()
-                self._epochs.flush()
+                self._epochs.close(self._local.snapshot.end_offset)
                 self._producers.close()
                 self._local.close()
                 self._home.write_recovery_point(self._committer.durable_offset)

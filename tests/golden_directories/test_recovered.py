@@ -215,7 +215,7 @@ def test_cleanly_closed_partition_is_unchanged_by_a_writer(
 def test_append_to_a_broker_log_goes_on_at_its_end(
     copy: Path, data_set: str, partition: str, manifest: Manifest, config: LogConfig
 ) -> None:
-    """The next offset is the broker's, the leader epoch its latest, and all reads back."""
+    """The next offset is the broker's, the epoch its latest or, after a crash, the next one."""
     summary = manifest.summary
     record = Record(key=b"new", value=b"x" * 5000, timestamp_ms=1_900_000_000_000)
     config = config.replace(message_timestamp_after_max_ms=2**63 - 1)
@@ -224,7 +224,8 @@ def test_append_to_a_broker_log_goes_on_at_its_end(
         assert summary.log_end_offset == info.first_offset
         epochs = [epoch for epoch, _start in Manifest(data_set, partition).summary.leader_epochs]
         batch = next(log.batches(info.first_offset))
-        assert max(epochs, default=0) == batch.header.partition_leader_epoch
+        rise = 1 if epochs and log.recovery_report.scanned_segments else 0
+        assert max(epochs, default=0) + rise == batch.header.partition_leader_epoch
     with open_log(copy, config=config, read_only=True) as log:
         assert log.recovery_report.clean
         assert summary.record_count - summary.control_record_count + 2 >= len(list(log.records()))
