@@ -64,8 +64,7 @@ def open_log(
         retention: policies for `apply_retention`, one behind the other, in place of the size and
             the time in the settings (which `cleanup.policy` without `delete` switches off too).
         on_deletion: called with each segment that left the log, by the thread that deleted it.
-        producer_expiration_ms: after how long a silent producer is forgotten
-            (`producer.id.expiration.ms`).
+        producer_expiration_ms: after how long a silent producer is forgotten.
 
     Raises:
         NotALogError: the path is a file, a data directory, or holds other things than a log.
@@ -84,10 +83,7 @@ def open_log(
         else:
             opened = _load_for_writing(home, context, producer_expiration_ms)
         loaded = opened.loaded
-        on_close: Callable[[], None] = _nothing
-        if scheduler is None:
-            own = ThreadScheduler(clock)
-            scheduler, on_close = own, own.close
+        scheduler, on_close = _with_scheduler(scheduler, clock)
         return Log(
             home,
             loaded.local,
@@ -110,6 +106,16 @@ class _Opened(NamedTuple):
     epochs: LogEpochs
     producers: ProducerStateManager | None = None
     lock: PartitionLock | None = None
+
+
+def _with_scheduler(
+    scheduler: Scheduler | None, clock: Clock
+) -> tuple[Scheduler, Callable[[], None]]:
+    """Return the caller's scheduler, or one of the log's own, and what ends it with the log."""
+    if scheduler is not None:
+        return scheduler, _nothing
+    own = ThreadScheduler(clock)
+    return own, own.close
 
 
 def _nothing() -> None:
