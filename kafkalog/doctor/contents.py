@@ -13,14 +13,13 @@ from typing import Final
 
 from kafkalog.doctor.findings import Advice, Finding, Severity, named
 from kafkalog.doctor.situation import Situation, size_text
-from kafkalog.doctor.survey import CHECKPOINTS, LOST_AND_FOUND, DirectorySurvey, PartitionSurvey
+from kafkalog.doctor.survey import LOST_AND_FOUND, DirectorySurvey, PartitionSurvey
 from kafkalog.files.machine import Ownership
 from kafkalog.files.names import (
-    CLEAN_SHUTDOWN_MARKER,
     CLUSTER_METADATA_TOPIC,
+    DATA_DIRECTORY_FILES,
     LEADER_EPOCH_CHECKPOINT,
     LOCK_FILE,
-    META_PROPERTIES,
     PARTITION_METADATA,
     REMOTE_INDEX_CACHE,
     SYNC_NOTE,
@@ -49,7 +48,7 @@ FIRST_BELIEVABLE_MS: Final = 1_483_228_800_000
 WORLD_WRITABLE: Final = 0o002
 
 _BOOTSTRAP: Final = "bootstrap.checkpoint"
-_STATE_FILES: Final = frozenset({LOCK_FILE, CLEAN_SHUTDOWN_MARKER, META_PROPERTIES, *CHECKPOINTS})
+_STATE_FILES: Final = frozenset({LOCK_FILE, *DATA_DIRECTORY_FILES})
 _OF_A_DATA_DIRECTORY: Final = _STATE_FILES | {REMOTE_INDEX_CACHE, _BOOTSTRAP}
 _OF_A_PARTITION: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SYNC_NOTE})
 

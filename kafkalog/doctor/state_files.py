@@ -12,7 +12,7 @@ from typing import Final
 
 from kafkalog.doctor.findings import Advice, Finding, Severity, named
 from kafkalog.doctor.situation import Situation, size_text
-from kafkalog.doctor.survey import CHECKPOINTS, DirectorySurvey, PartitionSurvey
+from kafkalog.doctor.survey import DirectorySurvey, PartitionSurvey
 from kafkalog.files.names import (
     CLEAN_SHUTDOWN_MARKER,
     CLEANER_OFFSET_CHECKPOINT,
@@ -22,6 +22,7 @@ from kafkalog.files.names import (
     LOCK_FILE,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
+    OFFSET_CHECKPOINTS,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
 )
@@ -216,7 +217,7 @@ def check_orphans(situation: Situation) -> Iterator[Finding]:
         if survey.is_partition:
             continue
         there = {partition.name.topic_partition for partition in survey.partitions}
-        for name in CHECKPOINTS:
+        for name in OFFSET_CHECKPOINTS:
             lost = [str(each) for each in survey.checkpoints.get(name, {}) if each not in there]
             if lost:
                 yield Finding(

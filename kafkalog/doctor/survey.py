@@ -28,16 +28,13 @@ from kafkalog.errors import (
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileFacts, FileSystem
 from kafkalog.files.names import (
-    CLEAN_SHUTDOWN_MARKER,
-    CLEANER_OFFSET_CHECKPOINT,
     CLUSTER_METADATA_TOPIC,
-    HIGH_WATERMARK_CHECKPOINT,
+    DATA_DIRECTORY_FILES,
     LEADER_EPOCH_CHECKPOINT,
     LOCK_FILE,
-    LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
+    OFFSET_CHECKPOINTS,
     PARTITION_METADATA,
-    RECOVERY_POINT_CHECKPOINT,
     DirectoryState,
     FileKind,
     FileState,
@@ -56,7 +53,6 @@ from kafkalog.state.partition_metadata import read_partition_metadata
 from kafkalog.state.shutdown_marker import read_shutdown_marker
 
 __all__ = [
-    "CHECKPOINTS",
     "LOST_AND_FOUND",
     "DirectorySurvey",
     "PartitionSurvey",
@@ -65,14 +61,6 @@ __all__ = [
 
 # What the file system itself puts into its topmost directory.
 LOST_AND_FOUND: Final = "lost+found"
-
-CHECKPOINTS: Final = (
-    RECOVERY_POINT_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    CLEANER_OFFSET_CHECKPOINT,
-)
-DATA_DIRECTORY_FILES: Final = frozenset({META_PROPERTIES, CLEAN_SHUTDOWN_MARKER, *CHECKPOINTS})
 
 
 @dataclass(slots=True)
@@ -291,7 +279,7 @@ def _read_state(filesystem: FileSystem, found: DirectorySurvey) -> None:
         found.meta = read_meta_properties(filesystem, directory)
     except (CorruptStateError, LogStorageError) as error:
         found.problems[directory / META_PROPERTIES] = str(error)
-    for name in CHECKPOINTS:
+    for name in OFFSET_CHECKPOINTS:
         path = directory / name
         if filesystem.stat(path) is None:
             continue

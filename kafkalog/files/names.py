@@ -33,6 +33,7 @@ __all__ = [
     "CLEANER_OFFSET_CHECKPOINT",
     "CLEAN_SHUTDOWN_MARKER",
     "CLUSTER_METADATA_TOPIC",
+    "DATA_DIRECTORY_FILES",
     "HIGH_WATERMARK_CHECKPOINT",
     "INTERNAL_TOPICS",
     "LEADER_EPOCH_CHECKPOINT",
@@ -42,6 +43,7 @@ __all__ = [
     "MAX_OFFSET",
     "MAX_TOPIC_SIZE",
     "META_PROPERTIES",
+    "OFFSET_CHECKPOINTS",
     "OFFSET_DIGITS",
     "PARTITION_METADATA",
     "RECOVERY_POINT_CHECKPOINT",
@@ -85,6 +87,15 @@ REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 SYNC_NOTE: Final = ".kafkalog_syncs"  # ours alone; a broker passes over it
+
+OFFSET_CHECKPOINTS: Final = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+)
+# Any of them tells a data directory from a partition directory that stands alone.
+DATA_DIRECTORY_FILES: Final = (META_PROPERTIES, *OFFSET_CHECKPOINTS, CLEAN_SHUTDOWN_MARKER)
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 INTERNAL_TOPICS: Final = frozenset(

@@ -25,7 +25,7 @@ from kafkalog.errors import CorruptStateError, NotALogError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import (
     CLEAN_SHUTDOWN_MARKER,
-    CLEANER_OFFSET_CHECKPOINT,
+    DATA_DIRECTORY_FILES,
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -50,15 +50,6 @@ from kafkalog.state.sync_note import SyncNote
 __all__ = ["PartitionHome", "find_home"]
 
 logger = logging.getLogger(__name__)
-
-_DATA_DIRECTORY_FILES = (
-    META_PROPERTIES,
-    RECOVERY_POINT_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    CLEANER_OFFSET_CHECKPOINT,
-    CLEAN_SHUTDOWN_MARKER,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +159,7 @@ def find_home(filesystem: FileSystem, directory: Path) -> PartitionHome:
     names = [] if facts is None else filesystem.list(directory)
     parsed = try_parse_partition_directory(directory.name)
     inside = any(
-        filesystem.stat(directory.parent / name) is not None for name in _DATA_DIRECTORY_FILES
+        filesystem.stat(directory.parent / name) is not None for name in DATA_DIRECTORY_FILES
     )
     if inside:
         if parsed is None:
