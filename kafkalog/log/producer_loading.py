@@ -18,7 +18,7 @@ import threading
 from kafkalog.log.isolation import Visibility
 from kafkalog.log.loader import LoadedLog
 from kafkalog.log.local_log import Snapshot
-from kafkalog.log.producer_replay import replay_segments
+from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.state.producer_state_manager import ProducerStateManager
 from kafkalog.state.producers import ProducerStates
@@ -82,7 +82,8 @@ class FollowedProducers:
         with self._guard:
             states = self._states
             if states is None or not self._goes_on_with(snapshot):
-                states = self._loaded(snapshot)
+                start, end = snapshot.start_offset, snapshot.end_offset
+                states = load_states(self._context, start, end)
             # Half way of a replay that fails the states are no longer those of what was seen.
             self._states = None
             replay_segments(states, snapshot)
@@ -98,15 +99,3 @@ class FollowedProducers:
         slot = max(seen.segments.floor_slot(seen.end_offset - 1), 0)
         segment = seen.segments.segments[slot]
         return any(segment is each for each in snapshot.segments.segments)
-
-    def _loaded(self, snapshot: Snapshot) -> ProducerStates:
-        context = self._context
-        files = SnapshotFiles(context.filesystem, context.directory, read_only=True)
-        # Read-only that forgets what does not belong to this part of the log, and removes nothing.
-        files.truncate(snapshot.start_offset, snapshot.end_offset)
-        states = ProducerStates(context.directory, end_offset=snapshot.start_offset)
-        latest = files.load_latest()
-        if latest is not None:
-            offset, entries = latest
-            states.load(entries, offset)
-        return states

@@ -1,4 +1,4 @@
-"""Producer state from the segments of a log: walked from where it ends to where it shall.
+"""Producer state without a change to the disk: from the newest snapshot, and from the segments.
 
 Damage is walked around: what a fence holds no state can know. Where a transaction's marker was lost
 in it, the transaction stays open; a reader of committed records then sees too little, never what
@@ -13,12 +13,40 @@ from kafkalog._core.batch import BatchColumns
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.producer_recovery import replay_batches
 from kafkalog.log.reading import start_position, walk_segment
+from kafkalog.log.segment_types import SegmentContext
 from kafkalog.state.producer_append import CompletedTransaction
 from kafkalog.state.producers import ProducerStates
+from kafkalog.state.snapshot_files import SnapshotFiles
 
-__all__ = ["replay_segments"]
+__all__ = ["load_states", "replay_segments"]
 
 WALK_BATCHES = 4096
+
+
+def load_states(
+    context: SegmentContext, start_offset: int, end_offset: int, *, at_start: bool = False
+) -> ProducerStates:
+    """
+    Return what the newest snapshot between two offsets knows; nothing, at the first, without one.
+
+    Args:
+        context: what the log's segments share.
+        start_offset: snapshots above it count.
+        end_offset: snapshots up to it count.
+        at_start: whether one at `start_offset` counts too, which knows of what lies below.
+
+    Raises:
+        LogStorageError: the disk refused.
+    """
+    files = SnapshotFiles(context.filesystem, context.directory, read_only=True)
+    # Read-only that forgets what does not belong to this part of the log, and removes nothing.
+    files.truncate(start_offset - 1 if at_start else start_offset, end_offset)
+    states = ProducerStates(context.directory, end_offset=start_offset)
+    latest = files.load_latest()
+    if latest is not None:
+        offset, entries = latest
+        states.load(entries, offset)
+    return states
 
 
 def replay_segments(

@@ -31,7 +31,7 @@ import numpy as np
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog.errors import CorruptIndexError, CorruptStateError, KafkaLogError, LogStorageError
-from kafkalog.files.names import FileKind, FileState, SegmentFiles, try_parse_segment_file
+from kafkalog.files.names import FileKind, SegmentFiles
 from kafkalog.indexes.transaction_index import (
     AbortedTransaction,
     TransactionIndex,
@@ -39,14 +39,13 @@ from kafkalog.indexes.transaction_index import (
 )
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.producer_recovery import CONTROL, aborted_of
-from kafkalog.log.producer_replay import replay_segments
+from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.reading import walk_segment
 from kafkalog.log.segment_transactions import KEPT, SegmentTransactions
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import ControlType
 from kafkalog.state.producer_snapshot import read_snapshot
-from kafkalog.state.producers import ProducerStates
 
 __all__ = ["aborted_between", "add_aborted"]
 
@@ -222,30 +221,7 @@ def _replayed(context: SegmentContext, snapshot: Snapshot, slot: int) -> list[Ab
     """Return the aborted transactions of a segment as its batches and those before tell them."""
     segments = snapshot.segments
     base_offset = segments.segments[slot].base_offset
-    states = _states_before(context, base_offset, segments.segments[0].base_offset)
+    first_offset = segments.segments[0].base_offset
+    states = load_states(context, first_offset, base_offset, at_start=True)
     completed = replay_segments(states, snapshot, last_slot=slot)
     return [each for each in aborted_of(completed) if each.last_offset >= base_offset]
-
-
-def _states_before(context: SegmentContext, offset: int, first_offset: int) -> ProducerStates:
-    """Return what the newest snapshot at or below `offset` knows; nothing at the log's start."""
-    states = ProducerStates(context.directory, end_offset=first_offset)
-    names = map(try_parse_segment_file, context.filesystem.list(context.directory))
-    found = sorted(
-        name.base_offset
-        for name in names
-        if name is not None
-        and name.kind is FileKind.SNAPSHOT
-        and name.state is FileState.LIVE
-        and first_offset <= name.base_offset <= offset
-    )
-    for candidate in reversed(found):
-        path = SegmentFiles(context.directory, candidate).path(FileKind.SNAPSHOT)
-        try:
-            entries = read_snapshot(context.filesystem, path, end_offset=candidate)
-        except CorruptStateError:
-            continue
-        if entries is not None:
-            states.load(entries, candidate)
-            break
-    return states
