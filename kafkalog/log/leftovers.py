@@ -26,13 +26,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.listing import live_offsets, segment_files
 from kafkalog.files.names import (
     FileKind,
     FileState,
     SegmentFileName,
     SegmentFiles,
     segment_file_name,
-    try_parse_segment_file,
 )
 from kafkalog.log.scanner import scan_segment
 
@@ -51,18 +51,13 @@ class Leftovers:
 
 def live_bases(filesystem: FileSystem, directory: Path) -> list[int]:
     """Return the base offsets of the segments in a directory, ascending."""
-    parsed = map(try_parse_segment_file, filesystem.list(directory))
-    return sorted(
-        name.base_offset
-        for name in parsed
-        if name is not None and name.kind is FileKind.LOG and name.state is FileState.LIVE
-    )
+    return live_offsets(filesystem, directory, FileKind.LOG)
 
 
 def clear_leftovers(filesystem: FileSystem, directory: Path) -> Leftovers:
     """Remove what unfinished work left, and complete the swaps that can be completed."""
     done = Leftovers()
-    files = _parsed(filesystem, directory)
+    files = segment_files(filesystem, directory)
     cleaned = [name.base_offset for name in files if name.state is FileState.CLEANED]
     first_cleaned = min(cleaned, default=None)
     swaps: list[SegmentFileName] = []
@@ -91,7 +86,7 @@ def _complete_swaps(
     if logs:
         lower = logs[0].base_offset
         upper = max(_next_offset(filesystem, directory, name) for name in logs)
-        for name in _parsed(filesystem, directory):
+        for name in segment_files(filesystem, directory):
             if name.state is FileState.LIVE and lower <= name.base_offset < upper:
                 _remove(filesystem, directory, name, done)
         filesystem.sync_directory(directory)
@@ -125,15 +120,10 @@ def _next_offset(filesystem: FileSystem, directory: Path, name: SegmentFileName)
 def _remove_orphans(filesystem: FileSystem, directory: Path, done: Leftovers) -> None:
     """Remove index files whose segment is gone."""
     bases = set(live_bases(filesystem, directory))
-    for name in _parsed(filesystem, directory):
+    for name in segment_files(filesystem, directory):
         is_index = name.kind not in (FileKind.LOG, FileKind.SNAPSHOT)
         if is_index and name.state is FileState.LIVE and name.base_offset not in bases:
             _remove(filesystem, directory, name, done)
-
-
-def _parsed(filesystem: FileSystem, directory: Path) -> list[SegmentFileName]:
-    parsed = map(try_parse_segment_file, filesystem.list(directory))
-    return [name for name in parsed if name is not None]
 
 
 def _remove(

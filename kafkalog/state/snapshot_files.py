@@ -23,7 +23,8 @@ from pathlib import Path
 from kafkalog.errors import CorruptStateError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.names import FileKind, FileState, segment_file_name, try_parse_segment_file
+from kafkalog.files.listing import live_offsets
+from kafkalog.files.names import FileKind, FileState, segment_file_name
 from kafkalog.state.producer_snapshot import ProducerSnapshotEntry, read_snapshot, write_snapshot
 
 __all__ = ["SnapshotFiles"]
@@ -50,12 +51,7 @@ class SnapshotFiles:
         self._directory = directory
         self._read_only = read_only
         with storage_errors(directory, doing="listing"):
-            parsed = [try_parse_segment_file(name) for name in filesystem.list(directory)]
-        self._offsets = sorted(
-            name.base_offset
-            for name in parsed
-            if name and name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE
-        )
+            self._offsets = live_offsets(filesystem, directory, FileKind.SNAPSHOT)
 
     def __repr__(self) -> str:
         return f"<SnapshotFiles {self._directory}: {self._offsets}>"

@@ -41,7 +41,8 @@ from kafkalog.errors import (
     NotALogError,
 )
 from kafkalog.files.errors import storage_errors
-from kafkalog.files.names import FileState, segment_file_name, try_parse_segment_file
+from kafkalog.files.listing import segment_files
+from kafkalog.files.names import FileState, segment_file_name
 from kafkalog.log.conversion.builder import SegmentsBuilder, open_built, write_synced
 from kafkalog.log.conversion.digest import RecordDigest, ensure_equal
 from kafkalog.log.conversion.outcome import (
@@ -307,7 +308,6 @@ def _kept_whole(source: SegmentSource, error: KafkaLogError) -> LeftOut:
 
 
 def _remove_cleaned(context: SegmentContext) -> None:
-    for name in context.filesystem.list(context.directory):
-        parsed = try_parse_segment_file(name)
-        if parsed is not None and parsed.state is FileState.CLEANED:
-            context.filesystem.unlink(context.directory / segment_file_name(*parsed))
+    for name in segment_files(context.filesystem, context.directory):
+        if name.state is FileState.CLEANED:
+            context.filesystem.unlink(context.directory / segment_file_name(*name))

@@ -32,7 +32,8 @@ from typing import Final
 from typing_extensions import Buffer
 
 from kafkalog.errors import KafkaLogError, LogCleaningAbortedError, NotALogError
-from kafkalog.files.names import FileState, try_parse_segment_file
+from kafkalog.files.listing import segment_files
+from kafkalog.files.names import FileState
 from kafkalog.log.conversion.builder import SegmentsBuilder
 from kafkalog.log.conversion.digest import RecordDigest, ensure_equal
 from kafkalog.log.conversion.outcome import (
@@ -232,8 +233,8 @@ def _refuse_unfinished(plan: ConversionPlan, source: Path) -> None:
     facts = plan.filesystem.stat(source)
     if facts is None or not facts.is_directory:
         raise NotALogError(f"{source} is no partition directory, or not there", path=source)
-    parsed = map(try_parse_segment_file, plan.filesystem.list(source))
-    swaps = [name for name in parsed if name is not None and name.state is FileState.SWAP]
+    found = segment_files(plan.filesystem, source)
+    swaps = [name for name in found if name.state is FileState.SWAP]
     if swaps:
         raise LogCleaningAbortedError(
             f"{source} holds segments that a compaction was swapping in ({len(swaps)} files .swap):"

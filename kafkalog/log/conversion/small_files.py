@@ -17,13 +17,12 @@ from typing import Final
 
 from kafkalog.errors import CorruptIndexError
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.listing import live_offsets
 from kafkalog.files.names import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
     FileKind,
-    FileState,
     SegmentFiles,
-    try_parse_segment_file,
 )
 from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.indexes.transaction_index import (
@@ -67,27 +66,23 @@ def carry_partition_files(
     odd: list[LeftOut] = []
     for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
         carry_file(filesystem, source / name, target / name)
-    for name in filesystem.list(source):
-        parsed = try_parse_segment_file(name)
-        if parsed is None or parsed.state is not FileState.LIVE:
+    for base in live_offsets(filesystem, source, FileKind.SNAPSHOT):
+        if base >= bases[0]:
+            ours, theirs = SegmentFiles(source, base), SegmentFiles(target, base)
+            carry_file(filesystem, ours.path(FileKind.SNAPSHOT), theirs.path(FileKind.SNAPSHOT))
+    for base in live_offsets(filesystem, source, FileKind.TRANSACTION_INDEX):
+        path = SegmentFiles(source, base).transaction_index
+        try:
+            contents = split_transaction_index(filesystem, SegmentFiles(source, base), bases)
+        except CorruptIndexError as error:
+            if on_corrupt == "raise":
+                raise
+            same = SegmentFiles(target, base).transaction_index
+            kept = base in bases and carry_file(filesystem, path, same)
+            odd.append(_unreadable(filesystem, path, error, kept=kept))
             continue
-        if parsed.kind is FileKind.SNAPSHOT and parsed.base_offset >= bases[0]:
-            carry_file(filesystem, source / name, target / name)
-        elif parsed.kind is FileKind.TRANSACTION_INDEX:
-            files = SegmentFiles(source, parsed.base_offset)
-            try:
-                contents = split_transaction_index(filesystem, files, bases)
-            except CorruptIndexError as error:
-                if on_corrupt == "raise":
-                    raise
-                kept = parsed.base_offset in bases and carry_file(
-                    filesystem, source / name, target / name
-                )
-                odd.append(_unreadable(filesystem, source / name, error, kept=kept))
-                continue
-            for base, content in contents.items():
-                path = SegmentFiles(target, base).transaction_index
-                replace_whole(filesystem, path, content)
+        for begins, content in contents.items():
+            replace_whole(filesystem, SegmentFiles(target, begins).transaction_index, content)
     return odd
 
 
