@@ -124,6 +124,8 @@ class LocalLog:
         base_offset = max(snapshot.end_offset, base_offset or 0)
         if active.size_bytes == 0 and active.base_offset == base_offset:
             return active
+        if base_offset > snapshot.end_offset:
+            self._trim_before_hole(active)
         segment = self.create_segment(base_offset)
         self._publish(
             replace(snapshot, segments=snapshot.segments.with_segment(segment), end_position=0)
@@ -275,16 +277,20 @@ class LocalLog:
         fresh: list[LogSegment],
     ) -> None:
         start = staged = 0
+        next_offset = self.snapshot.end_offset
         for batch in batches:
             size, base, last, timestamp, shallow = batch
             if segment.should_roll(size, timestamp, last, staged):
                 if staged:
                     segment.commit(data[start : start + staged], staged)
                     start, staged = start + staged, 0
+                if base > next_offset:
+                    self._trim_before_hole(segment)
                 segment = self._create_behind(segment, base, last)
                 fresh.append(segment)
             segment.stage(size, last, timestamp, shallow, staged)
             staged += size
+            next_offset = last + 1
         segment.commit(data[start : start + staged], staged)
 
     def _create_behind(self, segment: LogSegment, base: int, last: int) -> LogSegment:
@@ -295,6 +301,21 @@ class LocalLog:
                 base_offset=base,
             )
         return self.create_segment(base)
+
+    def _trim_before_hole(self, segment: LogSegment) -> None:
+        """
+        Cut the preallocated tail of the last segment, on the disk, before offsets are left out.
+
+        Once another segment follows, zeros in its place could be batches that were lost. Crash
+        points: around the cut; the segment is the last one yet, and its tail is looked through.
+        """
+        if not segment.trim():
+            return
+        try:
+            with self.context.trying_to_sync():
+                segment.file.sync_trimmed()
+        except OSError as error:
+            raise UndoFailedError(error.errno, f"{error}: before a hole in the offsets") from error
 
     def _undo(
         self, active: LogSegment, mark: SegmentMark, fresh: list[LogSegment], cause: BaseException

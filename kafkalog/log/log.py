@@ -44,7 +44,7 @@ from kafkalog.log.retention_plan import SegmentExplanation
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.transacting import TransactionalLog
-from kafkalog.log.truncation import truncate_fully_and_start_at, truncate_to
+from kafkalog.log.truncation import find_cut, truncate_fully_and_start_at, truncate_to
 from kafkalog.model import AppendInfo, AppendOrigin
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.packed_run import PackedRun
@@ -313,10 +313,11 @@ class Log(TransactionalLog, AbstractContextManager["Log"]):
             if offset < max(snapshot.segments.segments[0].base_offset, snapshot.start_offset):
                 self.truncate_fully_and_start_at(offset)
                 return offset
-            self._committer.lower(offset)
             with self._changing("truncating"), self._truncating():
+                cut = find_cut(self._local, offset)
+                self._committer.lower(cut.kept_offset)
                 self._lower_recovery_point()
-                leaving = truncate_to(self._local, offset)
+                leaving = truncate_to(self._local, cut)
                 self._deleter.truncated(leaving, snapshot, self._local.snapshot)
             # Again: a sync that ran meanwhile still saw the old end.
             self._committer.lower(offset)

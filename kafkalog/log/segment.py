@@ -157,8 +157,14 @@ class LogSegment:
         self._index_interval_bytes = config.index_interval_bytes
         self._roll_after_ms = max(config.max_segment_ms - self.roll_jitter_ms, 0)
 
-    def activate(self, scan: SegmentScan | None = None) -> None:
-        """Begin to take appends; `scan` gives the state of bytes that are already there."""
+    def activate(self, scan: SegmentScan | None = None, *, is_last: bool = True) -> None:
+        """
+        Begin to take appends.
+
+        Args:
+            scan: the state of bytes that are already there.
+            is_last: whether appends will come, and room is made for them.
+        """
         config = self._context.config
         if scan is None:
             scan = SegmentScan(next_offset=self.base_offset)
@@ -168,7 +174,7 @@ class LogSegment:
         self._bytes_since_entry = 0
         self.offset_index.start_growing(config.segment_index_bytes, scan.offset_entries)
         self.time_index.start_growing(config.segment_index_bytes, scan.time_entries)
-        self._is_preallocated = config.preallocate
+        self._is_preallocated = config.preallocate and is_last
         if self._is_preallocated:
             self.file.preallocate(config.segment_bytes)
 
@@ -260,6 +266,10 @@ class LogSegment:
         self.time_index.seal()
         self.file.seal(trim=self._is_preallocated)
 
+    def trim(self) -> bool:
+        """Cut a preallocated tail off ahead of sealing; return whether there was one."""
+        return self._is_preallocated and self.file.trim()
+
     def sync_indexes(self) -> None:
         """Put index files written here on the disk, not their names."""
         indexes = (self.offset_index, self.time_index)
@@ -347,6 +357,18 @@ class LogSegment:
         """Return the start of the last batch that the offset index names, 0 where it is empty."""
         view = self.offset_index.view
         return self._hints.start_for(view.entry(len(view) - 1)[0]) if len(view) else 0
+
+    def end_offset_at(self, position: int, offset: int) -> int | None:
+        """
+        Return one above the last offset before `position`, where the batch of `offset` begins.
+
+        Headers from the index entry before it on are read, no sum is checked; None where they are
+        no run of whole batches.
+        """
+        start = self._hints.start_before(offset, position)
+        data = self.file.whole()[:position]
+        found = scan_batches(data, start, check_crc=False, next_offset=self.base_offset)
+        return found.next_offset if found.status == OK else None
 
     def summary(self, next_offset: int) -> SegmentScan:
         """Return what a scan would, from the indexes of a segment that was closed in order."""

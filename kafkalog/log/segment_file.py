@@ -127,9 +127,11 @@ class SegmentFile:
 
     def sync(self) -> None:
         """Put everything written so far on the disk; nothing to do where that was done."""
+        if self.unsynced_bytes:
+            self._sync()
+
+    def _sync(self) -> None:
         size = self.size_bytes
-        if not self.unsynced_bytes:
-            return
         handle = self._handle
         if handle is not None:
             handle.sync()
@@ -148,20 +150,27 @@ class SegmentFile:
             return
         if trim:
             try:
-                if handle.size() > self.size_bytes:
-                    handle.truncate(self.size_bytes)
-                    self._is_trimmed = True
+                self.trim()
             except OSError as error:
                 # What was appended is safe and published; zeros behind it are known at startup.
                 logger.warning("%s keeps its preallocated tail: %s", self.path, error)
         self._handle = None
 
+    def trim(self) -> bool:
+        """Cut a preallocated tail off, and say whether there was one; appends go on as before."""
+        handle = self._require_handle()
+        if handle.size() <= self.size_bytes:
+            return False
+        handle.truncate(self.size_bytes)
+        self._is_trimmed = True
+        return True
+
     def sync_trimmed(self) -> None:
         """Put the end on the disk where a preallocated tail was cut off."""
-        if self._is_trimmed:
-            # Below every size: an empty file has an end, too.
-            self._synced_bytes = -1
-            self.sync()
+        # Whatever is called synced: an empty file has an end, too, and a sync that runs beside
+        # this may have begun before the cut.
+        if self._is_trimmed and self._pinned is None:
+            self._sync()
             self._is_trimmed = False
 
     def forget_mapping(self) -> None:

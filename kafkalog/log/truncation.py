@@ -11,15 +11,19 @@ Crash points of `truncate_to`:
      segment boundary at or above the target.
   3. after the copy was renamed over the `.log`, before new indexes were made: the old ones reach
      beyond the log. The segment lies above the recovery point, so its indexes are made anew.
-Crash points of `truncate_fully_and_start_at`: the new start is checkpointed first. A crash before
-all old segments are gone leaves some of the oldest; those below the new start are removed by the
-next start.
+  4. after it, before the empty segment that keeps the log end behind a batch that went as a whole:
+     the log ends where that batch began. The recovery point is not above that, so it is no loss.
+Crash points of `truncate_fully_and_start_at`: the new start, or the present one where that is
+higher, is checkpointed first. A crash before all old segments are gone leaves the oldest. Where all
+of them end below the checkpointed start, the next start removes them; otherwise they are the log
+yet, hidden below that start: it was truncated, but not to its beginning.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
 from kafkalog.files.whole import replace_whole
@@ -29,27 +33,57 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segments import LogSegments
 
-__all__ = ["truncate_fully_and_start_at", "truncate_to"]
+__all__ = ["Cut", "find_cut", "truncate_fully_and_start_at", "truncate_to"]
 
 COPY_BYTES = 1024 * 1024
 ABORTED_TRANSACTION_SIZE = 34
 
 
-def truncate_to(local: LocalLog, offset: int) -> list[LogSegment]:
+class Cut(NamedTuple):
     """
-    Remove every batch that reaches `offset` or beyond; the log end becomes `offset`.
+    Where a log is to be cut.
 
-    Returns:
-        The segments that left, whose `.deleted` files may be unlinked.
+    Attributes:
+        offset: the log end afterwards.
+        kept_offset: one above the last offset that stays; below `offset` where a batch straddles
+            it, and goes as a whole.
+        slot: of the segment that holds the target.
+        kept_bytes: what stays of it.
     """
+
+    offset: int
+    kept_offset: int
+    slot: int
+    kept_bytes: int
+
+
+def find_cut(local: LocalLog, offset: int) -> Cut:
+    """Return where the first batch begins that reaches `offset`, which lies within the log."""
     snapshot = local.snapshot
     slot = snapshot.segments.floor_slot(offset)
     holder = snapshot.segments.segments[slot]
     bound = snapshot.bound_of(slot)
-    kept_bytes = holder.find_position(offset, bound)
-    kept_bytes = bound.end if kept_bytes is None else kept_bytes
+    position = holder.find_position(offset, bound)
+    kept_bytes = bound.end if position is None else position
+    kept_offset = holder.end_offset_at(kept_bytes, offset)
+    # Behind damage it is as the caller says: what is fenced there counts as kept.
+    return Cut(offset, offset if kept_offset is None else kept_offset, slot, kept_bytes)
+
+
+def truncate_to(local: LocalLog, cut: Cut) -> list[LogSegment]:
+    """
+    Remove every batch that reaches `cut.offset` or beyond; the log end becomes that.
+
+    The recovery point is at or below `cut.kept_offset`, on the disk.
+
+    Returns:
+        The segments that left, whose `.deleted` files may be unlinked.
+    """
+    snapshot, offset, slot, kept_bytes = local.snapshot, cut.offset, cut.slot, cut.kept_bytes
+    holder = snapshot.segments.segments[slot]
     leaving = list(snapshot.segments.segments[slot + 1 :])
-    fresh_path = _copy_prefix(local, holder, kept_bytes) if kept_bytes < bound.end else None
+    is_copied = kept_bytes < snapshot.bound_of(slot).end
+    fresh_path = _copy_prefix(local, holder, kept_bytes) if is_copied else None
     # From here on a failure latches the log: a sealed active segment takes no appends.
     snapshot.segments.active.seal_in_memory()
     for segment in [holder, *leaving]:
@@ -59,11 +93,13 @@ def truncate_to(local: LocalLog, offset: int) -> list[LogSegment]:
     if fresh_path is not None:
         filesystem.rename(fresh_path, files.log)
     _truncate_transaction_index(local, files, offset)
-    remaining, next_offset = _reopen(local, holder, kept_bytes)
+    remaining, next_offset = _reopen(local, holder, cut)
     segments = LogSegments((*snapshot.segments.segments[:slot], remaining))
     if next_offset < offset:
         # A batch that straddled the target went as a whole. A segment of its own keeps the log
-        # end where it was asked for: after a reopen, too, no offset is given out twice.
+        # end where it was asked for: after a reopen, too, no offset is given out twice. Not before
+        # the batch is gone from the disk: in front of this segment it would count as damaged.
+        filesystem.sync_directory(local.context.directory)
         segments = segments.with_segment(local.create_segment(offset))
         remaining.seal()
     filesystem.sync_directory(local.context.directory)
@@ -111,11 +147,12 @@ def _copy_prefix(local: LocalLog, segment: LogSegment, size: int) -> Path:
     return target
 
 
-def _reopen(local: LocalLog, old: LogSegment, size: int) -> tuple[LogSegment, int]:
+def _reopen(local: LocalLog, old: LogSegment, cut: Cut) -> tuple[LogSegment, int]:
+    """Return what is left of a segment, ready for appends, and the offset that follows it."""
     context = local.context
     path = _files(local, old).log
     handle = context.filesystem.open(path, write=True)
-    file = SegmentFile(context.pool, context.filesystem, path, size, handle)
+    file = SegmentFile(context.pool, context.filesystem, path, cut.kept_bytes, handle)
     segment = LogSegment(context, old.base_offset, file)
     scan = scan_segment(
         file.whole(),
@@ -124,8 +161,10 @@ def _reopen(local: LocalLog, old: LogSegment, size: int) -> tuple[LogSegment, in
         interval=context.config.index_interval_bytes,
     )
     segment.add_fences(scan.fences)
-    segment.activate(scan)
-    return segment, max(scan.next_offset, old.base_offset)
+    next_offset = max(scan.next_offset, old.base_offset)
+    # With another segment behind a hole in the offsets, zeros at its end would count as damage.
+    segment.activate(scan, is_last=next_offset >= cut.offset)
+    return segment, next_offset
 
 
 def _truncate_transaction_index(local: LocalLog, files: SegmentFiles, offset: int) -> None:

@@ -1,0 +1,124 @@
+"""Offsets left out where a segment begins: zeros in front of it must not look like lost batches."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+import pytest
+
+from kafkalog.errors import DiskFullError, LogOfflineError, LogStorageError
+from tests.support.crash_rig import INSIDE, PLACES, Place, Rig, Scenario, crashes
+from tests.support.encoded_batches import batch
+from tests.support.model import observe
+from tests.support.simulated_disk import SYNCING
+
+STATES = 16
+
+# Batches of three records; four fill a segment, and each segment begins behind a hole.
+FIRST, SECOND, THIRD = (0, 3, 6, 9), (20, 23, 26, 29), (40, 43)
+
+
+def follow(rig: Rig, *bases: int) -> None:
+    """Append batches of another log, with its offsets."""
+    data = b"".join(batch(base_offset=base) for base in bases)
+    rig.log.append_batches(data, assign_offsets=False)
+
+
+def offsets_of(*bases: int) -> list[int]:
+    """Return the offsets of the records in the batches at `bases`."""
+    return [base + delta for base in bases for delta in range(3)]
+
+
+class Follow(Scenario):
+    """Takes batches whose offsets leap where segments begin; the first segment is durable."""
+
+    def prepare(self, rig: Rig) -> None:
+        rig.open()
+        follow(rig, *FIRST)
+        rig.flush()
+
+    def run(self, rig: Rig) -> None:
+        follow(rig, *SECOND)
+        follow(rig, *THIRD)
+        rig.flush()
+
+
+class FollowAtOnce(Follow):
+    """The same, all of it in one append."""
+
+    def run(self, rig: Rig) -> None:
+        follow(rig, *SECOND, *THIRD)
+        rig.flush()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+@pytest.mark.parametrize("scenario", [Follow, FollowAtOnce])
+def test_leap_at_a_roll_crashed_at_any_call_keeps_what_was_durable(
+    scenario: type[Scenario], place: Place
+) -> None:
+    """A hole is no damage, and zeros in front of one that were preallocated are none either."""
+    bases = set()
+    for crash in crashes(scenario(), place, limit=STATES):
+        with crash.reopened() as rig:
+            seen = observe(rig.log)
+            found = [fact.offset for fact in seen.records]
+            assert offsets_of(*FIRST) == found[:12]
+            # Without preallocation nothing is synced at a roll: a batch may outlive others.
+            lost = () if place.config.preallocate else (20, 23, 26, 29)
+            assert all(first in lost and following == 40 for first, following in seen.fences)
+            bases.add(seen.bases)
+    assert {(0,), (0, 20, 40)} <= bases
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    """A preallocated log whose first segment is full and durable."""
+    rig = Rig(INSIDE)
+    Follow().prepare(rig)
+    yield rig
+    rig.let_go()
+
+
+def test_leap_whose_cut_cannot_be_synced_latches_the_log(rig: Rig) -> None:
+    """No later sync would be believed; the next opening finds what was durable."""
+    rig.disk.fail_at(1, errno.EIO, only=SYNCING, suffix=".log")
+    with pytest.raises(LogStorageError):
+        follow(rig, *SECOND)
+    assert 0 == rig.disk.faults_waiting
+    with pytest.raises(LogOfflineError):
+        follow(rig, *SECOND)
+    assert offsets_of(*FIRST) == [fact.offset for fact in observe(rig.log).records]
+    for choice, disk in rig.disk.crash_states(STATES):
+        after = Rig(INSIDE, disk)
+        seen = observe(after.open())
+        assert (offsets_of(*FIRST), ()) == (
+            [fact.offset for fact in seen.records],
+            seen.fences,
+        ), choice
+        after.let_go()
+
+
+def test_leap_whose_cut_fails_may_be_tried_again(rig: Rig) -> None:
+    """Nothing has changed: the file has its room yet, and takes appends."""
+    rig.disk.fail_at(1, errno.EIO, only=frozenset({"truncate"}), suffix=".log")
+    with pytest.raises(LogStorageError):
+        follow(rig, *SECOND)
+    assert 0 == rig.disk.faults_waiting
+    assert 12 == rig.log.log_end_offset
+    follow(rig, *SECOND)
+    rig.close()
+    seen = observe(rig.open())
+    assert offsets_of(*FIRST, *SECOND) == [fact.offset for fact in seen.records]
+    assert ((0, 20), ()) == (seen.bases, seen.fences)
+
+
+def test_leap_that_fails_behind_the_cut_keeps_the_room_of_the_segment(rig: Rig) -> None:
+    """What was cut for the sake of a segment that could not be made is preallocated again."""
+    rig.disk.fail_at(1, errno.ENOSPC, only=frozenset({"create"}), suffix=".log")
+    with pytest.raises(DiskFullError):
+        follow(rig, *SECOND)
+    assert 0 == rig.disk.faults_waiting
+    facts = rig.disk.stat(rig.log.segments()[-1].path)
+    assert facts is not None
+    assert INSIDE.config.segment_bytes == facts.size_bytes
