@@ -27,4 +27,4 @@ def test_append_crashed_at_any_call_reopens_legally_from_many_states(
     scenario: str, place: Place
 ) -> None:
     """The same, with many more survivors of each crash."""
-    explore(SCENARIOS[scenario](), place, limit=MANY_STATES)
+    explore(SCENARIOS[scenario](), place, limit=MANY_STATES, beyond=LIMIT)

@@ -23,4 +23,4 @@ def test_close_crashed_at_any_call_reopens_legally(place: Place) -> None:
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 def test_close_crashed_at_any_call_reopens_legally_from_many_states(place: Place) -> None:
     """The same, with many more survivors of each crash."""
-    explore(SCENARIOS["close"](), place, limit=MANY_STATES)
+    explore(SCENARIOS["close"](), place, limit=MANY_STATES, beyond=LIMIT)

@@ -295,8 +295,12 @@ class Crash:
             rig.let_go()
 
 
-def crashes(scenario: Scenario, place: Place, *, limit: int) -> Iterator[Crash]:
-    """Crash a scenario at each changing call; yield up to `limit` states of each crash."""
+def crashes(scenario: Scenario, place: Place, *, limit: int, beyond: int = 0) -> Iterator[Crash]:
+    """
+    Crash a scenario at each changing call; yield up to `limit` states of each crash.
+
+    Without those that a limit of `beyond` gives, which another test takes.
+    """
     for number in range(1, 2000):
         rig = Rig(place)
         scenario.prepare(rig)
@@ -306,7 +310,7 @@ def crashes(scenario: Scenario, place: Place, *, limit: int) -> Iterator[Crash]:
             scenario.run(rig)
             finished = True
         rig.note_durable()
-        for choice, disk in rig.disk.crash_states(limit, seed=number):
+        for choice, disk in rig.disk.crash_states(limit, seed=number, beyond=beyond):
             yield Crash(number, rig, choice, disk)
         rig.let_go()
         if finished:
@@ -314,15 +318,17 @@ def crashes(scenario: Scenario, place: Place, *, limit: int) -> Iterator[Crash]:
     raise AssertionError("the scenario does not end")
 
 
-def explore(scenario: Scenario, place: Place, *, limit: int) -> tuple[int, int]:
+def explore(scenario: Scenario, place: Place, *, limit: int, beyond: int = 0) -> tuple[int, int]:
     """
     Crash a scenario at each changing call, and reopen up to `limit` states of each crash.
+
+    Arguments as for `crashes`.
 
     Returns:
         How many moments of crash there were, and how many states were reopened.
     """
     moments = states = 0
-    for crash in crashes(scenario, place, limit=limit):
+    for crash in crashes(scenario, place, limit=limit, beyond=beyond):
         moments = crash.number
         states += 1
         with crash.told():

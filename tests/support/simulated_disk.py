@@ -141,12 +141,17 @@ class SimulatedDisk(FaultyCalls):
             return self._with_survivors(*survivors(choice, self._name_operations, pending))
 
     def crash_states(
-        self, limit: int = 64, seed: int = 0
+        self, limit: int = 64, seed: int = 0, *, beyond: int = 0
     ) -> Iterator[tuple[CrashChoice, SimulatedDisk]]:
-        """Yield up to `limit` different states after a crash, the telling ones first."""
-        seen = set()
+        """
+        Yield up to `limit` different states after a crash, the telling ones first.
+
+        Those that a limit of `beyond` gives count, but are left out.
+        """
+        others = self.crash_states(beyond, seed) if beyond else ()
+        seen = {disk.fingerprint() for _, disk in others}
         repeats = 0
-        count = 0
+        count = len(seen)
         for choice in crash_choices(len(self.unsynced()), limit, seed):
             disk = self.crash(choice)
             fingerprint = disk.fingerprint()
@@ -384,8 +389,11 @@ class SimulatedDisk(FaultyCalls):
         self._name_operations.append(operation)
 
     def _find(self, path: Path | str) -> Node | None:
+        return self._find_parts(_parts(path))
+
+    def _find_parts(self, parts: Sequence[str]) -> Node | None:
         node: Node | None = self._root
-        for part in _parts(path):
+        for part in parts:
             if not isinstance(node, SimulatedDirectory):
                 return None
             node = node.entries.get(part)
@@ -398,12 +406,14 @@ class SimulatedDisk(FaultyCalls):
         return node
 
     def _directory(self, path: Path) -> SimulatedDirectory:
-        node = self._find(path)
-        if node is None:
-            raise disk_error(errno.ENOENT, path)
-        if isinstance(node, SimulatedFile):
-            raise disk_error(errno.ENOTDIR, path)
-        return node
+        return self._directory_at(_parts(path))
+
+    def _directory_at(self, parts: Sequence[str]) -> SimulatedDirectory:
+        node = self._find_parts(parts)
+        if isinstance(node, SimulatedDirectory):
+            return node
+        error_number = errno.ENOENT if node is None else errno.ENOTDIR
+        raise disk_error(error_number, Path("/", *parts))
 
     def _parent(self, path: Path) -> tuple[SimulatedDirectory, str]:
         parts = _parts(path)
@@ -411,7 +421,7 @@ class SimulatedDisk(FaultyCalls):
             raise disk_error(errno.EBUSY, path)
         if len(parts[-1].encode()) > 255:
             raise disk_error(errno.ENAMETOOLONG, path)
-        return self._directory(Path("/", *parts[:-1])), parts[-1]
+        return self._directory_at(parts[:-1]), parts[-1]
 
     def _room(self, file: SimulatedFile, position: int, size: int) -> int:
         """Return how many of `size` bytes at `position` fit on the disk."""
@@ -552,8 +562,9 @@ class _SimulatedLock:
                 self._file = None
 
 
-def _parts(path: Path | str) -> list[str]:
-    parts = [part for part in PurePosixPath(path).parts if part != "/"]
+def _parts(path: Path | str) -> tuple[str, ...]:
+    # A path has been taken apart once already, and this is asked with every call to the disk.
+    parts = path.parts if isinstance(path, Path) else PurePosixPath(path).parts
     if ".." in parts:
         raise ValueError(f"{path}: a simulated disk takes no '..'")
-    return parts
+    return parts[1:] if parts[:1] == ("/",) else parts

@@ -177,6 +177,9 @@ def test_states_are_different_and_repeatable(disk: SimulatedDisk) -> None:
     assert prints == [disk.crash(choice).fingerprint() for choice, _ in states]
     assert [choice for choice, _ in states] == [c for c, _ in disk.crash_states(40, seed=7)]
     assert states[0][0] == CrashChoice("nothing")
+    few = [state.fingerprint() for _, state in disk.crash_states(9, seed=7)]
+    rest = [state.fingerprint() for _, state in disk.crash_states(40, seed=7, beyond=9)]
+    assert (31, set()) == (len(rest), set(few) & set(rest))
 
 
 def test_unsynced_names_what_is_in_danger(disk: SimulatedDisk) -> None:
