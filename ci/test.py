@@ -2,8 +2,10 @@
 
 Steps, in the order of the table below: lint, layers, types, checks, tests, asan, bench, wheel.
 Without a name all run; `--quick` leaves out what is slow and what needs a real Kafka. A failed
-step does not stop the later ones; the exit status is 1 if any failed. Output streams as it comes,
-a table of all steps follows, and the last line is pytest's own summary.
+step does not stop the later ones; the exit status is 1 if any failed. The tests have two cores to
+themselves and stream their output; what keeps one core busy runs in two lanes after that, each of
+its steps shown when it ends. A table of all steps follows, and the last line is pytest's own
+summary.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,13 +30,20 @@ GROUPS = ("lint", "layers", "types", "checks", "tests", "asan", "bench", "wheel"
 
 @dataclass(frozen=True)
 class Step:
-    """One command; `group` is the name by which it is chosen on the command line."""
+    """
+    One command.
+
+    Attributes:
+        group: the name by which it is chosen on the command line.
+        lane: steps of other lanes may run beside it, those of its own wait; None runs it alone.
+    """
 
     group: str
     title: str
     command: Sequence[str | Path]
     folder: Path = ROOT
     slow: bool = False
+    lane: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,7 @@ def steps(python: Path, *, quick: bool) -> list[Step]:
         Step("tests", "pytest", _pytest(python, quick=quick)),
         *_asan(python),
         *_bench(python),
-        Step("wheel", "wheel", [python, "ci/check_wheel.py"], slow=True),
+        Step("wheel", "wheel", [python, "ci/check_wheel.py"], slow=True, lane=1),
     ]
     return [step for step in every if not (quick and step.slow)]
 
@@ -89,22 +99,38 @@ def _pytest(python: Path, *, quick: bool) -> list[str | Path]:
 def _asan(python: Path) -> list[Step]:
     if not (ROOT / "ci" / "asan.py").exists():
         return []
-    return [Step("asan", "asan", [python, "ci/asan.py", "tests/core"], slow=True)]
+    return [Step("asan", "asan", [python, "ci/asan.py", "tests/core"], slow=True, lane=0)]
 
 
 def _bench(python: Path) -> list[Step]:
     folder = ROOT / "asv_bench"
     asv: list[str | Path] = [python, "-m", "asv"]
     return [
-        Step("bench", "asv check", [*asv, "check", "-E", "existing"], folder),
-        Step("bench", "benchmarks once", [python, "ci/bench_once.py"], slow=True),
+        Step("bench", "asv check", [*asv, "check", "-E", "existing"], folder, lane=1),
+        Step("bench", "benchmarks once", [python, "ci/bench_once.py"], slow=True, lane=1),
     ]
 
 
-def perform(step: Step) -> Outcome:
-    """Run one step, show its output as it comes, and remember how it ended."""
+def perform_all(plan: Sequence[Step]) -> list[Outcome]:
+    """Run the steps without a lane in order, then the lanes side by side."""
+    outcomes = [perform(step) for step in plan if step.lane is None]
+    lanes = [
+        [step for step in plan if step.lane == lane]
+        for lane in sorted({step.lane for step in plan if step.lane is not None})
+    ]
+    aside = len(lanes) > 1
+    with ThreadPoolExecutor(max(1, len(lanes))) as pool:
+        for ended in pool.map(lambda lane: [perform(step, aside=aside) for step in lane], lanes):
+            outcomes += ended
+    return outcomes
+
+
+def perform(step: Step, *, aside: bool = False) -> Outcome:
+    """Run one step, show its output (where others run beside it, at its end); say how it ended."""
     words = [str(word) for word in step.command]
-    print(f"\n=== {step.group}: {step.title}\n", flush=True)
+    shown = [f"\n=== {step.group}: {step.title}\n\n"]
+    if not aside:
+        print(shown[0], end="", flush=True)
     begun = time.monotonic()
     # Some tools start others by name (cython-lint: pycodestyle), so theirs must be found first.
     path = f"{environment.PYTHON.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
@@ -121,9 +147,14 @@ def perform(step: Step) -> Outcome:
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            print(line, end="", flush=True)
+            shown.append(line)
+            if not aside:
+                print(line, end="", flush=True)
             if COUNTED.search(line):
                 counted = line.strip()
+    if aside:
+        # In one call: another lane may print as well.
+        print("".join(shown), end="", flush=True)
     return Outcome(step, process.returncode, time.monotonic() - begun, counted)
 
 
@@ -160,7 +191,7 @@ def main() -> int:
         return 1
     chosen = set(arguments.steps or GROUPS)
     plan = [step for step in steps(python, quick=arguments.quick) if step.group in chosen]
-    outcomes = [perform(step) for step in plan]
+    outcomes = perform_all(plan)
     show(outcomes, time.monotonic() - begun, say=print)
     return 1 if any(outcome.status != 0 for outcome in outcomes) else 0
 
