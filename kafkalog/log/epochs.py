@@ -1,10 +1,10 @@
 """The leader epochs of a log that is open: which one is stamped, and when it changes.
 
 An embedded log is its own leader. What it appends carries the current epoch: the latest that the
-log knows, 0 for a new log. Batches of another log bring theirs. After a stop that was none the
-current epoch is above every one that was known, those of lost records too, so that no offset gets
-other content under the same epoch; it takes its place in the file with the first append that
-follows, and costs an opening nothing.
+log knows, 0 for a new log. Batches of another log bring theirs. After a stop that was none, and
+after a truncation, the current epoch is above every one that was known, those of lost records too,
+so that no offset gets other content under the same epoch; it takes its place in the file with the
+first append that follows, or with the closing, and costs an opening nothing.
 
 The file is written, and on the disk, before the first record of an epoch is written (rules and
 crash points: `kafkalog.state.leader_epochs`). So is the sync note told of it, which takes a change
@@ -66,6 +66,15 @@ class LogEpochs:
         epochs = self._epochs
         return epochs.latest_epoch == self.current and not epochs.is_unwritten
 
+    @property
+    def latest(self) -> int | None:
+        """The epoch of the log's end, None where no batch has one."""
+        return self._epochs.latest_epoch
+
+    def epoch_for(self, offset: int) -> int | None:
+        """Return the epoch in which an offset lies, None below the first."""
+        return self._epochs.epoch_for(offset)
+
     def assign_current(self, start_offset: int) -> None:
         """
         Say that what is about to be appended from `start_offset` on is of the current epoch.
@@ -94,6 +103,10 @@ class LogEpochs:
             position += batch.size_bytes
         self.current = max(self.current, epochs.latest_epoch or 0)
         self.flush()
+
+    def rise(self) -> None:
+        """Append under a higher epoch from now on: offsets are given out again."""
+        self.current = min(self.current + 1, MAX_EPOCH)
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at the new log end or above; the file follows later."""

@@ -351,14 +351,18 @@ class Log(TransactionalLog, AbstractContextManager["Log"]):
         Move the log start offset up to `offset`, and delete the segments that lie below it.
 
         Returns the log start offset. The active segment stays. A reader that holds a segment
-        reads it to its end.
+        reads it to its end. What no reader may see yet is not deleted.
+
+        Raises:
+            OffsetOutOfRangeError: `offset` is above the high watermark.
         """
         with self._deleter.telling(self._write_lock):
             self._ensure_writable()
             snapshot = self._local.snapshot
-            if offset > snapshot.end_offset:
+            limit = self._stable.visibility.high_watermark_of(snapshot)
+            if offset > limit:
                 raise OffsetOutOfRangeError(
-                    f"{offset} is above the log end offset {snapshot.end_offset}",
+                    f"{offset} is above the high watermark {limit}",
                     requested=offset,
                     log_start_offset=snapshot.start_offset,
                     log_end_offset=snapshot.end_offset,
@@ -381,8 +385,7 @@ class Log(TransactionalLog, AbstractContextManager["Log"]):
 
         Args:
             now_ms: the time to judge by; the clock's if None.
-            limit_offset: segments that reach above it stay (the high watermark); the log end
-                offset if None.
+            limit_offset: segments that reach above it stay; the high watermark if None.
 
         Raises:
             LogOfflineError, LogStorageError: as for every write.
@@ -391,7 +394,7 @@ class Log(TransactionalLog, AbstractContextManager["Log"]):
         with self._deleter.telling(self._write_lock):
             self._ensure_writable()
             with self._reading():
-                plan = self._retainer.plan(now_ms, limit_offset)
+                plan = self._retainer.plan(now_ms, self._limit_of_retention(limit_offset))
             if not plan.leaving:
                 return ()
             with self._changing("deleting old segments"), self._moving_start():
@@ -406,7 +409,11 @@ class Log(TransactionalLog, AbstractContextManager["Log"]):
         """Return why each segment is still there; arguments as for `apply_retention`."""
         snapshot = self._snapshot()
         with self._reading():
+            limit_offset = self._limit_of_retention(limit_offset)
             return self._retainer.explain(snapshot, now_ms, limit_offset)
+
+    def _limit_of_retention(self, limit_offset: int | None) -> int | None:
+        return self._stable.visibility.high_watermark if limit_offset is None else limit_offset
 
     def replace_segment(self, leaving: LogSegment, bases: Sequence[int]) -> None:
         """

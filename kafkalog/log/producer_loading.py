@@ -1,8 +1,9 @@
 """Producer state at an opening: the newest snapshot that is whole, and the batches behind it.
 
-A log without any snapshot had no producer below the segment that holds its recovery point (see
-`kafkalog.log.producers`), so only what recovery has scanned is asked, and a log that was closed in
-order is believed unread, as by a broker.
+A log of ours without any snapshot had no producer below the segment that holds its recovery point
+(see `kafkalog.log.producers`), so only what recovery has scanned is asked; whether it is ours, the
+sync note says. Any other one is replayed from its start. But a log that was closed in order is
+believed unread, as by a broker: one that closes a log leaves a snapshot there.
 
 An opening for writing that had to replay leaves a snapshot at the log end, on the disk before the
 recovery point rises to it: a crash before that only repeats the work.
@@ -43,11 +44,7 @@ def load_producer_state(loaded: LoadedLog, *, expiration_ms: int) -> ProducerSta
     states = ProducerStates(context.directory, end_offset=snapshot.start_offset)
     manager = ProducerStateManager(states, files, expiration_ms)
     if files.latest_offset is None:
-        first_offset = loaded.scanned.first_offset
-        if loaded.scanned.has_producers and first_offset is not None:
-            states.clear(max(first_offset, snapshot.start_offset))
-        else:
-            states.clear(snapshot.end_offset)
+        states.clear(max(_first_doubtful_offset(loaded), snapshot.start_offset))
     else:
         files.remove_strays(snapshot.segments.bases)
         now_ms = context.clock.now_ms()
@@ -56,6 +53,16 @@ def load_producer_state(loaded: LoadedLog, *, expiration_ms: int) -> ProducerSta
     if states.entries or files.latest_offset is not None:
         manager.take_snapshot()
     return manager
+
+
+def _first_doubtful_offset(loaded: LoadedLog) -> int:
+    """Return where a log without snapshots may have its first batch of a producer."""
+    note, scanned = loaded.local.context.note, loaded.scanned
+    if not loaded.report.clean and (note is None or not note.was_believed):
+        return 0
+    if scanned.has_producers and scanned.first_offset is not None:
+        return scanned.first_offset
+    return loaded.local.snapshot.end_offset
 
 
 class FollowedProducers:

@@ -22,6 +22,7 @@ from kafkalog.errors import (
     OffsetOutOfRangeError,
 )
 from kafkalog.files.errors import storage_errors
+from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.fences import FencedRange
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.home import PartitionHome
@@ -69,12 +70,16 @@ class LogReader:
         home: where the partition lives.
         local: its segments.
         tail: follows the writing process, None in the writing process itself.
+        epochs: its leader epochs.
     """
 
-    def __init__(self, home: PartitionHome, local: LocalLog, tail: ReadOnlyTail | None) -> None:
+    def __init__(
+        self, home: PartitionHome, local: LocalLog, tail: ReadOnlyTail | None, epochs: LogEpochs
+    ) -> None:
         self._home = home
         self._local = local
         self._tail = tail
+        self._epochs = epochs
         self._closed = False
         self._stable = StableOffsets()
         self._followed = None if tail is None else FollowedProducers(local.context)
@@ -185,10 +190,14 @@ class LogReader:
             except (KafkaLogError, ValueError) as error:
                 snapshot = self._snapshot_after(error, snapshot, offset)
 
-    def get(self, offset: int) -> Record | None:
+    def get(self, offset: int, *, isolation: Isolation = "read_uncommitted") -> Record | None:
         """
         Return the record at `offset`, None where there is none: compacted away, a control record,
         or the log end offset, which the next record gets.
+
+        Nor is there one for this reader at the high watermark and above, or, with "read_committed",
+        at the last stable offset and above, and where a transaction was aborted; that way is slower
+        than the other.
 
         Its key, value and headers are made when touched, as in `records`.
 
@@ -196,8 +205,13 @@ class LogReader:
             OffsetOutOfRangeError: below the log start offset or above the log end offset.
             CorruptRecordError: the offset lies in a damaged range.
         """
+        if isolation != "read_uncommitted":
+            snapshot, limit = self._visible(isolation)
+            self._check_range(snapshot, offset)
+            return self._get_slowly(offset, limit, isolation)
         snapshot = self._local.snapshot
         points = self._points
+        # There are some only while the log end is as far as a reader may go.
         if (
             points.owner is snapshot.segments
             and snapshot.start_offset <= offset < snapshot.end_offset
@@ -206,16 +220,21 @@ class LogReader:
             record = points.find(offset)
             if record is not None:
                 return record
-        snapshot = self._snapshot_for(offset)
-        slot = snapshot.segments.floor_slot(offset)
-        if slot >= 0 and offset < snapshot.end_offset:
+        snapshot, limit = self._visible(isolation)
+        slot = self._check_range(snapshot, offset).segments.floor_slot(offset)
+        if slot >= 0 and offset < limit:
             try:
                 record = self._get_from(snapshot, slot, offset)
             except (OSError, ValueError):
                 record = None  # files gone, or the log closed: the long way says what it means
             if record is not None:
                 return record
-        return next(self.records(offset, offset + 1), None)
+        return self._get_slowly(offset, limit, isolation)
+
+    def _get_slowly(self, offset: int, limit: int, isolation: Isolation) -> Record | None:
+        if offset >= limit:
+            return None
+        return next(self.records(offset, offset + 1, isolation=isolation), None)
 
     def _forget_points(self) -> None:
         """Let go of the mappings that `get` holds."""
@@ -224,8 +243,9 @@ class LogReader:
     def _get_from(self, snapshot: Snapshot, slot: int, offset: int) -> Record | None:
         """Find a record the quick way, and see that the next one there is found quicker."""
         segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
-        # A log that follows another process has to look at the files each time.
-        if self._tail is None:
+        # A log that follows another process has to look at the files each time, and one with a
+        # high watermark how far that is.
+        if self._tail is None and self._stable.visibility.high_watermark is None:
             points = self._points
             if points.owner is not snapshot.segments:
                 bases = snapshot.segments.bases
@@ -234,6 +254,9 @@ class LogReader:
             reader = points.reader(slot)
             if reader is None or bound.end - len(reader) >= REMAP_BYTES:
                 points.put(slot, segment.point_reader(bound))
+            if self._stable.visibility.high_watermark is not None:
+                # Set meanwhile: whoever did so has forgotten the points of before these.
+                self._forget_points()
         return segment.find_record(offset, bound)
 
     def _tell_aborted(self, fetched: FetchData, snapshot: Snapshot, limit: int) -> None:
@@ -288,12 +311,16 @@ class LogReader:
         # Chained lists: a generator of records would be entered anew for each of them.
         return chain.from_iterable(_record_lists(batches, start, end, limit_bytes, on_corrupt))
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+    def offset_for_timestamp(
+        self, timestamp_ms: int, *, isolation: Isolation = "read_uncommitted"
+    ) -> TimestampOffset | None:
         """
         Return the first record whose timestamp is at or above `timestamp_ms`, None for none.
 
-        EARLIEST_TIMESTAMP and LATEST_TIMESTAMP give log start and end, MAX_TIMESTAMP the first
-        record that has the largest timestamp of the log.
+        EARLIEST_TIMESTAMP gives the log start, LATEST_TIMESTAMP how far a reader may go: the high
+        watermark, or with "read_committed" the last stable offset. MAX_TIMESTAMP gives the first
+        record that has the largest timestamp, and no answer lies where a reader may not go. As with
+        a broker it may be a record of an aborted transaction: it is a place to read from.
 
         Damaged ranges are passed over, and so are batches that cannot be decoded though their CRC
         is right: the answer is the first of the records that can be read, at the price that older
@@ -302,19 +329,22 @@ class LogReader:
         Raises:
             UnsupportedCodecError: the library for a batch's codec is not installed.
         """
-        snapshot = self._snapshot()
+        snapshot, limit = self._visible(isolation)
         if timestamp_ms == EARLIEST_TIMESTAMP:
-            return TimestampOffset(-1, snapshot.start_offset, None)
+            start = snapshot.start_offset
+            return TimestampOffset(-1, start, self._epochs.epoch_for(start))
         if timestamp_ms == LATEST_TIMESTAMP:
-            return TimestampOffset(-1, snapshot.end_offset, None)
+            # Those of another process may be newer than what was read when the log was opened.
+            epoch = self._epochs.latest if self._tail is None else None
+            return TimestampOffset(-1, limit, epoch)
         if timestamp_ms < 0 and timestamp_ms != MAX_TIMESTAMP:
             raise ValueError(f"{timestamp_ms} is neither a time nor one of Kafka's names")
         while True:
             try:
                 with self._reading():
                     if timestamp_ms == MAX_TIMESTAMP:
-                        return find_latest(snapshot)
-                    return find_timestamp(snapshot, timestamp_ms)
+                        return find_latest(snapshot, limit)
+                    return find_timestamp(snapshot, timestamp_ms, limit)
             except (KafkaLogError, ValueError) as error:
                 snapshot = self._snapshot_after(error, snapshot)
 
@@ -350,9 +380,6 @@ class LogReader:
             with self._reading():
                 self._tail.refresh()
         return self._local.snapshot
-
-    def _snapshot_for(self, offset: int) -> Snapshot:
-        return self._check_range(self._snapshot(), offset)
 
     def _check_range(self, snapshot: Snapshot, offset: int) -> Snapshot:
         if snapshot.start_offset <= offset <= snapshot.end_offset:

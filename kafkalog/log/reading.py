@@ -217,48 +217,66 @@ def _declared_size(window: memoryview, position: int) -> int:
         return 0
 
 
-def find_timestamp(snapshot: Snapshot, timestamp_ms: int) -> TimestampOffset | None:
+def find_timestamp(
+    snapshot: Snapshot, timestamp_ms: int, end_offset: int
+) -> TimestampOffset | None:
     """
     Return the first record, by offset, whose timestamp is at or above `timestamp_ms`.
 
-    Batches in damaged ranges are passed over.
+    None where it does not lie below `end_offset`. Batches in damaged ranges are passed over.
     """
     for slot, segment in enumerate(snapshot.segments.segments):
         bound = snapshot.bound_of(slot)
+        if segment.base_offset >= end_offset:
+            return None
         if bound.following_offset <= snapshot.start_offset or bound.end == 0:
             continue
         if slot + 1 < len(snapshot.segments) and segment.max_timestamp < timestamp_ms:
             continue
         found = _find_timestamp_in(segment, timestamp_ms, bound, snapshot.start_offset)
         if found is not None:
+            return found if found.offset < end_offset else None
+    return None
+
+
+def find_latest(snapshot: Snapshot, end_offset: int) -> TimestampOffset | None:
+    """Return the first record, by offset, with the largest timestamp below `end_offset`."""
+    for walks_active in (False, True):
+        largest = -1
+        for slot, segment in enumerate(snapshot.segments.segments):
+            following = snapshot.bound_of(slot).following_offset
+            start = max(segment.base_offset, snapshot.start_offset)
+            end = min(following, end_offset)
+            is_whole = (start, end) == (segment.base_offset, following)
+            if is_whole and not (walks_active and slot + 1 == len(snapshot.segments)):
+                largest = max(largest, segment.max_timestamp)
+            elif start < end:
+                largest = max(largest, _max_timestamp_between(snapshot, segment, start, end))
+        found = find_timestamp(snapshot, largest, end_offset) if largest >= 0 else None
+        # The active segment may know a larger one by now than the snapshot holds: walk it then.
+        if found is not None or largest < 0:
             return found
     return None
 
 
-def find_latest(snapshot: Snapshot) -> TimestampOffset | None:
-    """Return the first record, by offset, that has the largest timestamp of the log."""
-    largest = -1
-    for slot, segment in enumerate(snapshot.segments.segments):
-        bound = snapshot.bound_of(slot)
-        if segment.base_offset >= snapshot.start_offset:
-            largest = max(largest, segment.max_timestamp)
-        elif bound.following_offset > snapshot.start_offset:
-            largest = max(largest, _max_timestamp_from_start(snapshot, segment, bound))
-    return find_timestamp(snapshot, largest) if largest >= 0 else None
-
-
-def _max_timestamp_from_start(snapshot: Snapshot, segment: LogSegment, bound: Bound) -> int:
-    """Return the largest timestamp at or above the log start, which lies in this segment."""
-    start, largest = snapshot.start_offset, -1
-    expected = segment.base_offset
-    for batch in read_batches(snapshot, start, bound.following_offset, on_corrupt="skip"):
+def _max_timestamp_between(
+    snapshot: Snapshot, segment: LogSegment, start_offset: int, end_offset: int
+) -> int:
+    """Return the largest timestamp in a part of a segment."""
+    largest, expected = -1, segment.base_offset
+    for batch in read_batches(snapshot, start_offset, end_offset, on_corrupt="skip"):
         header = batch.header
-        if (expected if header.is_wrapper else header.base_offset) >= start:
+        base_offset = expected if header.is_wrapper else header.base_offset
+        if start_offset <= base_offset and header.next_offset <= end_offset:
             largest = max(largest, header.max_timestamp)
         else:
             records = try_records(batch, segment.decompressed_max_bytes, strict=False) or []
-            visible = (record.timestamp_ms for record in records if record.offset >= start)
-            largest = max(largest, *visible, -1)
+            inside = (
+                record.timestamp_ms
+                for record in records
+                if start_offset <= record.offset < end_offset
+            )
+            largest = max(largest, *inside, -1)
         expected = header.next_offset
     return largest
 

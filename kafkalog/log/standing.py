@@ -14,6 +14,7 @@ import threading
 
 from kafkalog.errors import ForkedLogError, LogClosedError, LogOfflineError, ReadOnlyLogError
 from kafkalog.log.changing import Changing
+from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.reader import LogReader
@@ -29,11 +30,13 @@ class LogStanding(LogReader):
     What a log knows of its own right to be written.
 
     Args:
-        home, local, tail: as for `LogReader`.
+        home, local, tail, epochs: as for `LogReader`.
     """
 
-    def __init__(self, home: PartitionHome, local: LocalLog, tail: ReadOnlyTail | None) -> None:
-        super().__init__(home, local, tail)
+    def __init__(
+        self, home: PartitionHome, local: LocalLog, tail: ReadOnlyTail | None, epochs: LogEpochs
+    ) -> None:
+        super().__init__(home, local, tail, epochs)
         self._write_lock = threading.RLock()
         self._process = os.getpid()
         self._offline: BaseException | None = None

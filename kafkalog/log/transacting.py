@@ -36,8 +36,7 @@ class TransactionalLog(LogStanding):
     A log with producers and leaders.
 
     Args:
-        home, local, tail: as for `LogReader`.
-        epochs: its leader epochs.
+        home, local, tail, epochs: as for `LogReader`.
         producers: its producers' state; None for a log that is open read-only.
         scheduler: runs the look for silent producers, once there is one.
     """
@@ -51,8 +50,7 @@ class TransactionalLog(LogStanding):
         producers: ProducerStateManager | None,
         scheduler: Scheduler,
     ) -> None:
-        super().__init__(home, local, tail)
-        self._epochs = epochs
+        super().__init__(home, local, tail, epochs)
         self._scheduler = scheduler
         self._expiry_task: ScheduledTask | None = None
         self._state: LogProducers | None = None
@@ -108,6 +106,8 @@ class TransactionalLog(LogStanding):
             if offset is not None:
                 offset = max(min(offset, snapshot.end_offset), snapshot.start_offset)
             self._producers.set_high_watermark(offset)
+            # Behind it: a `get` that comes between makes none that stay.
+            self._forget_points()
         return self.high_watermark
 
     def _watch_producers(self) -> None:
@@ -147,6 +147,8 @@ class TransactionalLog(LogStanding):
             after = self._local.snapshot
             if after is before:
                 self._producers.withdraw()
+            elif after.end_offset < before.end_offset:
+                self._epochs.rise()
         try:
             if after.segments.segments[0].base_offset >= after.end_offset == after.start_offset:
                 self._epochs.clear()

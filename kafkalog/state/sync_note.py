@@ -64,10 +64,14 @@ class SyncNote:
         filesystem: the disk.
         path: the note's file.
         traces: 8 bytes that change when another program has written to the log.
+
+    Attributes:
+        was_believed: whether the writer before was this program, as far as `begin_recovery` found.
     """
 
     def __init__(self, filesystem: FileSystem, path: Path, traces: bytes) -> None:
         self.path = path
+        self.was_believed = False
         self._filesystem = filesystem
         self._traces = traces
         self._handle: FileHandle | None = None
@@ -97,7 +101,9 @@ class SyncNote:
         Raises:
             OSError: the note can neither be written nor removed.
         """
-        synced_offset, was_trying = self._read() or (recovery_point, True)
+        noted = self._read()
+        self.was_believed = noted is not None
+        synced_offset, was_trying = noted or (recovery_point, True)
         with self._guard:
             self._synced_offset = max(synced_offset, recovery_point)
             self._try()

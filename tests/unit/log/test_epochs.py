@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kafkalog._core.stamp import assign_offsets
 from kafkalog.files.names import LEADER_EPOCH_CHECKPOINT
 from kafkalog.state.leader_epochs import UNKNOWN_EPOCH_END, EpochEnd
@@ -76,13 +78,57 @@ def test_truncation_takes_epochs_with_it(tmp_path: Path) -> None:
         log.truncate_to(2)
         assert EpochEnd(4, 2) == log.end_offset_for_epoch(4)
         log.append(numbered(2, 1))
-        assert ["2 0", "4 1", "9 2"] == epoch_lines(directory)
+        assert ["2 0", "4 1", "10 2"] == epoch_lines(directory)
         log.delete_records_before(1)
         assert EpochEnd(2, 1) == log.end_offset_for_epoch(2)
         log.truncate_fully_and_start_at(50)
-        assert UNKNOWN_EPOCH_END == log.end_offset_for_epoch(9)
+        assert UNKNOWN_EPOCH_END == log.end_offset_for_epoch(10)
         log.append(numbered(50, 1))
-    assert ["9 50"] == epoch_lines(directory)
+    assert ["10 50"] == epoch_lines(directory)
+
+
+@pytest.mark.parametrize("offset", [0, 3, 5])
+def test_epoch_rises_with_a_truncation(tmp_path: Path, offset: int) -> None:
+    """What was copied elsewhere before can be told from what now gets the same offsets."""
+    with manual_log(tmp_path / "orders-0") as log:
+        log.append(numbered(0, 3))
+        log.append(numbered(3, 3))
+        log.truncate_to(offset)
+        assert 1 == log.leader_epoch
+        log.append(numbered(9, 2))
+        assert EpochEnd(0, offset) == log.end_offset_for_epoch(0)
+        assert [1] == [b.header.partition_leader_epoch for b in log.batches(offset)]
+        log.truncate_to(log.log_end_offset)
+        assert 1 == log.leader_epoch
+
+
+@pytest.mark.parametrize("offset", [2, 9])
+def test_epoch_rises_with_a_new_beginning_only_where_offsets_come_again(
+    tmp_path: Path, offset: int
+) -> None:
+    """Above the old end nothing is given out twice."""
+    with manual_log(tmp_path / "orders-0") as log:
+        log.append(numbered(0, 5))
+        log.truncate_fully_and_start_at(offset)
+        assert int(offset < 5) == log.leader_epoch
+
+
+def test_epoch_that_rose_is_not_lost_with_a_session_that_appends_nothing() -> None:
+    """Neither after a crash nor after a truncation: the closing writes it down."""
+    disk = SimulatedDisk()
+    disk.make_durable(DIRECTORY.parent)
+    log = manual_log(DIRECTORY, filesystem=disk)
+    log.append(numbered(0, 3), wait="durable")
+    left = disk.crash(CrashChoice("nothing"))
+    with manual_log(DIRECTORY, filesystem=left):
+        pass
+    with manual_log(DIRECTORY, filesystem=left) as log:
+        assert (True, 1) == (log.recovery_report.clean, log.leader_epoch)
+        log.truncate_to(1)
+    with manual_log(DIRECTORY, filesystem=left) as log:
+        assert 2 == log.leader_epoch
+        log.append(numbered(1, 1))
+        assert [2] == [b.header.partition_leader_epoch for b in log.batches()]
 
 
 def test_epochs_of_a_damaged_file_are_told_from_the_batches(tmp_path: Path) -> None:

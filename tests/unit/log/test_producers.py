@@ -15,7 +15,7 @@ from kafkalog import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
-from kafkalog.files.names import FileKind
+from kafkalog.files.names import SYNC_NOTE, FileKind
 from tests.golden_directories.producer_files import files_of, snapshots
 from tests.support.logs import manual_log, numbered
 from tests.support.manual_time import ManualClock, ManualScheduler
@@ -263,3 +263,24 @@ def test_silent_producer_is_forgotten_unless_it_has_a_transaction_open(tmp_path:
         Client(7, sequence=5).send(log)
         with pytest.raises(OutOfOrderSequenceError):
             Client(8, sequence=5).send(log, transactional=True)
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_log_of_others_without_snapshots_is_asked_from_its_start(is_ours: bool) -> None:
+    """Nobody knows then who wrote below the recovery point; where the note says we did, we do."""
+    disk, client, scheduler = disk_with_room(), Client(7), ManualScheduler(ManualClock())
+    log = manual_log(DIRECTORY, filesystem=disk, scheduler=scheduler, **SMALL)
+    data = client.batch(2)
+    log.append_batches(data, origin=AppendOrigin.CLIENT)
+    for number in range(20):
+        log.append(numbered(number, 1))
+    log.flush()
+    scheduler.advance(0)
+    left = disk.crash(CrashChoice("all"))
+    for name in left.list(DIRECTORY):
+        if name.endswith(".snapshot") or (name == SYNC_NOTE and not is_ours):
+            left.unlink(DIRECTORY / name)
+    with manual_log(DIRECTORY, filesystem=left, **SMALL) as again:
+        assert again.recovery_report.scanned_segments < len(again.segments())
+        info = again.append_batches(data, origin=AppendOrigin.CLIENT)
+        assert is_ours is not info.is_duplicate

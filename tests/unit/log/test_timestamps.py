@@ -105,12 +105,21 @@ def test_lookup_honours_the_log_start_offset(directory: Path) -> None:
 
 
 def test_lookup_of_the_ends_gives_offsets_without_time(directory: Path) -> None:
-    """Earliest and latest, as ListOffsets has them."""
+    """Earliest and latest with their leader epochs, as ListOffsets has them."""
     with manual_log(directory) as log:
+        assert TimestampOffset(-1, 0, None) == log.offset_for_timestamp(EARLIEST_TIMESTAMP)
+        assert TimestampOffset(-1, 0, None) == log.offset_for_timestamp(LATEST_TIMESTAMP)
         log.append(at(10, 20, 30))
         log.delete_records_before(1)
-        assert TimestampOffset(-1, 1, None) == log.offset_for_timestamp(EARLIEST_TIMESTAMP)
-        assert TimestampOffset(-1, 3, None) == log.offset_for_timestamp(LATEST_TIMESTAMP)
+        log.append(at(40))
+        log.truncate_to(3)
+        log.append(at(40))
+        assert TimestampOffset(-1, 1, 0) == log.offset_for_timestamp(EARLIEST_TIMESTAMP)
+        assert TimestampOffset(-1, 4, 1) == log.offset_for_timestamp(LATEST_TIMESTAMP)
+    with manual_log(directory, read_only=True) as log:
+        assert TimestampOffset(-1, 1, 0) == log.offset_for_timestamp(EARLIEST_TIMESTAMP)
+        # The writer may have begun another one meanwhile.
+        assert TimestampOffset(-1, 4, None) == log.offset_for_timestamp(LATEST_TIMESTAMP)
 
 
 def test_lookup_of_the_largest_finds_the_first_that_has_it(directory: Path) -> None:
