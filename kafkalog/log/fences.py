@@ -17,17 +17,15 @@ from kafkalog._core.header import parse_header
 from kafkalog._core.status import STATUS_CODES, status_meaning, status_name
 from kafkalog.errors import CorruptRecordError, KafkaLogError
 from kafkalog.files.zeros import is_zero
+from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MESSAGE_OVERHEAD_V0
 from kafkalog.records.batch_view import BatchView
 
 __all__ = ["FencedRange", "find_fence"]
 
 OK = STATUS_CODES["OK"]
 
-# Of messages of format v0 and v1: the smallest, and where things stand in them.
-MESSAGE_SIZE_MIN = 26
+# Where things stand in messages of format v0 and v1: the size, and the key of each.
 SIZE_POSITION = 8
-LOG_OVERHEAD = 12
-MAGIC_POSITION = 16
 KEY_POSITIONS = (18, 26)
 _SIZE = struct.Struct(">i")
 # As many zeros an entry may end with that ends where zeros begin: codecs write some.
@@ -142,7 +140,7 @@ class _DeclaredEnds:
 
 def _declared_ends(data: memoryview, position: int, end: int) -> _DeclaredEnds:
     """Return what the batch at `position` says of its end; key and value fill an old message."""
-    if end - position < MESSAGE_SIZE_MIN:
+    if end - position < MESSAGE_OVERHEAD_V0:
         return _DeclaredEnds(0, (), is_old=False)
     by_length = position + LOG_OVERHEAD + _SIZE.unpack_from(data, position + SIZE_POSITION)[0]
     # The magic, too, may be damaged.

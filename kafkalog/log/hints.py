@@ -16,6 +16,7 @@ from kafkalog._core.index import OffsetIndexView, TimeIndexView
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.indexes.segment_index import SegmentIndex
+from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.segment_file import SegmentFile
 
 __all__ = ["WALK_BYTES", "SegmentHints", "read_header", "read_whole_header", "walk_headers"]
@@ -26,15 +27,13 @@ Find = Callable[[memoryview, int], tuple[int, int]]
 OK = STATUS_CODES["OK"]
 TRUNCATED = STATUS_CODES["TRUNCATED"]
 
-HEADER_SIZE = 61
-
 # Bytes of one read while walking headers: holds every batch of the default index interval.
 WALK_BYTES = 64 * 1024
 
 
 def read_header(file: SegmentFile, position: int) -> BatchHeader:
     """Return the header of the batch at `position`; InvalidRecordError or CorruptRecordError."""
-    return parse_header(file.read(position, HEADER_SIZE))
+    return parse_header(file.read(position, RECORD_BATCH_OVERHEAD))
 
 
 def read_whole_header(file: SegmentFile, position: int, end: int) -> BatchHeader | None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from os import PathLike
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from kafkalog._core.batch import BatchColumns
 from kafkalog.errors import KafkaLogError
 from kafkalog.indexes.transaction_index import AbortedTransaction
+from kafkalog.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import ControlType
 from kafkalog.state.producer_append import CompletedTransaction, ProducerAppend, ProducerChecks
@@ -29,9 +29,6 @@ from kafkalog.state.producer_entry import WINDOW_BATCHES
 from kafkalog.state.producers import ProducerStates
 
 __all__ = ["aborted_of", "add_batch", "replay_batches"]
-
-TRANSACTIONAL: Final = 0x10
-CONTROL: Final = 0x20
 
 logger = logging.getLogger(__name__)
 
@@ -82,11 +79,11 @@ def replay_batches(
     for start, size, base, last, timestamp, producer, epoch, sequence, attributes in zip(
         *wanted, strict=True
     ):
-        if attributes & CONTROL:
+        if attributes & CONTROL_MASK:
             batch = data[start : start + size]
             add_marker(append, BatchView(batch, path=path, position=position + start))
         else:
-            transactional = bool(attributes & TRANSACTIONAL)
+            transactional = bool(attributes & TRANSACTIONAL_MASK)
             append.add_data(producer, epoch, sequence, base, last, timestamp, transactional)
     completed = append.commit()
     states.advance_to(max(states.end_offset, int(columns.last_offset[used - 1]) + 1))
@@ -169,8 +166,8 @@ def _rows_that_matter(columns: BatchColumns, used: int, end_offset: int) -> _Row
     order = np.argsort(producers[rows], kind="stable")
     grouped = producers[rows][order]
     attributes = columns.attributes[rows][order]
-    is_control = (attributes & CONTROL) != 0
-    in_transaction = ((attributes & TRANSACTIONAL) != 0) & ~is_control
+    is_control = (attributes & CONTROL_MASK) != 0
+    in_transaction = ((attributes & TRANSACTIONAL_MASK) != 0) & ~is_control
     is_first = np.ones(len(rows), dtype=np.bool_)
     is_first[1:] = grouped[1:] != grouped[:-1]
     begins = in_transaction.copy()

@@ -24,6 +24,7 @@ from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.names import SegmentFiles
 from kafkalog.files.zeros import is_zero
+from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.leftovers import live_bases
 from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.log.segment import LogSegment
@@ -34,7 +35,6 @@ from kafkalog.log.walk import walk_batches
 __all__ = ["ReadOnlyTail"]
 
 OK = STATUS_CODES["OK"]
-HEADER_SIZE = 61
 
 # Bytes examined at a time: how far behind a reader may be does not show in its memory.
 WINDOW_BYTES = 8 * 1024 * 1024
@@ -131,7 +131,7 @@ class ReadOnlyTail:
         path = SegmentFiles(self._local.context.directory, base_offset).log
         handle = self._local.context.filesystem.open(path)
         try:
-            declared = parse_header(handle.pread(HEADER_SIZE, 0)).size_bytes
+            declared = parse_header(handle.pread(RECORD_BATCH_OVERHEAD, 0)).size_bytes
             return check_batch(handle.pread(min(declared, handle.size()), 0)) == OK
         except (CorruptRecordError, InvalidRecordError):
             return False

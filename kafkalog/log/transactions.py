@@ -37,8 +37,9 @@ from kafkalog.indexes.transaction_index import (
     TransactionIndex,
     collect_aborted,
 )
+from kafkalog.layout import CONTROL_MASK
 from kafkalog.log.local_log import Snapshot
-from kafkalog.log.producer_recovery import CONTROL, aborted_of
+from kafkalog.log.producer_recovery import aborted_of
 from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.reading import walk_segment
 from kafkalog.log.segment_transactions import KEPT, SegmentTransactions
@@ -201,7 +202,7 @@ def _markers(snapshot: Snapshot, slot: int) -> tuple[set[tuple[int, int]], set[i
     data = segment.file.whole()[: bound.end]
     for _start, walk in walk_segment(segment, 0, bound, segment.base_offset, columns, "skip"):
         count = walk.count
-        is_control = (columns.attributes[:count] & CONTROL) != 0
+        is_control = (columns.attributes[:count] & CONTROL_MASK) != 0
         offsets.update(columns.last_offset[:count].tolist())
         for row in np.flatnonzero(is_control & (columns.producer_id[:count] >= 0)).tolist():
             start, size = int(columns.position[row]), int(columns.size_bytes[row])

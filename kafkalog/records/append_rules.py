@@ -9,14 +9,12 @@ Thread-safety: immutable.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from kafkalog.config import LogConfig
+from kafkalog.layout import NO_TIMESTAMP
 from kafkalog.records.codecs import Codec
 
 __all__ = ["AppendRules"]
-
-_NO_TIMESTAMP: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +78,6 @@ class AppendRules:
         """
         if null_key_count and self.needs_key:
             return True
-        if self.gives_time or min_timestamp == _NO_TIMESTAMP:
+        if self.gives_time or min_timestamp == NO_TIMESTAMP:
             return False
         return now_ms - min_timestamp > self.before_ms or max_timestamp - now_ms > self.after_ms

@@ -15,13 +15,12 @@ from typing_extensions import Buffer
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.status import STATUS_CODES, check_status
+from kafkalog.layout import CODEC_MASK, MESSAGE_OVERHEAD_V0, TIMESTAMP_TYPE_MASK
 
 __all__ = ["Entries", "scan_entries"]
 
 _GOOD: Final = (STATUS_CODES["OK"], STATUS_CODES["FULL"])
 _CHUNK_ENTRIES: Final = 4096
-_CODEC_MASK: Final = 0x07
-_TIMESTAMP_TYPE_MASK: Final = 0x08
 _NAMES: Final = ("position", "size_bytes", "magic", "attributes", "max_timestamp")
 
 
@@ -44,12 +43,12 @@ class Entries(NamedTuple):
     @property
     def codec(self) -> npt.NDArray[np.int64]:
         """The codec bits of each."""
-        return self.attributes & _CODEC_MASK
+        return self.attributes & CODEC_MASK
 
     @property
     def has_append_time(self) -> npt.NDArray[np.bool_]:
         """Which entries say that they carry the time of an append; magic 0 never does."""
-        mask: npt.NDArray[np.bool_] = self.attributes & _TIMESTAMP_TYPE_MASK != 0
+        mask: npt.NDArray[np.bool_] = self.attributes & TIMESTAMP_TYPE_MASK != 0
         mask &= self.magic != 0
         return mask
 
@@ -62,7 +61,7 @@ def scan_entries(data: Buffer, *, check_crc: bool = True) -> Entries:
         CorruptRecordError: an entry is cut, or a length, its magic or its CRC is wrong.
     """
     view = memoryview(data)
-    columns = BatchColumns(min(_CHUNK_ENTRIES, max(1, len(view) // 26)))
+    columns = BatchColumns(min(_CHUNK_ENTRIES, max(1, len(view) // MESSAGE_OVERHEAD_V0)))
     chunks: list[list[npt.NDArray[np.int64]]] = []
     position = 0
     while position < len(view) or not chunks:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from kafkalog._core.columns import RecordColumns
 from kafkalog.errors import InvalidTimestampError, RecordValidationError
+from kafkalog.layout import NO_TIMESTAMP
 from kafkalog.model import RecordError
 from kafkalog.records.append_rules import AppendRules
 
@@ -24,7 +25,6 @@ __all__ = ["RecordFaults"]
 # A hostile append could else have more errors than it has bytes.
 _LISTED_MAX: Final = 1000
 _SHOWN_MAX: Final = 3
-_NO_TIMESTAMP: Final = -1
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 
@@ -120,7 +120,7 @@ class RecordFaults:
             return np.zeros(len(timestamps), dtype=bool), np.zeros(len(timestamps), dtype=bool)
         lower = np.int64(max(self._now_ms - self._rules.before_ms, _INT64_MIN))
         upper = np.int64(min(self._now_ms + self._rules.after_ms, _INT64_MAX))
-        is_timed = timestamps != _NO_TIMESTAMP
+        is_timed = timestamps != NO_TIMESTAMP
         return is_timed & (timestamps < lower), is_timed & (timestamps > upper)
 
     def _timestamp_fault(self, timestamp: int, *, is_early: bool) -> str:

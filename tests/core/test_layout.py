@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog import layout
+
 LAYOUT = Path(__file__).parents[2] / "kafkalog" / "_core" / "layout.pxd"
 
 EXPECTED = {
@@ -78,3 +80,15 @@ def _constants() -> dict[str, int]:
 def test_layout_constant_equals_the_format(name: str) -> None:
     """Each constant has the value that the format's description gives."""
     assert EXPECTED[name] == _constants()[name]
+
+
+@pytest.mark.parametrize("name", sorted(set(layout.__all__) - {"CREATE_TIME", "LOG_APPEND_TIME"}))
+def test_constant_of_python_code_equals_the_cores(name: str) -> None:
+    """The core does not give out its constants; what is written down twice is the same."""
+    assert _constants()[name] == getattr(layout, name)
+
+
+def test_timestamp_types_are_what_their_bit_says() -> None:
+    """Create time is the bit not set, append time the bit set."""
+    assert (0, 1) == (layout.CREATE_TIME, layout.LOG_APPEND_TIME)
+    assert layout.TIMESTAMP_TYPE_MASK == layout.LOG_APPEND_TIME << 3

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.layout import LOG_OVERHEAD, MAGIC_V2
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import decode_control
 
@@ -21,8 +22,6 @@ __all__ = ["batch_records"]
 
 # A batch on disk is at most a few MB in practice; what unpacks to more is a bomb.
 MAX_DECOMPRESSED_BYTES: Final = 1 << 30
-MAGIC_V2: Final = 2
-LOG_OVERHEAD: Final = 12
 # Offset, size and CRC of a message.
 _MESSAGE_HEAD: Final = struct.Struct(">qiI")
 

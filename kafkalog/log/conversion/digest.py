@@ -21,6 +21,7 @@ from kafkalog._core.columns import RecordColumns
 from kafkalog._core.decoded_rows import pack_rows
 from kafkalog._core.header import BatchHeader
 from kafkalog.errors import CorruptRecordError
+from kafkalog.layout import CREATE_TIME, LOG_APPEND_TIME
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.conversion.decoding import Decoder
 from kafkalog.records.conversion.stretches import BatchRun, Stretch, Walker
@@ -28,7 +29,6 @@ from kafkalog.records.conversion.stretches import BatchRun, Stretch, Walker
 __all__ = ["RecordDigest", "ensure_equal"]
 
 _TAG: Final = struct.Struct(">qhiiqBB")
-_CREATE_TIME, _APPEND_TIME = 0, 1
 _TRANSACTIONAL, _CONTROL = 1, 2
 
 
@@ -90,7 +90,7 @@ class RecordDigest:
         if header.record_count == 0:
             self._hash.update(data)
             return
-        tag = _tag(header, header.timestamp_type == _APPEND_TIME)
+        tag = _tag(header, header.timestamp_type == LOG_APPEND_TIME)
         try:
             columns, buffer = self._decoder.batch(view)
         except CorruptRecordError:
@@ -136,7 +136,7 @@ def ensure_equal(ours: RecordDigest, theirs: RecordDigest, source: Path) -> None
 
 def _tag(header: BatchHeader | None, has_append_time: bool) -> bytes:
     """Return what a batch says of all its records; None stands for plain old messages."""
-    timestamp_type = _APPEND_TIME if has_append_time else _CREATE_TIME
+    timestamp_type = LOG_APPEND_TIME if has_append_time else CREATE_TIME
     if header is None or header.magic < 2:
         return _TAG.pack(-1, -1, -1, -1, -1, 0, timestamp_type)
     horizon = header.delete_horizon_ms

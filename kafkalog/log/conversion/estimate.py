@@ -19,6 +19,7 @@ from typing import Final
 from kafkalog.config import LogConfig
 from kafkalog.errors import UnsupportedCodecError
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
@@ -32,7 +33,6 @@ __all__ = ["CodecEstimate", "LogEstimate", "estimate_codecs"]
 DEFAULT_SAMPLES: Final = 64
 DEFAULT_SAMPLE_BYTES: Final = 256 * 1024
 
-_HEADER_BYTES: Final = 61
 _NANOSECONDS: Final = 1e9
 
 
@@ -119,7 +119,7 @@ def estimate_codecs(
             sampled += size
             payloads += records
         log_bytes = sum(segment.size_bytes for segment in log.segments())
-    plain = sum(len(payload) + _HEADER_BYTES for payload in payloads)
+    plain = sum(len(payload) + RECORD_BATCH_OVERHEAD for payload in payloads)
     measured = tuple(_measure(codec, level, payloads, timer) for codec in codecs)
     return LogEstimate(log_bytes, sampled, plain, len(taken), measured)
 
@@ -149,7 +149,7 @@ def _payloads(sample: FetchData, config: LogConfig) -> tuple[int, list[bytes]]:
         limit_bytes=config.decompressed_max_bytes,
     )
     payloads = [
-        bytes(memoryview(batch)[_HEADER_BYTES:])
+        bytes(memoryview(batch)[RECORD_BATCH_OVERHEAD:])
         for batch in convert_runs(runs, options, check_crc=False)
     ]
     return sum(len(run.data) for run in runs), payloads
@@ -158,7 +158,7 @@ def _payloads(sample: FetchData, config: LogConfig) -> tuple[int, list[bytes]]:
 def _measure(
     codec: Codec, level: int | None, payloads: list[bytes], timer: Callable[[], int]
 ) -> CodecEstimate:
-    headers = _HEADER_BYTES * len(payloads)
+    headers = RECORD_BATCH_OVERHEAD * len(payloads)
     total = sum(map(len, payloads))
     if codec is Codec.NONE:
         return CodecEstimate(codec, None, headers + total, 0.0, 0.0)

@@ -14,7 +14,6 @@ Thread-safety: none; one caller at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 from typing_extensions import Buffer
@@ -23,6 +22,7 @@ from kafkalog._core.columns import RecordColumns
 from kafkalog._core.header import BatchHeader
 from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog.errors import UnsupportedCodecError
+from kafkalog.layout import LOG_APPEND_TIME, NO_TIMESTAMP
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress
 from kafkalog.records.conversion.decoding import Decoder
@@ -31,9 +31,6 @@ from kafkalog.records.conversion.report import ConversionReport
 from kafkalog.records.conversion.stretches import BatchRun, Stretch
 
 __all__ = ["DownwardConverter"]
-
-_APPEND_TIME: Final = 1
-_NO_TIMESTAMP: Final = -1
 
 
 class DownwardConverter:
@@ -93,7 +90,7 @@ class DownwardConverter:
                     position=view.position,
                     base_offset=header.base_offset,
                 )
-        append_time = header.max_timestamp if header.timestamp_type == _APPEND_TIME else None
+        append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
         columns, buffer = self._decoder.batch(view)
         drop_below = header.codec == Codec.NONE
         encoded = list(self._encode(columns, buffer, codec, append_time, drop_below=drop_below))
@@ -118,7 +115,7 @@ class DownwardConverter:
         self._report.records_converted += count
         self._report.headers_lost += int(columns.header_count[start:].sum())
         if self._options.magic == 0:
-            lost = int((columns.timestamp[start:] != _NO_TIMESTAMP).sum())
+            lost = int((columns.timestamp[start:] != NO_TIMESTAMP).sum())
             self._report.timestamps_lost += lost
         columns.header_count[:] = 0
         builder = self._builder

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.conversion.convert import Converter
 from kafkalog.records.conversion.options import ConversionOptions
@@ -38,7 +39,6 @@ CHUNK_BYTES: Final = 128 * 1024
 
 # Offset and length, with which a filler begins; the smallest one has nothing else.
 _FILLER_HEAD: Final = struct.Struct(">qi")
-_SMALLEST_V2_BYTES: Final = 61
 _LENGTH_MAX: Final = 2**31 - 1
 
 
@@ -146,5 +146,5 @@ class ConvertedFetch:
 
 def _filler(size: int) -> bytes:
     """Return the beginning of a batch that is longer than the answer."""
-    length = min(max(size + 1, _SMALLEST_V2_BYTES), _LENGTH_MAX)
+    length = min(max(size + 1, RECORD_BATCH_OVERHEAD), _LENGTH_MAX)
     return (_FILLER_HEAD.pack(-1, length) + bytes(max(size - _FILLER_HEAD.size, 0)))[:size]

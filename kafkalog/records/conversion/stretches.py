@@ -18,13 +18,12 @@ import numpy as np
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.status import STATUS_CODES, check_status
+from kafkalog.layout import CODEC_MASK, TIMESTAMP_TYPE_MASK
 
 __all__ = ["BatchRun", "Stretch", "Walker"]
 
 _GOOD: Final = (STATUS_CODES["OK"], STATUS_CODES["FULL"])
 _CHUNK_BATCHES: Final = 4096
-_CODEC_MASK: Final = 0x07
-_APPEND_TIME_MASK: Final = 0x08
 # No append time: every message has a time of its own, or none.
 _OWN_TIME: Final = -2
 
@@ -112,10 +111,10 @@ def _cut(columns: BatchColumns, *, merge: bool) -> Iterator[Stretch]:
         return
     magic = columns.magic[:count]
     attributes = columns.attributes[:count]
-    codec = attributes & _CODEC_MASK
+    codec = attributes & CODEC_MASK
     is_plain = (magic < 2) & (codec == 0)
     time = np.where(
-        (magic == 1) & (attributes & _APPEND_TIME_MASK != 0),
+        (magic == 1) & (attributes & TIMESTAMP_TYPE_MASK != 0),
         columns.max_timestamp[:count],
         _OWN_TIME,
     )

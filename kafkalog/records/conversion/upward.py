@@ -24,6 +24,7 @@ from typing_extensions import Buffer
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.columns import RecordColumns
 from kafkalog._core.repack import replace_payload
+from kafkalog.layout import LOG_APPEND_TIME
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress_if_smaller
 from kafkalog.records.conversion.decoding import Decoder
@@ -33,7 +34,6 @@ from kafkalog.records.conversion.stretches import BatchRun, Stretch
 
 __all__ = ["UpwardConverter"]
 
-_APPEND_TIME: Final = 1
 _NO_LIMIT: Final = 2**31 - 1
 
 
@@ -99,7 +99,7 @@ class UpwardConverter:
         header = view.header
         columns, buffer = self._decoder.batch(view)
         self._report.records_converted += len(columns)
-        append_time = header.max_timestamp if header.timestamp_type == _APPEND_TIME else None
+        append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
         codec = view.codec if self._options.codec is None else self._options.codec
         # A wrapper at offset 0 may hold later ones: producers once counted from 0 and said no more.
         last_offset = max(header.last_offset, int(columns.offset[-1]))
@@ -137,7 +137,7 @@ class UpwardConverter:
             base_offset=self._base_offset,
             codec=int(codec),
             payload=payload,
-            timestamp_type=0 if append_time is None else _APPEND_TIME,
+            timestamp_type=0 if append_time is None else LOG_APPEND_TIME,
             max_timestamp=append_time,
             last_offset_delta=None if last_offset is None else last_offset - self._base_offset,
         )

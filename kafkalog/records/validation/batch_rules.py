@@ -11,6 +11,7 @@ from kafkalog._core.header import BatchHeader
 from kafkalog._core.status import STATUS_CODES, status_meaning
 from kafkalog._core.summary import RecordSummary, summarize_records
 from kafkalog.errors import InvalidRecordError
+from kafkalog.layout import LOG_APPEND_TIME, NO_TIMESTAMP, TIMESTAMP_TYPE_MASK
 from kafkalog.model import AppendOrigin
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.validation.entries import refusal
@@ -30,9 +31,6 @@ Payload: TypeAlias = tuple[memoryview | bytes, int, int]
 
 _OK: Final = STATUS_CODES["OK"]
 _TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
-_CREATE_TIME, _LOG_APPEND_TIME = 0, 1
-_TIMESTAMP_TYPE_MASK: Final = 0x08
-_NO_TIMESTAMP: Final = -1
 _NO_PRODUCER_ID: Final = -1
 
 
@@ -75,11 +73,11 @@ def check_records(header: BatchHeader, payload: Payload) -> RecordSummary:
 
 def claim_fault(header: BatchHeader, rules: AppendRules, now_ms: int) -> str | None:
     """Return what is wrong with a batch that says it carries the time of an append."""
-    if header.timestamp_type != _LOG_APPEND_TIME:
+    if header.timestamp_type != LOG_APPEND_TIME:
         return None
     if rules.gives_time:
         return "its batch claims an append time, which only the log may give"
-    if header.max_timestamp == _NO_TIMESTAMP:
+    if header.max_timestamp == NO_TIMESTAMP:
         return "its batch claims an append time and has none"
     # Kafka holds the claimed time against the bounds; the records' own are looked at as well.
     if rules.may_fail(now_ms, 0, header.max_timestamp, header.max_timestamp):
@@ -89,7 +87,7 @@ def claim_fault(header: BatchHeader, rules: AppendRules, now_ms: int) -> str | N
 
 def as_create_time(header: BatchHeader) -> BatchHeader:
     """Return the header with the timestamp type that its records are going to have or had."""
-    if header.timestamp_type != _LOG_APPEND_TIME:
+    if header.timestamp_type != LOG_APPEND_TIME:
         return header
     return with_base_offset(header, header.base_offset)
 
@@ -103,7 +101,7 @@ def with_base_offset(header: BatchHeader, base_offset: int) -> BatchHeader:
         header.partition_leader_epoch,
         header.magic,
         header.crc,
-        header.attributes & ~_TIMESTAMP_TYPE_MASK,
+        header.attributes & ~TIMESTAMP_TYPE_MASK,
         header.last_offset_delta,
         header.base_timestamp,
         header.max_timestamp,
