@@ -29,6 +29,7 @@ from kafkalog.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,
     InvalidTimestampError,
+    InvalidTopicError,
     InvalidTxnStateError,
     KafkaLogError,
     LogCleaningAbortedError,
@@ -46,7 +47,9 @@ from kafkalog.errors import (
     ReadOnlyLogError,
     RecordTooLargeError,
     RecordValidationError,
+    TopicExistsError,
     TransactionCoordinatorFencedError,
+    UnknownTopicOrPartitionError,
     UnsupportedCodecError,
     UnsupportedForMessageFormatError,
 )
@@ -79,6 +82,9 @@ from kafkalog.log.retention import (
     TimeRetention,
 )
 from kafkalog.log.retention_plan import SegmentExplanation
+from kafkalog.manager.health import DirectoryHealth, Fault, ManagerHealth, TaskHealth
+from kafkalog.manager.manager import LogManager
+from kafkalog.manager.recovery import RecoveryProgress
 from kafkalog.manager_config import CleanerConfig, ManagerConfig
 from kafkalog.model import (
     AppendInfo,
@@ -131,8 +137,10 @@ __all__ = [
     "CutTail",
     "Diagnosis",
     "DirectoryConversion",
+    "DirectoryHealth",
     "DiskFullError",
     "EpochEnd",
+    "Fault",
     "FencedRange",
     "FetchData",
     "FileSystem",
@@ -142,6 +150,7 @@ __all__ = [
     "InvalidProducerEpochError",
     "InvalidRecordError",
     "InvalidTimestampError",
+    "InvalidTopicError",
     "InvalidTxnStateError",
     "KafkaLogError",
     "LeftOut",
@@ -153,10 +162,12 @@ __all__ = [
     "LogEstimate",
     "LogFacts",
     "LogLockedError",
+    "LogManager",
     "LogOfflineError",
     "LogPermissionError",
     "LogStorageError",
     "ManagerConfig",
+    "ManagerHealth",
     "NotALogError",
     "OffsetOutOfRangeError",
     "OffsetOverflowError",
@@ -169,6 +180,7 @@ __all__ = [
     "RecordError",
     "RecordTooLargeError",
     "RecordValidationError",
+    "RecoveryProgress",
     "RecoveryReport",
     "RetentionDecision",
     "RetentionPolicy",
@@ -183,12 +195,15 @@ __all__ = [
     "Severity",
     "SizeRetention",
     "SystemClock",
+    "TaskHealth",
     "ThreadScheduler",
     "TimeRetention",
     "TimestampOffset",
     "TopicConfigs",
+    "TopicExistsError",
     "TopicPartition",
     "TransactionCoordinatorFencedError",
+    "UnknownTopicOrPartitionError",
     "UnsupportedCodecError",
     "UnsupportedForMessageFormatError",
     "convert_batches",

@@ -19,6 +19,9 @@ KafkaLogError
 |   |-- InvalidTxnStateError      the batch does not fit the producer's transaction (Kafka code 48)
 |   `-- TransactionCoordinatorFencedError  a marker of an old coordinator (Kafka code 52)
 |-- OffsetOverflowError           an offset does not fit 32 bits beside its base: roll or split
+|-- UnknownTopicOrPartitionError  a manager has no such partition (Kafka code 3)
+|-- InvalidTopicError             no topic may have this name (Kafka code 17)
+|-- TopicExistsError              a topic or a partition is there already (Kafka code 36)
 |-- NotALogError                  the path is no partition directory
 |-- LogStorageError               the disk refused; .errno, and __cause__ is the OSError
 |   |-- DiskFullError             no room: nothing of the append was kept, reads go on
@@ -54,6 +57,7 @@ __all__ = [
     "InvalidProducerEpochError",
     "InvalidRecordError",
     "InvalidTimestampError",
+    "InvalidTopicError",
     "InvalidTxnStateError",
     "KafkaLogError",
     "LogCleaningAbortedError",
@@ -71,7 +75,9 @@ __all__ = [
     "ReadOnlyLogError",
     "RecordTooLargeError",
     "RecordValidationError",
+    "TopicExistsError",
     "TransactionCoordinatorFencedError",
+    "UnknownTopicOrPartitionError",
     "UnsupportedCodecError",
     "UnsupportedForMessageFormatError",
 ]
@@ -254,6 +260,24 @@ class TransactionCoordinatorFencedError(ProducerStateError):
 
 class OffsetOverflowError(KafkaLogError):
     """An offset is more than 2^31-1 above its segment's base; the segment must roll or split."""
+
+
+class UnknownTopicOrPartitionError(KafkaLogError, LookupError):
+    """The manager has no partition of this name, or it was deleted meanwhile."""
+
+    kafka_code: ClassVar[int | None] = 3
+
+
+class InvalidTopicError(KafkaLogError, ValueError):
+    """The name breaks a rule, or differs from a topic's only in '.' and '_' (metrics would mix)."""
+
+    kafka_code: ClassVar[int | None] = 17
+
+
+class TopicExistsError(KafkaLogError, ValueError):
+    """What was to be created is there already; nothing was changed."""
+
+    kafka_code: ClassVar[int | None] = 36
 
 
 class NotALogError(KafkaLogError, ValueError):

@@ -8,6 +8,8 @@ Two rules, held by one registry for the whole process:
     deleting it would let two others lock two different files of that name.
   * A partition has one writer, in this process too: the second one gets `LogLockedError`, which
     names the first.
+  * A manager takes a data directory for itself: while it has it, partitions there are opened for
+    writing through the manager only, those too that it has not opened yet.
 
 Fork: a child holds nothing that its parent locked. Its registry starts empty, `is_held` of what it
 inherited is False and `release` does nothing, so a child can neither write on the parent's lock
@@ -61,17 +63,33 @@ class _Registry:
         self.guard = threading.Lock()
         self.directories: dict[_Key, _Held] = {}
         self.writers: dict[_Key, str] = {}
+        # Directories that one owner has for itself -> who it is.
+        self.owners: dict[_Key, str] = {}
         # Shares that nobody released: (directory, partition or None).
         self.abandoned: deque[tuple[_Key, _Key | None]] = deque()
 
-    def take(self, key: _Key, writer_key: _Key | None) -> None:
-        """Take a share in a directory and, where a partition is given, the right to write it."""
+    def take(
+        self, key: _Key, writer_key: _Key | None, *, owns: bool = False, is_owners: bool = False
+    ) -> None:
+        """
+        Take a share in a directory and, where a partition is given, the right to write it.
+
+        With `owns` nobody may have a share yet, and only the owner (`is_owners`) takes more.
+        """
         with self.guard:
             self._collect()
             if writer_key is not None:
                 # First: this refusal names the thread that has the log open.
                 self._ensure_no_writer(writer_key)
+            if not is_owners:
+                self._ensure_no_owner(key)
             held = self.directories.get(key)
+            if owns and held is not None:
+                raise LogLockedError(
+                    f"{key.directory}: partitions of it are open in this process (pid"
+                    f" {os.getpid()}); close them first",
+                    path=key.directory,
+                )
             if held is None:
                 path = key.directory / LOCK_FILE
                 with storage_errors(path, doing="locking"):
@@ -82,10 +100,9 @@ class _Registry:
             else:
                 held.count += 1
             if writer_key is not None:
-                self.writers[writer_key] = (
-                    f"thread {threading.current_thread().name!r} of this process "
-                    f"(pid {os.getpid()})"
-                )
+                self.writers[writer_key] = _this_thread()
+            if owns:
+                self.owners[key] = _this_thread()
 
     def give_back(self, key: _Key, writer_key: _Key | None) -> None:
         with self.guard:
@@ -109,6 +126,7 @@ class _Registry:
         held.count -= 1
         if not held.count:
             del self.directories[key]
+            self.owners.pop(key, None)
             held.file_lock.release()
         if writer_key is not None:
             del self.writers[writer_key]
@@ -122,8 +140,18 @@ class _Registry:
                 path=key.directory,
             )
 
+    def _ensure_no_owner(self, key: _Key) -> None:
+        owner = self.owners.get(key)
+        if owner is not None:
+            raise LogLockedError(
+                f"{key.directory}: a manager opened by {owner} has it; open the partition through "
+                "that manager, or with read_only=True",
+                path=key.directory,
+            )
+
     def forget_in_child(self) -> None:
         self.guard = threading.Lock()
+        self.owners.clear()
         self.directories.clear()
         self.writers.clear()
         self.abandoned.clear()
@@ -136,6 +164,10 @@ os.register_at_fork(
     after_in_parent=lambda: _REGISTRY.guard.release(),
     after_in_child=_REGISTRY.forget_in_child,
 )
+
+
+def _this_thread() -> str:
+    return f"thread {threading.current_thread().name!r} of this process (pid {os.getpid()})"
 
 
 def _refusal(filesystem: FileSystem, path: Path) -> str:
@@ -154,13 +186,20 @@ class DirectoryLock:
 
     __slots__ = ("_guard", "_held", "_key", "_process", "_writer_key")
 
-    def __init__(self, key: _Key, writer_key: _Key | None = None) -> None:
+    def __init__(
+        self,
+        key: _Key,
+        writer_key: _Key | None = None,
+        *,
+        owns: bool = False,
+        is_owners: bool = False,
+    ) -> None:
         self._held = False
         self._key = key
         self._writer_key = writer_key
         self._process = os.getpid()
         self._guard = threading.Lock()
-        _REGISTRY.take(key, writer_key)
+        _REGISTRY.take(key, writer_key, owns=owns, is_owners=is_owners)
         self._held = True
 
     def __repr__(self) -> str:
@@ -212,8 +251,8 @@ class PartitionLock(DirectoryLock):
 
     __slots__ = ("_partition_directory",)
 
-    def __init__(self, key: _Key, writer_key: _Key) -> None:
-        super().__init__(key, writer_key)
+    def __init__(self, key: _Key, writer_key: _Key, *, is_owners: bool) -> None:
+        super().__init__(key, writer_key, is_owners=is_owners)
         self._partition_directory = writer_key.directory
 
     @property
@@ -222,23 +261,32 @@ class PartitionLock(DirectoryLock):
         return self._partition_directory
 
 
-def acquire_directory_lock(filesystem: FileSystem, directory: Path) -> DirectoryLock:
+def acquire_directory_lock(
+    filesystem: FileSystem, directory: Path, *, exclusive: bool = False
+) -> DirectoryLock:
     """
     Lock a directory against other processes; more locks of it in this process share one file.
 
     Args:
         filesystem: the disk; its identity is part of the lock's.
         directory: an existing directory; its `.lock` is created where absent.
+        exclusive: against the rest of this process too: only who has this lock may have
+            partitions of the directory for writing.
 
     Raises:
-        LogLockedError: another process holds it.
+        LogLockedError: another process holds it, or somebody in this one where it is to be
+            exclusive, or has it for himself.
         LogStorageError: the lock file cannot be made (LogPermissionError: no permission).
     """
-    return DirectoryLock(_key(filesystem, directory))
+    return DirectoryLock(_key(filesystem, directory), owns=exclusive)
 
 
 def acquire_partition_lock(
-    filesystem: FileSystem, partition_directory: Path, *, lock_directory: Path
+    filesystem: FileSystem,
+    partition_directory: Path,
+    *,
+    lock_directory: Path,
+    owner: DirectoryLock | None = None,
 ) -> PartitionLock:
     """
     Become the one writer of a partition.
@@ -248,13 +296,19 @@ def acquire_partition_lock(
         partition_directory: existing directory of the partition.
         lock_directory: directory whose `.lock` keeps other processes out: the data directory, or
             the partition's own directory where it stands alone.
+        owner: the exclusive lock of `lock_directory`, from who has that.
 
     Raises:
         LogLockedError: this process has the partition open for writing already (the message
             names the thread), or another process holds `lock_directory`.
         LogStorageError: the lock file cannot be made.
     """
-    return PartitionLock(_key(filesystem, lock_directory), _key(filesystem, partition_directory))
+    if owner is not None:
+        # What lies in a directory that was resolved already is not resolved link by link again.
+        partition_key = _Key(filesystem, owner.directory / partition_directory.name)
+        return PartitionLock(owner._key, partition_key, is_owners=owner.is_held)
+    key = _key(filesystem, lock_directory)
+    return PartitionLock(key, _key(filesystem, partition_directory), is_owners=False)
 
 
 def _key(filesystem: FileSystem, directory: Path) -> _Key:

@@ -49,6 +49,7 @@ __all__ = [
     "RECOVERY_POINT_CHECKPOINT",
     "REMOTE_INDEX_CACHE",
     "SYNC_NOTE",
+    "TOPIC_OVERRIDES",
     "DirectoryState",
     "FileKind",
     "FileState",
@@ -82,6 +83,7 @@ LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
+TOPIC_OVERRIDES: Final = ".kafkalog_topics"  # ours alone; a broker passes over it
 
 # In a partition directory.
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"

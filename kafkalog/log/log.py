@@ -88,6 +88,7 @@ class Log(TransactionalLog, AbstractContextManager["Log"]):
         on_close: Callable[[], None],
         retention: Sequence[RetentionPolicy] | None = None,
         on_deletion: Callable[[SegmentDeletion], object] | None = None,
+        on_offline: Callable[[BaseException], object] | None = None,
     ) -> None:
         tail = ReadOnlyTail(local, home.read_start_offset) if lock is None else None
         super().__init__(home, local, tail, epochs, producers, scheduler)
@@ -95,6 +96,7 @@ class Log(TransactionalLog, AbstractContextManager["Log"]):
         self._rules = AppendRules.of(self.config)
         self._directory_lock = lock
         self._on_close = on_close
+        self._on_offline = on_offline
         self._committer = Committer(self._sync, durable_offset)
         self._checkpointed_base = local.snapshot.segments.active.base_offset
         self._deleter = Deleter(local.context, scheduler, home.topic_partition, on_deletion)
@@ -534,15 +536,26 @@ class Log(TransactionalLog, AbstractContextManager["Log"]):
             return
         if self._local.snapshot.end_offset > self._committer.durable_offset:
             self._committer.wait_until_durable(self._local.snapshot.end_offset)
+        base = self._local.snapshot.segments.active.base_offset
+        if base != self._checkpointed_base and self.note_recovery_point():
+            self._checkpointed_base = base
+
+    def note_recovery_point(self) -> bool:
+        """
+        Checkpoint how far the log is on the disk; say whether that could be done.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
         # Under the lock: a truncation, or the close, may be about to write a lower one.
         with self._write_lock:
-            base = self._local.snapshot.segments.active.base_offset
-            if base != self._checkpointed_base and not self._closed and self._may_write():
-                with self._changing("writing the recovery point"):
-                    if not self._producers.make_durable():
-                        return
-                    self._home.write_recovery_point(self._committer.durable_offset)
-                self._checkpointed_base = base
+            if self._closed or not self._may_write():
+                return False
+            with self._changing("writing the recovery point"):
+                if not self._producers.make_durable():
+                    return False
+                self._home.write_recovery_point(self._committer.durable_offset)
+        return True
 
     def _sync(self) -> int:
         """Sync for the committer; a failure latches the log."""

@@ -6,15 +6,15 @@ known as one), then loading and recovery. An error on the way gives all of it ba
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
 from kafkalog.errors import KafkaLogError, NotALogError
+from kafkalog.files.directories import make_directories
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.locking import PartitionLock, acquire_partition_lock
@@ -28,13 +28,11 @@ from kafkalog.log.log import Log
 from kafkalog.log.producer_loading import load_producer_state
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.segment_types import SegmentContext, make_context
+from kafkalog.log.surroundings import PRODUCER_EXPIRATION_MS, Surroundings
 from kafkalog.scheduler import Scheduler, ThreadScheduler
 from kafkalog.state.producer_state_manager import ProducerStateManager
 
-__all__ = ["open_log"]
-
-# Kafka's default of `producer.id.expiration.ms`.
-PRODUCER_EXPIRATION_MS: Final = 86_400_000
+__all__ = ["open_at_home", "open_log"]
 
 
 def open_log(
@@ -74,16 +72,49 @@ def open_log(
     """
     path = Path(directory).absolute()
     filesystem = PosixFileSystem() if filesystem is None else filesystem
-    clock = SystemClock() if clock is None else clock
     with storage_errors(path, doing="opening"):
         home = find_home(filesystem, path)
-        context = make_context(filesystem, path, config or LogConfig(), clock, read_only=read_only)
+        if not read_only:
+            make_directories(filesystem, path)
+    surroundings = Surroundings(
+        clock=SystemClock() if clock is None else clock,
+        scheduler=scheduler,
+        retention=retention,
+        on_deletion=on_deletion,
+        producer_expiration_ms=producer_expiration_ms,
+    )
+    return open_at_home(home, config or LogConfig(), surroundings, read_only=read_only)
+
+
+def open_at_home(
+    home: PartitionHome,
+    config: LogConfig,
+    surroundings: Surroundings,
+    *,
+    read_only: bool = False,
+) -> Log:
+    """
+    Open the log of a partition whose place is known; a writer's directory must be there.
+
+    Raises:
+        NotALogError, LogLockedError, LogPermissionError, LogStorageError: as `open_log`.
+    """
+    clock = surroundings.clock
+    with storage_errors(home.directory, doing="opening"):
+        context = make_context(
+            home.filesystem,
+            home.directory,
+            config,
+            clock,
+            read_only=read_only,
+            pool=surroundings.pool,
+        )
         if read_only:
             opened = _load_read_only(home, context)
         else:
-            opened = _load_for_writing(home, context, producer_expiration_ms)
+            opened = _load_for_writing(home, context, surroundings)
         loaded = opened.loaded
-        scheduler, on_close = _with_scheduler(scheduler, clock)
+        scheduler, on_close = _with_scheduler(surroundings.scheduler, clock)
         return Log(
             home,
             loaded.local,
@@ -94,8 +125,9 @@ def open_log(
             scheduler=scheduler,
             lock=opened.lock,
             on_close=on_close,
-            retention=retention,
-            on_deletion=on_deletion,
+            retention=surroundings.retention,
+            on_deletion=surroundings.on_deletion,
+            on_offline=surroundings.on_offline,
         )
 
 
@@ -139,11 +171,13 @@ def _load_read_only(home: PartitionHome, context: SegmentContext) -> _Opened:
 
 
 def _load_for_writing(
-    home: PartitionHome, context: SegmentContext, producer_expiration_ms: int
+    home: PartitionHome, context: SegmentContext, surroundings: Surroundings
 ) -> _Opened:
-    _make_directories(home.filesystem, home.directory)
     lock = acquire_partition_lock(
-        home.filesystem, home.directory, lock_directory=home.state_directory
+        home.filesystem,
+        home.directory,
+        lock_directory=home.state_directory,
+        owner=surroundings.owner,
     )
     try:
         clean = home.begin_session(lock.tenure)
@@ -164,7 +198,9 @@ def _load_for_writing(
             )
             # Before the recovery point rises over batches that only a replay would tell of.
             epochs = load_epochs(home, loaded)
-            producers = load_producer_state(loaded, expiration_ms=producer_expiration_ms)
+            producers = load_producer_state(
+                loaded, expiration_ms=surroundings.producer_expiration_ms
+            )
             if not clean or loaded.recovery_point < recovery_point:
                 # Higher: the next recovery need not do this one's work again. Lower: it was left
                 # by another log of this name, and must not speak of this one's records.
@@ -182,18 +218,3 @@ def _load_for_writing(
         lock.release()
         raise
     return _Opened(loaded, epochs, producers, lock)
-
-
-def _make_directories(filesystem: FileSystem, directory: Path) -> None:
-    """
-    Create a directory and the missing ones above it; all their names are on the disk afterwards.
-
-    So is the name of the first one that is there: whoever made it may not have come so far.
-    """
-    if filesystem.stat(directory) is None:
-        _make_directories(filesystem, directory.parent)
-        with contextlib.suppress(FileExistsError):
-            filesystem.make_directory(directory)
-    # Not allowed where this process may not read the directory above: then it made no name there.
-    with contextlib.suppress(PermissionError):
-        filesystem.sync_directory(directory.parent)

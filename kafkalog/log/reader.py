@@ -91,6 +91,11 @@ class LogReader:
         return self._home.directory
 
     @property
+    def is_closed(self) -> bool:
+        """Whether the log was closed."""
+        return self._closed
+
+    @property
     def topic_partition(self) -> TopicPartition:
         """Topic and partition that the directory's name says."""
         return self._home.topic_partition

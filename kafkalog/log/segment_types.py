@@ -65,11 +65,13 @@ def make_context(
     *,
     read_only: bool = False,
     state: FileState = FileState.LIVE,
+    pool: FilePool | None = None,
 ) -> SegmentContext:
-    """Return what segments in a directory share, with files of their own to hold open."""
-    pool = FilePool(
-        filesystem, max_open_files=config.open_files_max, max_mappings=config.mappings_max
-    )
+    """Return what segments in a directory share; with a pool of their own unless one is given."""
+    if pool is None:
+        pool = FilePool(
+            filesystem, max_open_files=config.open_files_max, max_mappings=config.mappings_max
+        )
     return SegmentContext(
         filesystem=filesystem,
         directory=directory,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Callable
 
 from kafkalog.errors import ForkedLogError, LogClosedError, LogOfflineError, ReadOnlyLogError
 from kafkalog.log.changing import Changing
@@ -40,11 +41,22 @@ class LogStanding(LogReader):
         self._write_lock = threading.RLock()
         self._process = os.getpid()
         self._offline: BaseException | None = None
+        self._on_offline: Callable[[BaseException], object] | None = None
 
     @property
     def is_read_only(self) -> bool:
         """Whether the log was opened with `read_only=True`."""
         return self._tail is not None
+
+    @property
+    def offline_error(self) -> BaseException | None:
+        """What latched the log: it takes no more writes since; None while it takes them."""
+        return self._offline
+
+    def take_offline(self, error: BaseException) -> None:
+        """Take no more writes, as after a failure of its own; whoever asks for it knows why."""
+        if self._offline is None:
+            self._offline = error
 
     def _may_write(self) -> bool:
         ours = os.getpid() == self._process
@@ -54,6 +66,8 @@ class LogStanding(LogReader):
         if self._offline is None:
             self._offline = error
             logger.error("%s takes no more writes: %s", self.directory, error)
+            if self._on_offline is not None:
+                self._on_offline(error)
 
     def _changing(self, doing: str) -> Changing:
         return Changing(self._local, doing, self._latch)

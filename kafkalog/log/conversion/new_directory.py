@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from kafkalog.errors import LogStorageError
+from kafkalog.files.directories import remove_tree
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.whole import read_whole, replace_whole
 
@@ -44,7 +45,7 @@ def building(filesystem: FileSystem, target: Path) -> Iterator[Path]:
         filesystem.rename(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
-            _remove_tree(filesystem, temporary)
+            remove_tree(filesystem, temporary)
         raise
     filesystem.sync_directory(target.parent)
 
@@ -60,14 +61,3 @@ def carry_file(filesystem: FileSystem, source: Path, target: Path) -> bool:
 
 def _exists(path: Path, what_to_do: str) -> LogStorageError:
     return LogStorageError(f"{path} exists; {what_to_do}", errno=errno.EEXIST, path=path)
-
-
-def _remove_tree(filesystem: FileSystem, directory: Path) -> None:
-    for name in filesystem.list(directory):
-        path = directory / name
-        facts = filesystem.stat(path)
-        if facts is not None and facts.is_directory:
-            _remove_tree(filesystem, path)
-        else:
-            filesystem.unlink(path)
-    filesystem.remove_directory(directory)

@@ -1,0 +1,50 @@
+"""What a log is given by whoever opens it, beside its home and its settings.
+
+Thread-safety: immutable; what it holds may be shared by any number of logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalog.clock import Clock
+from kafkalog.files.locking import DirectoryLock
+from kafkalog.files.pool import FilePool
+from kafkalog.log.deletion import SegmentDeletion
+from kafkalog.log.retention import RetentionPolicy
+from kafkalog.scheduler import Scheduler
+
+__all__ = ["PRODUCER_EXPIRATION_MS", "Surroundings"]
+
+# Kafka's default of `producer.id.expiration.ms`.
+PRODUCER_EXPIRATION_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """
+    What a log is given.
+
+    Attributes:
+        clock: source of time.
+        scheduler: runs background work; a thread of the log's own, started when first needed, if
+            None.
+        pool: keeps files open for reading; the log's own if None.
+        owner: the exclusive lock of the data directory, where somebody has it.
+        retention: policies in place of those of the settings; None for these.
+        on_deletion: called with each segment that left the log.
+        on_offline: called once with the error after which the log takes no more writes, by the
+            thread that met it, which may hold the log's lock: it must neither wait nor call back.
+        producer_expiration_ms: after how long a silent producer is forgotten.
+    """
+
+    clock: Clock
+    scheduler: Scheduler | None = None
+    pool: FilePool | None = None
+    owner: DirectoryLock | None = None
+    retention: Sequence[RetentionPolicy] | None = None
+    on_deletion: Callable[[SegmentDeletion], object] | None = None
+    on_offline: Callable[[BaseException], object] | None = None
+    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS

@@ -1,0 +1,210 @@
+"""The checkpoint files of one data directory, in memory, with their files behind them.
+
+Ten thousand partitions would otherwise read, and replace, four files with ten thousand lines each.
+A value is put in memory at once. It reaches the disk
+
+  * at once, where the file would say too much otherwise: a recovery point that falls, a log start
+    of whatever value, a partition that was deleted;
+  * with the next `write`, where the file errs on the safe side meanwhile: a recovery point that
+    rises costs scanning, a log start that a segment's base says as well costs a line.
+
+Threads that put values at the same time share one replacement of the file.
+
+Crash points: those of replacing a checkpoint (`kafkalog.state.checkpoints`), with the old or the
+new content of all partitions.
+
+Thread-safety: every method from any thread. The lock around the values is held for moments, the one
+around the file while it is written.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from kafkalog.errors import CorruptStateError
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from kafkalog.model import TopicPartition
+from kafkalog.state.checkpoints import OffsetCheckpoint
+
+__all__ = ["DirectoryCheckpoints", "OffsetNotes"]
+
+logger = logging.getLogger(__name__)
+
+
+class OffsetNotes:
+    """
+    One checkpoint file in memory.
+
+    Args:
+        filesystem: the disk.
+        path: the file.
+    """
+
+    def __init__(self, filesystem: FileSystem, path: Path) -> None:
+        self.path = path
+        self._filesystem = filesystem
+        self._checkpoint = OffsetCheckpoint(filesystem, path)
+        self._guard = threading.Lock()
+        self._write_lock = threading.Lock()
+        self._offsets: dict[TopicPartition, int] = {}
+        # What the file says, as far as we wrote it.
+        self._written: dict[TopicPartition, int] = {}
+        # Numbers of the last change, and of the last one that the file has.
+        self._changes = 0
+        self._written_changes = 0
+        # After a replacement that failed the file may say either.
+        self._is_unsure = False
+
+    def __repr__(self) -> str:
+        return f"<OffsetNotes of {len(self._offsets)} partitions: {self.path}>"
+
+    def load(self, present: Collection[TopicPartition]) -> None:
+        """
+        Take what the file says of the partitions that are there; create it where it is missing.
+
+        What it says of others is forgotten: it must not speak of a partition that gets their name.
+
+        Raises:
+            LogStorageError: the file can neither be read nor made.
+        """
+        try:
+            found = self._checkpoint.read()
+        except CorruptStateError as error:
+            logger.warning("%s is passed over, and made anew: %s", self.path, error)
+            found = {}
+            self._changes += 1
+        kept = {partition: offset for partition, offset in found.items() if partition in present}
+        self._offsets, self._written = kept, dict(found)
+        if len(kept) < len(found):
+            self._changes += 1
+        if self._filesystem.stat(self.path) is None:
+            self._checkpoint.write({})
+
+    def get(self, partition: TopicPartition) -> int | None:
+        """Return a partition's offset, None where there is none."""
+        return self._offsets.get(partition)
+
+    def note(self, partition: TopicPartition, offset: int | None) -> None:
+        """Put an offset, or remove it, in memory; the file follows with the next `write`."""
+        with self._guard:
+            self._put(partition, offset)
+
+    def put(self, partition: TopicPartition, offset: int) -> None:
+        """
+        Put an offset; on the disk when this returns.
+
+        Raises:
+            LogStorageError: the disk refused; the offset is what it was.
+        """
+        with self._guard:
+            before = self._offsets.get(partition)
+            if before == offset == self._written.get(partition):
+                return
+            self._put(partition, offset)
+            wanted = self._changes
+        try:
+            self._write_up_to(wanted)
+        except BaseException:
+            with self._guard:
+                if self._offsets.get(partition) == offset:
+                    self._put(partition, before)
+            raise
+
+    def put_or_note(self, partition: TopicPartition, offset: int) -> None:
+        """Put an offset where it lies below the file's, else note it."""
+        if self._is_unsure or offset < self._written.get(partition, 0):
+            self.put(partition, offset)
+        else:
+            self.note(partition, offset)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Remove partitions, from the disk too when this returns."""
+        with self._guard:
+            for partition in partitions:
+                self._put(partition, None)
+            wanted = self._changes
+        self._write_up_to(wanted)
+
+    def write(self) -> bool:
+        """Write what the file lacks; say whether that was anything."""
+        with self._guard:
+            wanted = self._changes
+        return self._write_up_to(wanted)
+
+    def _put(self, partition: TopicPartition, offset: int | None) -> None:
+        """Change a value; the guard is held."""
+        if self._offsets.get(partition) == offset:
+            return
+        if offset is None:
+            del self._offsets[partition]
+        else:
+            self._offsets[partition] = offset
+        self._changes += 1
+
+    def _write_up_to(self, wanted: int) -> bool:
+        if self._written_changes >= wanted:
+            return False
+        with self._write_lock:
+            # Whoever held the lock may have written our change along with its own.
+            if self._written_changes >= wanted:
+                return True
+            with self._guard:
+                offsets, changes = dict(self._offsets), self._changes
+            self._is_unsure = True
+            self._checkpoint.write(offsets)
+            self._is_unsure = False
+            self._written = offsets
+            self._written_changes = changes
+        return True
+
+
+class DirectoryCheckpoints:
+    """
+    The four checkpoint files of a data directory.
+
+    Attributes:
+        recovery_points: first offset not known to be on the disk.
+        start_offsets: log starts above the base of the first segment.
+        high_watermarks: as of the last `write`; a broker begins with them.
+        cleaner_offsets: first offset not compacted.
+    """
+
+    def __init__(self, filesystem: FileSystem, directory: Path) -> None:
+        self.recovery_points = OffsetNotes(filesystem, directory / RECOVERY_POINT_CHECKPOINT)
+        self.start_offsets = OffsetNotes(filesystem, directory / LOG_START_OFFSET_CHECKPOINT)
+        self.high_watermarks = OffsetNotes(filesystem, directory / HIGH_WATERMARK_CHECKPOINT)
+        self.cleaner_offsets = OffsetNotes(filesystem, directory / CLEANER_OFFSET_CHECKPOINT)
+
+    def load(self, present: Collection[TopicPartition]) -> None:
+        """Load all files; see `OffsetNotes.load`."""
+        for notes in self.all:
+            notes.load(present)
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Remove partitions from all files, on the disk too when this returns."""
+        for notes in self.all:
+            notes.forget(partitions)
+
+    def write(self) -> None:
+        """Write what the files lack."""
+        for notes in self.all:
+            notes.write()
+
+    @property
+    def all(self) -> tuple[OffsetNotes, ...]:
+        """The files."""
+        return (
+            self.recovery_points,
+            self.start_offsets,
+            self.high_watermarks,
+            self.cleaner_offsets,
+        )

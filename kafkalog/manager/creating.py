@@ -1,0 +1,113 @@
+"""Partitions made and deleted on the disk.
+
+Crash points of making: after the directory, with or without `partition.metadata`: an empty
+partition, whose creation is made up for when it is opened; its caller had no answer. Several
+partitions of a topic are made one behind the other: a crash leaves some of them, and the rest may
+be created then.
+
+Crash points of deleting: before the renaming is on the disk, nothing happened; after it, the next
+start removes the directory, and forgets what the checkpoints say of the partition.
+
+Thread-safety: the manager's lock is held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from pathlib import Path
+
+from kafkalog.errors import CorruptStateError
+from kafkalog.files.directories import remove_tree
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.names import DirectoryState, partition_directory_name
+from kafkalog.manager.directory import DataDirectory
+from kafkalog.manager.registry import ManagedPartition
+from kafkalog.model import TopicPartition
+from kafkalog.state.kafka_uuid import new_id
+from kafkalog.state.partition_metadata import read_partition_metadata, write_partition_metadata
+
+__all__ = ["make_partition", "rename_doomed", "topic_id_of", "undo_partition"]
+
+
+def make_partition(
+    directory: DataDirectory, partition: TopicPartition, topic_id: uuid.UUID
+) -> None:
+    """
+    Make the directory of a new partition; on the disk when this returns.
+
+    Raises:
+        LogStorageError: the disk refused, or something has that name; nothing is left of it.
+    """
+    filesystem = directory.filesystem
+    name = partition_directory_name(partition)
+    path = directory.path / name
+    with storage_errors(path, doing="creating"):
+        filesystem.make_directory(path)
+        try:
+            write_partition_metadata(filesystem, path, topic_id)
+            filesystem.sync_directory(directory.path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                remove_tree(filesystem, path)
+            raise
+    directory.inventory.partitions[name] = partition
+    directory.sessions.created(name)
+    directory.checkpoints.recovery_points.note(partition, 0)
+
+
+def undo_partition(partition: ManagedPartition) -> None:
+    """Remove a partition that was just made, as far as the disk lets us."""
+    directory = partition.directory
+    name = partition_directory_name(partition.topic_partition)
+    with contextlib.suppress(OSError):
+        remove_tree(directory.filesystem, directory.path / name)
+    _forget(partition, name)
+    for notes in directory.checkpoints.all:
+        notes.note(partition.topic_partition, None)
+
+
+def rename_doomed(partition: ManagedPartition) -> Path:
+    """
+    Give a partition's directory the name of a deleted one; return it. On the disk when it returns.
+
+    Raises:
+        LogStorageError: the disk refused; the partition may be there under either name.
+    """
+    directory, filesystem = partition.directory, partition.directory.filesystem
+    name = partition_directory_name(partition.topic_partition)
+    doomed = directory.path / partition_directory_name(
+        partition.topic_partition, DirectoryState.DELETE
+    )
+    with storage_errors(directory.path / name, doing="deleting"):
+        filesystem.rename(directory.path / name, doomed)
+        filesystem.sync_directory(directory.path)
+    _forget(partition, name)
+    directory.checkpoints.forget([partition.topic_partition])
+    return doomed
+
+
+def topic_id_of(partitions: list[ManagedPartition]) -> uuid.UUID:
+    """
+    Return the id of a topic that has partitions, a new one where none of them says it.
+
+    Raises:
+        LogStorageError: a file of theirs cannot be read.
+    """
+    for partition in partitions:
+        directory = partition.directory
+        if not directory.is_online:
+            continue
+        path = directory.path / partition_directory_name(partition.topic_partition)
+        try:
+            found = read_partition_metadata(directory.filesystem, path)
+        except CorruptStateError:
+            continue
+        if found is not None:
+            return found
+    return new_id()
+
+
+def _forget(partition: ManagedPartition, name: str) -> None:
+    partition.directory.inventory.partitions.pop(name, None)
+    partition.directory.sessions.removed(name)

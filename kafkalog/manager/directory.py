@@ -1,0 +1,255 @@
+"""One data directory: its lock, its identity, its checkpoints, and what lies in it.
+
+    orders-0                            a partition
+    orders-0.<32 hex>-delete            one that was deleted; its files go a while later
+    orders-0.<32 hex>-stray, -future    a broker's; left alone
+    __cluster_metadata-0                a controller's log; left alone
+    meta.properties, four checkpoints, .lock, .kafka_cleanshutdown
+    .kafkalog_topics                    what topics say otherwise than the defaults; a broker
+                                        passes over it
+
+A directory whose disk fails goes offline: its logs take no more writes, and nothing of it is
+changed until it is brought back, by opening it again. A full disk is no such failure.
+
+Crash points of `open`: between any two steps; each makes up for what is missing, and nothing of a
+partition has changed yet. Of `close`: before the checkpoints, between them and the marker; without
+the marker everything is recovered, from the recovery points that are on the disk.
+
+Thread-safety: opening and closing by the manager, one at a time; the rest from any thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafkalog.errors import LogOfflineError, NotALogError
+from kafkalog.files.directories import make_directories
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.locking import DirectoryLock, acquire_directory_lock
+from kafkalog.files.names import (
+    CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARK_CHECKPOINT,
+    REMOTE_INDEX_CACHE,
+    DirectoryState,
+    partition_directory_name,
+    try_parse_partition_directory,
+)
+from kafkalog.manager.checkpoints import DirectoryCheckpoints
+from kafkalog.manager.home import ManagedHome
+from kafkalog.manager.sessions import DirectorySessions
+from kafkalog.model import TopicPartition
+from kafkalog.state.meta_properties import MetaProperties, read_meta_properties
+
+__all__ = ["DataDirectory", "Inventory", "is_failure_of_disk"]
+
+logger = logging.getLogger(__name__)
+
+# Answers of a disk that is gone, or going; any other error is bound to what it met.
+_DISK_FAILURES = frozenset(
+    {
+        errno.EIO,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.EROFS,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.EREMOTEIO,
+        errno.EUCLEAN,
+        errno.ESHUTDOWN,
+    }
+)
+
+
+def is_failure_of_disk(error: BaseException) -> bool:
+    """Say whether an error means that the disk itself has failed, and not that it is full."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if getattr(seen, "errno", None) in _DISK_FAILURES:
+            return True
+        seen = seen.__cause__
+    return False
+
+
+@dataclass(slots=True)
+class Inventory:
+    """
+    What lies in a data directory.
+
+    Attributes:
+        partitions: the live ones, by the names of their directories.
+        doomed: directories of deleted partitions.
+        kept_aside: stray and moving directories, which are left alone.
+        unknown: directories that are no partition's.
+    """
+
+    partitions: dict[str, TopicPartition] = field(default_factory=dict)
+    doomed: list[str] = field(default_factory=list)
+    kept_aside: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+class DataDirectory:
+    """
+    One data directory of a manager.
+
+    Args:
+        path: where; it is made when it is opened, if it is missing.
+        filesystem: the disk.
+
+    Attributes:
+        path: its absolute path.
+        meta: what its `meta.properties` says, None where there is none yet.
+        inventory: what lay in it when it was opened, and has been made and removed since.
+        error: why it is offline, None while it is online.
+    """
+
+    def __init__(self, path: Path, filesystem: FileSystem) -> None:
+        self.path = path
+        self.filesystem = filesystem
+        self.meta: MetaProperties | None = None
+        self.inventory = Inventory()
+        self.checkpoints = DirectoryCheckpoints(filesystem, path)
+        self.error: BaseException | None = LogOfflineError(f"{path} was not opened", path=path)
+        self._sessions: DirectorySessions | None = None
+        self._lock: DirectoryLock | None = None
+
+    def __repr__(self) -> str:
+        return f"<DataDirectory {self.path} {'online' if self.is_online else 'offline'}>"
+
+    @property
+    def is_online(self) -> bool:
+        """Whether it may be used."""
+        return self.error is None
+
+    @property
+    def lock(self) -> DirectoryLock:
+        """The exclusive lock; held while the directory is online."""
+        if self._lock is None:
+            raise self.refusal()
+        return self._lock
+
+    @property
+    def sessions(self) -> DirectorySessions:
+        """Which partitions were closed in order."""
+        if self._sessions is None:
+            raise self.refusal()
+        return self._sessions
+
+    def refusal(self) -> LogOfflineError:
+        """Return the error for whoever wants to use the directory while it is offline."""
+        error = LogOfflineError(f"{self.path} is offline: {self.error}", path=self.path)
+        error.__cause__ = self.error
+        return error
+
+    def open(self) -> None:
+        """
+        Lock the directory, and read what it says; it is online afterwards.
+
+        Raises:
+            LogLockedError: somebody has it.
+            CorruptStateError: its `meta.properties` is damaged.
+            NotALogError: the path is a file.
+            LogStorageError: the disk refused.
+        """
+        filesystem, path = self.filesystem, self.path
+        with storage_errors(path, doing="opening the data directory"):
+            facts = filesystem.stat(path)
+            if facts is not None and not facts.is_directory:
+                raise NotALogError(f"{path} is a file, not a data directory", path=path)
+            make_directories(filesystem, path)
+        lock = acquire_directory_lock(filesystem, path, exclusive=True)
+        try:
+            with storage_errors(path, doing="opening the data directory"):
+                self.meta = read_meta_properties(filesystem, path)
+                self.inventory = self._take_inventory()
+                checkpoints = DirectoryCheckpoints(filesystem, path)
+                checkpoints.load(set(self.inventory.partitions.values()))
+                self._sessions = DirectorySessions(filesystem, path)
+        except BaseException:
+            lock.release()
+            raise
+        self.checkpoints = checkpoints
+        self._lock = lock
+        self.error = None
+
+    def home_of(self, partition: TopicPartition) -> ManagedHome:
+        """Return the home of a partition that is, or will be, in this directory."""
+        name = partition_directory_name(partition)
+        return ManagedHome(self.filesystem, self.path / name, self.path, partition, self)
+
+    def write_high_watermarks(self) -> bool:
+        """
+        Write the high watermarks, if they have changed; say whether they had.
+
+        The file keeps the time that it had: see `ManagedHome.traces_of_a_broker`. Crash point:
+        between the two, the sync notes of open logs are not believed, which costs their recovery
+        some writing.
+        """
+        path = self.path / HIGH_WATERMARK_CHECKPOINT
+        with storage_errors(path, doing="writing"):
+            before = self.filesystem.stat(path)
+            if not self.checkpoints.high_watermarks.write():
+                return False
+            if before is not None:
+                self.filesystem.set_modified_ms(path, before.modified_ms)
+        return True
+
+    def fail(self, error: BaseException) -> bool:
+        """Go offline; say whether it was online. The lock is kept until the logs are let go."""
+        if self.error is not None:
+            return False
+        self.error = error
+        logger.error("data directory %s goes offline: %s", self.path, error)
+        return True
+
+    def close(self) -> None:
+        """
+        Write the checkpoints and, where everything was closed in order, the marker; let go.
+
+        Raises:
+            LogStorageError: the disk refused; the marker is not there then.
+        """
+        if self._lock is None:
+            return
+        try:
+            if self.is_online:
+                self.checkpoints.recovery_points.write()
+                self.checkpoints.start_offsets.write()
+                self.checkpoints.cleaner_offsets.write()
+                self.write_high_watermarks()
+                self.sessions.close(self.inventory.partitions)
+        finally:
+            if self.error is None:
+                self.error = LogOfflineError(f"{self.path} is closed", path=self.path)
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Give up the lock; nothing is written."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def _take_inventory(self) -> Inventory:
+        found = Inventory()
+        for name in self.filesystem.list(self.path):
+            parsed = try_parse_partition_directory(name)
+            if parsed is None and name.startswith("."):
+                continue
+            facts = self.filesystem.stat(self.path / name)
+            if facts is None or not facts.is_directory or name == REMOTE_INDEX_CACHE:
+                continue
+            if parsed is None:
+                found.unknown.append(name)
+            elif parsed.state is DirectoryState.DELETE:
+                found.doomed.append(name)
+            elif parsed.state is not DirectoryState.LIVE:
+                found.kept_aside.append(name)
+            elif parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC:
+                found.partitions[name] = parsed.topic_partition
+        if found.unknown:
+            logger.warning("%s holds directories of no partition: %s", self.path, found.unknown)
+        return found

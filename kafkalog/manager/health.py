@@ -1,0 +1,115 @@
+"""What a manager tells of itself: directories, tasks, and what went wrong.
+
+Thread-safety: immutable values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalog.model import TopicPartition
+
+__all__ = ["DirectoryHealth", "Fault", "ManagerHealth", "Subject", "TaskHealth"]
+
+# What an error concerns: a partition, a directory, or a task as a whole.
+Subject = TopicPartition | Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryHealth:
+    """
+    A data directory.
+
+    Attributes:
+        path: where.
+        is_online: whether it is used.
+        error: why not, None where it is.
+        partition_count: partitions that lie in it, as far as is known.
+        open_count: those of them whose log is open.
+        kept_aside: names of stray and moving directories, which are left alone.
+        unknown: names of directories that are no partition's.
+    """
+
+    path: Path
+    is_online: bool
+    error: BaseException | None
+    partition_count: int
+    open_count: int
+    kept_aside: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskHealth:
+    """
+    A periodic task of the manager.
+
+    Attributes:
+        name: what it is called.
+        period_ms: time between two runs.
+        run_count: how often it ran.
+        last_run_ms: when its last run began, None before the first.
+        next_run_ms: when its next run is due.
+        last_error: what went wrong the last time, for whatever it concerned; None where all went
+            well since.
+        failure_count: how many of the things that it works on fail now.
+    """
+
+    name: str
+    period_ms: int
+    run_count: int
+    last_run_ms: int | None
+    next_run_ms: int | None
+    last_error: Exception | None
+    failure_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """
+    Something that went wrong, and has not gone well since.
+
+    Attributes:
+        task: what was being done: the name of a task, or "open".
+        subject: the partition or directory that it concerns, None for the task as a whole.
+        error: what happened last.
+        failure_count: how often in a row.
+        first_ms, last_ms: when it happened the first and the last time.
+        next_retry_ms: when it is tried again; None where that is not known, or up to a caller.
+    """
+
+    task: str
+    subject: Subject
+    error: BaseException
+    failure_count: int
+    first_ms: int
+    last_ms: int
+    next_retry_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerHealth:
+    """
+    What `LogManager.health` tells.
+
+    Attributes:
+        directories: the data directories, in their order.
+        tasks: the periodic tasks, by name.
+        faults: everything that does not go well now, by task and subject.
+    """
+
+    directories: tuple[DirectoryHealth, ...]
+    tasks: tuple[TaskHealth, ...]
+    faults: tuple[Fault, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether every directory is online and nothing fails."""
+        return not self.faults and all(each.is_online for each in self.directories)
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """The partitions that something failed for."""
+        found = {each.subject for each in self.faults if isinstance(each.subject, TopicPartition)}
+        return tuple(sorted(found))

@@ -1,0 +1,78 @@
+"""The home of a partition that a manager has: its directory answers, instead of files.
+
+The same promises as those of `kafkalog.log.home`, kept by the directory for all of its partitions
+together: what a checkpoint must say is on the disk before it counts, and the marker of a clean
+shutdown is gone before anything changes.
+
+Thread-safety: immutable; the directory has locks of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkalog.files.names import HIGH_WATERMARK_CHECKPOINT, LEADER_EPOCH_CHECKPOINT
+from kafkalog.log.home import PartitionHome
+
+if TYPE_CHECKING:
+    from kafkalog.manager.directory import DataDirectory
+
+__all__ = ["ManagedHome"]
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedHome(PartitionHome):
+    """
+    A partition's place in a data directory that a manager has.
+
+    Attributes:
+        data_directory: the directory.
+    """
+
+    data_directory: DataDirectory
+
+    def read_recovery_point(self) -> int:
+        """Return the recovery point, 0 where there is none."""
+        return self.data_directory.checkpoints.recovery_points.get(self.topic_partition) or 0
+
+    def read_start_offset(self) -> int | None:
+        """Return the log start offset, None where the first segment's base says it."""
+        return self.data_directory.checkpoints.start_offsets.get(self.topic_partition)
+
+    def write_recovery_point(self, offset: int) -> None:
+        """Put the recovery point; on the disk when this returns, if it falls."""
+        self.data_directory.checkpoints.recovery_points.put_or_note(self.topic_partition, offset)
+
+    def write_start_offset(self, offset: int | None) -> None:
+        """Put the log start offset, on the disk when this returns; None may follow later."""
+        notes = self.data_directory.checkpoints.start_offsets
+        if offset is None:
+            notes.note(self.topic_partition, None)
+        else:
+            notes.put(self.topic_partition, offset)
+
+    def traces_of_a_broker(self) -> bytes:
+        """
+        Return a digest of files that a broker writes, and we seldom or never.
+
+        The high watermarks are written here too, and get back the time that they had: a broker's
+        have another one.
+        """
+        watermarks = self.filesystem.stat(self.state_directory / HIGH_WATERMARK_CHECKPOINT)
+        epochs = self.filesystem.stat(self.directory / LEADER_EPOCH_CHECKPOINT)
+        times = (None if watermarks is None else watermarks.modified_ms, epochs)
+        return hashlib.blake2b(repr(times).encode(), digest_size=8).digest()
+
+    def was_closed_in_order(self) -> bool:
+        """Return whether the partition was closed in order (without a session)."""
+        return self.data_directory.sessions.is_clean(self.directory.name)
+
+    def begin_session(self, tenure: object) -> bool:  # noqa: ARG002 - the directory has the lock
+        """Take the marker away, and return whether this partition was closed in order."""
+        return self.data_directory.sessions.begin(self.directory.name)
+
+    def end_session(self, *, in_order: bool) -> None:
+        """Leave; the directory puts the marker back when it is closed."""
+        self.data_directory.sessions.end(self.directory.name, in_order=in_order)

@@ -1,0 +1,518 @@
+"""`LogManager`: the partitions of many topics in many data directories, as one thing.
+
+It has its directories for itself: their locks, identities, checkpoints and shutdown markers. After
+a clean stop nothing is read but the directories' own files, and each log is opened when it is first
+asked for; after any other stop every log is recovered at once, by several threads.
+
+One failing disk takes its own directory offline and no other: its logs can be read as far as the
+disk lets them, take no more writes, and come back with `bring_online`. A full disk takes nothing
+offline. A partition that cannot be opened is told by `health()`, and hinders nobody.
+
+Thread-safety: every method from any thread. After `fork` the child has no manager: its logs refuse
+writes, and it has to make its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kafkalog.clock import Clock, SystemClock
+from kafkalog.errors import (
+    ConfigError,
+    LogClosedError,
+    LogStorageError,
+)
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.pool import FilePool
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.deletion import SegmentDeletion
+from kafkalog.log.log import Log
+from kafkalog.log.report import RecoveryReport
+from kafkalog.log.retention import RetentionPolicy
+from kafkalog.log.surroundings import Surroundings
+from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
+from kafkalog.manager.doomed import DoomedDirectories
+from kafkalog.manager.health import DirectoryHealth, ManagerHealth
+from kafkalog.manager.opening import LogOpener
+from kafkalog.manager.recovery import RecoveryProgress, for_each, recover
+from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
+from kafkalog.manager.settings import TopicSettings
+from kafkalog.manager.startup import admit, as_directories, enrol, open_directories
+from kafkalog.manager.supervision import Supervisor
+from kafkalog.manager.topics import TopicAdministration
+from kafkalog.manager.upkeep import Upkeep
+from kafkalog.manager_config import ManagerConfig
+from kafkalog.model import TopicPartition
+from kafkalog.scheduler import Scheduler, ThreadScheduler
+from kafkalog.settings import ConfigChange
+from kafkalog.topic_configs import TopicConfigs
+
+__all__ = ["LogManager"]
+
+logger = logging.getLogger(__name__)
+
+
+class LogManager(AbstractContextManager["LogManager"]):
+    """
+    Many partitions in many directories.
+
+    >>> with kafkalog.LogManager([tmp / "data"]) as manager:
+    ...     manager.create_topic("orders", 3, {"retention.ms": "-1"})
+    ...     info = manager.log("orders", 0).append([Record(key=b"k", value=b"v")])
+
+    Args:
+        directories: data directories, made where they are missing; `log.dirs` of the config where
+            there is none.
+        config: settings; Kafka's defaults if None.
+        topic_configs: what topics say otherwise, in place of what is kept of these topics from
+            earlier; its defaults count as `config.log` where no config is given.
+        clock: source of time; the machine's if None.
+        scheduler: runs background work; a thread of the manager's own if None.
+        filesystem: the disk; the machine's if None.
+        retention: policies for all logs, in place of the size and the time in their settings.
+        on_progress: called with each partition that is recovered, while the manager is made.
+        on_deletion: called with each segment that left its log, by the thread that deleted it.
+        cluster_id, node_id: what `meta.properties` has to say; whatever it says, or something
+            made up, if None.
+
+    Raises:
+        LogLockedError: somebody else has one of the directories.
+        ConfigError: the directories contradict each other, or the settings Kafka's rules.
+        LogStorageError, CorruptStateError: no directory could be opened.
+
+    Thread-safety: every method from any thread.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[str | PathLike[str]] = (),
+        config: ManagerConfig | None = None,
+        *,
+        topic_configs: TopicConfigs | None = None,
+        clock: Clock | None = None,
+        scheduler: Scheduler | None = None,
+        filesystem: FileSystem | None = None,
+        retention: Sequence[RetentionPolicy] | None = None,
+        on_progress: Callable[[RecoveryProgress], object] | None = None,
+        on_deletion: Callable[[SegmentDeletion], object] | None = None,
+        cluster_id: str | None = None,
+        node_id: int | None = None,
+    ) -> None:
+        self._config = _config_of(config, topic_configs)
+        self._filesystem = PosixFileSystem() if filesystem is None else filesystem
+        self._clock = SystemClock() if clock is None else clock
+        self._retention = None if retention is None else tuple(retention)
+        self._on_progress = on_progress
+        self._on_deletion = on_deletion
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._is_closed = False
+        found = as_directories(directories or self._config.log_dirs, self._filesystem)
+        self._directories = {directory.path: directory for directory in found}
+        self._registry = PartitionRegistry()
+        self._settings = TopicSettings(self._config.log, self._clock, self._directory_failed)
+        self._pool = FilePool(
+            self._filesystem,
+            max_open_files=self._config.log.open_files_max,
+            max_mappings=self._config.log.mappings_max,
+        )
+        self._own_scheduler = ThreadScheduler(self._clock) if scheduler is None else None
+        self._scheduler = scheduler or self._own_scheduler
+        assert self._scheduler is not None
+        self._supervisor = Supervisor(self._scheduler, self._clock)
+        self._opener = LogOpener(
+            self._settings, self._surroundings_of, self._supervisor.ledger, self._directory_failed
+        )
+        self._doomed = DoomedDirectories(self._filesystem, self._supervisor, self._is_usable)
+        self._topics = TopicAdministration(
+            found,
+            self._registry,
+            self._settings,
+            self._opener,
+            self._doomed,
+            self._supervisor.ledger,
+            self._met_error,
+        )
+        self._upkeep = Upkeep(
+            self._registry, self._directories, self._opener.opened, self._met_error
+        )
+        self._start(topic_configs, cluster_id, node_id)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open"
+        return (
+            f"<LogManager {state}, {len(self._registry)} partitions in {list(self._directories)}>"
+        )
+
+    # ---------------------------------------------------------------------------------- looking
+
+    @property
+    def config(self) -> ManagerConfig:
+        """The settings of the manager."""
+        return self._config
+
+    @property
+    def topic_configs(self) -> TopicConfigs:
+        """The settings of the topics, as they are now."""
+        return self._settings.configs
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that the directories belong to."""
+        return self._identity[0]
+
+    @property
+    def node_id(self) -> int:
+        """The node that the directories belong to."""
+        return self._identity[1]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the manager was closed."""
+        return self._is_closed
+
+    def topics(self) -> dict[str, tuple[int, ...]]:
+        """Return the topics, each with the numbers of its partitions; both rise."""
+        return self._registry.topics()
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """Return the names of all partitions, in order."""
+        return tuple(sorted(self._registry.names()))
+
+    def directory_of(self, topic: str, partition: int) -> Path:
+        """Return the data directory of a partition; UnknownTopicOrPartitionError if it has none."""
+        return self._registry.get(TopicPartition(topic, partition)).directory.path
+
+    def log(self, topic: str, partition: int = 0) -> Log:
+        """
+        Return the log of a partition, the same one for everybody; it is opened where it is not.
+
+        The manager closes it. After a failure that ended its writes, or where it was closed, the
+        next call gives another one, recovered.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+            LogOfflineError: its directory is offline.
+            LogStorageError, NotALogError: it cannot be opened; the next call tries again.
+            LogClosedError: the manager is closed.
+        """
+        self._ensure_open()
+        return self._opener.opened(self._registry.get(TopicPartition(topic, partition)))
+
+    def health(self) -> ManagerHealth:
+        """Return which directories are online, how the tasks go, and what does not go well."""
+        counts: dict[DataDirectory, int] = dict(self._registry.counts())
+        opened: dict[DataDirectory, int] = {}
+        for partition in self._registry.all():
+            if partition.log is not None and not partition.log.is_closed:
+                opened[partition.directory] = opened.get(partition.directory, 0) + 1
+        directories = tuple(
+            DirectoryHealth(
+                path=directory.path,
+                is_online=directory.is_online,
+                error=directory.error,
+                partition_count=counts.get(directory, 0),
+                open_count=opened.get(directory, 0),
+                kept_aside=tuple(directory.inventory.kept_aside),
+                unknown=tuple(directory.inventory.unknown),
+            )
+            for directory in self._directories.values()
+        )
+        supervisor = self._supervisor
+        return ManagerHealth(directories, supervisor.health(), supervisor.ledger.all())
+
+    # --------------------------------------------------------------------------------- creating
+
+    def create_topic(
+        self, topic: str, partition_count: int = 1, config: Mapping[str, str] | None = None
+    ) -> None:
+        """
+        Create a topic, all of its partitions or none.
+
+        Each goes to the directory that has the fewest partitions. A crash may leave some of them;
+        `create_partition` makes up for the others.
+
+        Args:
+            topic: its name.
+            partition_count: partitions 0 to that, exclusive.
+            config: what it says otherwise than the defaults: dotted key -> text.
+
+        Raises:
+            TopicExistsError: it has a partition already.
+            InvalidTopicError: no topic may have this name.
+            ConfigError: a setting is unknown, or its value wrong.
+            DiskFullError, LogStorageError, LogOfflineError: no directory could take a partition.
+        """
+        with self._changing():
+            self._topics.create_topic(topic, partition_count, config)
+
+    def create_partition(self, topic: str, partition: int) -> Log:
+        """
+        Create one partition, the first or another one of its topic, and return its log.
+
+        Raises:
+            TopicExistsError: the partition exists.
+            InvalidTopicError, LogStorageError, LogOfflineError: as `create_topic`.
+        """
+        with self._changing():
+            made = self._topics.create_partition(TopicPartition(topic, partition))
+        return self._opener.opened(made)
+
+    def delete_topic(self, topic: str) -> None:
+        """
+        Delete all partitions of a topic, and forget what it said.
+
+        The files go after `file.delete.delay.ms`; readers keep what they hold. A crash may leave
+        some of the partitions.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            LogOfflineError: the directory of a partition is offline; nothing was deleted then.
+            LogStorageError: the disk refused; partitions before that one are deleted.
+        """
+        with self._changing():
+            self._topics.delete_topic(topic)
+
+    def delete_partition(self, topic: str, partition: int) -> None:
+        """Delete one partition; otherwise as `delete_topic`."""
+        with self._changing():
+            self._topics.delete_partition(TopicPartition(topic, partition))
+
+    def reconfigure(self, topic: str, changes: Mapping[str, str | None]) -> ConfigChange:
+        """
+        Let a topic say other things than now, from this moment and after restarts.
+
+        Args:
+            topic: its name.
+            changes: dotted key -> text, or None to go back to the default.
+
+        Returns:
+            Which settings differ, and when that counts.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            ConfigError: a key is unknown, or a value wrong; nothing was changed.
+            LogStorageError: no directory could keep it; nothing was changed.
+        """
+        with self._changing():
+            return self._topics.reconfigure(topic, changes)
+
+    # -------------------------------------------------------------------------------- directories
+
+    def bring_online(self, directory: str | PathLike[str]) -> None:
+        """
+        Open a directory again that went offline; nothing to do where it is online.
+
+        Logs of it that somebody still holds are closed; `log` gives new ones. What was not closed
+        in order is recovered.
+
+        Raises:
+            ConfigError: the manager has no such directory, or it belongs to another cluster now.
+            LogStorageError, LogLockedError, CorruptStateError: it cannot be opened; it stays
+                offline.
+        """
+        with self._changing():
+            found = self._directories.get(Path(directory).absolute())
+            if found is None:
+                raise ConfigError(f"{directory} is no data directory of this manager")
+            if found.is_online:
+                return
+            self._let_go(found)
+            try:
+                found.open()
+            except BaseException as error:
+                found.error = error
+                raise
+            self._identity = admit(
+                list(self._directories.values()),
+                self._settings,
+                self._clock,
+                cluster_id=self.cluster_id,
+                node_id=self.node_id,
+            )
+            if not found.is_online:
+                raise found.refusal()
+            self._settings.save(self._directories.values())
+            self._take_up([found])
+
+    def close(self) -> None:
+        """
+        Close every log, write the checkpoints, and say of each directory that it was closed.
+
+        Idempotent. What fails is bound to its directory: that one is recovered by the next start.
+
+        Raises:
+            LogStorageError: a directory could not be closed in order; all the others are closed.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self._supervisor.close()
+        if self._own_scheduler is not None:
+            self._own_scheduler.close()
+        failures: list[BaseException] = []
+        with self._lock:
+            if os.getpid() == self._process:
+                self._close_logs(failures)
+            for directory in self._directories.values():
+                try:
+                    directory.close()
+                except LogStorageError as error:
+                    logger.warning("%s was not closed in order: %s", directory.path, error)
+                    failures.append(error)
+            self._pool.close()
+        if failures:
+            raise failures[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ---------------------------------------------------------------------------------- private
+
+    def _start(
+        self, topic_configs: TopicConfigs | None, cluster_id: str | None, node_id: int | None
+    ) -> None:
+        directories = list(self._directories.values())
+        open_directories(directories)
+        try:
+            self._identity = admit(
+                directories, self._settings, self._clock, cluster_id=cluster_id, node_id=node_id
+            )
+            self._settings.save(directories)
+            if topic_configs is not None:
+                configs = self._settings.configs
+                for topic in topic_configs.topics:
+                    configs = configs.without_topic(topic)
+                    configs = configs.with_topic(topic, dict(topic_configs.overrides_of(topic)))
+                self._settings.change(configs, directories)
+            self._take_up([directory for directory in directories if directory.is_online])
+            self._upkeep.start(self._supervisor, self._config)
+        except BaseException:
+            self._supervisor.close()
+            if self._own_scheduler is not None:
+                self._own_scheduler.close()
+            for partition in self._registry.all():
+                self._opener.let_go(partition, LogClosedError("the start of the manager failed"))
+            for directory in directories:
+                directory.let_go()
+            raise
+
+    def _take_up(self, directories: Sequence[DataDirectory]) -> None:
+        """Enrol what lies in directories that were opened; recover what was not closed in order."""
+        work = []
+        for directory in directories:
+            enrolled = enrol(directory, self._registry)
+            for name in directory.inventory.doomed:
+                delay_ms = self._config.log.file_delete_delay_ms
+                self._doomed.add(directory.path / name, delay_ms=delay_ms)
+            if not directory.sessions.had_marker:
+                work.append((directory, [each for each in enrolled if not each.is_blocked]))
+        recover(
+            work,
+            self._recover,
+            thread_count=self._config.num_recovery_threads_per_data_dir,
+            on_progress=self._on_progress,
+        )
+        for directory, _partitions in work:
+            # The next recovery need not do the work of this one again.
+            with contextlib.suppress(LogStorageError):
+                directory.checkpoints.recovery_points.write()
+
+    def _recover(self, partition: ManagedPartition) -> RecoveryReport:
+        return self._opener.opened(partition).recovery_report
+
+    def _surroundings_of(self, partition: ManagedPartition) -> Surroundings:
+        return Surroundings(
+            clock=self._clock,
+            scheduler=self._supervisor.scheduler_for(partition.topic_partition),
+            pool=self._pool,
+            owner=partition.directory.lock,
+            retention=self._retention,
+            on_deletion=self._on_deletion,
+            on_offline=lambda error: self._opener.failed(partition, error),
+            producer_expiration_ms=self._config.producer_id_expiration_ms,
+        )
+
+    def _met_error(self, directory: DataDirectory, error: BaseException) -> None:
+        if is_failure_of_disk(error):
+            self._directory_failed(directory, error)
+
+    def _directory_failed(self, directory: DataDirectory, error: BaseException) -> None:
+        """Take a directory offline; called by whoever met the failure, and never waits."""
+        if directory.fail(error):
+            for partition in self._registry.in_directory(directory):
+                log = partition.log
+                if log is not None:
+                    log.take_offline(error)
+
+    def _let_go(self, directory: DataDirectory) -> None:
+        """Forget the partitions of a directory that is offline, and give up its lock."""
+        for partition in self._registry.in_directory(directory):
+            self._opener.let_go(partition, directory.error)
+            self._supervisor.ledger.forget(partition.topic_partition)
+            self._registry.remove(partition)
+        self._supervisor.ledger.forget(directory.path)
+        directory.let_go()
+
+    def _close_logs(self, failures: list[BaseException]) -> None:
+        def close(partition: ManagedPartition) -> None:
+            if not partition.directory.is_online:
+                self._opener.let_go(partition, partition.directory.error)
+                return
+            try:
+                self._opener.close(partition)
+            except LogStorageError as error:
+                logger.warning("%s was not closed in order: %s", partition.topic_partition, error)
+                failures.append(error)
+
+        for directory in self._directories.values():
+            self._upkeep.note_high_watermarks(directory)
+        for_each(
+            [(each, self._registry.in_directory(each)) for each in self._directories.values()],
+            close,
+            thread_count=self._config.num_recovery_threads_per_data_dir,
+            name="kafkalog-closing",
+        )
+
+    def _is_usable(self, path: Path) -> bool:
+        return self._directories[path].is_online
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock for a change of what there is."""
+        with self._lock:
+            self._ensure_open()
+            yield
+
+    def _ensure_open(self) -> None:
+        if self._is_closed:
+            raise LogClosedError("the manager is closed")
+
+
+def _config_of(config: ManagerConfig | None, topic_configs: TopicConfigs | None) -> ManagerConfig:
+    """Return the settings; ConfigError where there are two opinions about the defaults."""
+    if topic_configs is None:
+        return config or ManagerConfig()
+    if config is None:
+        return ManagerConfig(log=topic_configs.defaults)
+    if topic_configs.defaults != config.log:
+        raise ConfigError("the defaults of topic_configs are not those of config.log")
+    return config

@@ -1,0 +1,140 @@
+"""One partition's log: opened when it is first asked for, opened again after a failure, closed.
+
+Thread-safety: everything from any thread; the partition's lock is held. What a log tells of a
+failure comes from the thread that met it, which may hold the log's lock: it is passed on without
+waiting for anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+
+from kafkalog.errors import KafkaLogError, LogStorageError, UnknownTopicOrPartitionError
+from kafkalog.log.log import Log
+from kafkalog.log.opening import open_at_home
+from kafkalog.log.surroundings import Surroundings
+from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
+from kafkalog.manager.registry import ManagedPartition
+from kafkalog.manager.settings import TopicSettings
+from kafkalog.manager.supervision import Ledger
+
+__all__ = ["OPEN", "LogOpener"]
+
+logger = logging.getLogger(__name__)
+
+# What the ledger calls the opening of a log, and a log that takes no more writes.
+OPEN = "open"
+
+
+class LogOpener:
+    """
+    Opens and closes the logs of a manager.
+
+    Args:
+        settings: what topics say.
+        surroundings: returns what the log of a partition is given.
+        ledger: gets what goes wrong.
+        on_failure: called with a directory whose disk has failed, and the error.
+    """
+
+    def __init__(
+        self,
+        settings: TopicSettings,
+        surroundings: Callable[[ManagedPartition], Surroundings],
+        ledger: Ledger,
+        on_failure: Callable[[DataDirectory, BaseException], object],
+    ) -> None:
+        self._settings = settings
+        self._surroundings = surroundings
+        self._ledger = ledger
+        self._on_failure = on_failure
+
+    def opened(self, partition: ManagedPartition) -> Log:
+        """
+        Return the open log of a partition, opening it where it is not.
+
+        A log that latched is let go and recovered, where its directory is online.
+
+        Raises:
+            UnknownTopicOrPartitionError: it was deleted meanwhile.
+            LogOfflineError: its directory is offline.
+            KafkaLogError: it cannot be opened; tried again with the next call.
+        """
+        log = partition.usable_log
+        if log is not None:
+            return log
+        with partition.lock:
+            self._ensure_usable(partition)
+            log = partition.usable_log
+            if log is not None:
+                return log
+            self.let_go(partition)
+            return self._open(partition)
+
+    def failed(self, partition: ManagedPartition, error: BaseException) -> None:
+        """Take note that a log takes no more writes."""
+        if partition.is_deleted:
+            return
+        self._ledger.failed(OPEN, partition.topic_partition, error)
+        if is_failure_of_disk(error):
+            self._on_failure(partition.directory, error)
+
+    def close(self, partition: ManagedPartition) -> None:
+        """
+        Close the log of a partition in order, where it is open.
+
+        Raises:
+            LogStorageError: the disk refused; the log is let go, and not in order.
+        """
+        with partition.lock:
+            log, partition.log = partition.log, None
+            if log is None:
+                return
+            try:
+                log.close()
+            except (OSError, LogStorageError) as error:
+                self._ledger.failed("close", partition.topic_partition, error)
+                if is_failure_of_disk(error):
+                    self._on_failure(partition.directory, error)
+                raise
+
+    def let_go(self, partition: ManagedPartition, error: BaseException | None = None) -> None:
+        """Let the log of a partition go as it is, writing nothing more; `error` says why."""
+        with partition.lock:
+            log, partition.log = partition.log, None
+            if log is None:
+                return
+            if error is not None:
+                log.take_offline(error)
+            # Whatever happens here, the disk has failed before.
+            with contextlib.suppress(OSError, KafkaLogError):
+                log.close()
+
+    def _open(self, partition: ManagedPartition) -> Log:
+        directory, name = partition.directory, partition.topic_partition
+        try:
+            log = open_at_home(
+                directory.home_of(name),
+                self._settings.config_of(name.topic),
+                self._surroundings(partition),
+            )
+        except (OSError, KafkaLogError) as error:
+            partition.error = error
+            self._ledger.failed(OPEN, name, error)
+            if is_failure_of_disk(error):
+                self._on_failure(directory, error)
+            raise
+        partition.log, partition.error = log, None
+        self._ledger.went_well(OPEN, name)
+        return log
+
+    def _ensure_usable(self, partition: ManagedPartition) -> None:
+        if partition.is_deleted:
+            raise UnknownTopicOrPartitionError(f"{partition.topic_partition} was deleted")
+        if not partition.directory.is_online:
+            raise partition.directory.refusal()
+        if partition.is_blocked:
+            assert partition.error is not None
+            raise partition.error

@@ -1,0 +1,124 @@
+"""What topics say otherwise than the defaults, kept across restarts.
+
+A broker has this from its controller. Here each data directory has a file of it, all of them the
+same; a broker that gets the directory passes over it. `.kafkalog_topics`, a Java properties file in
+ASCII:
+
+    #
+    #Sat Nov 21 08:01:20 UTC 2026
+    orders/retention.ms=-1              topic/key=text
+    generation=1763712080000            last; rises with every change
+
+Of several directories the file with the highest generation counts: one may have been offline, or
+the power may have gone, when it was written. The generation is the time of the change, or one more
+than the last, so that what was changed later counts.
+
+Crash points: those of replacing one file, for each directory. A change that was begun is there
+after a crash if one of the directories has it, and then in all.
+
+A file that is damaged is an error and not nothing: without what it says the defaults would delete
+what a topic is to keep.
+
+Thread-safety: pure functions over the disk; the manager's lock is held.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kafkalog.errors import CorruptStateError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import TOPIC_OVERRIDES, is_topic_name
+from kafkalog.files.whole import read_whole, replace_whole
+from kafkalog.java_properties import ENCODING, parse_properties
+from kafkalog.state.meta_properties import format_properties
+
+__all__ = ["SavedOverrides", "read_overrides", "write_overrides"]
+
+_MAX_BYTES: Final = 128 * 1024 * 1024
+_GENERATION: Final = "generation"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedOverrides:
+    """
+    The content of the file.
+
+    Attributes:
+        generation: higher than that of every earlier one.
+        topics: topic -> dotted key -> text.
+    """
+
+    generation: int = 0
+    topics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def followed_by(
+        self, topics: Mapping[str, Mapping[str, str]], *, now_ms: int
+    ) -> SavedOverrides:
+        """Return what comes after this."""
+        said = {topic: dict(pairs) for topic, pairs in topics.items() if pairs}
+        return SavedOverrides(max(self.generation + 1, now_ms), said)
+
+
+def read_overrides(filesystem: FileSystem, directory: Path) -> SavedOverrides | None:
+    """
+    Return what the directory's file says, None where there is none.
+
+    Raises:
+        CorruptStateError: it is damaged.
+        LogStorageError: it cannot be read.
+    """
+    path = directory / TOPIC_OVERRIDES
+    try:
+        with storage_errors(path, doing="reading"):
+            data = read_whole(filesystem, path, max_bytes=_MAX_BYTES)
+        return None if data is None else _parse(data)
+    except ValueError as error:
+        raise CorruptStateError(
+            f"{path}: {error}; put it right, or remove it if no topic has settings of its own",
+            path=path,
+        ) from error
+
+
+def _parse(data: bytes) -> SavedOverrides:
+    generation: int | None = None
+    topics: dict[str, dict[str, str]] = {}
+    for pair in parse_properties(data.decode(ENCODING)):
+        if pair.key == _GENERATION:
+            if re.fullmatch(r"[0-9]{1,19}", pair.value) is None:
+                raise ValueError(f"line {pair.line}: {pair.value[:40]!r} is no generation")
+            generation = int(pair.value)
+            continue
+        topic, slash, key = pair.key.partition("/")
+        if not slash or not is_topic_name(topic) or not key:
+            raise ValueError(f"line {pair.line}: {pair.key[:80]!r}, where topic/key belongs")
+        topics.setdefault(topic, {})[key] = pair.value
+    if generation is None:
+        raise ValueError("no generation: the file was cut")
+    return SavedOverrides(generation, topics)
+
+
+def write_overrides(
+    filesystem: FileSystem, directory: Path, saved: SavedOverrides, *, now_ms: int
+) -> None:
+    """
+    Write the directory's file; on the disk when this returns.
+
+    Raises:
+        LogStorageError: the disk refused.
+    """
+    path = directory / TOPIC_OVERRIDES
+    pairs = {
+        f"{topic}/{key}": text
+        for topic, said in sorted(saved.topics.items())
+        for key, text in sorted(said.items())
+    }
+    # Last: a file that was cut has none.
+    pairs[_GENERATION] = str(saved.generation)
+    with storage_errors(path, doing="writing"):
+        replace_whole(filesystem, path, format_properties(pairs, now_ms=now_ms).encode("ascii"))

@@ -1,0 +1,138 @@
+"""Which partitions a manager has: where each one lies, and its log if that is open.
+
+Thread-safety: every method from any thread; the lock is held for moments. The lock of a partition
+is for those who open, close or delete its log, and is taken behind the manager's own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable
+
+from kafkalog.errors import TopicExistsError, UnknownTopicOrPartitionError
+from kafkalog.log.log import Log
+from kafkalog.manager.directory import DataDirectory
+from kafkalog.model import TopicPartition
+
+__all__ = ["ManagedPartition", "PartitionRegistry"]
+
+
+class ManagedPartition:
+    """
+    One partition of a manager.
+
+    Attributes:
+        topic_partition: its name.
+        directory: where it lies.
+        lock: held while its log is opened, closed or deleted.
+        log: its log, None while that is not open.
+        error: why it could not be opened the last time, or is not to be; None otherwise.
+        is_blocked: whether only a change by hand lets it be opened.
+        is_deleted: whether it is gone.
+    """
+
+    __slots__ = (
+        "directory",
+        "error",
+        "is_blocked",
+        "is_deleted",
+        "lock",
+        "log",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition, directory: DataDirectory) -> None:
+        self.topic_partition = topic_partition
+        self.directory = directory
+        self.lock = threading.RLock()
+        self.log: Log | None = None
+        self.error: BaseException | None = None
+        self.is_blocked = False
+        self.is_deleted = False
+
+    def __repr__(self) -> str:
+        return f"<ManagedPartition {self.topic_partition} in {self.directory.path}>"
+
+    @property
+    def usable_log(self) -> Log | None:
+        """Its log, if that is open and takes writes."""
+        log = self.log
+        if log is None or log.is_closed or log.offline_error is not None:
+            return None
+        return log
+
+    def block(self, error: BaseException) -> None:
+        """Let it not be opened until somebody has changed something by hand."""
+        self.error, self.is_blocked = error, True
+
+
+class PartitionRegistry:
+    """All partitions of a manager."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._partitions: dict[TopicPartition, ManagedPartition] = {}
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def get(self, partition: TopicPartition) -> ManagedPartition:
+        """
+        Return a partition.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none of this name.
+        """
+        found = self._partitions.get(partition)
+        if found is None:
+            raise UnknownTopicOrPartitionError(f"there is no partition {partition}")
+        return found
+
+    def add(self, partition: ManagedPartition) -> ManagedPartition | None:
+        """Add a partition, unless there is one of its name: return that then."""
+        with self._guard:
+            there = self._partitions.setdefault(partition.topic_partition, partition)
+        return None if there is partition else there
+
+    def add_new(self, partition: ManagedPartition) -> None:
+        """Add a partition that was just made; TopicExistsError where there is one of its name."""
+        if self.add(partition) is not None:
+            raise TopicExistsError(f"partition {partition.topic_partition} exists")
+
+    def remove(self, partition: ManagedPartition) -> None:
+        """Remove a partition; nothing to do where it is gone."""
+        with self._guard:
+            if self._partitions.get(partition.topic_partition) is partition:
+                del self._partitions[partition.topic_partition]
+
+    def all(self) -> list[ManagedPartition]:
+        """Return all partitions, by name."""
+        with self._guard:
+            found = list(self._partitions.values())
+        return sorted(found, key=lambda each: each.topic_partition)
+
+    def of_topic(self, topic: str) -> list[ManagedPartition]:
+        """Return the partitions of a topic, by number."""
+        return [each for each in self.all() if each.topic_partition.topic == topic]
+
+    def in_directory(self, directory: DataDirectory) -> list[ManagedPartition]:
+        """Return the partitions in a directory, by name."""
+        return [each for each in self.all() if each.directory is directory]
+
+    def topics(self) -> dict[str, tuple[int, ...]]:
+        """Return the topics with the numbers of their partitions."""
+        found: dict[str, list[int]] = {}
+        for topic, partition in sorted(self.names()):
+            found.setdefault(topic, []).append(partition)
+        return {topic: tuple(partitions) for topic, partitions in found.items()}
+
+    def names(self) -> Iterable[TopicPartition]:
+        """Return the names of all partitions, in no order."""
+        with self._guard:
+            return tuple(self._partitions)
+
+    def counts(self) -> Counter[DataDirectory]:
+        """Return how many partitions each directory has."""
+        with self._guard:
+            return Counter(each.directory for each in self._partitions.values())

@@ -1,0 +1,121 @@
+"""Which partitions of a data directory were closed in order, and the marker that says so of all.
+
+The marker of a clean shutdown speaks for every partition of the directory. It is taken away, on the
+disk too, before the first of them is opened for writing, and put back when the manager closes and
+every partition was closed in order, or was not touched since the marker was found.
+
+Crash points: before the removal, the directory is as its last owner left it; from then until the
+marker is back, every partition is recovered from its recovery point by the next start. The marker
+is written last, after the checkpoints.
+
+Thread-safety: every method from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.state.shutdown_marker import (
+    read_shutdown_marker,
+    remove_shutdown_marker,
+    write_shutdown_marker,
+)
+
+__all__ = ["DirectorySessions"]
+
+
+class DirectorySessions:
+    """
+    What is open in a data directory, by the names of partition directories.
+
+    Args:
+        filesystem: the disk.
+        directory: the data directory; its lock is held.
+
+    Attributes:
+        had_marker: whether the last owner closed the directory in order.
+
+    Raises:
+        LogStorageError: the disk refused.
+    """
+
+    def __init__(self, filesystem: FileSystem, directory: Path) -> None:
+        self.had_marker = read_shutdown_marker(filesystem, directory) is not None
+        self._filesystem = filesystem
+        self._directory = directory
+        self._guard = threading.Lock()
+        self._marker_is_gone = False
+        self._touched: set[str] = set()
+        self._in_order: set[str] = set()
+
+    def created(self, name: str) -> None:
+        """Take note of a partition directory that was made: there is nothing to recover in it."""
+        with self._guard:
+            self._touched.add(name)
+            self._in_order.add(name)
+
+    def removed(self, name: str) -> None:
+        """Take note of a partition directory that is no more."""
+        with self._guard:
+            self._touched.discard(name)
+            self._in_order.discard(name)
+
+    def is_clean(self, name: str) -> bool:
+        """Say whether a partition was closed in order, last time."""
+        with self._guard:
+            return name in self._in_order if name in self._touched else self.had_marker
+
+    def begin(self, name: str) -> bool:
+        """
+        Take note that a partition is opened for writing; return whether it was closed in order.
+
+        Raises:
+            LogStorageError: the marker cannot be taken away; nothing may be changed.
+        """
+        with self._guard:
+            self._take_marker_away()
+            clean = name in self._in_order if name in self._touched else self.had_marker
+            self._touched.add(name)
+            self._in_order.discard(name)
+            return clean
+
+    def end(self, name: str, *, in_order: bool) -> None:
+        """Take note that a partition was closed, or let go."""
+        with self._guard:
+            if in_order and name in self._touched:
+                self._in_order.add(name)
+
+    def take_marker_away(self) -> None:
+        """Take the marker away: names in the directory are about to change."""
+        with self._guard:
+            self._take_marker_away()
+
+    def close(self, present: Iterable[str]) -> bool:
+        """
+        Put the marker back if every partition in `present` is in order; say whether it is there.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        with self._guard:
+            if not self._marker_is_gone:
+                return self.had_marker or self._put_back(present)
+            return self._put_back(present)
+
+    def _put_back(self, present: Iterable[str]) -> bool:
+        """Write the marker where it is true; the guard is held."""
+        for name in present:
+            clean = name in self._in_order if name in self._touched else self.had_marker
+            if not clean:
+                return False
+        write_shutdown_marker(self._filesystem, self._directory)
+        return True
+
+    def _take_marker_away(self) -> None:
+        """Remove the marker once; the guard is held."""
+        if not self._marker_is_gone:
+            remove_shutdown_marker(self._filesystem, self._directory)
+            self._marker_is_gone = True

@@ -1,0 +1,146 @@
+"""How a manager's directories are opened: at the start, and when one comes back.
+
+Order: every directory is locked and read; then they are held against each other (cluster, node,
+ids, settings of topics); only then anything is written. A directory whose disk refuses, or whose
+files are damaged, stays offline; one that somebody else has is an error, for what this manager
+would make of the others could contradict it.
+
+Thread-safety: the manager's lock is held.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+
+from kafkalog.clock import Clock
+from kafkalog.errors import (
+    ConfigError,
+    CorruptStateError,
+    LogLockedError,
+    LogOfflineError,
+    LogStorageError,
+)
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.manager.directory import DataDirectory
+from kafkalog.manager.identity import agree, complete
+from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
+from kafkalog.manager.settings import TopicSettings
+
+__all__ = ["Identity", "admit", "as_directories", "enrol", "open_directories"]
+
+logger = logging.getLogger(__name__)
+
+Identity = tuple[str, int]
+
+
+def as_directories(
+    paths: Iterable[str | PathLike[str]], filesystem: FileSystem
+) -> list[DataDirectory]:
+    """Return the directories of some paths; ConfigError where there is none, or one twice."""
+    found: dict[str, DataDirectory] = {}
+    for each in paths:
+        path = Path(each).absolute()
+        real = os.path.realpath(path)
+        if real in found:
+            raise ConfigError(f"{path} and {found[real].path} are one data directory", path=path)
+        found[real] = DataDirectory(path, filesystem)
+    if not found:
+        raise ConfigError("a manager needs a data directory: log.dirs is empty")
+    return list(found.values())
+
+
+def open_directories(directories: Sequence[DataDirectory]) -> None:
+    """
+    Open all directories; those that cannot be opened are offline afterwards, with the error.
+
+    Raises:
+        LogLockedError, NotALogError: as `DataDirectory.open`; none is open then.
+        LogStorageError, CorruptStateError: no directory could be opened.
+    """
+    try:
+        for directory in directories:
+            try:
+                directory.open()
+            except LogLockedError:
+                raise
+            except (LogStorageError, CorruptStateError) as error:
+                directory.error = error
+                logger.warning("data directory %s is offline: %s", directory.path, error)
+    except BaseException:
+        for directory in directories:
+            directory.let_go()
+        raise
+    first = directories[0].error
+    if first is not None and not any(directory.is_online for directory in directories):
+        raise first
+
+
+def admit(
+    directories: Sequence[DataDirectory],
+    settings: TopicSettings,
+    clock: Clock,
+    *,
+    cluster_id: str | None,
+    node_id: int | None,
+) -> Identity:
+    """
+    Hold the online directories against each other; return the cluster and the node.
+
+    Raises:
+        ConfigError: they contradict each other, what is asked for, or Kafka's rules for settings.
+    """
+    for directory in directories:
+        if not directory.is_online:
+            continue
+        try:
+            settings.load([directory])
+        except (CorruptStateError, LogStorageError) as error:
+            # Without its settings of topics nothing of it may be opened.
+            directory.fail(error)
+    online = [directory for directory in directories if directory.is_online]
+    cluster, node = agree(
+        {directory.path: directory.meta for directory in online},
+        cluster_id=cluster_id,
+        node_id=node_id,
+    )
+    for directory in online:
+        try:
+            directory.meta = complete(
+                directory.filesystem,
+                directory.path,
+                directory.meta,
+                cluster_id=cluster,
+                node_id=node,
+                now_ms=clock.now_ms(),
+            )
+        except LogStorageError as error:
+            directory.fail(error)
+    return cluster, node
+
+
+def enrol(directory: DataDirectory, registry: PartitionRegistry) -> list[ManagedPartition]:
+    """
+    Take the partitions of a directory that was opened into the registry; return them.
+
+    Where another directory has a partition too, neither copy is opened: which one is right only
+    the operator knows.
+    """
+    enrolled = []
+    for name, topic_partition in directory.inventory.partitions.items():
+        partition = ManagedPartition(topic_partition, directory)
+        other = registry.add(partition)
+        if other is None:
+            enrolled.append(partition)
+            continue
+        error = LogOfflineError(
+            f"{topic_partition} lies in {other.directory.path} and in {directory.path}: move one"
+            " of the two out of its data directory",
+            path=directory.path / name,
+        )
+        logger.error("%s", error)
+        other.block(error)
+    return enrolled

@@ -1,0 +1,303 @@
+"""Background work that cannot die silently: errors are kept, bound to what they concern, retried.
+
+A periodic task does one action for each of its subjects (partitions, directories). An action that
+fails takes nothing from the other subjects: its error goes to the ledger, and it is tried again
+after a second, then two, four ... up to the task's period. What goes well again leaves the ledger.
+The scheduler that logs get for work of their own keeps the same ledger.
+
+Thread-safety: every method from any thread. Actions of one task never run twice at once for one
+subject; where the scheduler has one thread, nothing runs beside anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Generic, Protocol, TypeVar
+
+from kafkalog.clock import Clock
+from kafkalog.manager.health import Fault, Subject, TaskHealth
+from kafkalog.scheduler import ScheduledTask, Scheduler
+
+__all__ = ["Ledger", "PeriodicTask", "SupervisedScheduler", "Supervisor"]
+
+logger = logging.getLogger(__name__)
+
+# Pause before an action that failed is tried again; doubled each time.
+RETRY_MS: Final = 1_000
+RETRY_MAX_MS: Final = 600_000
+
+S = TypeVar("S", bound=Subject)
+
+
+def retry_pause_ms(failure_count: int) -> int:
+    """Return how long to wait after so many failures in a row."""
+    return min(RETRY_MS << min(failure_count - 1, 20), RETRY_MAX_MS)
+
+
+class Ledger:
+    """
+    What does not go well now.
+
+    Args:
+        clock: dates the entries.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._faults: dict[tuple[str, Subject], Fault] = {}
+
+    def failed(
+        self,
+        task: str,
+        subject: Subject,
+        error: BaseException,
+        *,
+        retry_after_ms: int | None = None,
+    ) -> Fault:
+        """Enter a failure; return the entry."""
+        now_ms = self._clock.now_ms()
+        retry_ms = None if retry_after_ms is None else now_ms + retry_after_ms
+        key = (task, subject)
+        with self._guard:
+            before = self._faults.get(key)
+            if before is None:
+                fault = Fault(task, subject, error, 1, now_ms, now_ms, retry_ms)
+            else:
+                fault = replace(
+                    before,
+                    error=error,
+                    failure_count=before.failure_count + 1,
+                    last_ms=now_ms,
+                    next_retry_ms=retry_ms,
+                )
+            self._faults[key] = fault
+        if before is None:
+            logger.warning("%s of %s failed: %s", task, subject, error)
+        return fault
+
+    def went_well(self, task: str, subject: Subject) -> None:
+        """Strike an entry out."""
+        # Asked for after everything that goes well: without the lock where there is nothing.
+        if (task, subject) in self._faults:
+            with self._guard:
+                self._faults.pop((task, subject), None)
+
+    def forget(self, subject: Subject) -> None:
+        """Strike out everything about a subject: it is gone."""
+        with self._guard:
+            for key in [key for key in self._faults if key[1] == subject]:
+                del self._faults[key]
+
+    def of(self, task: str, subject: Subject) -> Fault | None:
+        """Return the entry, None where there is none."""
+        return self._faults.get((task, subject))
+
+    def all(self) -> tuple[Fault, ...]:
+        """Return all entries, by task and subject."""
+        with self._guard:
+            found = list(self._faults.values())
+        return tuple(sorted(found, key=lambda fault: (fault.task, str(fault.subject))))
+
+
+@dataclass(slots=True)
+class _Runs:
+    """What a task remembers of its runs."""
+
+    count: int = 0
+    last_ms: int | None = None
+    ended_ms: int | None = None
+
+
+class PeriodicTask(Generic[S]):
+    """
+    One action for each of many subjects, again and again. Made by `Supervisor.every`.
+
+    Attributes:
+        name: what it is called.
+        period_ms: from the end of one run to the next.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        supervisor: Supervisor,
+        subjects: Callable[[], Iterable[S]],
+        action: Callable[[S], object],
+        *,
+        delay_ms: int,
+        period_ms: int,
+    ) -> None:
+        self.name = name
+        self.period_ms = period_ms
+        self._supervisor = supervisor
+        self._subjects = subjects
+        self._action = action
+        self._delay_ms = delay_ms
+        self._runs = _Runs()
+        self._started_ms = supervisor.clock.now_ms()
+        # Held during an action; again where that one closes the supervisor.
+        self._busy = threading.RLock()
+
+    def run(self) -> None:
+        """Do the action for every subject, but those that wait for their next try."""
+        supervisor = self._supervisor
+        self._runs.count += 1
+        self._runs.last_ms = supervisor.clock.now_ms()
+        try:
+            subjects = list(self._subjects())
+        except Exception as error:  # noqa: BLE001 - kept in the ledger, told by health()
+            supervisor.ledger.failed(self.name, None, error, retry_after_ms=self.period_ms)
+            return
+        supervisor.ledger.went_well(self.name, None)
+        for subject in subjects:
+            if supervisor.is_closed:
+                return
+            # What failed before has a retry of its own, which comes sooner than the next run.
+            if supervisor.ledger.of(self.name, subject) is None:
+                self._do(subject)
+        self._runs.ended_ms = supervisor.clock.now_ms()
+
+    def health(self) -> TaskHealth:
+        """Return how it goes."""
+        faults = [fault for fault in self._supervisor.ledger.all() if fault.task == self.name]
+        latest = max(faults, key=lambda fault: fault.last_ms, default=None)
+        error = None if latest is None else latest.error
+        runs = self._runs
+        if runs.last_ms is None:
+            next_ms = self._started_ms + self._delay_ms
+        else:
+            next_ms = (runs.ended_ms or runs.last_ms) + self.period_ms
+        return TaskHealth(
+            name=self.name,
+            period_ms=self.period_ms,
+            run_count=runs.count,
+            last_run_ms=runs.last_ms,
+            next_run_ms=next_ms,
+            last_error=error if isinstance(error, Exception) else None,
+            failure_count=len(faults),
+        )
+
+    def wait(self) -> None:
+        """Return when no action of this task runs in another thread."""
+        with self._busy:
+            pass
+
+    def _do(self, subject: S) -> None:
+        ledger = self._supervisor.ledger
+        try:
+            with self._busy:
+                self._action(subject)
+        except Exception as error:  # noqa: BLE001 - kept in the ledger, told by health()
+            before = ledger.of(self.name, subject)
+            failures = 1 if before is None else before.failure_count + 1
+            pause_ms = min(retry_pause_ms(failures), max(self.period_ms, 1))
+            ledger.failed(self.name, subject, error, retry_after_ms=pause_ms)
+            self._supervisor.once(f"{self.name}-retry", lambda: self._retry(subject), pause_ms)
+        else:
+            ledger.went_well(self.name, subject)
+
+    def _retry(self, subject: S) -> None:
+        # Struck out meanwhile: the subject is gone.
+        if self._supervisor.ledger.of(self.name, subject) is not None:
+            self._do(subject)
+
+
+class _Described(Protocol):
+    """A task, whatever its subjects are."""
+
+    def health(self) -> TaskHealth: ...
+    def wait(self) -> None: ...
+
+
+class Supervisor:
+    """
+    Runs periodic tasks on a scheduler, and keeps the ledger.
+
+    Args:
+        scheduler: runs them.
+        clock: dates what happens.
+    """
+
+    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+        self.clock = clock
+        self.ledger = Ledger(clock)
+        self.is_closed = False
+        self._scheduler = scheduler
+        self._tasks: list[_Described] = []
+        self._scheduled: list[ScheduledTask] = []
+
+    def every(
+        self,
+        name: str,
+        period_ms: int,
+        subjects: Callable[[], Iterable[S]],
+        action: Callable[[S], object],
+        *,
+        delay_ms: int,
+    ) -> PeriodicTask[S]:
+        """Do `action` for each of the subjects of the moment, first after `delay_ms`."""
+        task = PeriodicTask(
+            name, self, subjects, action, delay_ms=delay_ms, period_ms=max(period_ms, 1)
+        )
+        self._tasks.append(task)
+        self._scheduled.append(
+            self._scheduler.schedule(name, task.run, delay_ms=delay_ms, period_ms=max(period_ms, 1))
+        )
+        return task
+
+    def once(self, name: str, action: Callable[[], object], delay_ms: int) -> None:
+        """Do something later, unless closed by then."""
+        self._scheduler.schedule(
+            name, lambda: None if self.is_closed else action(), delay_ms=delay_ms
+        )
+
+    def scheduler_for(self, subject: Subject) -> SupervisedScheduler:
+        """Return a scheduler whose tasks are about `subject`."""
+        return SupervisedScheduler(self._scheduler, self.ledger, subject)
+
+    def health(self) -> tuple[TaskHealth, ...]:
+        """Return how the tasks go, by name."""
+        return tuple(sorted((task.health() for task in self._tasks), key=lambda each: each.name))
+
+    def close(self) -> None:
+        """Run no more tasks; one that runs in another thread ends with its present subject."""
+        self.is_closed = True
+        for scheduled in self._scheduled:
+            scheduled.cancel()
+        for task in self._tasks:
+            task.wait()
+
+
+class SupervisedScheduler:
+    """A `Scheduler` that enters in a ledger what its tasks raise, as being about one subject."""
+
+    __slots__ = ("_ledger", "_scheduler", "_subject")
+
+    def __init__(self, scheduler: Scheduler, ledger: Ledger, subject: Subject) -> None:
+        self._scheduler = scheduler
+        self._ledger = ledger
+        self._subject = subject
+
+    def schedule(
+        self,
+        name: str,
+        task: Callable[[], object],
+        *,
+        delay_ms: int,
+        period_ms: int | None = None,
+    ) -> ScheduledTask:
+        """See `Scheduler.schedule`."""
+
+        def supervised() -> None:
+            try:
+                task()
+            except Exception as error:
+                self._ledger.failed(name, self._subject, error, retry_after_ms=period_ms)
+                raise
+            self._ledger.went_well(name, self._subject)
+
+        return self._scheduler.schedule(name, supervised, delay_ms=delay_ms, period_ms=period_ms)

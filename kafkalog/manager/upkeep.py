@@ -1,0 +1,143 @@
+"""The periodic work of a manager: what is done, how often, and for what.
+
+    kafka-log-retention                 for each partition: deletes what retention lets go
+    kafka-recovery-point-checkpoint     for each directory: how far its logs are on the disk
+    kafka-log-start-offset-checkpoint   for each directory: log starts that a segment's base says
+    replica-high-watermark-checkpoint   for each directory: high watermarks
+
+Periods and the first delay are Kafka's settings. Each log has timers of its own for `flush.ms` and
+for producers that fell silent, on the same scheduler and in the same ledger.
+
+Thread-safety: run by the supervisor; actions take the locks of what they work on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from kafkalog.errors import LogClosedError, LogOfflineError, UnknownTopicOrPartitionError
+from kafkalog.log.log import Log
+from kafkalog.manager.directory import DataDirectory
+from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
+from kafkalog.manager.supervision import Supervisor
+from kafkalog.manager_config import ManagerConfig
+from kafkalog.model import TopicPartition
+
+__all__ = ["Upkeep"]
+
+RETENTION = "kafka-log-retention"
+RECOVERY_POINTS = "kafka-recovery-point-checkpoint"
+START_OFFSETS = "kafka-log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replica-high-watermark-checkpoint"
+
+
+class Upkeep:
+    """
+    What a manager does in the background.
+
+    Args:
+        registry: the partitions.
+        directories: by path.
+        opened: returns the log of a partition, opening it where it is not.
+        on_failure: called with a directory whose disk has failed, and the error.
+    """
+
+    def __init__(
+        self,
+        registry: PartitionRegistry,
+        directories: dict[Path, DataDirectory],
+        opened: Callable[[ManagedPartition], Log],
+        on_error: Callable[[DataDirectory, BaseException], object],
+    ) -> None:
+        self._registry = registry
+        self._directories = directories
+        self._opened = opened
+        self._on_error = on_error
+
+    def start(self, supervisor: Supervisor, config: ManagerConfig) -> None:
+        """Begin; the first runs come after `log.initial.task.delay.ms`."""
+        delay_ms = config.log_initial_task_delay_ms
+        supervisor.every(
+            RETENTION,
+            config.log_retention_check_interval_ms,
+            self._usable_partitions,
+            self.apply_retention,
+            delay_ms=delay_ms,
+        )
+        for name, period_ms, action in (
+            (
+                RECOVERY_POINTS,
+                config.log_flush_offset_checkpoint_interval_ms,
+                self.write_recovery_points,
+            ),
+            (
+                START_OFFSETS,
+                config.log_flush_start_offset_checkpoint_interval_ms,
+                self.write_start_offsets,
+            ),
+            (
+                HIGH_WATERMARKS,
+                config.replica_high_watermark_checkpoint_interval_ms,
+                self.write_high_watermarks,
+            ),
+        ):
+            supervisor.every(name, period_ms, self._online, action, delay_ms=delay_ms)
+
+    def apply_retention(self, name: TopicPartition) -> None:
+        """Delete what retention lets go of one partition."""
+        try:
+            partition = self._registry.get(name)
+            self._opened(partition).apply_retention()
+        except (UnknownTopicOrPartitionError, LogClosedError, LogOfflineError):
+            # Deleted, closed or failed meanwhile; the failure is told by whoever met it.
+            return
+
+    def write_recovery_points(self, path: Path) -> None:
+        """Write how far the logs of a directory are on the disk."""
+        directory = self._directories[path]
+        for log in self._open_logs(directory):
+            log.note_recovery_point()
+        self._write(directory, directory.checkpoints.recovery_points.write)
+
+    def write_start_offsets(self, path: Path) -> None:
+        """Write the log starts of a directory."""
+        directory = self._directories[path]
+        self._write(directory, directory.checkpoints.start_offsets.write)
+
+    def write_high_watermarks(self, path: Path) -> None:
+        """Write the high watermarks of a directory."""
+        directory = self._directories[path]
+        self.note_high_watermarks(directory)
+        self._write(directory, directory.write_high_watermarks)
+
+    def note_high_watermarks(self, directory: DataDirectory) -> None:
+        """Take the high watermarks of the logs that are open."""
+        notes = directory.checkpoints.high_watermarks
+        for log in self._open_logs(directory):
+            notes.note(log.topic_partition, log.high_watermark)
+
+    def _open_logs(self, directory: DataDirectory) -> Iterable[Log]:
+        for partition in self._registry.in_directory(directory):
+            log = partition.usable_log
+            if log is not None:
+                yield log
+
+    def _usable_partitions(self) -> list[TopicPartition]:
+        return [
+            partition.topic_partition
+            for partition in self._registry.all()
+            if partition.directory.is_online and not partition.is_blocked
+        ]
+
+    def _online(self) -> list[Path]:
+        return [path for path, directory in self._directories.items() if directory.is_online]
+
+    def _write(self, directory: DataDirectory, action: Callable[[], object]) -> None:
+        if not directory.is_online:
+            return
+        try:
+            action()
+        except Exception as error:
+            self._on_error(directory, error)
+            raise

@@ -1,0 +1,340 @@
+"""The life of a manager: topics made, written, closed, found again, and deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog import (
+    ConfigError,
+    InvalidTopicError,
+    LogClosedError,
+    LogConfig,
+    LogLockedError,
+    ManagerConfig,
+    Record,
+    TopicConfigs,
+    TopicExistsError,
+    TopicPartition,
+    UnknownTopicOrPartitionError,
+    open_log,
+)
+from kafkalog.files.names import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.state.meta_properties import read_meta_properties
+from kafkalog.state.partition_metadata import read_partition_metadata
+from tests.support.managers import checkpointed, has_marker, manual_manager, values
+
+
+def test_topic_created_written_and_closed_is_found_again(tmp_path: Path) -> None:
+    """Its partitions, its records and its settings; and nothing has to be recovered."""
+    with manual_manager(tmp_path / "a") as manager:
+        manager.create_topic("orders", 2, {"retention.ms": "-1"})
+        manager.append("orders", 1, "one", "two")
+    with manual_manager(tmp_path / "a") as manager:
+        assert {"orders": (0, 1)} == manager.topics()
+        assert ["one", "two"] == values(manager, "orders", 1)
+        log = manager.log("orders", 1)
+        assert log.recovery_report.clean
+        assert -1 == log.config.retention_ms
+        assert 2 == log.log_end_offset == log.durable_offset
+
+
+def test_log_is_the_same_for_everybody_and_opened_late(tmp_path: Path) -> None:
+    """Nothing is open before somebody asks, nor after a clean start."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("orders", 3)
+        assert 0 == manager.health().directories[0].open_count
+        assert manager.log("orders", 1) is manager.log("orders", 1)
+        assert 1 == manager.health().directories[0].open_count
+        assert 3 == manager.health().directories[0].partition_count
+    with manual_manager(tmp_path) as manager:
+        assert 0 == manager.health().directories[0].open_count
+
+
+def test_log_that_a_caller_closed_is_opened_again(tmp_path: Path) -> None:
+    """Using a log in a `with` block takes nothing from the others."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("orders")
+        with manager.log("orders") as log:
+            log.append([Record(value=b"one")])
+        assert log.is_closed
+        assert ["one"] == values(manager, "orders")
+        assert manager.log("orders").recovery_report.clean
+
+
+def test_new_partitions_go_where_the_fewest_are(tmp_path: Path) -> None:
+    """Directory by directory, in the order in which they were given."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    with manual_manager(first) as manager:
+        manager.create_topic("old", 2)
+    with manual_manager(first, second) as manager:
+        manager.create_topic("new", 4)
+        places = [manager.directory_of("new", number).name for number in range(4)]
+        assert ["second", "second", "first", "second"] == places
+
+
+def test_files_of_a_data_directory_are_those_of_a_broker(tmp_path: Path) -> None:
+    """Made at the first start; at the close they say where every log ends."""
+    names = (
+        RECOVERY_POINT_CHECKPOINT,
+        LOG_START_OFFSET_CHECKPOINT,
+        HIGH_WATERMARK_CHECKPOINT,
+        CLEANER_OFFSET_CHECKPOINT,
+    )
+    manager = manual_manager(tmp_path)
+    assert all((tmp_path / name).read_bytes() == b"0\n0\n" for name in names)
+    manager.create_topic("orders", 2)
+    manager.append("orders", 0, "one", "two")
+    assert not has_marker(tmp_path)
+    manager.close()
+    assert has_marker(tmp_path)
+    assert {"orders-0": 2, "orders-1": 0} == checkpointed(tmp_path, RECOVERY_POINT_CHECKPOINT)
+    assert {"orders-0": 2} == checkpointed(tmp_path, HIGH_WATERMARK_CHECKPOINT)
+    assert {} == checkpointed(tmp_path, LOG_START_OFFSET_CHECKPOINT)
+    assert {} == checkpointed(tmp_path, CLEANER_OFFSET_CHECKPOINT)
+
+
+def test_partitions_of_a_topic_share_its_id(tmp_path: Path) -> None:
+    """Also one that is created later; another topic has another."""
+    disk = PosixFileSystem()
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("orders", 2)
+        manager.create_partition("orders", 2)
+        manager.create_topic("payments")
+    ids = {read_partition_metadata(disk, tmp_path / f"orders-{number}") for number in range(3)}
+    assert 1 == len(ids)
+    assert None not in ids
+    assert read_partition_metadata(disk, tmp_path / "payments-0") not in ids
+
+
+def test_directories_get_one_cluster_and_ids_of_their_own(tmp_path: Path) -> None:
+    """A second directory joins the cluster of the first; what was made up stays."""
+    disk = PosixFileSystem()
+    first, second = tmp_path / "first", tmp_path / "second"
+    manual_manager(first, node_id=7).close()
+    before = read_meta_properties(disk, first)
+    with manual_manager(first, second) as manager:
+        assert before is not None
+        assert before.cluster_id == manager.cluster_id
+        assert 7 == manager.node_id
+    joined = read_meta_properties(disk, second)
+    assert joined is not None
+    assert (1, before.cluster_id, 7) == (joined.version, joined.cluster_id, joined.node_id)
+    assert before.directory_id not in (None, joined.directory_id)
+    assert before == read_meta_properties(disk, first)
+
+
+@pytest.mark.parametrize("arguments", [{"cluster_id": "AAAAAAAAAAAAAAAAAAAAAA"}, {"node_id": 2}])
+def test_directory_of_another_cluster_or_node_is_refused(
+    tmp_path: Path, arguments: dict[str, object]
+) -> None:
+    """The refusal leaves the directory free for whoever it belongs to."""
+    manual_manager(tmp_path, node_id=1).close()
+    with pytest.raises(ConfigError, match=r"meta\.properties|cluster\.id|node\.id"):
+        manual_manager(tmp_path, **arguments)
+    manual_manager(tmp_path).close()
+    assert has_marker(tmp_path)
+
+
+def test_copied_directory_beside_its_original_is_refused(tmp_path: Path) -> None:
+    """Two directories with one id are one directory, and its copy."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    manual_manager(first).close()
+    second.mkdir()
+    (second / "meta.properties").write_bytes((first / "meta.properties").read_bytes())
+    with pytest.raises(ConfigError, match=r"directory\.id"):
+        manual_manager(first, second)
+
+
+def test_meta_properties_of_version_0_are_read_and_kept(tmp_path: Path) -> None:
+    """A directory of ZooKeeper's days gets an id, and is otherwise as it was."""
+    (tmp_path / "meta.properties").write_text("#\n#\nversion=0\nbroker.id=3\ncluster.id=abc\n")
+    with manual_manager(tmp_path) as manager:
+        assert ("abc", 3) == (manager.cluster_id, manager.node_id)
+    kept = read_meta_properties(PosixFileSystem(), tmp_path)
+    assert kept is not None
+    assert (0, "abc", 3) == (kept.version, kept.cluster_id, kept.node_id)
+    assert kept.directory_id is not None
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "a b", "x" * 250, "__cluster_metadata"])
+def test_topic_with_an_illegal_name_is_refused(tmp_path: Path, topic: str) -> None:
+    """Nothing is made of it."""
+    with manual_manager(tmp_path) as manager:
+        with pytest.raises(InvalidTopicError):
+            manager.create_topic(topic)
+        assert {} == manager.topics()
+
+
+def test_topic_that_collides_with_another_is_refused(tmp_path: Path) -> None:
+    """'.' counts as '_'; the same name is another error."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("a.b")
+        with pytest.raises(InvalidTopicError, match="collides"):
+            manager.create_topic("a_b")
+        with pytest.raises(TopicExistsError):
+            manager.create_topic("a.b")
+        with pytest.raises(TopicExistsError):
+            manager.create_partition("a.b", 0)
+
+
+def test_unknown_partition_is_refused(tmp_path: Path) -> None:
+    """Whatever is asked of it."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("orders")
+        for call in (
+            lambda: manager.log("orders", 1),
+            lambda: manager.log("payments"),
+            lambda: manager.delete_partition("orders", 1),
+            lambda: manager.delete_topic("payments"),
+            lambda: manager.reconfigure("payments", {}),
+            lambda: manager.directory_of("payments", 0),
+        ):
+            with pytest.raises(UnknownTopicOrPartitionError):
+                call()
+
+
+def test_deleted_topic_is_gone_at_once_and_its_files_later(tmp_path: Path) -> None:
+    """The log that somebody holds is closed; what it said of itself is forgotten."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("orders", 2, {"retention.ms": "5"})
+        manager.append("orders", 0, "one")
+        held = manager.log("orders")
+        data = held.read(0).data
+        manager.delete_topic("orders")
+        assert {} == manager.topics()
+        assert held.is_closed
+        assert data[-1:] == b"\0"
+        doomed = [path.name for path in tmp_path.iterdir() if path.name.endswith("-delete")]
+        assert 2 == len(doomed)
+        assert {} == checkpointed(tmp_path, RECOVERY_POINT_CHECKPOINT)
+        manager.create_topic("orders")
+        assert 604_800_000 == manager.log("orders").config.retention_ms
+        assert [] == values(manager, "orders")
+        manager.scheduler.advance(1_000)
+        assert not any((tmp_path / name).exists() for name in doomed)
+
+
+def test_directory_that_was_to_go_is_removed_by_the_next_start(tmp_path: Path) -> None:
+    """After the same delay; it hinders no topic of its name."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("orders")
+        manager.delete_topic("orders")
+    assert 1 == len(list(tmp_path.glob("*-delete")))
+    with manual_manager(tmp_path) as manager:
+        assert {} == manager.topics()
+        manager.scheduler.advance(999)
+        assert 1 == len(list(tmp_path.glob("*-delete")))
+        manager.scheduler.advance(1)
+        assert [] == list(tmp_path.glob("*-delete"))
+
+
+def test_topic_of_the_longest_name_can_be_deleted(tmp_path: Path) -> None:
+    """The doomed directory's name is cut to what a file system takes."""
+    topic = "x" * 249
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic(topic, 2)
+        manager.delete_topic(topic)
+        names = [path.name for path in tmp_path.glob("*-delete")]
+        assert [255, 255] == [len(name) for name in names]
+        manager.scheduler.advance(1_000)
+        assert [] == list(tmp_path.glob("*-delete"))
+
+
+def test_manager_has_its_directories_for_itself(tmp_path: Path) -> None:
+    """Partitions that it has not opened are not free for others; reading is."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("orders")
+        manager.append("orders", 0, "one")
+        with pytest.raises(LogLockedError):
+            manual_manager(tmp_path)
+        with pytest.raises(LogLockedError):
+            open_log(tmp_path / "payments-0")
+        with open_log(tmp_path / "orders-0", read_only=True) as log:
+            assert 1 == log.log_end_offset
+    with open_log(tmp_path / "orders-0") as log:
+        assert log.recovery_report.clean
+        with pytest.raises(LogLockedError):
+            manual_manager(tmp_path)
+
+
+def test_closed_manager_refuses_everything(tmp_path: Path) -> None:
+    """Closing it again does nothing."""
+    manager = manual_manager(tmp_path)
+    manager.create_topic("orders")
+    log = manager.log("orders")
+    manager.close()
+    manager.close()
+    assert log.is_closed
+    for call in (
+        lambda: manager.log("orders"),
+        lambda: manager.create_topic("payments"),
+        lambda: manager.delete_topic("orders"),
+        lambda: manager.bring_online(tmp_path),
+    ):
+        with pytest.raises(LogClosedError):
+            call()
+
+
+def test_settings_of_a_topic_change_while_its_logs_are_open(tmp_path: Path) -> None:
+    """For logs that are opened later too, and after a restart."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("orders", 2, {"retention.ms": "7"})
+        log = manager.log("orders", 0)
+        change = manager.reconfigure("orders", {"retention.bytes": "9", "retention.ms": None})
+        assert {"retention.bytes", "retention.ms"} == set(change.at_once)
+        for each in (log, manager.log("orders", 1)):
+            assert (9, 604_800_000) == (each.config.retention_bytes, each.config.retention_ms)
+        with pytest.raises(ConfigError):
+            manager.reconfigure("orders", {"retention.byte": "9"})
+    with manual_manager(tmp_path) as manager:
+        assert 9 == manager.log("orders").config.retention_bytes
+        assert {"retention.bytes": "9"} == manager.topic_configs.overrides_of("orders")
+
+
+def test_topic_configs_given_stand_in_place_of_those_kept(tmp_path: Path) -> None:
+    """For the topics that they name; the others keep theirs."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("one", 1, {"retention.ms": "1", "retention.bytes": "2"})
+        manager.create_topic("two", 1, {"retention.ms": "2"})
+    configs = TopicConfigs(LogConfig(segment_bytes=700), {"one": {"retention.ms": "11"}})
+    config = ManagerConfig(log=configs.defaults)
+    for given in (configs, None):
+        with manual_manager(tmp_path, config=config, topic_configs=given) as manager:
+            assert {"retention.ms": "11"} == manager.topic_configs.overrides_of("one")
+            assert 2 == manager.log("two").config.retention_ms
+            assert 700 == manager.log("two").config.segment_bytes
+    with pytest.raises(ConfigError, match="defaults"):
+        manual_manager(tmp_path, config=ManagerConfig(), topic_configs=configs)
+
+
+def test_one_directory_given_twice_is_refused(tmp_path: Path) -> None:
+    """Also by another path; and a manager needs one."""
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    (tmp_path / "a").mkdir()
+    with pytest.raises(ConfigError, match="one data directory"):
+        manual_manager(tmp_path / "a", tmp_path / "link")
+    with pytest.raises(ConfigError, match=r"log\.dirs"):
+        manual_manager()
+    config = ManagerConfig(log_dirs=(str(tmp_path / "a"),))
+    with manual_manager(config=config) as manager:
+        assert [tmp_path / "a"] == [each.path for each in manager.health().directories]
+
+
+def test_partitions_are_listed_in_order(tmp_path: Path) -> None:
+    """By topic, then by number."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("b", 11)
+        manager.create_topic("a")
+        assert TopicPartition("a", 0) == manager.partitions()[0]
+        assert tuple(range(11)) == manager.topics()["b"]
+        assert [0, 1, 10] == [
+            each.partition for each in manager.partitions() if each[1] in (0, 1, 10)
+        ][1:]
