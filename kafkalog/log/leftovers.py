@@ -48,6 +48,11 @@ class Leftovers:
     removed: list[Path] = field(default_factory=list)
     completed_swaps: list[Path] = field(default_factory=list)
 
+    @property
+    def are_none(self) -> bool:
+        """Whether nothing was found."""
+        return not self.removed and not self.completed_swaps
+
 
 def live_bases(filesystem: FileSystem, directory: Path) -> list[int]:
     """Return the base offsets of the segments in a directory, ascending."""

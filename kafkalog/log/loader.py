@@ -107,6 +107,7 @@ def load_log(
     recovery_point: int,
     start_offset: int | None,
     doubtful_offset: int | None = None,
+    may_rest: bool = False,
 ) -> LoadedLog:
     """
     Load the segments of `context.directory`, recovering what was not closed in order.
@@ -118,6 +119,7 @@ def load_log(
         start_offset: checkpointed log start offset, None for the first segment's base.
         doubtful_offset: first offset that may be missing on the disk whatever a sync says; None
             where none is.
+        may_rest: whether a log that was closed in order is left at rest, and nothing written.
     """
     started = context.clock.monotonic_ms()
     filesystem, directory = context.filesystem, context.directory
@@ -143,12 +145,14 @@ def load_log(
         segments = []
         findings.facts = ScanFacts()
     end_offset = max(findings.next_offset, start) if segments else start
-    local = _assemble(context, segments, findings, start, end_offset)
+    nothing_done = clean and not (findings.scanned_segments or findings.rebuilt)
+    rests = may_rest and nothing_done and leftovers.are_none and bool(segments)
+    local = _assemble(context, segments, findings, start, end_offset, rests=rests)
     if context.read_only and not clean:
         recovery_point = min(recovery_point, end_offset)
     else:
         recovery_point = end_offset
-    if not context.read_only:
+    if not context.read_only and not rests:
         # Segments may have been made, and not called durable, by whoever had the log before. And
         # later ones must not outlive the name of a first one made here: the log would begin there.
         filesystem.sync_directory(directory)
@@ -434,6 +438,8 @@ def _assemble(
     findings: _Findings,
     start_offset: int,
     end_offset: int,
+    *,
+    rests: bool,
 ) -> LocalLog:
     if not segments and context.read_only:
         raise AssertionError("a read-only log without segments is refused before it is loaded")
@@ -441,8 +447,11 @@ def _assemble(
         last = segments[-1]
         # After a clean stop, or by the syncs of this recovery.
         last.file.found_synced()
-        last.file.open_for_append()
-        last.activate(findings.last_scan)
+        if rests:
+            last.is_resting = True
+        else:
+            last.file.open_for_append()
+            last.activate(findings.last_scan)
     local = LocalLog(
         context,
         LogSegments(segments or [_placeholder(context, end_offset)]),

@@ -237,6 +237,43 @@ class LocalLog:
         """Publish the outcome of a truncation."""
         self._publish(snapshot)
 
+    def rest(self) -> None:
+        """
+        Let the files of the active segment go, everything in them being on the disk.
+
+        Raises:
+            OSError, LogStorageError: the disk refused.
+        """
+        active = self.snapshot.segments.active
+        active.transactions.sync()
+        active.rest()
+        if self.context.note is not None:
+            self.context.note.rest()
+
+    def wake(self, durable_offset: int) -> None:
+        """Open the files of the active segment again; OSError where the disk refuses."""
+        active = self.snapshot.segments.active
+        if self.context.note is not None:
+            self.context.note.settle(durable_offset)
+        active.file.open_for_append()
+        active.activate(active.summary(self.snapshot.end_offset))
+
+    def close_untouched(self) -> None:
+        """Let all files go, of which none was written but indexes that were made anew."""
+        segments = self.snapshot.segments.segments
+        unsynced = [
+            segment
+            for segment in segments
+            if segment.offset_index.is_unsynced or segment.time_index.is_unsynced
+        ]
+        for segment in unsynced:
+            segment.sync_indexes()
+        if unsynced:
+            self.context.filesystem.sync_directory(self.context.directory)
+        if self.context.note is not None:
+            self.context.note.remove()
+        self.abandon()
+
     def close(self) -> None:
         """Seal the active segment and let all files go; slices given out stay valid."""
         self._seal([self.snapshot.segments.active])

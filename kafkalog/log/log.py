@@ -38,12 +38,12 @@ from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.replacement import replace_segment
 from kafkalog.log.report import RecoveryReport
+from kafkalog.log.resting import RestingLog
 from kafkalog.log.retaining import Retainer
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.retention_plan import SegmentExplanation
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.tail import ReadOnlyTail
-from kafkalog.log.transacting import TransactionalLog
 from kafkalog.log.truncation import find_cut, truncate_fully_and_start_at, truncate_to
 from kafkalog.model import AppendInfo, AppendOrigin
 from kafkalog.records.append_rules import AppendRules
@@ -62,7 +62,7 @@ Wait = Literal["written", "durable"]
 logger = logging.getLogger(__name__)
 
 
-class Log(TransactionalLog, AbstractContextManager["Log"]):
+class Log(RestingLog, AbstractContextManager["Log"]):
     """
     One partition's records on disk. Made by `kafkalog.open_log`.
 
@@ -89,9 +89,10 @@ class Log(TransactionalLog, AbstractContextManager["Log"]):
         retention: Sequence[RetentionPolicy] | None = None,
         on_deletion: Callable[[SegmentDeletion], object] | None = None,
         on_offline: Callable[[BaseException], object] | None = None,
+        on_wake: Callable[[RestingLog], object] | None = None,
     ) -> None:
         tail = ReadOnlyTail(local, home.read_start_offset) if lock is None else None
-        super().__init__(home, local, tail, epochs, producers, scheduler)
+        super().__init__(home, local, tail, epochs, producers, scheduler, on_wake)
         self._report = report
         self._rules = AppendRules.of(self.config)
         self._directory_lock = lock
@@ -286,7 +287,9 @@ class Log(TransactionalLog, AbstractContextManager["Log"]):
 
     def flush(self) -> int:
         """Put everything appended so far on the disk; return the durable offset."""
-        self._ensure_writable()
+        self._ensure_in_charge()
+        if self._is_resting:
+            return self._committer.durable_offset
         return self._committer.flush()
 
     def roll(self) -> LogSegment:
@@ -394,11 +397,12 @@ class Log(TransactionalLog, AbstractContextManager["Log"]):
             Exception: what a policy raised; nothing was deleted then.
         """
         with self._deleter.telling(self._write_lock):
-            self._ensure_writable()
+            self._ensure_in_charge()
             with self._reading():
                 plan = self._retainer.plan(now_ms, self._limit_of_retention(limit_offset))
             if not plan.leaving:
                 return ()
+            self._ensure_writable()
             with self._changing("deleting old segments"), self._moving_start():
                 deletions = self._retainer.carry_out(plan)
         if plan.rolls:
@@ -440,7 +444,7 @@ class Log(TransactionalLog, AbstractContextManager["Log"]):
         What needs the log to be opened again is kept as it was in `config` until then.
         """
         with self._write_lock:
-            self._ensure_writable()
+            self._ensure_in_charge()
             old = self.config
             change = old.change_to(config)
             if not change:
@@ -497,6 +501,12 @@ class Log(TransactionalLog, AbstractContextManager["Log"]):
         in_order = False
         try:
             with storage_errors(self.directory, doing="closing"):
+                if self._is_untouched:
+                    self._epochs.flush()
+                    self._local.close_untouched()
+                    self._home.write_recovery_point(self._committer.durable_offset)
+                    in_order = True
+                    return
                 self._committer.flush()
                 self._deleter.delete_now()
                 self._epochs.close(self._local.snapshot.end_offset)

@@ -128,6 +128,7 @@ def open_at_home(
             retention=surroundings.retention,
             on_deletion=surroundings.on_deletion,
             on_offline=surroundings.on_offline,
+            on_wake=surroundings.on_wake,
         )
 
 
@@ -195,6 +196,7 @@ def _load_for_writing(
                 recovery_point=recovery_point,
                 start_offset=home.read_start_offset(),
                 doubtful_offset=doubtful_offset,
+                may_rest=surroundings.on_wake is not None,
             )
             # Before the recovery point rises over batches that only a replay would tell of.
             epochs = load_epochs(home, loaded)
@@ -205,7 +207,8 @@ def _load_for_writing(
                 # Higher: the next recovery need not do this one's work again. Lower: it was left
                 # by another log of this name, and must not speak of this one's records.
                 home.write_recovery_point(loaded.recovery_point)
-            note.settle(loaded.recovery_point)
+            if not loaded.local.snapshot.segments.active.is_resting:
+                note.settle(loaded.recovery_point)
         except (OSError, KafkaLogError):
             # Nothing was appended: what was clean before still is.
             home.end_session(in_order=clean)

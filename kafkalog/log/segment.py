@@ -78,6 +78,7 @@ class LogSegment:
         offset_index, time_index: its indexes.
         transactions: its transaction index.
         fences: damage known so far, in order of position.
+        is_resting: whether it is the active segment, and holds no file open for appending.
     """
 
     def __init__(self, context: SegmentContext, base_offset: int, file: SegmentFile) -> None:
@@ -88,6 +89,7 @@ class LogSegment:
         self.roll_jitter_ms = context.config.random_segment_jitter(context.random)
         self._context = context
         self.obey_settings()
+        self.is_resting = False
         self._is_preallocated = False
         self._max_timestamp: int | None = None
         self._offset_of_max_timestamp = -1
@@ -145,7 +147,7 @@ class LogSegment:
     @property
     def is_active(self) -> bool:
         """Whether the segment takes appends."""
-        return self.offset_index.growing is not None
+        return self.is_resting or self.offset_index.growing is not None
 
     # ------------------------------------------------------------------ life as active segment
 
@@ -177,6 +179,12 @@ class LogSegment:
         self._is_preallocated = config.preallocate and is_last
         if self._is_preallocated:
             self.file.preallocate(config.segment_bytes)
+        self.is_resting = False
+
+    def rest(self) -> None:
+        """Let the files go until `activate`: as sealed, and still the active segment."""
+        self.seal()
+        self.is_resting = True
 
     def should_roll(self, size: int, max_timestamp: int, last_offset: int, staged: int) -> bool:
         """

@@ -13,6 +13,7 @@ from kafkalog.clock import Clock
 from kafkalog.files.locking import DirectoryLock
 from kafkalog.files.pool import FilePool
 from kafkalog.log.deletion import SegmentDeletion
+from kafkalog.log.resting import RestingLog
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.scheduler import Scheduler
 
@@ -37,6 +38,8 @@ class Surroundings:
         on_deletion: called with each segment that left the log.
         on_offline: called once with the error after which the log takes no more writes, by the
             thread that met it, which may hold the log's lock: it must neither wait nor call back.
+        on_wake: called before a log at rest takes writes, which may put others to rest; a log
+            without it never rests.
         producer_expiration_ms: after how long a silent producer is forgotten.
     """
 
@@ -47,4 +50,5 @@ class Surroundings:
     retention: Sequence[RetentionPolicy] | None = None
     on_deletion: Callable[[SegmentDeletion], object] | None = None
     on_offline: Callable[[BaseException], object] | None = None
+    on_wake: Callable[[RestingLog], object] | None = None
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS

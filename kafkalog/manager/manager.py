@@ -39,6 +39,7 @@ from kafkalog.log.log import Log
 from kafkalog.log.report import RecoveryReport
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.surroundings import Surroundings
+from kafkalog.manager.awake import AwakeLogs, default_awake_limit
 from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
 from kafkalog.manager.doomed import DoomedDirectories
 from kafkalog.manager.health import DirectoryHealth, ManagerHealth
@@ -120,17 +121,24 @@ class LogManager(AbstractContextManager["LogManager"]):
         self._directories = {directory.path: directory for directory in found}
         self._registry = PartitionRegistry()
         self._settings = TopicSettings(self._config.log, self._clock, self._directory_failed)
+        log = self._config.log
         self._pool = FilePool(
             self._filesystem,
-            max_open_files=self._config.log.open_files_max,
-            max_mappings=self._config.log.mappings_max,
+            max_open_files=log.open_files_max,
+            max_mappings=log.mappings_max,
         )
         self._own_scheduler = ThreadScheduler(self._clock) if scheduler is None else None
         self._scheduler = scheduler or self._own_scheduler
         assert self._scheduler is not None
         self._supervisor = Supervisor(self._scheduler, self._clock)
+        limit = default_awake_limit(log.open_files_max + 2 * log.mappings_max)
+        self._awake = AwakeLogs(limit)
         self._opener = LogOpener(
-            self._settings, self._surroundings_of, self._supervisor.ledger, self._directory_failed
+            self._settings,
+            self._surroundings_of,
+            self._supervisor.ledger,
+            self._awake,
+            self._directory_failed,
         )
         self._doomed = DoomedDirectories(self._filesystem, self._supervisor, self._is_usable)
         self._topics = TopicAdministration(
@@ -448,6 +456,7 @@ class LogManager(AbstractContextManager["LogManager"]):
             retention=self._retention,
             on_deletion=self._on_deletion,
             on_offline=lambda error: self._opener.failed(partition, error),
+            on_wake=self._awake.woke,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
         )
 

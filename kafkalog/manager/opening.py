@@ -15,6 +15,7 @@ from kafkalog.errors import KafkaLogError, LogStorageError, UnknownTopicOrPartit
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_at_home
 from kafkalog.log.surroundings import Surroundings
+from kafkalog.manager.awake import AwakeLogs
 from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
 from kafkalog.manager.registry import ManagedPartition
 from kafkalog.manager.settings import TopicSettings
@@ -36,6 +37,7 @@ class LogOpener:
         settings: what topics say.
         surroundings: returns what the log of a partition is given.
         ledger: gets what goes wrong.
+        awake: bounds how many logs hold files open for writing.
         on_failure: called with a directory whose disk has failed, and the error.
     """
 
@@ -44,11 +46,13 @@ class LogOpener:
         settings: TopicSettings,
         surroundings: Callable[[ManagedPartition], Surroundings],
         ledger: Ledger,
+        awake: AwakeLogs,
         on_failure: Callable[[DataDirectory, BaseException], object],
     ) -> None:
         self._settings = settings
         self._surroundings = surroundings
         self._ledger = ledger
+        self._awake = awake
         self._on_failure = on_failure
 
     def opened(self, partition: ManagedPartition) -> Log:
@@ -92,6 +96,7 @@ class LogOpener:
             log, partition.log = partition.log, None
             if log is None:
                 return
+            self._awake.forget(log)
             try:
                 log.close()
             except (OSError, LogStorageError) as error:
@@ -106,6 +111,7 @@ class LogOpener:
             log, partition.log = partition.log, None
             if log is None:
                 return
+            self._awake.forget(log)
             if error is not None:
                 log.take_offline(error)
             # Whatever happens here, the disk has failed before.
@@ -126,6 +132,8 @@ class LogOpener:
             if is_failure_of_disk(error):
                 self._on_failure(directory, error)
             raise
+        if not log.is_resting:
+            self._awake.woke(log)
         partition.log, partition.error = log, None
         self._ledger.went_well(OPEN, name)
         return log

@@ -186,6 +186,11 @@ class SyncNote:
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.unlink(self.path)
 
+    def rest(self) -> None:
+        """Hold no file open until the next change."""
+        with self._guard:
+            self._let_go()
+
     def close(self) -> None:
         """Leave the note as it is, for the next opening."""
         with self._guard:

@@ -1,0 +1,117 @@
+"""A log at rest: open, readable, and without a file held for writing.
+
+An active segment holds its `.log`, two index files and the sync note open, with memory for entries
+to come. A process with thousands of logs cannot afford that for those that nobody appends to. At
+rest everything appended is on the disk, the active segment reads like a sealed one, and the next
+write wakes the log: the same files are opened again.
+
+Who opens many logs gives each an `on_wake`; logs without one never rest. One that was closed in
+order is opened at rest, and nothing of it is written until it wakes; if it never does, closing it
+writes nothing either.
+
+Crash points of `try_rest`: those of a flush, then those of sealing a segment; recovery makes the
+indexes of what lies above the recovery point anew. Of waking: the index files may be missing, or
+cut; they too are made anew.
+
+Thread-safety: under the log's lock. `try_rest` never waits for it, so that a log which wakes may
+put others to rest while it holds its own; it does wait for a sync.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from kafkalog.errors import LogStorageError
+from kafkalog.files.errors import storage_errors
+from kafkalog.log.committer import Committer
+from kafkalog.log.epochs import LogEpochs
+from kafkalog.log.home import PartitionHome
+from kafkalog.log.local_log import LocalLog
+from kafkalog.log.tail import ReadOnlyTail
+from kafkalog.log.transacting import TransactionalLog
+from kafkalog.scheduler import Scheduler
+from kafkalog.state.producer_state_manager import ProducerStateManager
+
+__all__ = ["RestingLog"]
+
+logger = logging.getLogger(__name__)
+
+
+class RestingLog(TransactionalLog):
+    """
+    A log that may rest.
+
+    Args:
+        home, local, tail, epochs, producers, scheduler: as for `TransactionalLog`.
+        on_wake: called before a log at rest takes writes again; None for a log that never rests.
+    """
+
+    _committer: Committer
+
+    def __init__(
+        self,
+        home: PartitionHome,
+        local: LocalLog,
+        tail: ReadOnlyTail | None,
+        epochs: LogEpochs,
+        producers: ProducerStateManager | None,
+        scheduler: Scheduler,
+        on_wake: Callable[[RestingLog], object] | None,
+    ) -> None:
+        super().__init__(home, local, tail, epochs, producers, scheduler)
+        self._on_wake = on_wake
+        self._is_resting = tail is None and local.snapshot.segments.active.is_resting
+        # Nothing of it was written since it was found closed in order.
+        self._is_untouched = self._is_resting
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether no file is held open for writing."""
+        return self._is_resting
+
+    def try_rest(self) -> bool:
+        """
+        Put everything on the disk and let the files go, unless the log is in use; say whether.
+
+        The next write opens them again. A sync that fails latches the log, as everywhere.
+        """
+        if self._on_wake is None or not self._write_lock.acquire(blocking=False):
+            return False
+        try:
+            if self._closed or not self._may_write():
+                return False
+            if self._is_resting:
+                return True
+            if self._local.snapshot.end_offset > self._committer.durable_offset:
+                self._committer.flush()
+            self._local.rest()
+            self._is_resting = True
+        except (OSError, LogStorageError) as error:
+            # The log is awake as before, or latched; whoever writes to it next is told.
+            logger.warning("%s does not come to rest: %s", self.directory, error)
+            return False
+        finally:
+            self._write_lock.release()
+        return True
+
+    def _ensure_writable(self) -> None:
+        super()._ensure_writable()
+        if self._is_resting:
+            self._wake()
+
+    def _ensure_in_charge(self) -> None:
+        """Raise as `_ensure_writable` does, and let a log at rest have its rest."""
+        super()._ensure_writable()
+
+    def _wake(self) -> None:
+        """Take writes again; LogStorageError where the disk refuses, and the log rests on."""
+        if self._on_wake is not None:
+            self._on_wake(self)
+        with self._write_lock:
+            super()._ensure_writable()
+            if not self._is_resting:
+                return
+            with storage_errors(self.directory, doing="opening the active segment"):
+                self._local.wake(self._committer.durable_offset)
+            self._is_resting = self._is_untouched = False

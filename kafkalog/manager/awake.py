@@ -1,0 +1,98 @@
+"""Which logs hold files open for writing, and who goes to rest when they are too many.
+
+A log that is appended to holds four files open. At most so many logs are awake; one more that wakes
+puts another one to rest, which costs a sync where that one was written since its last. It is one
+that nothing was appended to since it was last looked at, if there is one.
+
+Invariants: more than the limit are awake only for moments, and while those that could rest are in
+the middle of a call.
+
+Thread-safety: `woke` from any thread, which may hold the lock of its own log: no lock is waited for
+here but one that is held for moments.
+"""
+
+from __future__ import annotations
+
+import resource
+import threading
+from collections import deque
+from typing import Final
+
+from kafkalog.log.resting import RestingLog
+
+__all__ = ["FILES_OF_AWAKE_LOG", "AwakeLogs", "default_awake_limit"]
+
+# The `.log`, two indexes, the sync note.
+FILES_OF_AWAKE_LOG: Final = 4
+_LEAST: Final = 16
+_MOST: Final = 4096
+
+
+def default_awake_limit(files_of_readers: int) -> int:
+    """
+    Return how many logs may be awake under the process's limit of descriptors.
+
+    Args:
+        files_of_readers: descriptors that reading takes; half of what is left is for others.
+    """
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _MOST
+    free = (soft - files_of_readers) // 2
+    return min(max(free // FILES_OF_AWAKE_LOG, _LEAST), _MOST)
+
+
+class AwakeLogs:
+    """
+    Bounds how many logs are awake.
+
+    Args:
+        limit: how many, 1 and more.
+    """
+
+    def __init__(self, limit: int) -> None:
+        if limit < 1:
+            raise ValueError("one log at least has to be awake")
+        self.limit = limit
+        self._guard = threading.Lock()
+        # Each with its end when it was last looked at; the one looked at longest ago first.
+        self._awake: deque[tuple[RestingLog, int]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._awake)
+
+    def woke(self, log: RestingLog) -> None:
+        """Take note of a log that wakes; put others to rest where they are too many."""
+        with self._guard:
+            self._awake.append((log, -1))
+            chances = len(self._awake)
+        while len(self._awake) > self.limit and chances > -len(self._awake):
+            with self._guard:
+                if not self._awake:
+                    return
+                candidate, seen_end = self._awake.popleft()
+            # In the second round nobody is spared for having been used.
+            if self._stays(candidate, log, seen_end, is_spared=chances > 0):
+                with self._guard:
+                    self._awake.append((candidate, _end_of(candidate)))
+            chances -= 1
+
+    def forget(self, log: RestingLog) -> None:
+        """Take note that a log was closed."""
+        with self._guard:
+            self._awake = deque(entry for entry in self._awake if entry[0] is not log)
+
+    @staticmethod
+    def _stays(log: RestingLog, waking: RestingLog, seen_end: int, *, is_spared: bool) -> bool:
+        if log is waking:
+            return True
+        if log.is_closed or log.is_resting:
+            return False
+        if is_spared and _end_of(log) != seen_end:
+            return True
+        return not log.try_rest()
+
+
+def _end_of(log: RestingLog) -> int:
+    """Return a log's end; of one that is being closed, whatever it was."""
+    return log.log_end_offset
