@@ -29,25 +29,24 @@ from kafkalog.clock import Clock, SystemClock
 from kafkalog.errors import (
     ConfigError,
     LogClosedError,
-    LogStorageError,
 )
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.pool import FilePool
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.deletion import SegmentDeletion
 from kafkalog.log.log import Log
-from kafkalog.log.report import RecoveryReport
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.surroundings import Surroundings
 from kafkalog.manager.awake import AwakeLogs, default_awake_limit
-from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
+from kafkalog.manager.directories import DirectoryGroup
+from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.doomed import DoomedDirectories
-from kafkalog.manager.health import DirectoryHealth, ManagerHealth
+from kafkalog.manager.health import ManagerHealth
 from kafkalog.manager.opening import LogOpener
-from kafkalog.manager.recovery import RecoveryProgress, for_each, recover
+from kafkalog.manager.recovery import RecoveryProgress
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
-from kafkalog.manager.startup import admit, as_directories, enrol, open_directories
+from kafkalog.manager.startup import as_directories
 from kafkalog.manager.supervision import Supervisor
 from kafkalog.manager.topics import TopicAdministration
 from kafkalog.manager.upkeep import Upkeep
@@ -112,54 +111,52 @@ class LogManager(AbstractContextManager["LogManager"]):
         self._filesystem = PosixFileSystem() if filesystem is None else filesystem
         self._clock = SystemClock() if clock is None else clock
         self._retention = None if retention is None else tuple(retention)
-        self._on_progress = on_progress
         self._on_deletion = on_deletion
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._is_closed = False
-        found = as_directories(directories or self._config.log_dirs, self._filesystem)
-        self._directories = {directory.path: directory for directory in found}
+        self._own_scheduler: ThreadScheduler | None = None
+        if scheduler is None:
+            scheduler = self._own_scheduler = ThreadScheduler(self._clock)
+        self._supervisor = Supervisor(scheduler, self._clock)
+        ledger = self._supervisor.ledger
         self._registry = PartitionRegistry()
         self._settings = TopicSettings(self._config.log, self._clock, self._directory_failed)
-        log = self._config.log
-        self._pool = FilePool(
-            self._filesystem,
-            max_open_files=log.open_files_max,
-            max_mappings=log.mappings_max,
-        )
-        self._own_scheduler = ThreadScheduler(self._clock) if scheduler is None else None
-        self._scheduler = scheduler or self._own_scheduler
-        assert self._scheduler is not None
-        self._supervisor = Supervisor(self._scheduler, self._clock)
-        limit = default_awake_limit(log.open_files_max + 2 * log.mappings_max)
-        self._awake = AwakeLogs(limit)
-        self._opener = LogOpener(
+        self._directories = DirectoryGroup(
+            as_directories(directories or self._config.log_dirs, self._filesystem),
+            self._registry,
             self._settings,
-            self._surroundings_of,
-            self._supervisor.ledger,
-            self._awake,
-            self._directory_failed,
+            ledger,
+            self._clock,
+            thread_count=self._config.num_recovery_threads_per_data_dir,
+            doomed_delay_ms=self._config.log.file_delete_delay_ms,
+            on_progress=on_progress,
         )
-        self._doomed = DoomedDirectories(self._filesystem, self._supervisor, self._is_usable)
+        group, log = self._directories, self._config.log
+        self._pool = FilePool(
+            self._filesystem, max_open_files=log.open_files_max, max_mappings=log.mappings_max
+        )
+        self._awake = AwakeLogs(default_awake_limit(log.open_files_max + 2 * log.mappings_max))
+        self._opener = LogOpener(
+            self._settings, self._surroundings_of, ledger, self._awake, self._directory_failed
+        )
+        self._doomed = DoomedDirectories(self._filesystem, self._supervisor, group.is_usable)
         self._topics = TopicAdministration(
-            found,
+            group.all,
             self._registry,
             self._settings,
             self._opener,
             self._doomed,
-            self._supervisor.ledger,
-            self._met_error,
+            ledger,
+            group.met,
         )
-        self._upkeep = Upkeep(
-            self._registry, self._directories, self._opener.opened, self._met_error
-        )
+        self._upkeep = Upkeep(self._registry, group.by_path, self._opener.opened, group.met)
         self._start(topic_configs, cluster_id, node_id)
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open"
-        return (
-            f"<LogManager {state}, {len(self._registry)} partitions in {list(self._directories)}>"
-        )
+        paths = ", ".join(str(path) for path in self._directories.by_path)
+        return f"<LogManager {state}, {len(self._registry)} partitions in {paths}>"
 
     # ---------------------------------------------------------------------------------- looking
 
@@ -218,25 +215,10 @@ class LogManager(AbstractContextManager["LogManager"]):
 
     def health(self) -> ManagerHealth:
         """Return which directories are online, how the tasks go, and what does not go well."""
-        counts: dict[DataDirectory, int] = dict(self._registry.counts())
-        opened: dict[DataDirectory, int] = {}
-        for partition in self._registry.all():
-            if partition.log is not None and not partition.log.is_closed:
-                opened[partition.directory] = opened.get(partition.directory, 0) + 1
-        directories = tuple(
-            DirectoryHealth(
-                path=directory.path,
-                is_online=directory.is_online,
-                error=directory.error,
-                partition_count=counts.get(directory, 0),
-                open_count=opened.get(directory, 0),
-                kept_aside=tuple(directory.inventory.kept_aside),
-                unknown=tuple(directory.inventory.unknown),
-            )
-            for directory in self._directories.values()
-        )
         supervisor = self._supervisor
-        return ManagerHealth(directories, supervisor.health(), supervisor.ledger.all())
+        return ManagerHealth(
+            self._directories.health(), supervisor.health(), supervisor.ledger.all()
+        )
 
     # --------------------------------------------------------------------------------- creating
 
@@ -329,28 +311,12 @@ class LogManager(AbstractContextManager["LogManager"]):
                 offline.
         """
         with self._changing():
-            found = self._directories.get(Path(directory).absolute())
+            found = self._directories.by_path.get(Path(directory).absolute())
             if found is None:
                 raise ConfigError(f"{directory} is no data directory of this manager")
-            if found.is_online:
-                return
-            self._let_go(found)
-            try:
-                found.open()
-            except BaseException as error:
-                found.error = error
-                raise
-            self._identity = admit(
-                list(self._directories.values()),
-                self._settings,
-                self._clock,
-                cluster_id=self.cluster_id,
-                node_id=self.node_id,
-            )
             if not found.is_online:
-                raise found.refusal()
-            self._settings.save(self._directories.values())
-            self._take_up([found])
+                self._directories.bring_online(found, self._identity, self._opener)
+                self._directories.take_up([found], self._opener, self._doomed)
 
     def close(self) -> None:
         """
@@ -368,16 +334,13 @@ class LogManager(AbstractContextManager["LogManager"]):
         self._supervisor.close()
         if self._own_scheduler is not None:
             self._own_scheduler.close()
-        failures: list[BaseException] = []
         with self._lock:
+            failures: list[BaseException] = []
             if os.getpid() == self._process:
-                self._close_logs(failures)
-            for directory in self._directories.values():
-                try:
-                    directory.close()
-                except LogStorageError as error:
-                    logger.warning("%s was not closed in order: %s", directory.path, error)
-                    failures.append(error)
+                for directory in self._directories.all:
+                    self._upkeep.note_high_watermarks(directory)
+                failures = self._directories.close_logs(self._opener)
+            failures += self._directories.close()
             self._pool.close()
         if failures:
             raise failures[0]
@@ -398,54 +361,20 @@ class LogManager(AbstractContextManager["LogManager"]):
     def _start(
         self, topic_configs: TopicConfigs | None, cluster_id: str | None, node_id: int | None
     ) -> None:
-        directories = list(self._directories.values())
-        open_directories(directories)
+        group = self._directories
         try:
-            self._identity = admit(
-                directories, self._settings, self._clock, cluster_id=cluster_id, node_id=node_id
-            )
-            self._settings.save(directories)
-            if topic_configs is not None:
-                configs = self._settings.configs
-                for topic in topic_configs.topics:
-                    configs = configs.without_topic(topic)
-                    configs = configs.with_topic(topic, dict(topic_configs.overrides_of(topic)))
-                self._settings.change(configs, directories)
-            self._take_up([directory for directory in directories if directory.is_online])
+            self._identity = group.open(topic_configs, cluster_id=cluster_id, node_id=node_id)
+            group.take_up(group.online, self._opener, self._doomed)
             self._upkeep.start(self._supervisor, self._config)
         except BaseException:
+            self._is_closed = True
             self._supervisor.close()
             if self._own_scheduler is not None:
                 self._own_scheduler.close()
             for partition in self._registry.all():
                 self._opener.let_go(partition, LogClosedError("the start of the manager failed"))
-            for directory in directories:
-                directory.let_go()
+            group.let_go()
             raise
-
-    def _take_up(self, directories: Sequence[DataDirectory]) -> None:
-        """Enrol what lies in directories that were opened; recover what was not closed in order."""
-        work = []
-        for directory in directories:
-            enrolled = enrol(directory, self._registry)
-            for name in directory.inventory.doomed:
-                delay_ms = self._config.log.file_delete_delay_ms
-                self._doomed.add(directory.path / name, delay_ms=delay_ms)
-            if not directory.sessions.had_marker:
-                work.append((directory, [each for each in enrolled if not each.is_blocked]))
-        recover(
-            work,
-            self._recover,
-            thread_count=self._config.num_recovery_threads_per_data_dir,
-            on_progress=self._on_progress,
-        )
-        for directory, _partitions in work:
-            # The next recovery need not do the work of this one again.
-            with contextlib.suppress(LogStorageError):
-                directory.checkpoints.recovery_points.write()
-
-    def _recover(self, partition: ManagedPartition) -> RecoveryReport:
-        return self._opener.opened(partition).recovery_report
 
     def _surroundings_of(self, partition: ManagedPartition) -> Surroundings:
         return Surroundings(
@@ -460,49 +389,8 @@ class LogManager(AbstractContextManager["LogManager"]):
             producer_expiration_ms=self._config.producer_id_expiration_ms,
         )
 
-    def _met_error(self, directory: DataDirectory, error: BaseException) -> None:
-        if is_failure_of_disk(error):
-            self._directory_failed(directory, error)
-
     def _directory_failed(self, directory: DataDirectory, error: BaseException) -> None:
-        """Take a directory offline; called by whoever met the failure, and never waits."""
-        if directory.fail(error):
-            for partition in self._registry.in_directory(directory):
-                log = partition.log
-                if log is not None:
-                    log.take_offline(error)
-
-    def _let_go(self, directory: DataDirectory) -> None:
-        """Forget the partitions of a directory that is offline, and give up its lock."""
-        for partition in self._registry.in_directory(directory):
-            self._opener.let_go(partition, directory.error)
-            self._supervisor.ledger.forget(partition.topic_partition)
-            self._registry.remove(partition)
-        self._supervisor.ledger.forget(directory.path)
-        directory.let_go()
-
-    def _close_logs(self, failures: list[BaseException]) -> None:
-        def close(partition: ManagedPartition) -> None:
-            if not partition.directory.is_online:
-                self._opener.let_go(partition, partition.directory.error)
-                return
-            try:
-                self._opener.close(partition)
-            except LogStorageError as error:
-                logger.warning("%s was not closed in order: %s", partition.topic_partition, error)
-                failures.append(error)
-
-        for directory in self._directories.values():
-            self._upkeep.note_high_watermarks(directory)
-        for_each(
-            [(each, self._registry.in_directory(each)) for each in self._directories.values()],
-            close,
-            thread_count=self._config.num_recovery_threads_per_data_dir,
-            name="kafkalog-closing",
-        )
-
-    def _is_usable(self, path: Path) -> bool:
-        return self._directories[path].is_online
+        self._directories.failed(directory, error)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:

@@ -136,3 +136,9 @@ class PartitionRegistry:
         """Return how many partitions each directory has."""
         with self._guard:
             return Counter(each.directory for each in self._partitions.values())
+
+    def open_counts(self) -> Counter[DataDirectory]:
+        """Return how many logs are open in each directory."""
+        with self._guard:
+            partitions = list(self._partitions.values())
+        return Counter(each.directory for each in partitions if each.log and not each.log.is_closed)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from kafkalog.errors import (
     LogOfflineError,
@@ -55,7 +55,7 @@ class TopicAdministration:
 
     def __init__(
         self,
-        directories: list[DataDirectory],
+        directories: Sequence[DataDirectory],
         registry: PartitionRegistry,
         settings: TopicSettings,
         opener: LogOpener,

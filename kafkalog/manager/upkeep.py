@@ -13,7 +13,7 @@ Thread-safety: run by the supervisor; actions take the locks of what they work o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from kafkalog.errors import LogClosedError, LogOfflineError, UnknownTopicOrPartitionError
@@ -46,7 +46,7 @@ class Upkeep:
     def __init__(
         self,
         registry: PartitionRegistry,
-        directories: dict[Path, DataDirectory],
+        directories: Mapping[Path, DataDirectory],
         opened: Callable[[ManagedPartition], Log],
         on_error: Callable[[DataDirectory, BaseException], object],
     ) -> None:

@@ -1,0 +1,233 @@
+"""The data directories of a manager together: opened, taken offline, brought back, closed.
+
+What one of them fails at is bound to it; the others go on. A failure of its disk is met by whoever
+uses a log there, who may hold that log's lock: taking the directory offline therefore waits for
+nothing. Its logs take no more writes from then on, and are let go when it is brought back, or the
+manager closed.
+
+Crash points: those of `directory` and `settings`; between two directories, the one is as before and
+the other one as after.
+
+Thread-safety: `failed` and `met` from any thread; the rest under the manager's lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from kafkalog.clock import Clock
+from kafkalog.errors import LogStorageError
+from kafkalog.log.report import RecoveryReport
+from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
+from kafkalog.manager.doomed import DoomedDirectories
+from kafkalog.manager.health import DirectoryHealth
+from kafkalog.manager.opening import LogOpener
+from kafkalog.manager.recovery import RecoveryProgress, for_each, recover
+from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
+from kafkalog.manager.settings import TopicSettings
+from kafkalog.manager.startup import Identity, admit, enrol, open_directories
+from kafkalog.manager.supervision import Ledger
+from kafkalog.topic_configs import TopicConfigs
+
+__all__ = ["DirectoryGroup"]
+
+logger = logging.getLogger(__name__)
+
+
+class DirectoryGroup:
+    """
+    All data directories of a manager.
+
+    Args:
+        directories: they, not opened yet.
+        registry: takes their partitions.
+        settings: what topics say.
+        ledger: what does not go well.
+        clock: dates what is written.
+        thread_count: threads for each directory when logs are recovered or closed.
+        doomed_delay_ms: how long directories of deleted partitions stay after a start.
+        on_progress: called with each partition that is recovered.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[DataDirectory],
+        registry: PartitionRegistry,
+        settings: TopicSettings,
+        ledger: Ledger,
+        clock: Clock,
+        *,
+        thread_count: int,
+        doomed_delay_ms: int,
+        on_progress: Callable[[RecoveryProgress], object] | None,
+    ) -> None:
+        self.all = tuple(directories)
+        self.by_path: Mapping[Path, DataDirectory] = {each.path: each for each in directories}
+        self._registry = registry
+        self._settings = settings
+        self._ledger = ledger
+        self._clock = clock
+        self._thread_count = thread_count
+        self._doomed_delay_ms = doomed_delay_ms
+        self._on_progress = on_progress
+
+    @property
+    def online(self) -> list[DataDirectory]:
+        """Those that are online."""
+        return [directory for directory in self.all if directory.is_online]
+
+    def is_usable(self, path: Path) -> bool:
+        """Say whether the directory at a path is online."""
+        return self.by_path[path].is_online
+
+    def open(
+        self,
+        topic_configs: TopicConfigs | None,
+        *,
+        cluster_id: str | None,
+        node_id: int | None,
+    ) -> Identity:
+        """
+        Open all directories; return cluster and node. Those that fail are offline afterwards.
+
+        Raises:
+            LogLockedError, ConfigError, LogStorageError, CorruptStateError: see `LogManager`; the
+                directories are to be let go then.
+        """
+        open_directories(self.all)
+        identity = admit(
+            self.all, self._settings, self._clock, cluster_id=cluster_id, node_id=node_id
+        )
+        self._settings.save(self.all)
+        if topic_configs is not None:
+            configs = self._settings.configs
+            for topic in topic_configs.topics:
+                configs = configs.without_topic(topic)
+                configs = configs.with_topic(topic, dict(topic_configs.overrides_of(topic)))
+            self._settings.change(configs, self.all)
+        return identity
+
+    def take_up(
+        self, directories: Sequence[DataDirectory], opener: LogOpener, doomed: DoomedDirectories
+    ) -> None:
+        """Enrol what lies in directories that were opened; recover what was not closed in order."""
+
+        def recovered(partition: ManagedPartition) -> RecoveryReport:
+            return opener.opened(partition).recovery_report
+
+        work = []
+        for directory in directories:
+            enrolled = enrol(directory, self._registry)
+            for name in directory.inventory.doomed:
+                doomed.add(directory.path / name, delay_ms=self._doomed_delay_ms)
+            if not directory.sessions.had_marker:
+                work.append((directory, [each for each in enrolled if not each.is_blocked]))
+        recover(work, recovered, thread_count=self._thread_count, on_progress=self._on_progress)
+        for directory, _partitions in work:
+            # The next recovery need not do the work of this one again.
+            with contextlib.suppress(LogStorageError):
+                directory.checkpoints.recovery_points.write()
+
+    def bring_online(self, directory: DataDirectory, identity: Identity, opener: LogOpener) -> None:
+        """
+        Open a directory again that is offline; its partitions are to be taken up then.
+
+        Raises:
+            ConfigError, LogStorageError, LogLockedError, CorruptStateError: see `LogManager`.
+        """
+        self._forget_partitions(directory, opener)
+        directory.let_go()
+        try:
+            directory.open()
+            admit(
+                self.all,
+                self._settings,
+                self._clock,
+                cluster_id=identity[0],
+                node_id=identity[1],
+            )
+        except BaseException as error:
+            directory.fail(error)
+            directory.error = error
+            directory.let_go()
+            raise
+        if not directory.is_online:
+            raise directory.refusal()
+        self._settings.save(self.all)
+
+    def met(self, directory: DataDirectory, error: BaseException) -> None:
+        """Take note of an error; the directory goes offline if its disk has failed."""
+        if is_failure_of_disk(error):
+            self.failed(directory, error)
+
+    def failed(self, directory: DataDirectory, error: BaseException) -> None:
+        """Take a directory offline; its logs take no more writes. Waits for nothing."""
+        if directory.fail(error):
+            for partition in self._registry.in_directory(directory):
+                log = partition.log
+                if log is not None:
+                    log.take_offline(error)
+
+    def close_logs(self, opener: LogOpener) -> list[BaseException]:
+        """Close all logs in order, those of offline directories as they are; return what failed."""
+        failures: list[BaseException] = []
+
+        def close(partition: ManagedPartition) -> None:
+            if not partition.directory.is_online:
+                opener.let_go(partition, partition.directory.error)
+                return
+            try:
+                opener.close(partition)
+            except LogStorageError as error:
+                logger.warning("%s was not closed in order: %s", partition.topic_partition, error)
+                failures.append(error)
+
+        for_each(
+            [(each, self._registry.in_directory(each)) for each in self.all],
+            close,
+            thread_count=self._thread_count,
+            name="kafkalog-closing",
+        )
+        return failures
+
+    def close(self) -> list[BaseException]:
+        """Write checkpoints and markers, and give up the locks; return what failed."""
+        failures: list[BaseException] = []
+        for directory in self.all:
+            try:
+                directory.close()
+            except LogStorageError as error:
+                logger.warning("%s was not closed in order: %s", directory.path, error)
+                failures.append(error)
+        return failures
+
+    def let_go(self) -> None:
+        """Give up the locks; nothing is written."""
+        for directory in self.all:
+            directory.let_go()
+
+    def health(self) -> tuple[DirectoryHealth, ...]:
+        """Return how the directories are."""
+        counts, open_counts = self._registry.counts(), self._registry.open_counts()
+        return tuple(
+            DirectoryHealth(
+                path=directory.path,
+                is_online=directory.is_online,
+                error=directory.error,
+                partition_count=counts[directory],
+                open_count=open_counts[directory],
+                kept_aside=tuple(directory.inventory.kept_aside),
+                unknown=tuple(directory.inventory.unknown),
+            )
+            for directory in self.all
+        )
+
+    def _forget_partitions(self, directory: DataDirectory, opener: LogOpener) -> None:
+        for partition in self._registry.in_directory(directory):
+            opener.let_go(partition, directory.error)
+            self._ledger.forget(partition.topic_partition)
+            self._registry.remove(partition)
+        self._ledger.forget(directory.path)

@@ -1,0 +1,202 @@
+"""A log at rest holds no file for writing, reads as ever, and wakes with the next write."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from pathlib import Path
+
+import pytest
+
+from kafkalog import Log, LogConfig, LogOfflineError, Record
+from kafkalog.errors import LogStorageError
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.home import find_home
+from kafkalog.log.opening import open_at_home
+from kafkalog.log.resting import RestingLog
+from kafkalog.log.surroundings import Surroundings
+from tests.support.logs import expected_indexes, index_files, numbered
+from tests.support.manual_time import ManualClock, ManualScheduler
+from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
+
+CONFIG = LogConfig(
+    segment_bytes=2_000,
+    index_interval_bytes=100,
+    segment_index_bytes=240,
+    batch_bytes=200,
+    message_timestamp_after_max_ms=2**62,
+)
+
+
+def open_sleepy(
+    directory: Path,
+    woken: list[RestingLog] | None = None,
+    filesystem: FileSystem | None = None,
+    config: LogConfig = CONFIG,
+) -> Log:
+    """Open a log that may rest; it tells `woken` when it wakes."""
+    disk = PosixFileSystem() if filesystem is None else filesystem
+    if disk.stat(directory) is None:
+        disk.make_directory(directory)
+    clock = ManualClock()
+    surroundings = Surroundings(
+        clock=clock,
+        scheduler=ManualScheduler(clock),
+        on_wake=(woken if woken is not None else []).append,
+    )
+    return open_at_home(find_home(disk, directory), config, surroundings)
+
+
+def texts(log: Log) -> list[bytes | None]:
+    """Return the values of a log."""
+    return [record.value for record in log.records()]
+
+
+@pytest.mark.parametrize("preallocate", [False, True])
+def test_log_at_rest_reads_and_goes_on_where_it_was(tmp_path: Path, preallocate: bool) -> None:
+    """Its index files are trimmed meanwhile, and grow on after it woke."""
+    config = CONFIG.replace(preallocate=preallocate)
+    woken: list[RestingLog] = []
+    directory = tmp_path / "orders-0"
+    with open_sleepy(directory, woken, config=config) as log:
+        for number in range(6):
+            log.append(numbered(number, 1))
+        assert log.try_rest()
+        assert log.is_resting
+        assert log.try_rest()
+        assert 6 == log.durable_offset == log.flush()
+        assert [b"v%d" % number for number in range(6)] == texts(log)
+        assert expected_indexes(directory, 0, 100) == index_files(directory, 0)
+        assert [] == woken
+        for number in range(6, 9):
+            log.append(numbered(number, 1))
+        assert [log] == woken
+        assert not log.is_resting
+        assert 9 == log.log_end_offset
+        assert [b"v%d" % number for number in range(9)] == texts(log)
+        record = log.get(7)
+        assert record is not None
+        assert b"v7" == record.value
+    with open_sleepy(directory) as log:
+        assert log.recovery_report.clean
+        assert [b"v%d" % number for number in range(9)] == texts(log)
+
+
+def test_log_closed_in_order_is_opened_at_rest_and_nothing_is_written(tmp_path: Path) -> None:
+    """Nor by closing it again."""
+    disk = SimulatedDisk()
+    disk.make_durable(Path("/data"))
+    disk.open(Path("/data/meta.properties"), create=True).close()
+    directory = Path("/data/orders-0")
+    with open_sleepy(directory, filesystem=disk) as log:
+        log.append(numbered(0, 3))
+        assert not log.is_resting
+    with open_sleepy(directory, filesystem=disk) as log:
+        log.append([])
+        assert 3 == len(texts(log))
+        assert log.reconfigure(CONFIG.replace(retention_ms=5))
+        log.apply_retention(now_ms=0)
+        assert log.is_resting is False
+    with open_sleepy(directory, filesystem=disk) as log:
+        disk.calls.clear()
+        assert log.is_resting
+        assert 3 == len(texts(log)) == log.durable_offset
+        assert log.reconfigure(CONFIG.replace(retention_ms=5))
+        assert () == log.apply_retention(now_ms=0)
+        assert 3 == log.flush()
+        assert log.is_resting
+    changes = {"create", "pwrite", "pwritev", "rename", "sync", "truncate"}
+    # The marker that the opening took away comes back; nothing else changes.
+    assert {"create": 1, "pwrite": 1, "sync": 1, "rename": 1} == {
+        name: disk.calls[name] for name in changes if disk.calls[name]
+    }
+
+
+def test_retention_wakes_a_log_only_to_delete(tmp_path: Path) -> None:
+    """What is due goes; the log is awake then."""
+    directory = tmp_path / "orders-0"
+    with open_sleepy(directory, config=CONFIG.replace(retention_bytes=0)) as log:
+        log.append(numbered(0, 3))
+        assert log.try_rest()
+        assert 1 == len(log.apply_retention(now_ms=0))
+        assert not log.is_resting
+        assert 3 == log.log_start_offset == log.log_end_offset
+
+
+def test_log_whose_sync_fails_does_not_rest_and_is_latched(tmp_path: Path) -> None:
+    """As if `flush` had been called."""
+    disk = SimulatedDisk()
+    disk.make_durable(Path("/alone"))
+    log = open_sleepy(Path("/alone/orders-0"), filesystem=disk)
+    log.append(numbered(0, 1))
+    disk.fail_at(1, errno.EIO, only=frozenset({"sync"}), suffix=".log")
+    assert not log.try_rest()
+    assert not log.is_resting
+    with pytest.raises(LogOfflineError):
+        log.append(numbered(1, 1))
+    assert not log.try_rest()
+    log.close()
+    assert not log.try_rest()
+
+
+def test_log_that_cannot_wake_rests_on_and_tries_again(tmp_path: Path) -> None:
+    """The append is refused, and nothing is lost."""
+    disk = SimulatedDisk()
+    disk.make_durable(Path("/alone"))
+    with open_sleepy(Path("/alone/orders-0"), filesystem=disk) as log:
+        log.append(numbered(0, 1))
+        assert log.try_rest()
+        disk.fail_at(1, errno.EMFILE, only=frozenset({"open"}), suffix=".log")
+        with pytest.raises(LogStorageError):
+            log.append(numbered(1, 1))
+        assert log.is_resting
+        log.append(numbered(1, 1))
+        assert [b"v0", b"v1"] == texts(log)
+
+
+def test_log_that_may_not_rest_does_not(tmp_path: Path) -> None:
+    """One that was opened by itself."""
+    with open_at_home(
+        find_home(PosixFileSystem(), _made(tmp_path / "orders-0")),
+        CONFIG,
+        Surroundings(clock=ManualClock(), scheduler=ManualScheduler()),
+    ) as log:
+        log.append([Record(value=b"one")])
+        assert not log.try_rest()
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
+
+
+def test_crash_while_falling_asleep_and_waking_loses_nothing_durable() -> None:
+    """At every changing call of resting, waking and appending, whatever survives."""
+    directory = Path("/alone/orders-0")
+    for moment in range(1, 40):
+        disk = SimulatedDisk()
+        disk.make_durable(directory)
+        log = open_sleepy(directory, filesystem=disk)
+        log.append(numbered(0, 4), wait="durable")
+        log.append(numbered(4, 2))
+        disk.crash_at(moment)
+        finished = False
+        with contextlib.suppress(PowerCut):
+            assert log.try_rest()
+            log.append(numbered(6, 2), wait="durable")
+            assert log.try_rest()
+            finished = True
+        durable = log.durable_offset
+        for choice in (CrashChoice("nothing"), CrashChoice("all"), CrashChoice("names")):
+            after = open_sleepy(directory, filesystem=disk.crash(choice))
+            found = texts(after)
+            assert [b"v%d" % number for number in range(len(found))] == found
+            assert 4 <= durable <= len(found) <= 8
+            after.append(numbered(len(found), 1), wait="durable")
+            assert [b"v%d" % number for number in range(len(found) + 1)] == texts(after)
+            after.close()
+        if finished:
+            break
+    else:
+        pytest.fail("the scenario never came to its end")
