@@ -138,7 +138,7 @@ def test_files_that_this_process_may_not_use_are_an_error(data: Path) -> None:
     machine = MadeUpMachine(owners=dict.fromkeys(paths, Ownership(1000, 0o600, False)))
     finding = only(examined(data, machine=machine), "files.permissions")
     assert Severity.ERROR is finding.severity
-    assert "2 of 14 files" in finding.seen
+    assert "2 of 15 files" in finding.seen
     assert set(paths) == set(finding.paths)
 
 
