@@ -15,13 +15,22 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from kafkalog.clock import Clock, SystemClock
 
-__all__ = ["ScheduledTask", "Scheduler", "ThreadScheduler"]
+__all__ = ["ScheduledTask", "Scheduler", "ThreadScheduler", "retry_pause_ms"]
 
 logger = logging.getLogger(__name__)
+
+# Pause before something that failed is tried again; doubled each time.
+RETRY_MS: Final = 1_000
+RETRY_MAX_MS: Final = 600_000
+
+
+def retry_pause_ms(failure_count: int) -> int:
+    """Return how long to wait after so many failures in a row, one at least."""
+    return min(RETRY_MS << min(failure_count - 1, 20), RETRY_MAX_MS)
 
 
 class ScheduledTask:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
 from kafkalog.log.local_log import Snapshot
@@ -25,15 +24,11 @@ from kafkalog.log.retention import RetentionReason
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.model import TopicPartition
-from kafkalog.scheduler import Scheduler
+from kafkalog.scheduler import Scheduler, retry_pause_ms
 
 __all__ = ["Deleter", "SegmentDeletion"]
 
 logger = logging.getLogger(__name__)
-
-# Pause before files that could not be unlinked are tried again; doubled each time.
-RETRY_MS: Final = 1_000
-RETRY_MAX_MS: Final = 600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +212,7 @@ class Deleter:
             self._delete(group)
         except OSError:
             group.failures += 1
-            self._schedule(group, min(RETRY_MS << (group.failures - 1), RETRY_MAX_MS))
+            self._schedule(group, retry_pause_ms(group.failures))
             # The scheduler keeps it, and tells whoever listens.
             raise
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from kafkalog.errors import LogStorageError
 from kafkalog.files.errors import storage_errors
@@ -33,9 +34,12 @@ from kafkalog.log.transacting import TransactionalLog
 from kafkalog.scheduler import Scheduler
 from kafkalog.state.producer_state_manager import ProducerStateManager
 
-__all__ = ["RestingLog"]
+__all__ = ["FILES_OF_AWAKE_LOG", "RestingLog"]
 
 logger = logging.getLogger(__name__)
+
+# Held open for writing: the `.log`, two indexes, the sync note.
+FILES_OF_AWAKE_LOG: Final = 4
 
 
 class RestingLog(TransactionalLog):

@@ -13,17 +13,15 @@ here but one that is held for moments.
 
 from __future__ import annotations
 
-import resource
 import threading
 from collections import deque
 from typing import Final
 
-from kafkalog.log.resting import RestingLog
+from kafkalog.files.machine import LocalMachine
+from kafkalog.log.resting import FILES_OF_AWAKE_LOG, RestingLog
 
-__all__ = ["FILES_OF_AWAKE_LOG", "AwakeLogs", "default_awake_limit"]
+__all__ = ["AwakeLogs", "default_awake_limit"]
 
-# The `.log`, two indexes, the sync note.
-FILES_OF_AWAKE_LOG: Final = 4
 _LEAST: Final = 16
 _MOST: Final = 4096
 
@@ -35,8 +33,8 @@ def default_awake_limit(files_of_readers: int) -> int:
     Args:
         files_of_readers: descriptors that reading takes; half of what is left is for others.
     """
-    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
+    soft, _hard = LocalMachine().descriptor_limits()
+    if soft is None:
         return _MOST
     free = (soft - files_of_readers) // 2
     return min(max(free // FILES_OF_AWAKE_LOG, _LEAST), _MOST)

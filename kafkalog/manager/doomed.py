@@ -20,7 +20,8 @@ from pathlib import Path
 from kafkalog.files.directories import remove_tree
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.manager.supervision import Supervisor, retry_pause_ms
+from kafkalog.manager.supervision import Supervisor
+from kafkalog.scheduler import retry_pause_ms
 
 __all__ = ["DoomedDirectories"]
 

@@ -66,7 +66,7 @@ class DirectorySessions:
     def is_clean(self, name: str) -> bool:
         """Say whether a partition was closed in order, last time."""
         with self._guard:
-            return name in self._in_order if name in self._touched else self.had_marker
+            return self._is_clean(name)
 
     def begin(self, name: str) -> bool:
         """
@@ -77,7 +77,7 @@ class DirectorySessions:
         """
         with self._guard:
             self._take_marker_away()
-            clean = name in self._in_order if name in self._touched else self.had_marker
+            clean = self._is_clean(name)
             self._touched.add(name)
             self._in_order.discard(name)
             return clean
@@ -101,16 +101,18 @@ class DirectorySessions:
             LogStorageError: the disk refused.
         """
         with self._guard:
-            if not self._marker_is_gone:
-                return self.had_marker or self._put_back(present)
+            if self.had_marker and not self._marker_is_gone:
+                return True
             return self._put_back(present)
+
+    def _is_clean(self, name: str) -> bool:
+        """Say whether a partition was closed in order, last time; the guard is held."""
+        return name in self._in_order if name in self._touched else self.had_marker
 
     def _put_back(self, present: Iterable[str]) -> bool:
         """Write the marker where it is true; the guard is held."""
-        for name in present:
-            clean = name in self._in_order if name in self._touched else self.had_marker
-            if not clean:
-                return False
+        if not all(map(self._is_clean, present)):
+            return False
         write_shutdown_marker(self._filesystem, self._directory)
         return True
 

@@ -15,26 +15,17 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kafkalog.clock import Clock
 from kafkalog.manager.health import Fault, Subject, TaskHealth
-from kafkalog.scheduler import ScheduledTask, Scheduler
+from kafkalog.scheduler import ScheduledTask, Scheduler, retry_pause_ms
 
 __all__ = ["Ledger", "PeriodicTask", "SupervisedScheduler", "Supervisor"]
 
 logger = logging.getLogger(__name__)
 
-# Pause before an action that failed is tried again; doubled each time.
-RETRY_MS: Final = 1_000
-RETRY_MAX_MS: Final = 600_000
-
 S = TypeVar("S", bound=Subject)
-
-
-def retry_pause_ms(failure_count: int) -> int:
-    """Return how long to wait after so many failures in a row."""
-    return min(RETRY_MS << min(failure_count - 1, 20), RETRY_MAX_MS)
 
 
 class Ledger:
