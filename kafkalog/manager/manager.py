@@ -191,7 +191,7 @@ class LogManager(AbstractContextManager["LogManager"]):
 
     def partitions(self) -> tuple[TopicPartition, ...]:
         """Return the names of all partitions, in order."""
-        return tuple(sorted(self._registry.names()))
+        return tuple(each.topic_partition for each in self._registry.all())
 
     def directory_of(self, topic: str, partition: int) -> Path:
         """Return the data directory of a partition; UnknownTopicOrPartitionError if it has none."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
 
 from kafkalog.errors import TopicExistsError, UnknownTopicOrPartitionError
 from kafkalog.log.log import Log
@@ -72,10 +71,15 @@ class PartitionRegistry:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._partitions: dict[TopicPartition, ManagedPartition] = {}
+        # Asked for with every partition that is made: by topic, and counted already.
+        self._topics: dict[str, dict[int, ManagedPartition]] = {}
+        self._counts: Counter[DataDirectory] = Counter()
 
     def __len__(self) -> int:
-        return len(self._partitions)
+        return self._counts.total()
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return self._find(partition) is not None
 
     def get(self, partition: TopicPartition) -> ManagedPartition:
         """
@@ -84,15 +88,20 @@ class PartitionRegistry:
         Raises:
             UnknownTopicOrPartitionError: there is none of this name.
         """
-        found = self._partitions.get(partition)
+        found = self._find(partition)
         if found is None:
             raise UnknownTopicOrPartitionError(f"there is no partition {partition}")
         return found
 
     def add(self, partition: ManagedPartition) -> ManagedPartition | None:
         """Add a partition, unless there is one of its name: return that then."""
+        topic, number = partition.topic_partition
         with self._guard:
-            there = self._partitions.setdefault(partition.topic_partition, partition)
+            partitions = self._topics.setdefault(topic, {})
+            there = partitions.get(number)
+            if there is None:
+                partitions[number] = partition
+                self._counts[partition.directory] += 1
         return None if there is partition else there
 
     def add_new(self, partition: ManagedPartition) -> None:
@@ -102,43 +111,55 @@ class PartitionRegistry:
 
     def remove(self, partition: ManagedPartition) -> None:
         """Remove a partition; nothing to do where it is gone."""
+        topic, number = partition.topic_partition
         with self._guard:
-            if self._partitions.get(partition.topic_partition) is partition:
-                del self._partitions[partition.topic_partition]
+            if self._find(partition.topic_partition) is not partition:
+                return
+            del self._topics[topic][number]
+            if not self._topics[topic]:
+                del self._topics[topic]
+            self._counts[partition.directory] -= 1
 
     def all(self) -> list[ManagedPartition]:
         """Return all partitions, by name."""
         with self._guard:
-            found = list(self._partitions.values())
-        return sorted(found, key=lambda each: each.topic_partition)
+            return [
+                partitions[number]
+                for _topic, partitions in sorted(self._topics.items())
+                for number in sorted(partitions)
+            ]
 
     def of_topic(self, topic: str) -> list[ManagedPartition]:
         """Return the partitions of a topic, by number."""
-        return [each for each in self.all() if each.topic_partition.topic == topic]
+        with self._guard:
+            partitions = self._topics.get(topic, {})
+            return [partitions[number] for number in sorted(partitions)]
 
     def in_directory(self, directory: DataDirectory) -> list[ManagedPartition]:
         """Return the partitions in a directory, by name."""
         return [each for each in self.all() if each.directory is directory]
 
-    def topics(self) -> dict[str, tuple[int, ...]]:
-        """Return the topics with the numbers of their partitions."""
-        found: dict[str, list[int]] = {}
-        for topic, partition in sorted(self.names()):
-            found.setdefault(topic, []).append(partition)
-        return {topic: tuple(partitions) for topic, partitions in found.items()}
-
-    def names(self) -> Iterable[TopicPartition]:
-        """Return the names of all partitions, in no order."""
+    def topic_names(self) -> tuple[str, ...]:
+        """Return the topics that have a partition, in no order."""
         with self._guard:
-            return tuple(self._partitions)
+            return tuple(self._topics)
+
+    def topics(self) -> dict[str, tuple[int, ...]]:
+        """Return the topics with the numbers of their partitions; both rise."""
+        with self._guard:
+            return {
+                topic: tuple(sorted(partitions))
+                for topic, partitions in sorted(self._topics.items())
+            }
 
     def counts(self) -> Counter[DataDirectory]:
         """Return how many partitions each directory has."""
         with self._guard:
-            return Counter(each.directory for each in self._partitions.values())
+            return self._counts.copy()
 
     def open_counts(self) -> Counter[DataDirectory]:
         """Return how many logs are open in each directory."""
-        with self._guard:
-            partitions = list(self._partitions.values())
-        return Counter(each.directory for each in partitions if each.log and not each.log.is_closed)
+        return Counter(each.directory for each in self.all() if each.log and not each.log.is_closed)
+
+    def _find(self, partition: TopicPartition) -> ManagedPartition | None:
+        return self._topics.get(partition.topic, {}).get(partition.partition)

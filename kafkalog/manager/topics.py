@@ -77,7 +77,7 @@ class TopicAdministration:
         """See `LogManager.create_topic`."""
         if partition_count < 1:
             raise ValueError(f"a topic of {partition_count} partitions")
-        ensure_new_topic_name(topic, self._registry.topics())
+        ensure_new_topic_name(topic, self._registry.topic_names())
         if self._registry.of_topic(topic):
             raise TopicExistsError(f"topic {topic} exists")
         # What an earlier topic of this name said does not count.
@@ -101,8 +101,8 @@ class TopicAdministration:
 
     def create_partition(self, name: TopicPartition) -> ManagedPartition:
         """See `LogManager.create_partition`."""
-        ensure_new_topic_name(name.topic, self._registry.topics())
-        if name in self._registry.names():
+        ensure_new_topic_name(name.topic, self._registry.topic_names())
+        if name in self._registry:
             raise TopicExistsError(f"partition {name} exists")
         return self._make(name, topic_id_of(self._registry.of_topic(name.topic)))
 
