@@ -14,7 +14,6 @@ __all__ = [
     "AppendInfo",
     "AppendOrigin",
     "Header",
-    "OffsetPosition",
     "OngoingTransaction",
     "RecordError",
     "Rewriting",
@@ -34,13 +33,6 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
-
-
-class OffsetPosition(NamedTuple):
-    """A logical offset and the byte position of the batch that holds it."""
-
-    offset: int
-    position: int
 
 
 class TimestampOffset(NamedTuple):

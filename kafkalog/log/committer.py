@@ -71,12 +71,6 @@ class Committer:
             self._durable_offset = min(self._durable_offset, offset)
             self._truncations += 1
 
-    def raise_to(self, offset: int) -> None:
-        """Take note that everything below `offset` is durable by other means."""
-        with self._condition:
-            self._durable_offset = max(self._durable_offset, offset)
-            self._condition.notify_all()
-
     def _begin(self) -> None:
         if self._error is not None:
             raise LogOfflineError(

@@ -229,10 +229,6 @@ class LocalLog:
             if in_order:
                 filesystem.sync_directory(self.context.directory)
 
-    def publish_start_offset(self, start_offset: int) -> None:
-        """Move the log start offset."""
-        self._publish(replace(self.snapshot, start_offset=start_offset))
-
     def replace_all(self, snapshot: Snapshot) -> None:
         """Publish the outcome of a truncation."""
         self._publish(snapshot)

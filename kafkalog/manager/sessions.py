@@ -88,11 +88,6 @@ class DirectorySessions:
             if in_order and name in self._touched:
                 self._in_order.add(name)
 
-    def take_marker_away(self) -> None:
-        """Take the marker away: names in the directory are about to change."""
-        with self._guard:
-            self._take_marker_away()
-
     def close(self, present: Iterable[str]) -> bool:
         """
         Put the marker back if every partition in `present` is in order; say whether it is there.
