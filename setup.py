@@ -49,6 +49,10 @@ EXTENSIONS: dict[str, list[str]] = {
     "repack": [],
     "lz4_blocks": [],
     "snappy_blocks": [],
+    "key_hash": ["key_hash_lanes.c"],
+    "offset_table": [],
+    "exact_rows": [],
+    "offset_map": [],
 }
 
 DIRECTIVES: dict[str, object] = {

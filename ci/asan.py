@@ -27,7 +27,7 @@ LIBRARIES = ("libasan.so", "libubsan.so")
 OVERREAD = """
 import numpy
 from numpy.lib.stride_tricks import as_strided
-from kafkalog._core import batch, crc32, crc32c, index, murmur2, varint
+from kafkalog._core import batch, crc32, crc32c, index, key_hash, murmur2, offset_map, varint
 def one_more(values):
     block = numpy.array(values, numpy.uint8)
     return as_strided(block, shape=(block.size + 1,))
@@ -46,6 +46,10 @@ OVERREADS = {
     "message header": "batch.parse_header(one_more([0] * 11 + [14] + [0] * 5))",
     "batch header": "batch.parse_header(one_more([0] * 11 + [49] + [0] * 4 + [2] + [0] * 43))",
     "time index": "index.check_time_index(one_more([1] * 23))",
+    "md5 portable": "key_hash.md5_with('portable', [one_more([7] * 60)])",
+    "md5 in lanes": "key_hash.md5_with(key_hash.md5_implementations()[0], [one_more([7] * 15)])",
+    "siphash": "key_hash.siphash(bytes(16), [one_more([7] * 15)])",
+    "memory of an offset map": "offset_map.OffsetMap(one_more([1] * 47), secret=bytes(16))",
 }
 
 

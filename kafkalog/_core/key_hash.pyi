@@ -1,0 +1,9 @@
+"""Types of the key hash doors."""
+
+from collections.abc import Sequence
+
+from typing_extensions import Buffer
+
+def md5_implementations() -> tuple[str, ...]: ...
+def md5_with(name: str, keys: Sequence[Buffer]) -> list[bytes]: ...
+def siphash(secret: Buffer, keys: Sequence[Buffer]) -> list[bytes]: ...

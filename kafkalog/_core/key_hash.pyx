@@ -1,0 +1,107 @@
+"""Identities of record keys: 128-bit hashes, many keys at once.
+
+MD5 is Kafka's (SkimpyOffsetMap); two keys of one sum can be made by anybody. SipHash-2-4 with a
+128-bit result depends on a secret: who does not know it cannot make two keys of one hash. The MD5
+kernel is chosen once, at import: keys go side by side in the lanes of AVX-512 or AVX2, of the
+vectors that every CPU has, or one by one.
+
+The caller is the offset map; the doors here are for tests and benchmarks.
+
+Thread-safety: pure functions; the table of kernels is written at import only.
+"""
+
+from libc.stdint cimport uint8_t
+
+
+cdef extern from "key_hash_lanes.h" nogil:
+    void kafkalog_md5_setup()
+    void kafkalog_md5_keys(const KeyBytes* keys, size_t count, uint8_t* hashes)
+    const char* kafkalog_md5_name(int number)
+    void kafkalog_md5_keys_with(int number, const KeyBytes* keys, size_t count, uint8_t* hashes)
+    void kafkalog_siphash_keys(
+        const uint8_t* secret, const KeyBytes* keys, size_t count, uint8_t* hashes
+    )
+
+
+_IDENTITIES = {"md5": IDENTITY_MD5, "siphash": IDENTITY_SIPHASH}
+
+cdef enum:
+    BLOCK_KEYS = 64
+
+
+cdef void hash_keys(
+    const KeyHasher* hasher, const KeyBytes* keys, size_t count, uint8_t* hashes
+) noexcept nogil:
+    """Write HASH_SIZE bytes for each key."""
+    if hasher.identity == IDENTITY_MD5:
+        kafkalog_md5_keys(keys, count, hashes)
+    else:
+        kafkalog_siphash_keys(hasher.secret, keys, count, hashes)
+
+
+cdef KeyIdentity identity_of(str name) except *:
+    if name not in _IDENTITIES:
+        raise ValueError(f"no key identity {name!r}, only {', '.join(_IDENTITIES)}")
+    return _IDENTITIES[name]
+
+
+def md5_implementations():
+    """Return the names of the MD5 kernels that this CPU can run, fastest first."""
+    names = []
+    while kafkalog_md5_name(<int>len(names)) is not NULL:
+        names.append(kafkalog_md5_name(<int>len(names)).decode())
+    return tuple(names)
+
+
+def md5_with(str name not None, keys not None):
+    """
+    Return the MD5 sums of keys by one kernel.
+
+    Args:
+        name: one of `md5_implementations()`.
+        keys: any contiguous buffers of bytes.
+    """
+    names = md5_implementations()
+    if name not in names:
+        raise ValueError(f"no MD5 kernel {name!r} on this CPU, only {', '.join(names)}")
+    return _hashed(keys, names.index(name), NULL)
+
+
+def siphash(const uint8_t[::1] secret not None, keys not None):
+    """Return SipHash-2-4-128 of keys, any buffers, under a secret of 16 bytes."""
+    if secret.shape[0] != SECRET_SIZE:
+        raise ValueError(f"a secret has {SECRET_SIZE} bytes, not {secret.shape[0]}")
+    return _hashed(keys, 0, &secret[0])
+
+
+cdef list _hashed(object keys, int kernel, const uint8_t* secret):
+    """Return the hashes of all keys: SipHash where there is a secret, else MD5 by that kernel."""
+    cdef KeyBytes[BLOCK_KEYS] block
+    cdef uint8_t[BLOCK_KEYS * HASH_SIZE] hashes
+    cdef Py_ssize_t i
+    cdef list result = []
+    for start in range(0, len(keys), BLOCK_KEYS):
+        some = tuple(keys[start:start + BLOCK_KEYS])
+        _fill(block, some)
+        if secret is NULL:
+            kafkalog_md5_keys_with(kernel, block, <size_t>len(some), hashes)
+        else:
+            kafkalog_siphash_keys(secret, block, <size_t>len(some), hashes)
+        for i in range(len(some)):
+            result.append(hashes[i * HASH_SIZE:(i + 1) * HASH_SIZE])
+    return result
+
+
+cdef int _fill(KeyBytes* block, tuple keys) except -1:
+    """Point at the keys, which the caller holds and does not resize."""
+    cdef const uint8_t[::1] key
+    cdef Py_ssize_t i
+    for i in range(len(keys)):
+        key = keys[i]
+        block[i].size = <size_t>key.shape[0]
+        # Never read where a key is empty, but kernels add 0 to it.
+        block[i].data = &key[0] if key.shape[0] > 0 else <const uint8_t*>block
+    return 0
+
+
+kafkalog_md5_setup()

@@ -1,0 +1,178 @@
+"""The table of an offset map, as kernels see it: entries of 24 bytes in the caller's memory.
+
+An entry is the 16 bytes of a key's hash and the key's latest offset plus one, so that zeros are an
+empty slot whatever the hash. Entries lie at their home slot or behind it, in the order of their
+homes (linear probing that keeps the rich behind the poor): a search ends at the first entry that is
+nearer to its home than the wanted one would be, so that a key that is not there costs no more than
+one that is, even in a table that is nearly full.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from kafkalog._core.key_hash cimport KeyBytes, KeyHasher
+from kafkalog._core.prefetch cimport prefetch
+
+
+cdef enum:
+    ENTRY_SIZE = 24
+    LINE_SIZE = 64
+
+    # Keys that are hashed together, and whose slots are then asked for before the first is needed.
+    BLOCK_KEYS = 128
+
+    # Steps of a look-up before it asks how far entries are from home: in a table filled to 0.9, 92
+    # -> 70 ns for a key that is there.
+    LOOK_UP_PATIENCE = 4
+
+    # What a look-up answers where there is no offset.
+    OFFSET_ABSENT = -1
+    OFFSET_ELSEWHERE = -2              # the key belongs to another part of a pass
+    OFFSET_KEYLESS = -3
+
+
+cdef struct MapEntry:
+    uint64_t first                     # the hash, two halves
+    uint64_t second
+    uint64_t stamp                     # offset + 1; 0: empty
+
+
+cdef struct OffsetTable:
+    uint8_t* entries
+    uint64_t slot_count                # below 2^32
+    uint64_t usable                    # entries that may be used, at most slot_count
+    uint64_t count                     # entries used
+    uint64_t multiplier                # odd, of the secret: so chosen hashes share no home
+    uint64_t part
+    uint64_t part_count
+    KeyHasher hasher
+
+
+# Keys and offsets as columns; sizes below 0 are null keys.
+cdef struct KeyRows:
+    const uint8_t* data
+    int64_t data_size
+    const int64_t* positions
+    const int32_t* sizes
+    const int64_t* offsets             # NULL for look-ups
+
+
+# Keys of a block: those that are not null, hashed.
+cdef struct KeyBlock:
+    KeyBytes[BLOCK_KEYS] keys
+    int64_t[BLOCK_KEYS] rows
+    uint64_t[2 * BLOCK_KEYS] hashes
+    int64_t count
+
+
+cdef int load_block(
+    const OffsetTable* table, const KeyRows* rows, int64_t* row, int64_t end, KeyBlock* block
+) noexcept nogil
+
+
+cdef inline uint64_t scaled(uint64_t number, uint64_t multiplier, uint64_t limit) noexcept nogil:
+    """Return a number below `limit` (below 2^32) that depends on all bits of `number`."""
+    return (((number * multiplier) >> 32) * limit) >> 32
+
+
+cdef inline bint is_in_part(const OffsetTable* table, uint64_t second) noexcept nogil:
+    if table.part_count == 1:
+        return True
+    return scaled(second, table.multiplier, table.part_count) == table.part
+
+
+cdef inline uint64_t home_of(const OffsetTable* table, uint64_t first) noexcept nogil:
+    return scaled(first, table.multiplier, table.slot_count)
+
+
+cdef inline void load_entry(
+    const OffsetTable* table, uint64_t slot, MapEntry* entry
+) noexcept nogil:
+    memcpy(entry, table.entries + slot * ENTRY_SIZE, ENTRY_SIZE)
+
+
+cdef inline void store_entry(
+    const OffsetTable* table, uint64_t slot, const MapEntry* entry
+) noexcept nogil:
+    memcpy(table.entries + slot * ENTRY_SIZE, entry, ENTRY_SIZE)
+
+
+cdef inline void prefetch_slot(const OffsetTable* table, uint64_t slot) noexcept nogil:
+    """Ask for the line of a slot and the next: an entry may span both, or lie behind its home."""
+    cdef const uint8_t* entry = table.entries + slot * ENTRY_SIZE
+    prefetch(entry)
+    prefetch(entry + LINE_SIZE)
+
+
+cdef inline uint64_t slot_behind(const OffsetTable* table, uint64_t slot) noexcept nogil:
+    return slot + 1 if slot + 1 < table.slot_count else 0
+
+
+cdef inline uint64_t distance_of(
+    const OffsetTable* table, const MapEntry* entry, uint64_t slot
+) noexcept nogil:
+    """Return how far behind its home an entry lies."""
+    cdef uint64_t home = home_of(table, entry.first)
+    return slot - home if slot >= home else slot + table.slot_count - home
+
+
+cdef inline bint find_slot(
+    const OffsetTable* table,
+    const uint64_t* hash_words,
+    int64_t skip,
+    uint64_t patience,
+    uint64_t* slot,
+) noexcept nogil:
+    """
+    Find the entry of a hash, the one behind `skip` others of the same hash.
+
+    Returns True and its slot, or False and, without patience, the slot where it would have to be
+    put. Patience is how many steps go by before it is asked whether the hash can still follow: for
+    look-ups, which mostly end before. Ends after as many steps as there are slots, whatever lies
+    in them.
+    """
+    cdef MapEntry entry
+    cdef uint64_t distance = 0
+    slot[0] = home_of(table, hash_words[0])
+    while distance < table.slot_count:
+        load_entry(table, slot[0], &entry)
+        if entry.stamp == 0:
+            return False
+        if entry.first == hash_words[0] and entry.second == hash_words[1]:
+            if skip == 0:
+                return True
+            skip -= 1
+        elif distance >= patience and distance_of(table, &entry, slot[0]) < distance:
+            return False
+        slot[0] = slot_behind(table, slot[0])
+        distance += 1
+    return False
+
+
+cdef inline void insert_entry(
+    OffsetTable* table, const uint64_t* hash_words, int64_t offset, uint64_t slot
+) noexcept nogil:
+    """Put a new entry at the slot that find_slot gave; a slot must be free. What follows moves."""
+    cdef MapEntry carried
+    cdef MapEntry found
+    carried.first = hash_words[0]
+    carried.second = hash_words[1]
+    carried.stamp = <uint64_t>offset + 1
+    table.count += 1
+    while carried.stamp != 0:
+        load_entry(table, slot, &found)
+        store_entry(table, slot, &carried)
+        carried = found
+        slot = slot_behind(table, slot)
+
+
+cdef inline void raise_offset(
+    const OffsetTable* table, uint64_t slot, int64_t offset
+) noexcept nogil:
+    """Let the entry of a slot have the later of two offsets."""
+    cdef uint8_t* stamp_bytes = table.entries + slot * ENTRY_SIZE + 16
+    cdef uint64_t stamp = 0
+    memcpy(&stamp, stamp_bytes, 8)
+    if stamp <= <uint64_t>offset:
+        stamp = <uint64_t>offset + 1
+        memcpy(stamp_bytes, &stamp, 8)

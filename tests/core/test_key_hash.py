@@ -1,0 +1,132 @@
+"""Hashes of keys: every MD5 kernel of this CPU against hashlib, SipHash against its reference."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog._core import key_hash
+from tests.support import golden
+from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.reference_key_hashes import siphash_128
+
+KERNELS = key_hash.md5_implementations()
+SECRET = bytes(range(16))
+
+# Around the ends of blocks: 55 bytes are the most for one, 119 for two, 183 for three.
+EDGES = (0, 4, 8, 16, 55, 64, 119, 128, 183, 192)
+
+
+def md5(data: bytes) -> bytes:
+    """Return the MD5 sum by Python's own."""
+    return hashlib.md5(data, usedforsecurity=False).digest()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("count", [0, 1, 7, 16, 17, 32, 33, 65, 150])
+def test_md5_of_any_number_of_keys_equals_hashlib(kernel: str, count: int) -> None:
+    """Lanes that stay empty, and keys of several calls of the kernel, do not mix."""
+    keys = [b"key-%d" % number for number in range(count)]
+    assert [md5(key) for key in keys] == key_hash.md5_with(kernel, [exact(key) for key in keys])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_md5_of_sizes_around_the_blocks_equals_hashlib(kernel: str) -> None:
+    """Mark and length come into the right block, and nothing is read behind a key."""
+    noise = random.Random(1).randbytes(300)
+    sizes = sorted({max(0, edge + step) for edge in EDGES for step in range(-9, 10)})
+    keys = [noise[shift : shift + size] for size in sizes for shift in (0, 1, 3)]
+    assert [md5(key) for key in keys] == key_hash.md5_with(kernel, [exact(key) for key in keys])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@settings(max_examples=50)
+@given(
+    keys=st.lists(
+        st.builds(
+            lambda size, seed: random.Random(seed).randbytes(size),
+            st.one_of(st.integers(0, 70), st.integers(0, 2000)),
+            st.integers(),
+        ),
+        max_size=80,
+    )
+)
+def test_md5_of_keys_of_mixed_sizes_equals_hashlib(kernel: str, keys: list[bytes]) -> None:
+    """Keys that end earlier than their neighbours keep their sums."""
+    assert [md5(key) for key in keys] == key_hash.md5_with(kernel, [exact(key) for key in keys])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_md5_of_a_large_key_among_small_ones_equals_hashlib(kernel: str) -> None:
+    """A key of a megabyte takes its own time."""
+    keys = [b"a" * 60, random.Random(1).randbytes(1 << 20), b"b" * 100, b"c"]
+    assert [md5(key) for key in keys] == key_hash.md5_with(kernel, keys)
+
+
+def test_md5_of_published_collision_is_equal() -> None:
+    """Two different keys of one sum, as the vector says: what an attacker can make."""
+    vector = golden.vectors("md5_collision")
+    keys = [bytes.fromhex(vector[name]) for name in ("first", "second")]
+    assert keys[0] != keys[1]
+    for kernel in KERNELS:
+        assert [bytes.fromhex(vector["md5"])] * 2 == key_hash.md5_with(kernel, keys)
+
+
+def test_md5_kernels_end_with_the_portable_one() -> None:
+    """The best kernel comes first; one that needs nothing is always there."""
+    assert KERNELS[-1] == "portable"
+
+
+def test_md5_unknown_kernel_is_refused() -> None:
+    """A kernel of another CPU cannot be asked for."""
+    with pytest.raises(ValueError, match="no MD5 kernel 'abacus' on this CPU"):
+        key_hash.md5_with("abacus", [b""])
+
+
+# Of the reference implementation: secret 00..0f, input 00..n-1.
+PUBLISHED = {
+    0: "a3817f04ba25a8e66df67214c7550293",
+    1: "da87c1d86b99af44347659119b22fc45",
+}
+
+
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_siphash_equals_published_values(size: int) -> None:
+    """Ours and the oracle are the SipHash that others mean."""
+    expected = bytes.fromhex(PUBLISHED[size])
+    assert expected == siphash_128(SECRET, bytes(range(size)))
+    assert [expected] == key_hash.siphash(SECRET, [bytes(range(size))])
+
+
+def test_siphash_of_all_sizes_equals_reference() -> None:
+    """Every rest of a word, and nothing behind it."""
+    keys = [random.Random(size).randbytes(size) for size in range(70)]
+    assert [siphash_128(SECRET, key) for key in keys] == key_hash.siphash(
+        SECRET, [exact(key) for key in keys]
+    )
+
+
+@settings(max_examples=50)
+@given(secret=st.binary(min_size=16, max_size=16), keys=st.lists(st.binary(), max_size=5))
+def test_siphash_of_any_key_equals_reference(secret: bytes, keys: list[bytes]) -> None:
+    """The secret counts with all its bytes."""
+    assert [siphash_128(secret, key) for key in keys] == key_hash.siphash(secret, keys)
+
+
+@pytest.mark.parametrize("size", [0, 15, 17])
+def test_siphash_secret_of_wrong_size_is_refused(size: int) -> None:
+    """A secret has 16 bytes."""
+    with pytest.raises(ValueError, match="a secret has 16 bytes"):
+        key_hash.siphash(bytes(size), [b""])
+
+
+@pytest.mark.parametrize("buffer", BUFFER_KINDS)
+def test_hashes_of_any_buffer_are_taken(buffer: str) -> None:
+    """Any contiguous buffer of bytes is a key."""
+    key = BUFFER_KINDS[buffer](b"123456789")
+    assert [md5(b"123456789")] == key_hash.md5_with(KERNELS[0], [key])
+    assert [siphash_128(SECRET, b"123456789")] == key_hash.siphash(SECRET, [key])

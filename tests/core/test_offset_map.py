@@ -1,0 +1,348 @@
+"""The offset map against a dictionary: any keys, any fill, hostile columns."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.columns import RecordColumns, decode_run
+from kafkalog._core.offset_map import ABSENT, ELSEWHERE, KEYLESS, OffsetMap
+from kafkalog._core.status import STATUS_CODES
+from tests.support import golden
+from tests.support.buffers import exact
+from tests.support.key_columns import KeyColumns
+
+OK, FULL = STATUS_CODES["OK"], STATUS_CODES["FULL"]
+ENTRY_SIZE = 24
+SECRET = bytes(range(16))
+
+Identity = Literal["md5", "siphash"]
+IDENTITIES: tuple[Identity, ...] = ("md5", "siphash")
+
+
+def make(entries: int, *, identity: Identity = "md5", **settings: Any) -> OffsetMap:
+    """Return a map of that many entries, at the very end of its block of memory."""
+    memory = exact(b"\xaa" * (entries * ENTRY_SIZE))
+    arguments: dict[str, Any] = {"load_factor": 1.0, "secret": SECRET} | settings
+    return OffsetMap(memory, identity=identity, **arguments)
+
+
+def put_all(
+    offset_map: OffsetMap, columns: KeyColumns, offsets: list[int] | None = None
+) -> tuple[int, int]:
+    """Put all rows under rising offsets, or those given."""
+    if offsets is None:
+        offsets = list(range(len(columns.keys)))
+    return offset_map.put_run(
+        columns.data, columns.positions, columns.sizes, np.array(offsets, np.int64)
+    )
+
+
+def get_all(offset_map: OffsetMap, columns: KeyColumns) -> list[int]:
+    """Look up all rows."""
+    found = np.full(len(columns.keys), -99, np.int64)
+    offset_map.get_run(columns.data, columns.positions, columns.sizes, found)
+    return found.tolist()
+
+
+def latest(columns: KeyColumns, offsets: list[int]) -> dict[bytes, int]:
+    """Return what a dictionary makes of the rows: the model."""
+    model: dict[bytes, int] = {}
+    for key, offset in zip(columns.keys, offsets, strict=True):
+        if key is not None:
+            model[key] = max(offset, model.get(key, -1))
+    return model
+
+
+KEYS = st.lists(st.one_of(st.none(), st.binary(max_size=3), st.binary(max_size=90)), max_size=400)
+
+
+@pytest.mark.parametrize("identity", IDENTITIES)
+@settings(max_examples=60)
+@given(keys=KEYS, data=st.data())
+def test_map_any_keys_equals_a_dictionary(
+    identity: Identity, keys: list[bytes | None], data: st.DataObject
+) -> None:
+    """Whatever is put, in any order of offsets, the latest offset of each key is found."""
+    columns = KeyColumns.of(keys)
+    offsets = data.draw(st.lists(st.integers(0, 2**63 - 2), min_size=len(keys), max_size=len(keys)))
+    offset_map = make(max(1, len(set(keys))), identity=identity)
+    assert (len(keys), OK) == put_all(offset_map, columns, offsets)
+    model = latest(columns, offsets)
+    assert len(model) == len(offset_map)
+    assert [KEYLESS if key is None else model[key] for key in keys] == get_all(offset_map, columns)
+    assert max(offsets, default=-1) == offset_map.latest_offset
+
+
+@settings(max_examples=40)
+@given(entries=st.integers(1, 40), keys=st.lists(st.binary(max_size=2), max_size=200))
+def test_map_without_room_refuses_the_first_new_key(entries: int, keys: list[bytes]) -> None:
+    """A full map says so at a row, keeps what it has, and still knows what it does not hold."""
+    columns = KeyColumns.of(keys)
+    offset_map = make(entries)
+    expected_row = next(
+        (row for row in range(len(keys)) if len(set(keys[: row + 1])) > entries), len(keys)
+    )
+    status = FULL if expected_row < len(keys) else OK
+    assert (expected_row, status) == put_all(offset_map, columns)
+    assert expected_row - 1 == offset_map.latest_offset
+    model = latest(KeyColumns.of(keys[:expected_row]), list(range(expected_row)))
+    assert [model.get(key, ABSENT) for key in keys] == get_all(offset_map, columns)
+
+
+@pytest.mark.parametrize("load_factor", [0.5, 0.9, 1.0])
+def test_map_filled_to_the_brim_finds_every_key(load_factor: float) -> None:
+    """Crowded or not, each key is found, and one that is not there ends the search."""
+    offset_map = make(5000, load_factor=load_factor)
+    usable = int(5000 * load_factor)
+    there = KeyColumns.of([b"there-%d" % number for number in range(usable)])
+    absent = KeyColumns.of([b"absent-%d" % number for number in range(500)])
+    assert (usable, OK) == put_all(offset_map, there)
+    assert (0, FULL) == put_all(offset_map, absent)
+    assert list(range(usable)) == get_all(offset_map, there)
+    assert [ABSENT] * 500 == get_all(offset_map, absent)
+    assert usable == len(offset_map) == offset_map.usable
+
+
+def test_map_full_lets_known_keys_move_on() -> None:
+    """Only a key that is new needs room."""
+    offset_map = make(2)
+    assert (2, FULL) == put_all(offset_map, KeyColumns.of([b"a", b"b", b"c"]))
+    assert (3, OK) == put_all(offset_map, KeyColumns.of([b"b", b"a", b"b"]), [10, 11, 12])
+    assert [11, 12, ABSENT] == get_all(offset_map, KeyColumns.of([b"a", b"b", b"c"]))
+
+
+def test_map_offset_never_falls() -> None:
+    """An offset below the one that is stored changes nothing."""
+    offset_map = make(3)
+    put_all(offset_map, KeyColumns.of([b"a", b"a"]), [9, 4])
+    assert 9 == offset_map.get(b"a") == offset_map.latest_offset
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2**62, 2**63 - 2])
+def test_map_extreme_offsets_are_kept(offset: int) -> None:
+    """Offset 0 is no empty entry, and the largest one overflows nothing."""
+    offset_map = make(1)
+    assert OK == offset_map.put(b"", offset)
+    assert offset == offset_map.get(b"")
+    assert FULL == offset_map.put(b"other", 5)
+
+
+def test_map_single_calls_equal_runs() -> None:
+    """`put` and `get` are runs of one row."""
+    offset_map = make(10)
+    assert [OK] * 10 == [offset_map.put(b"%d" % number, number) for number in range(10)]
+    assert list(range(10)) == [offset_map.get(b"%d" % number) for number in range(10)]
+    assert ABSENT == offset_map.get(b"10")
+
+
+def test_map_cleared_is_empty_and_has_another_secret() -> None:
+    """A pass leaves nothing to the next, and keys that were aimed at one miss the other."""
+    offset_map = make(100, identity="siphash")
+    columns = KeyColumns.of([b"%d" % number for number in range(90)])
+    put_all(offset_map, columns)
+    offset_map.clear(secret=SECRET[::-1])
+    assert (0, -1) == (len(offset_map), offset_map.latest_offset)
+    assert [ABSENT] * 90 == get_all(offset_map, columns)
+    assert (90, OK) == put_all(offset_map, columns)
+
+
+def test_map_start_and_end_bound_a_run() -> None:
+    """Rows outside are not touched, and answers count from the first row."""
+    columns = KeyColumns.of([b"%d" % number for number in range(10)])
+    offset_map = make(10)
+    offsets = np.arange(10, dtype=np.int64)
+    reached = offset_map.put_run(
+        columns.data, columns.positions, columns.sizes, offsets, start=3, end=7
+    )
+    assert (7, OK) == reached
+    assert [*[ABSENT] * 3, 3, 4, 5, 6, *[ABSENT] * 3] == get_all(offset_map, columns)
+    found = np.full(2, -99, np.int64)
+    offset_map.get_run(columns.data, columns.positions, columns.sizes, found, start=6, end=8)
+    assert [6, ABSENT] == found.tolist()
+
+
+@pytest.mark.parametrize("identity", IDENTITIES)
+@pytest.mark.parametrize("part_count", [2, 3, 7])
+def test_map_parts_share_out_every_key_once(identity: Identity, part_count: int) -> None:
+    """With one secret each key is of exactly one part, and parts are of about one size."""
+    columns = KeyColumns.of([b"key-%d" % number for number in range(2000)])
+    takers = np.zeros(2000, np.int64)
+    for part in range(part_count):
+        offset_map = make(2000, identity=identity, part=part, part_count=part_count)
+        assert (2000, OK) == put_all(offset_map, columns)
+        found = np.array(get_all(offset_map, columns))
+        mine = found != ELSEWHERE
+        assert np.arange(2000)[mine].tolist() == found[mine].tolist()
+        assert len(offset_map) == np.count_nonzero(mine)
+        assert 0.8 < np.count_nonzero(mine) * part_count / 2000 < 1.2
+        assert 1999 == offset_map.latest_offset
+        takers += mine
+    assert [1] * 2000 == takers.tolist()
+
+
+def test_map_fed_from_decoded_batches() -> None:
+    """The columns of decode_run go in as they are, null keys and all."""
+    records = [(b"a", b"1"), (None, b"2"), (b"b", None), (b"a", b"3")]
+    builder = BatchBuilder()
+    for key, value in records:
+        builder.append(key, value)
+    data = bytes(builder.finish(base_offset=40))
+    builder.reset()
+    builder.append(b"c", b"4")
+    data += bytes(builder.finish(base_offset=50))
+    columns = RecordColumns(10)
+    assert (5, 2, len(data), OK) == decode_run(data, 0, columns)
+    offset_map = make(3)
+    keys = columns.key_position, columns.key_size
+    assert (5, OK) == offset_map.put_run(data, *keys, columns.offset)
+    found = np.empty(5, np.int64)
+    offset_map.get_run(data, *keys, found)
+    assert [43, KEYLESS, 42, 43, 50] == found.tolist()
+
+
+def test_map_md5_loses_a_key_of_equal_sum_and_siphash_keeps_it() -> None:
+    """What the published collision does under either identity."""
+    vector = golden.vectors("md5_collision")
+    first, second = (bytes.fromhex(vector[name]) for name in ("first", "second"))
+    for identity, expected in zip(IDENTITIES, ([1, 1], [0, 1]), strict=True):
+        offset_map = make(4, identity=identity)
+        put_all(offset_map, KeyColumns.of([first, second]))
+        assert expected == get_all(offset_map, KeyColumns.of([first, second]))
+
+
+def test_map_advanced_knows_what_holds_no_key() -> None:
+    """The end of a segment may lie behind its last key; it never goes back."""
+    offset_map = make(1)
+    offset_map.advance_to(77)
+    offset_map.advance_to(5)
+    assert 77 == offset_map.latest_offset
+
+
+# ---- hostile columns and wrong use ----
+
+
+def columns_of_one(position: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return columns of 300 rows, good but for the last."""
+    positions, sizes = np.zeros(300, np.int64), np.full(300, 2, np.int32)
+    positions[-1], sizes[-1] = position, size
+    return positions, sizes
+
+
+HOSTILE = [
+    (9, 2),
+    (10, 1),
+    (-1, 1),
+    (-(2**63), 5),
+    (2**63 - 1, 2**31 - 1),
+    (0, 11),
+    (11, 0),
+    (2**62, 0),
+]
+
+
+@pytest.mark.parametrize(("position", "size"), HOSTILE)
+def test_map_key_outside_the_bytes_is_refused(position: int, size: int) -> None:
+    """A position or size that no decoder makes raises, and nothing is read there."""
+    data = exact(b"0123456789")
+    positions, sizes = columns_of_one(position, size)
+    offset_map = make(10)
+    with pytest.raises(IndexError, match=r"row 299, .* outside the 10 bytes given"):
+        offset_map.put_run(data, positions, sizes, np.arange(300, dtype=np.int64))
+    with pytest.raises(IndexError, match=r"row 299, .* outside the 10 bytes given"):
+        offset_map.get_run(data, positions, sizes, np.empty(300, np.int64))
+
+
+@pytest.mark.parametrize(("position", "size"), [(10, 0), (0, 10), (9, 1), (-5, -1), (10**9, -7)])
+def test_map_key_at_the_edge_is_taken(position: int, size: int) -> None:
+    """The last byte is inside, an empty key may lie at the end, and a null key anywhere."""
+    positions, sizes = columns_of_one(position, size)
+    offset_map = make(10)
+    offsets = np.arange(300, dtype=np.int64)
+    assert (300, OK) == offset_map.put_run(exact(b"0123456789"), positions, sizes, offsets)
+    assert (1 if size < 0 else 2) == len(offset_map)
+
+
+def test_map_of_no_bytes_takes_empty_keys() -> None:
+    """A buffer without bytes holds empty and null keys."""
+    offset_map = make(1)
+    columns = np.zeros(2, np.int64), np.array([0, -1], np.int32)
+    assert (2, OK) == offset_map.put_run(exact(b""), *columns, np.array([3, 4], np.int64))
+    assert 3 == offset_map.get(b"")
+
+
+@pytest.mark.parametrize("offset", [-1, -(2**63), 2**63 - 1])
+def test_map_impossible_offset_is_refused(offset: int) -> None:
+    """No record has such an offset."""
+    with pytest.raises(ValueError, match="row 0 has offset"):
+        make(1).put(b"a", offset)
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 1), (1, 0), (0, 3)])
+def test_map_rows_out_of_bounds_are_refused(start: int, end: int) -> None:
+    """Rows are among those given."""
+    columns = np.zeros(2, np.int64), np.zeros(2, np.int32)
+    with pytest.raises(IndexError, match="are not among the 2 given"):
+        make(1).put_run(b"", *columns, np.zeros(2, np.int64), start=start, end=end)
+    with pytest.raises(IndexError, match="are not among the 2 given"):
+        make(1).get_run(b"", *columns, np.zeros(2, np.int64), start=start, end=end)
+
+
+def test_map_columns_of_unequal_sizes_are_refused() -> None:
+    """Each row needs its position, size, offset and room for the answer."""
+    two, three, sizes = np.zeros(2, np.int64), np.zeros(3, np.int64), np.zeros(3, np.int32)
+    with pytest.raises(ValueError, match="columns of 2 positions, 3 sizes"):
+        make(1).put_run(b"", two, sizes, two)
+    with pytest.raises(ValueError, match="columns of 3 positions"):
+        make(1).put_run(b"", three, sizes, two)
+    with pytest.raises(ValueError, match="room for 2 answers, and 3 rows"):
+        make(1).get_run(b"", three, sizes, two)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"load_factor": 0.0}, "load_factor must be above 0"),
+        ({"load_factor": 1.01}, "load_factor must be above 0"),
+        ({"load_factor": float("nan")}, "load_factor must be above 0"),
+        ({"load_factor": 0.4}, "hold no entry"),
+        ({"identity": "sha1"}, "no key identity 'sha1', only md5, siphash"),
+        ({"secret": b"short"}, "a secret has 16 bytes, not 5"),
+        ({"part": 1}, "no part 1 of 1"),
+        ({"part": -1, "part_count": 2}, "no part -1 of 2"),
+        ({"part_count": 0}, "no part 0 of 0"),
+        ({"part_count": 2**32}, "no part 0 of"),
+    ],
+)
+def test_map_impossible_setting_is_refused(arguments: dict[str, Any], message: str) -> None:
+    """What cannot work is said at once."""
+    with pytest.raises(ValueError, match=message):
+        make(2, **arguments)
+
+
+@pytest.mark.parametrize("size", [0, 23])
+def test_map_memory_without_an_entry_is_refused(size: int) -> None:
+    """An entry takes 24 bytes."""
+    with pytest.raises(ValueError, match="hold no entry"):
+        OffsetMap(bytearray(size), load_factor=1.0, secret=SECRET)
+
+
+def test_map_memory_is_used_in_whole_entries() -> None:
+    """Bytes that are no whole entry stay as they are."""
+    memory = bytearray(b"\xaa" * (3 * ENTRY_SIZE + 23))
+    offset_map = OffsetMap(memory, load_factor=1.0, secret=SECRET)
+    assert 3 == offset_map.slots == offset_map.usable
+    put_all(offset_map, KeyColumns.of([b"a", b"b", b"c"]))
+    assert b"\xaa" * 23 == memory[-23:]
+
+
+def test_map_memory_must_be_writable() -> None:
+    """The map writes into it."""
+    with pytest.raises((BufferError, ValueError)):
+        OffsetMap(bytes(240), secret=SECRET)
