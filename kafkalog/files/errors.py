@@ -15,7 +15,7 @@ from types import TracebackType
 
 from kafkalog.errors import DiskFullError, LogPermissionError, LogStorageError
 
-__all__ = ["storage_errors", "translate"]
+__all__ = ["is_disk_full", "storage_errors", "translate"]
 
 _PathLike = str | os.PathLike[str]
 
@@ -36,7 +36,7 @@ def translate(
     """
     where = path if path is not None else error.filename
     number = error.errno
-    if number in _DISK_FULL:
+    if is_disk_full(error):
         kind: type[LogStorageError] = DiskFullError
     elif number in _NO_PERMISSION:
         kind = LogPermissionError
@@ -46,6 +46,11 @@ def translate(
     name = "" if number is None else f" ({errno.errorcode.get(number, number)})"
     subject = "the disk" if where is None else os.fsdecode(where)
     return kind(f"{subject}: {doing} failed: {answer}{name}", errno=number, path=_text(where))
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Say whether there was no room, or no more of it for this user."""
+    return error.errno in _DISK_FULL
 
 
 def _text(path: _PathLike | bytes | int | None) -> str | None:

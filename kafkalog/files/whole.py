@@ -23,7 +23,7 @@ from typing_extensions import Buffer
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import temporary_path
 
-__all__ = ["NameSyncError", "read_whole", "replace_whole"]
+__all__ = ["NameSyncError", "read_whole", "replace_whole", "sync_names"]
 
 
 class NameSyncError(OSError):
@@ -75,7 +75,17 @@ def replace_whole(
         raise
     if not durable:
         return
+    sync_names(filesystem, path.parent)
+
+
+def sync_names(filesystem: FileSystem, directory: Path) -> None:
+    """
+    Put the names of a directory on the disk.
+
+    Raises:
+        NameSyncError: the disk refused.
+    """
     try:
-        filesystem.sync_directory(path.parent)
+        filesystem.sync_directory(directory)
     except OSError as error:
-        raise NameSyncError(error.errno, error.strerror, str(path.parent)) from error
+        raise NameSyncError(error.errno, error.strerror, str(directory)) from error

@@ -188,13 +188,19 @@ class LocalLog:
 
     # --------------------------------------------------------------------------------- leaving
 
-    def remove_segments(self, leaving: list[LogSegment], *, start_offset: int) -> None:
+    def remove_segments(
+        self, leaving: list[LogSegment], *, start_offset: int, is_checkpointed: bool = True
+    ) -> None:
         """
-        Take segments out of the list and rename their files `.deleted`, newest first.
+        Take the first segments out of the list and rename their files `.deleted`, newest first.
 
         Readers that hold them go on: their bytes are mapped before the names go. Crash points:
-        after any rename; what is left is the log without its newest segments renamed so far, and
-        files `.deleted`, which startup removes.
+        after any rename; what is left is the log without the segments renamed so far, which the
+        checkpoint of the log start hides together with the others, and files `.deleted`, which
+        startup removes.
+
+        Where that checkpoint could not be written, the oldest goes first, and is gone from the
+        disk before the next: a crash leaves a log without a hole that begins at one of them.
         """
         for segment in leaving:
             segment.retire()
@@ -207,20 +213,22 @@ class LocalLog:
             )
         )
         try:
-            self.rename_deleted(leaving)
+            self.rename_deleted(leaving, in_order=not is_checkpointed, newest_first=is_checkpointed)
         except OSError:
             self.left_names = True
             raise
 
-    def rename_deleted(self, leaving: list[LogSegment], *, in_order: bool = False) -> None:
+    def rename_deleted(
+        self, leaving: list[LogSegment], *, in_order: bool = False, newest_first: bool = True
+    ) -> None:
         """
-        Rename the files of retired segments `.deleted`, newest first, the `.log` first.
+        Rename the files of retired segments `.deleted`, the `.log` first.
 
         With `in_order` each segment is gone from the disk before the next one goes, so that a
         crash leaves no hole; without, a start offset above them must hide what a crash leaves.
         """
         filesystem = self.context.filesystem
-        for segment in sorted(leaving, key=lambda left: left.base_offset, reverse=True):
+        for segment in sorted(leaving, key=lambda left: left.base_offset, reverse=newest_first):
             files = SegmentFiles(self.context.directory, segment.base_offset)
             for kind in FileKind:
                 if filesystem.stat(files.path(kind)) is not None:

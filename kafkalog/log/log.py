@@ -360,6 +360,8 @@ class Log(RestingLog, AbstractContextManager["Log"]):
 
         Raises:
             OffsetOutOfRangeError: `offset` is above the high watermark.
+            DiskFullError: `offset` lies within a segment, and there is no room to say so. All
+                segments below that one are gone: try again when they have given their room back.
         """
         with self._deleter.telling(self._write_lock):
             self._ensure_writable()

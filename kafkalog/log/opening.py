@@ -6,6 +6,7 @@ known as one), then loading and recovery. An error on the way gives all of it ba
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
-from kafkalog.errors import KafkaLogError, NotALogError
+from kafkalog.errors import DiskFullError, KafkaLogError, NotALogError
 from kafkalog.files.directories import make_directories
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
@@ -33,6 +34,8 @@ from kafkalog.scheduler import Scheduler, ThreadScheduler
 from kafkalog.state.producer_state_manager import ProducerStateManager
 
 __all__ = ["open_at_home", "open_log"]
+
+logger = logging.getLogger(__name__)
 
 
 def open_log(
@@ -151,6 +154,30 @@ def _with_scheduler(
     return own, own.close
 
 
+def _move_recovery_point(
+    home: PartitionHome, before: int, loaded: LoadedLog, producers: ProducerStateManager
+) -> None:
+    """
+    Say how far the log need not be gone through again.
+
+    Higher than before, that spares the next recovery this one's work: no reason to refuse a log on
+    a full disk, from which something may be deleted. Lower, it was left by another log of this
+    name, and must not speak of this one's records.
+
+    Raises:
+        LogStorageError: the disk refused.
+    """
+    fresh = loaded.recovery_point
+    if fresh > before and producers.is_behind:
+        return
+    try:
+        home.write_recovery_point(fresh)
+    except DiskFullError as error:
+        if fresh < before:
+            raise
+        logger.warning("%s: its next recovery will take longer: %s", home.directory, error)
+
+
 def _nothing() -> None:
     """Close nothing: the scheduler is the caller's."""
 
@@ -204,9 +231,7 @@ def _load_for_writing(
                 loaded, expiration_ms=surroundings.producer_expiration_ms
             )
             if not clean or loaded.recovery_point < recovery_point:
-                # Higher: the next recovery need not do this one's work again. Lower: it was left
-                # by another log of this name, and must not speak of this one's records.
-                home.write_recovery_point(loaded.recovery_point)
+                _move_recovery_point(home, recovery_point, loaded, producers)
             if not loaded.local.snapshot.segments.active.is_resting:
                 note.settle(loaded.recovery_point)
         except (OSError, KafkaLogError):

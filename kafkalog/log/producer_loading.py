@@ -6,7 +6,7 @@ sync note says. Any other one is replayed from its start. But a log that was clo
 believed unread, as by a broker: one that closes a log leaves a snapshot there.
 
 An opening for writing that had to replay leaves a snapshot at the log end, on the disk before the
-recovery point rises to it: a crash before that only repeats the work.
+recovery point rises to it: a crash before that only repeats the work, and so does a full disk.
 
 Thread-safety: `load_producer_state` before the log has any other user; a follower may be asked by
 any thread, one after the other.
@@ -14,8 +14,10 @@ any thread, one after the other.
 
 from __future__ import annotations
 
+import logging
 import threading
 
+from kafkalog.errors import DiskFullError
 from kafkalog.log.isolation import Visibility
 from kafkalog.log.loader import LoadedLog
 from kafkalog.log.local_log import Snapshot
@@ -26,6 +28,8 @@ from kafkalog.state.producers import ProducerStates
 from kafkalog.state.snapshot_files import SnapshotFiles
 
 __all__ = ["FollowedProducers", "load_producer_state"]
+
+logger = logging.getLogger(__name__)
 
 
 def load_producer_state(loaded: LoadedLog, *, expiration_ms: int) -> ProducerStateManager:
@@ -50,8 +54,12 @@ def load_producer_state(loaded: LoadedLog, *, expiration_ms: int) -> ProducerSta
         now_ms = context.clock.now_ms()
         manager.truncate_and_reload(snapshot.start_offset, snapshot.end_offset, now_ms)
     replay_segments(states, snapshot)
-    if states.entries or files.latest_offset is not None:
-        manager.take_snapshot()
+    if manager.is_behind:
+        try:
+            manager.take_snapshot()
+        except DiskFullError as error:
+            # The recovery point waits for the next one. What is in the log can be deleted.
+            logger.warning("no producer snapshot at offset %d: %s", states.end_offset, error)
     return manager
 
 

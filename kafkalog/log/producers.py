@@ -94,7 +94,7 @@ class LogProducers:
         self._high_watermark: int | None = None
         # Snapshots that a power cut may take yet; bases of segments for which none was written.
         self._unsynced: list[int] = []
-        self._lacking: list[int] = []
+        self._lacking: list[int] = [manager.states.end_offset] if manager.is_behind else []
         self._watch: Callable[[], object] | None = watch
         self._watch_if_known()
         self._publish()
@@ -282,9 +282,16 @@ class LogProducers:
             LogStorageError: the disk refused.
         """
         if self._unsynced:
-            self._manager.files.sync(self._unsynced)
-            self._unsynced.clear()
-        return not self._lacking
+            unsynced, self._unsynced = self._unsynced, []
+            try:
+                self._manager.files.sync(unsynced)
+            except LogStorageError:
+                # No later sync of these is believed: the next snapshot has all that they have.
+                self._lacking += unsynced
+                raise
+        # Without any, a recovery takes it that there was no producer below the recovery point.
+        has_none = bool(self._states.entries) and self._manager.files.latest_offset is None
+        return not self._lacking and not has_none
 
     def close(self) -> None:
         """

@@ -6,6 +6,8 @@ What goes is said in `retention_plan`; how it goes in `local_log` (out of the li
 Crash points of `carry_out`: after a new active segment began behind the one that is to go, an empty
 segment more. Then those of `_leave`: before the new log start is checkpointed nothing happened;
 from then on what lies below it is gone for readers, and the next pass takes what is left of it.
+Where the disk is too full for the checkpoint, segments go one by one, the oldest first: a crash
+leaves those that had not gone.
 
 Thread-safety: `log_facts` from any thread; the rest under the log's lock.
 """
@@ -14,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kafkalog.errors import DiskFullError
+from kafkalog.files.errors import is_disk_full
 from kafkalog.log.deletion import Deleter, SegmentDeletion
 from kafkalog.log.home import PartitionHome
-from kafkalog.log.local_log import LocalLog, Snapshot
+from kafkalog.log.local_log import LocalLog, Snapshot, UndoFailedError
 from kafkalog.log.retention import (
     LogFacts,
     RetentionPolicy,
@@ -137,12 +141,24 @@ class Retainer:
 
     def carry_out(self, plan: RetentionPlan) -> tuple[SegmentDeletion, ...]:
         """Let go what a plan names; there is always an active segment, and the log end stays."""
-        if plan.rolls:
-            self._local.roll()
+        start_offset = plan.log_start_offset
         why = {facts.base_offset: reason for facts, reason in plan.leaving}
+        if plan.rolls and not self._try_to_roll(len(why)):
+            start_offset = self._local.snapshot.segments.active.base_offset
+            del why[start_offset]
         segments = self._local.snapshot.segments.segments
         leaving = [segment for segment in segments if segment.base_offset in why]
-        return self._leave(leaving, plan.log_start_offset, why)
+        return self._leave(leaving, start_offset, why)
+
+    def _try_to_roll(self, leaving_count: int) -> bool:
+        """Roll, unless the disk is full and others may leave without the active segment."""
+        try:
+            self._local.roll()
+        except OSError as error:
+            if isinstance(error, UndoFailedError) or leaving_count == 1 or not is_disk_full(error):
+                raise
+            return False
+        return True
 
     def delete_before(self, offset: int) -> None:
         """Move the log start up to `offset`; sealed segments below it go."""
@@ -161,13 +177,33 @@ class Retainer:
         start_offset: int,
         why: RetentionReason | Mapping[int, RetentionReason],
     ) -> tuple[SegmentDeletion, ...]:
-        """Move the log start up, and let segments below it go; return their deletions."""
+        """
+        Move the log start up, and let segments below it go; return their deletions.
+
+        Raises:
+            DiskFullError: not even the log start could be written. It is at the first segment that
+                stays, and all below has left: so there will be room.
+        """
         before = self._local.snapshot
-        # Checkpointed before anything goes: a crash must not bring records back.
-        self._home.write_start_offset(start_offset)
+        refusal: DiskFullError | None = None
+        try:
+            # Checkpointed before anything goes: a crash must not bring records back.
+            self._home.write_start_offset(start_offset)
+        except DiskFullError as error:
+            if not leaving:
+                raise
+            staying = before.segments.segments[len(leaving)]
+            if start_offset > staying.base_offset:
+                refusal = error
+            start_offset = max(staying.base_offset, before.start_offset)
+            is_checkpointed = False
+        else:
+            is_checkpointed = True
         deletions: tuple[SegmentDeletion, ...] = ()
         try:
-            self._local.remove_segments(leaving, start_offset=start_offset)
+            self._local.remove_segments(
+                leaving, start_offset=start_offset, is_checkpointed=is_checkpointed
+            )
         finally:
             # Out of the list they have left, also where one of their files would not be renamed:
             # the checkpoint hides it, and the first pass after another opening takes it.
@@ -175,6 +211,8 @@ class Retainer:
                 deletions = self._deleter.delete_later(
                     leaving, before=before, log_start_offset=start_offset, why=why
                 )
+        if refusal is not None:
+            raise refusal
         return deletions
 
     def _policies(self) -> tuple[RetentionPolicy, ...]:

@@ -41,6 +41,12 @@ class ProducerStateManager:
     def __repr__(self) -> str:
         return f"<ProducerStateManager of {self.states}, {self.files}>"
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are producers that no snapshot tells of as they are now."""
+        is_needed = bool(self.states.entries) or self.files.latest_offset is not None
+        return is_needed and self.states.end_offset > self._last_snapshot_offset
+
     def take_snapshot(self, *, durable: bool = True) -> bool:
         """
         Write a snapshot at the end of what is known, if the state has moved since the last one.

@@ -25,6 +25,7 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.listing import live_offsets
 from kafkalog.files.names import FileKind, FileState, segment_file_name
+from kafkalog.files.whole import sync_names
 from kafkalog.state.producer_snapshot import ProducerSnapshotEntry, read_snapshot, write_snapshot
 
 __all__ = ["SnapshotFiles"]
@@ -104,7 +105,7 @@ class SnapshotFiles:
                 finally:
                     handle.close()
         with storage_errors(self._directory, doing="syncing"):
-            self._filesystem.sync_directory(self._directory)
+            sync_names(self._filesystem, self._directory)
 
     def load_latest(self) -> tuple[int, list[ProducerSnapshotEntry]] | None:
         """

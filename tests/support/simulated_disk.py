@@ -120,6 +120,12 @@ class SimulatedDisk(FaultyCalls):
     def __repr__(self) -> str:
         return f"<SimulatedDisk {sum(self.calls.values())} calls{' off' if self._is_off else ''}>"
 
+    @property
+    def used_bytes(self) -> int:
+        """The room that all files take."""
+        with self._guard:
+            return self._used_sectors() * SECTOR_BYTES
+
     # Crashes.
 
     def unsynced(self) -> List[tuple[int, str]]:
@@ -423,13 +429,15 @@ class SimulatedDisk(FaultyCalls):
             raise disk_error(errno.ENAMETOOLONG, path)
         return self._directory_at(parts[:-1]), parts[-1]
 
+    def _used_sectors(self, *unnamed: SimulatedFile) -> int:
+        named = {node for _, node in walk(self._root) if isinstance(node, SimulatedFile)}
+        return sum(len(node.sectors) for node in named.union(unnamed))
+
     def _room(self, file: SimulatedFile, position: int, size: int) -> int:
         """Return how many of `size` bytes at `position` fit on the disk."""
         if self.capacity_bytes is None:
             return size
-        free = self.capacity_bytes // SECTOR_BYTES
-        named = {node for _, node in walk(self._root) if isinstance(node, SimulatedFile)}
-        free -= sum(len(node.sectors) for node in named | {file})
+        free = self.capacity_bytes // SECTOR_BYTES - self._used_sectors(file)
         for sector in range(position // SECTOR_BYTES, -(-(position + size) // SECTOR_BYTES)):
             if sector not in file.sectors:
                 if free <= 0:

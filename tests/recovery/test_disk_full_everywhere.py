@@ -1,0 +1,298 @@
+"""A disk that is full at any step: what needs room is refused and latches nothing, all else works.
+
+What needs none, or gives some back, works with not a sector left: reads, markers of transactions
+that fit into a sector that is there, rolls, deletions, retention, openings. Everything else raises
+`DiskFullError`, leaves the log as it was, and works as soon as there is room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from kafkalog import DiskFullError, Log, LogClosedError, Record, open_log
+from tests.support.crash_rig import PLACES, Place
+from tests.support.logs import numbered
+from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
+from tests.support.producing import Client, committed_offsets, outcome_of
+from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
+
+SECTOR = 512
+FREE_SECTORS = (0, 1, 2, 3, 5)
+YEAR_MS = 365 * 86_400_000
+
+
+@dataclass
+class Scene:
+    """A log of several segments and its disk; producer 7 is idle, 8 has a transaction open."""
+
+    place: Place
+    disk: SimulatedDisk
+    log: Log
+    scheduler: ManualScheduler
+    idle: Client
+    busy: Client
+
+    @classmethod
+    def made(cls, place: Place) -> Scene:
+        """Return one with room."""
+        disk = place.new_disk()
+        scheduler = ManualScheduler(ManualClock())
+        scene = cls(place, disk, opened(place, disk, scheduler), scheduler, Client(7), Client(8))
+        log = scene.log
+        for number in range(4):
+            scene.idle.send(log, 2, transactional=True)
+            log.append(numbered(10 * number, 5))
+            scene.idle.end(log, "abort" if number % 2 else "commit")
+        log.flush()
+        scheduler.advance(0)
+        scene.busy.send(log, 2, transactional=True)
+        log.append(numbered(50, 3))
+        return scene
+
+    def fill(self, free_sectors: int) -> None:
+        """Leave so much room."""
+        self.disk.capacity_bytes = self.disk.used_bytes + SECTOR * free_sectors
+
+    def records(self) -> list[Record]:
+        """Return all records."""
+        return list(self.log.records())
+
+    def base(self, slot: int) -> int:
+        """Return the base offset of a segment."""
+        return self.log.segments()[slot].base_offset
+
+    def verify(self) -> None:
+        """Hold what the log says of producers against its batches, now and after a crash."""
+        outcome = outcome_of(self.log)
+        assert outcome.committed == committed_offsets(self.log)
+        self.log.flush()
+        for kind in ("nothing", "all"):
+            disk = self.disk.crash(CrashChoice(kind))
+            with opened(self.place, disk, ManualScheduler(ManualClock())) as log:
+                assert self.log.log_end_offset == log.log_end_offset
+                assert self.log.log_start_offset == log.log_start_offset
+                assert outcome == outcome_of(log)
+                assert outcome.committed == committed_offsets(log)
+
+
+def opened(
+    place: Place, disk: SimulatedDisk, scheduler: ManualScheduler, *, read_only: bool = False
+) -> Log:
+    """Open the log of a scene."""
+    return open_log(
+        place.directory,
+        config=place.config.replace(
+            segment_bytes=330, retention_bytes=700, file_delete_delay_ms=1000
+        ),
+        clock=scheduler.clock,
+        scheduler=scheduler,
+        filesystem=disk,
+        read_only=read_only,
+    )
+
+
+def roll_and_flush(scene: Scene) -> None:
+    """Roll, with the recovery point that follows."""
+    scene.log.roll()
+    scene.scheduler.advance(0)
+
+
+def give_up(scene: Scene) -> None:
+    """Abort the open transaction, where it is open yet."""
+    if scene.log.list_transactions():
+        scene.log.abort(8)
+
+
+# What has to work whenever there is not a sector left.
+NEEDS_NO_ROOM: dict[str, Callable[[Scene], object]] = {
+    "abort": give_up,
+    "roll": roll_and_flush,
+    "flush": lambda scene: scene.log.flush(),
+    "delete segments": lambda scene: scene.log.delete_records_before(scene.base(2)),
+    "retention by size": lambda scene: scene.log.apply_retention(),
+    "retention of all": lambda scene: scene.log.apply_retention(now_ms=START_MS + YEAR_MS),
+    "high watermark": lambda scene: scene.log.set_high_watermark(None),
+}
+# What may be refused, and then has changed nothing.
+NEEDS_ROOM: dict[str, Callable[[Scene], object]] = {
+    "append": lambda scene: scene.log.append(numbered(900, 60)),
+    "durable append": lambda scene: scene.log.append(numbered(900, 9), wait="durable"),
+    "first batch of a producer": lambda scene: Client(9).send(scene.log, 9, transactional=True),
+    "truncate within a segment": lambda scene: scene.log.truncate_to(scene.base(2) + 1),
+    "truncate to a segment": lambda scene: scene.log.truncate_to(scene.base(2)),
+    "truncate the first segment": lambda scene: scene.log.truncate_to(1),
+    "begin anew above": lambda scene: scene.log.truncate_fully_and_start_at(500),
+    "begin anew below": lambda scene: scene.log.truncate_fully_and_start_at(3),
+}
+
+
+def go_on(scene: Scene) -> None:
+    """With room: everything works at once, without opening the log again."""
+    scene.disk.capacity_bytes = None
+    scene.log.append(numbered(990, 20), wait="durable")
+    give_up(scene)
+    Client(11).send(scene.log, 2, transactional=True)
+    scene.scheduler.advance(2000)
+    scene.verify()
+    scene.log.close()
+
+
+@pytest.mark.parametrize("name", NEEDS_NO_ROOM)
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_full_disk_does_not_stop_what_needs_no_room(place: Place, name: str) -> None:
+    """Not a sector is left, or few; nothing is latched, and appends go on when there is room."""
+    for free_sectors in FREE_SECTORS:
+        scene = Scene.made(place)
+        scene.fill(free_sectors)
+        NEEDS_NO_ROOM[name](scene)
+        assert scene.records() == list(scene.log.records(scene.log.log_start_offset))
+        go_on(scene)
+
+
+@pytest.mark.parametrize("name", NEEDS_ROOM)
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_full_disk_refuses_the_rest_whole_and_takes_it_later(place: Place, name: str) -> None:
+    """Refused at least with not a sector left; and the same again when there is room."""
+    refusals = []
+    for free_sectors in FREE_SECTORS:
+        scene = Scene.made(place)
+        before = scene.records()
+        scene.fill(free_sectors)
+        try:
+            NEEDS_ROOM[name](scene)
+        except DiskFullError as error:
+            assert error.retriable
+            refusals.append(free_sectors)
+            assert before == scene.records()
+            scene.disk.capacity_bytes = None
+            NEEDS_ROOM[name](scene)
+        go_on(scene)
+    assert FREE_SECTORS[: len(refusals)] == tuple(refusals)
+    assert refusals or name == "first batch of a producer"
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_deletions_make_the_room_that_appends_wait_for(place: Place) -> None:
+    """Retention on a disk without a sector left, the delayed deletion, and appends go on."""
+    scene = Scene.made(place)
+    scene.fill(0)
+    with pytest.raises(DiskFullError):
+        scene.log.append(numbered(900, 12))
+    assert scene.log.apply_retention()
+    with pytest.raises(DiskFullError):
+        scene.log.append(numbered(900, 12))
+    scene.scheduler.advance(1000)
+    scene.log.append(numbered(900, 12))
+    scene.disk.capacity_bytes = None
+    scene.verify()
+    scene.log.close()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_deletion_up_to_the_middle_of_a_segment_goes_as_far_as_it_can(place: Place) -> None:
+    """Where the log start cannot be said, the segments below it go, and the caller is told."""
+    scene = Scene.made(place)
+    scene.fill(0)
+    base = scene.base(2)
+    with pytest.raises(DiskFullError):
+        scene.log.delete_records_before(base + 1)
+    assert (base, base) == (scene.log.log_start_offset, scene.base(0))
+    with pytest.raises(DiskFullError):
+        scene.log.delete_records_before(base + 1)
+    scene.scheduler.advance(1000)
+    assert base + 1 == scene.log.delete_records_before(base + 1)
+    go_on(scene)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_crash_while_segments_go_from_a_full_disk_leaves_no_hole(place: Place) -> None:
+    """The start could not be checkpointed: the oldest goes first, each before the next."""
+    starts = set()
+    for number in range(1, 200):
+        scene = Scene.made(place)
+        give_up(scene)
+        scene.log.flush()
+        before = scene.records()
+        scene.fill(0)
+        scene.disk.crash_at(number)
+        finished = False
+        with contextlib.suppress(PowerCut):
+            scene.log.delete_records_before(scene.base(3))
+            finished = True
+        for _choice, disk in scene.disk.crash_states(3, seed=number):
+            disk.capacity_bytes = None
+            with opened(place, disk, ManualScheduler(ManualClock())) as log:
+                start = log.log_start_offset
+                starts.add(start)
+                assert () == log.fences()
+                assert [each for each in before if each.offset >= start] == list(log.records())
+                assert outcome_of(log).committed == committed_offsets(log)
+        if finished:
+            break
+    assert len(starts) == 4
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+@pytest.mark.parametrize("kind", ["closed", "killed", "crashed"])
+def test_log_on_a_full_disk_is_opened_read_and_cut_at_its_start(place: Place, kind: str) -> None:
+    """What spares the next opening some work is left unwritten; producers are known even so."""
+    for free_sectors in FREE_SECTORS:
+        scene = Scene.made(place)
+        data = scene.idle.batch()
+        first = scene.log.append_batches(data)
+        scene.log.flush()
+        before = scene.records()
+        if kind == "closed":
+            scene.log.close()
+            disk = scene.disk
+        else:
+            disk = scene.disk.killed() if kind == "killed" else scene.disk.crash(CrashChoice("all"))
+        scene.disk, scene.scheduler = disk, ManualScheduler(ManualClock())
+        scene.fill(free_sectors)
+        with opened(place, disk, scene.scheduler, read_only=True) as reader:
+            assert before == list(reader.records())
+        scene.log = opened(place, disk, scene.scheduler)
+        assert before == scene.records()
+        again = scene.log.append_batches(data)
+        assert (first.first_offset, True) == (again.first_offset, again.is_duplicate)
+        scene.log.delete_records_before(scene.base(1))
+        go_on(scene)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_first_append_waits_for_room_of_its_leader_epoch(place: Place) -> None:
+    """Of a new log, and after a truncation; the same epoch is written when there is room."""
+    disk = place.new_disk()
+    with opened(place, disk, ManualScheduler(ManualClock())) as log:
+        for epoch in range(3):
+            start = log.log_end_offset
+            disk.capacity_bytes = disk.used_bytes
+            with pytest.raises(DiskFullError, match="epoch"):
+                log.append(numbered(0, 2))
+            assert (start, epoch) == (log.log_end_offset, log.leader_epoch)
+            disk.capacity_bytes = None
+            log.append(numbered(0, 2))
+            assert [epoch] == [b.header.partition_leader_epoch for b in log.batches(start)]
+            log.truncate_to(start + 1)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_close_on_a_full_disk_tells_so_and_loses_nothing(place: Place) -> None:
+    """The next opening recovers what the closing could not write down."""
+    scene = Scene.made(place)
+    scene.log.flush()
+    before, outcome = scene.records(), outcome_of(scene.log)
+    scene.fill(0)
+    with pytest.raises(DiskFullError):
+        scene.log.close()
+    with pytest.raises(LogClosedError):
+        scene.log.append(numbered(0, 1))
+    scene.disk.capacity_bytes = None
+    with opened(place, scene.disk, scene.scheduler) as log:
+        assert not log.recovery_report.clean
+        assert before == list(log.records())
+        assert outcome == outcome_of(log)
