@@ -35,6 +35,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "columns": [],
     "message_set": [],
     "message": [],
+    "message_run": [],
     "summary": [],
     "iteration": [],
     "point_read": [],

@@ -32,11 +32,11 @@ from asv_bench.peers.records import (
     append_each,
     append_lists,
     decode_to_columns,
-    iterate_objects,
     peer_iterate,
 )
 from kafkalog._core.header import parse_header
 from kafkalog._core.message_builder import MessageSetBuilder
+from kafkalog._core.message_run import decode_run_lists, decode_run_records, decode_run_tuples
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress
 
@@ -72,6 +72,31 @@ def wrappers(data: bytes) -> Iterator[BatchView]:
         batch.check()
         yield batch
         position = end
+
+
+def run_objects(data: bytes) -> Case:
+    def case() -> None:
+        for record in decode_run_records(data)[0]:
+            record.key
+            record.value
+
+    return case
+
+
+def run_tuples(data: bytes) -> Case:
+    def case() -> None:
+        for _key, _value in decode_run_tuples(data)[0]:
+            pass
+
+    return case
+
+
+def run_lists(data: bytes) -> Case:
+    def case() -> None:
+        for _key, _value in zip(*decode_run_lists(data)[:2], strict=True):
+            pass
+
+    return case
 
 
 def unwrap_objects(data: bytes) -> Case:
@@ -117,9 +142,11 @@ def plain(records: Records, work: str, magic: int, batch_size: int) -> Iterator[
         {
             "peer": peer_iterate(data),
             "columns": decode_to_columns(data),
-            "objects": iterate_objects(data),
+            "objects": run_objects(data),
+            "tuples": run_tuples(data),
+            "lists": run_lists(data),
         },
-        goals(f"v{magic} plain, decode to", "columns", "objects"),
+        goals(f"v{magic} plain, decode to", "columns", "objects", "tuples", "lists"),
     )
     builder = MessageSetBuilder(magic)
     yield Comparison(

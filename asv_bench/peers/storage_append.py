@@ -27,7 +27,8 @@ from asv_bench.peers.stores import (
     put_lists,
 )
 from kafkalog._core.builder import BatchBuilder
-from kafkalog.records.packed_run import BatchFacts, PackedRun
+from kafkalog.records.batch_facts import BatchFacts
+from kafkalog.records.packed_run import PackedRun
 
 # Bytes that one write carries where records come one by one.
 RUN_BYTES = 1 << 20
@@ -103,7 +104,7 @@ def append_each(stores: Stores, records: Records, batch_size: int) -> Case:
             nonlocal count
             batch = builder.finish(base_offset=count)
             last = count + builder.count - 1
-            facts.append(BatchFacts(len(batch), count, last, builder.max_timestamp))
+            facts.append(BatchFacts(len(batch), count, last, builder.max_timestamp, last))
             count = last + 1
             run.extend(batch)
             batch.release()

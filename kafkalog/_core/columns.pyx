@@ -16,7 +16,6 @@ import numpy as np
 from kafkalog._core.header cimport (
     BatchFields,
     BatchHeader,
-    crc_of_batch,
     is_legacy,
     load_whole_batch,
 )
@@ -24,13 +23,12 @@ from kafkalog._core.crc32c cimport crc32c
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.layout cimport (
     ATTRIBUTES_POSITION,
-    CODEC_LZ4,
     CODEC_MASK,
     CODEC_NONE,
     CODEC_ZSTD,
     RECORD_BATCH_OVERHEAD,
 )
-from kafkalog._core.message_set cimport MessageFields, load_message
+from kafkalog._core.message_set cimport MessageFields, check_is_plain, load_message
 from kafkalog._core.prefetch cimport prefetch
 from kafkalog._core.record cimport (
     NOGIL_SIZE_MIN,
@@ -199,12 +197,9 @@ cdef int _message_kernel(
     """Check and decode one whole message of an old format, the batch of a single record."""
     cdef MessageFields message
     cdef int64_t row = rows[0]
-    cdef int codec = fields.attributes & CODEC_MASK
-    cdef int status
-    if codec != CODEC_NONE:
-        if check_crc and crc_of_batch(entry, fields.size_bytes) != fields.crc:
-            return STATUS_CRC
-        return STATUS_COMPRESSED if codec <= CODEC_LZ4 else STATUS_UNKNOWN_CODEC
+    cdef int status = check_is_plain(entry, fields, check_crc)
+    if status != STATUS_OK:
+        return status
     if row >= capacity:
         return STATUS_FULL
     status = load_message(entry, entry + fields.size_bytes, check_crc, strict, &message)

@@ -10,10 +10,11 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 from kafkalog._core.byteorder cimport load_i32, load_i64, load_u32
 from kafkalog._core.crc32 cimport crc32
 from kafkalog._core.cursor cimport Cursor
-from kafkalog._core.header cimport BatchFields, BatchHeader
+from kafkalog._core.header cimport BatchFields, BatchHeader, crc_of_batch
 from kafkalog._core.layout cimport (
     BASE_OFFSET_POSITION,
     BATCH_LENGTH_POSITION,
+    CODEC_LZ4,
     CODEC_MASK,
     CODEC_NONE,
     LEGACY_LENGTH_MIN,
@@ -33,6 +34,7 @@ from kafkalog._core.layout cimport (
 )
 from kafkalog._core.record cimport RecordFields, RecordsContext
 from kafkalog._core.status cimport (
+    STATUS_COMPRESSED,
     STATUS_CRC,
     STATUS_FIELD_LENGTH,
     STATUS_MAGIC,
@@ -41,6 +43,7 @@ from kafkalog._core.status cimport (
     STATUS_OK,
     STATUS_RECORD_LENGTH,
     STATUS_TRUNCATED,
+    STATUS_UNKNOWN_CODEC,
 )
 
 
@@ -147,6 +150,18 @@ cdef inline int load_message(
     if strict and position != end:
         return STATUS_RECORD_LENGTH
     return STATUS_OK
+
+
+cdef inline int check_is_plain(
+    const uint8_t* entry, const BatchFields* fields, bint check_crc
+) noexcept nogil:
+    """Refuse an outer entry that is no plain message; one that is, `load_message` checks."""
+    cdef int codec = fields.attributes & CODEC_MASK
+    if codec == CODEC_NONE:
+        return STATUS_OK
+    if check_crc and crc_of_batch(entry, fields.size_bytes) != fields.crc:
+        return STATUS_CRC
+    return STATUS_COMPRESSED if codec <= CODEC_LZ4 else STATUS_UNKNOWN_CODEC
 
 
 cdef inline int timestamp_type_of(int magic, int attributes) noexcept nogil:

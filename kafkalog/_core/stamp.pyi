@@ -1,5 +1,7 @@
 """Types of the stamping doors."""
 
+import numpy as np
+import numpy.typing as npt
 from typing_extensions import Buffer
 
 def assign_offsets(
@@ -11,6 +13,13 @@ def assign_offsets(
     end: int | None = None,
 ) -> int: ...
 def set_entry_offset(data: Buffer, position: int, *, offset: int) -> None: ...
+def set_max_timestamps(
+    data: Buffer,
+    positions: npt.NDArray[np.int64],
+    max_timestamps: npt.NDArray[np.int64],
+    *,
+    timestamp_type: int,
+) -> None: ...
 def set_max_timestamp(
     data: Buffer, position: int, *, timestamp_type: int, max_timestamp: int
 ) -> None: ...

@@ -149,6 +149,38 @@ def set_entry_offset(uint8_t[::1] data not None, Py_ssize_t position, *, int64_t
     store_i64(&data[position + BASE_OFFSET_POSITION], offset)
 
 
+cdef int _set_time(uint8_t[::1] data, Py_ssize_t position, int timestamp_type,
+                   int64_t max_timestamp) except -1:
+    cdef Cursor cursor
+    cdef BatchFields fields
+    cdef int16_t attributes
+    open_cursor(data, position, None, &cursor)
+    cdef int status = load_whole_batch(&cursor, &fields)
+    if status != STATUS_OK:
+        raise_for_status(status, position)
+    attributes = <int16_t>(
+        (fields.attributes
+         & (CODEC_MASK | TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK))
+        | (TIMESTAMP_TYPE_MASK if timestamp_type == 1 else 0))
+    if (
+        (fields.attributes & TIMESTAMP_TYPE_MASK) == (attributes & TIMESTAMP_TYPE_MASK)
+        and fields.max_timestamp == max_timestamp
+    ):
+        return 0
+    if fields.magic == MAGIC_V0:
+        raise ValueError(
+            f"a message of magic 0 has no timestamp: {max_timestamp} cannot be set"
+            if max_timestamp != NO_TIMESTAMP else "a message of magic 0 has no timestamp type")
+    restamp_kernel(&data[position], &fields, attributes, max_timestamp)
+    return 0
+
+
+cdef int _check_timestamp_type(int timestamp_type) except -1:
+    if timestamp_type not in (0, 1):
+        raise ValueError(f"timestamp_type must be 0 or 1, not {timestamp_type}")
+    return 0
+
+
 def set_max_timestamp(uint8_t[::1] data not None, Py_ssize_t position, *, int timestamp_type,
                       int64_t max_timestamp):
     """
@@ -162,26 +194,17 @@ def set_max_timestamp(uint8_t[::1] data not None, Py_ssize_t position, *, int ti
         timestamp_type: 0 for create time, 1 for log append time.
         max_timestamp: in milliseconds since 1970; with type 1 it is the time of every record.
     """
-    cdef Cursor cursor
-    cdef BatchFields fields
-    cdef int16_t attributes
-    if timestamp_type not in (0, 1):
-        raise ValueError(f"timestamp_type must be 0 or 1, not {timestamp_type}")
-    open_cursor(data, position, None, &cursor)
-    cdef int status = load_whole_batch(&cursor, &fields)
-    if status != STATUS_OK:
-        return raise_for_status(status, position)
-    attributes = <int16_t>(
-        (fields.attributes
-         & (CODEC_MASK | TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK))
-        | (TIMESTAMP_TYPE_MASK if timestamp_type == 1 else 0))
-    if (
-        (fields.attributes & TIMESTAMP_TYPE_MASK) == (attributes & TIMESTAMP_TYPE_MASK)
-        and fields.max_timestamp == max_timestamp
-    ):
-        return
-    if fields.magic == MAGIC_V0:
+    _check_timestamp_type(timestamp_type)
+    _set_time(data, position, timestamp_type, max_timestamp)
+
+
+def set_max_timestamps(uint8_t[::1] data not None, const int64_t[::1] positions not None,
+                       const int64_t[::1] max_timestamps not None, *, int timestamp_type):
+    """Do for every batch at one of `positions` what `set_max_timestamp` does for one."""
+    cdef Py_ssize_t row
+    _check_timestamp_type(timestamp_type)
+    if positions.shape[0] != max_timestamps.shape[0]:
         raise ValueError(
-            f"a message of magic 0 has no timestamp: {max_timestamp} cannot be set"
-            if max_timestamp != NO_TIMESTAMP else "a message of magic 0 has no timestamp type")
-    restamp_kernel(&data[position], &fields, attributes, max_timestamp)
+            f"{positions.shape[0]} positions, and {max_timestamps.shape[0]} timestamps")
+    for row in range(positions.shape[0]):
+        _set_time(data, positions[row], timestamp_type, max_timestamps[row])

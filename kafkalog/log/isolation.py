@@ -30,6 +30,7 @@ from kafkalog.log.local_log import Snapshot
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.transactions import aborted_between
 from kafkalog.records.batch_view import BatchView
+from kafkalog.records.message_run import Part
 
 __all__ = ["Isolation", "StableOffsets", "Visibility", "check_isolation", "without_aborted"]
 
@@ -102,17 +103,20 @@ def check_isolation(isolation: str) -> None:
 
 
 def without_aborted(
-    batches: Iterator[BatchView], context: SegmentContext, snapshot: Snapshot, end_offset: int
-) -> Iterator[BatchView]:
+    parts: Iterator[Part], context: SegmentContext, snapshot: Snapshot, end_offset: int
+) -> Iterator[Part]:
     """
-    Yield batches without those of aborted transactions; control batches stay.
+    Yield what is read without the batches of aborted transactions; control batches stay.
 
     What was aborted is looked up a segment at a time, so that a reader of the first records does
     not wait for all indexes.
     """
     aborted, known_end = AbortedRecords(()), -1
-    for batch in batches:
-        header = batch.header
+    for part in parts:
+        if not isinstance(part, BatchView):
+            yield part  # old formats know no transactions
+            continue
+        header = part.header
         if header.is_transactional and not header.is_control:
             offset = header.base_offset
             if offset >= known_end:
@@ -122,4 +126,4 @@ def without_aborted(
                 aborted = AbortedRecords(aborted_between(context, snapshot, offset, known_end))
             if aborted.hides(header):
                 continue
-        yield batch
+        yield part

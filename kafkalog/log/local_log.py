@@ -22,7 +22,7 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import Bound, SegmentContext, SegmentMark
 from kafkalog.log.segments import LogSegments
-from kafkalog.records.packed_run import BatchFacts
+from kafkalog.records.batch_facts import BatchFacts, MessageFacts
 
 __all__ = ["LocalLog", "Snapshot", "UndoFailedError"]
 
@@ -317,10 +317,11 @@ class LocalLog:
         segment: LogSegment,
         fresh: list[LogSegment],
     ) -> None:
-        start = staged = 0
+        messages = batches if isinstance(batches, MessageFacts) else None
+        start = staged = row = 0
         next_offset = self.snapshot.end_offset
-        for batch in batches:
-            size, base, last, timestamp, shallow = batch
+        while row < len(batches):
+            size, base, last, timestamp, shallow = batches[row]
             if segment.should_roll(size, timestamp, last, staged):
                 if staged:
                     segment.commit(data[start : start + staged], staged)
@@ -329,7 +330,12 @@ class LocalLog:
                     self._trim_before_hole(segment)
                 segment = self._create_behind(segment, base, last)
                 fresh.append(segment)
-            segment.stage(size, last, timestamp, shallow, staged)
+            if messages is None:
+                segment.stage(size, last, timestamp, shallow, staged)
+                row += 1
+            else:
+                row, size = segment.stage_messages(messages, row, staged)
+                last = int(messages.offsets[row - 1])
             staged += size
             next_offset = last + 1
         segment.commit(data[start : start + staged], staged)

@@ -9,7 +9,7 @@ Thread-safety: everything may be called from any thread, while another writes.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from kafkalog.log.reading import (
     find_latest,
     find_timestamp,
     read_batches,
+    read_parts,
     try_records,
 )
 from kafkalog.log.segment import LogSegment
@@ -50,6 +51,7 @@ from kafkalog.log.transactions import aborted_between
 from kafkalog.log.walk import check_wrapper
 from kafkalog.model import TimestampOffset, TopicPartition
 from kafkalog.records.batch_view import BatchView
+from kafkalog.records.message_run import MessageRun, Part
 
 __all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "LogReader"]
 
@@ -291,7 +293,7 @@ class LogReader:
         start = snapshot.start_offset if start is None else start
         snapshot = self._check_range(snapshot, start)
         end = limit if end is None else min(end, limit)
-        return self._read_batches(snapshot, start, end, on_corrupt, isolation)
+        return self._read(read_batches, snapshot, start, end, on_corrupt, isolation)
 
     def records(
         self,
@@ -311,10 +313,10 @@ class LogReader:
         start = snapshot.start_offset if start is None else start
         snapshot = self._check_range(snapshot, start)
         end = limit if end is None else min(end, limit)
-        batches = self._read_batches(snapshot, start, end, on_corrupt, isolation)
+        parts = self._read(read_parts, snapshot, start, end, on_corrupt, isolation)
         limit_bytes = self.config.decompressed_max_bytes
         # Chained lists: a generator of records would be entered anew for each of them.
-        return chain.from_iterable(_record_lists(batches, start, end, limit_bytes, on_corrupt))
+        return chain.from_iterable(_record_lists(parts, start, end, limit_bytes, on_corrupt))
 
     def offset_for_timestamp(
         self, timestamp_ms: int, *, isolation: Isolation = "read_uncommitted"
@@ -430,48 +432,67 @@ class LogReader:
                 break
         raise error
 
-    def _read_batches(
-        self, snapshot: Snapshot, start: int, end: int, on_corrupt: OnCorrupt, isolation: Isolation
-    ) -> Iterator[BatchView]:
+    def _read(
+        self,
+        read: Callable[..., Iterator[Part]],
+        snapshot: Snapshot,
+        start: int,
+        end: int,
+        on_corrupt: OnCorrupt,
+        isolation: Isolation,
+    ) -> Iterator[Part]:
         """Stop with a typed error where the log is closed, or the disk fails, on the way."""
-        batches = self._batches_of(snapshot, start, end, on_corrupt, isolation)
+        parts = self._visible_parts(read, snapshot, start, end, on_corrupt, isolation)
         while True:
             try:
                 with self._reading():
                     self._ensure_open()
-                    for batch in batches:
-                        start = batch.header.next_offset
-                        yield batch
+                    for part in parts:
+                        start = part.next_offset
+                        yield part
                         self._ensure_open()
             except (KafkaLogError, ValueError) as error:
                 snapshot = self._snapshot_after(error, snapshot, start)
                 end = min(end, snapshot.end_offset)
-                batches = self._batches_of(snapshot, start, end, on_corrupt, isolation)
+                parts = self._visible_parts(read, snapshot, start, end, on_corrupt, isolation)
             else:
                 return
 
-    def _batches_of(
-        self, snapshot: Snapshot, start: int, end: int, on_corrupt: OnCorrupt, isolation: Isolation
-    ) -> Iterator[BatchView]:
-        batches = read_batches(snapshot, start, end, on_corrupt=on_corrupt)
+    def _visible_parts(
+        self,
+        read: Callable[..., Iterator[Part]],
+        snapshot: Snapshot,
+        start: int,
+        end: int,
+        on_corrupt: OnCorrupt,
+        isolation: Isolation,
+    ) -> Iterator[Part]:
+        parts = read(snapshot, start, end, on_corrupt=on_corrupt)
         if isolation == "read_uncommitted":
-            return batches
-        return without_aborted(batches, self._local.context, snapshot, end)
+            return parts
+        return without_aborted(parts, self._local.context, snapshot, end)
 
 
 def _record_lists(
-    batches: Iterator[BatchView],
+    parts: Iterator[BatchView | MessageRun],
     start: int,
     end: int,
     limit_bytes: int,
     on_corrupt: OnCorrupt,
 ) -> Iterator[list[Record]]:
-    """Yield the records of each batch, as far as they lie in the range."""
+    """Yield the records of each part, as far as they lie in the range."""
     before: BatchView | None = None
-    for batch in batches:
-        header, next_offset = batch.header, batch.header.next_offset
+    run: MessageRun | None = None
+    for part in parts:
+        if isinstance(part, MessageRun):
+            yield from _lists_of_run(part, start, end, limit_bytes, on_corrupt)
+            start, run = max(start, part.next_offset), part
+            continue
+        batch, header, next_offset = part, part.header, part.header.next_offset
         if header.is_control:
             continue
+        if run is not None:
+            before, run = run.last_batch(), None
         records: list[Record] | None
         if on_corrupt == "raise":
             records = batch.records(limit_bytes=limit_bytes)
@@ -485,9 +506,30 @@ def _record_lists(
         if inside and not header.is_wrapper:
             yield records
         else:
-            yield [record for record in records if start <= record.offset < end]
+            yield _within(records, start, end)
         if header.is_wrapper and header.magic == 0 and records:
             # If the wrapper's offset lies, the records' own do not.
             next_offset = records[-1].offset + 1
         # Where the writer replaced what follows, the next batch may begin below the end of this.
         start, before = max(start, next_offset), batch
+
+
+def _lists_of_run(
+    run: MessageRun, start: int, end: int, limit_bytes: int, on_corrupt: OnCorrupt
+) -> Iterator[list[Record]]:
+    """Yield the records of plain messages, as far as they lie in the range."""
+    is_inside = run.first_offset >= start and run.last_offset < end
+    for piece in run.pieces():
+        records: list[Record] | None
+        if not isinstance(piece, BatchView):
+            records = piece
+        elif on_corrupt == "raise":
+            records = piece.records(limit_bytes=limit_bytes)
+        else:
+            records = try_records(piece, limit_bytes)
+        if records is not None:
+            yield records if is_inside else _within(records, start, end)
+
+
+def _within(records: list[Record], start: int, end: int) -> list[Record]:
+    return [record for record in records if start <= record.offset < end]

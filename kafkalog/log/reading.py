@@ -10,7 +10,10 @@ and then the typed error; `"skip"` goes on behind the fence with the next whole 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.header import parse_header
@@ -25,6 +28,7 @@ from kafkalog.log.walk import Walk, walk_batches
 from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import is_codec_of
+from kafkalog.records.message_run import MessageRun
 
 __all__ = [
     "OnCorrupt",
@@ -32,6 +36,7 @@ __all__ = [
     "find_latest",
     "find_timestamp",
     "read_batches",
+    "read_parts",
     "start_position",
     "try_records",
     "walk_segment",
@@ -42,10 +47,15 @@ OnCorrupt = Literal["raise", "skip"]
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
 
-# Batches checked ahead of the one that a reader gets: a megabyte of the usual 16 KiB ones.
+# Checked ahead of the batch that a reader gets: so many bytes of small batches, and of larger ones
+# so many batches. More than the last number cost memory, and no less time each.
+WALK_BYTES = 1024 * 1024
 WALK_BATCHES = 64
+WALK_BATCHES_MAX = 1024
 
 HEADER_SIZE = 61
+MAGIC_V2 = 2
+CODEC_MASK = 0x07
 
 
 def fetch(
@@ -111,31 +121,94 @@ def read_batches(
     Raises:
         CorruptRecordError: at damage, with on_corrupt="raise".
     """
-    slot = max(snapshot.segments.floor_slot(start_offset), 0)
     expected = 0
-    for number in range(slot, len(snapshot.segments)):
-        segment = snapshot.segments.segments[number]
-        bound = snapshot.bound_of(number)
-        if segment.base_offset >= end_offset:
-            return
-        position = 0
-        if number == slot:
-            found = start_position(segment, start_offset, bound, on_corrupt)
-            if found is None:
-                continue
-            position = found
-            # What lies before is not walked, but it ends below both.
-            expected = min(start_offset, _base_offset_at(segment, found, bound))
-        expected = max(expected, segment.base_offset)
-        # A batch takes an offset at least: no more of them are wanted than offsets are.
-        ahead = min(max(end_offset - max(expected, start_offset), 1), WALK_BATCHES)
-        for batch in _segment_batches(segment, position, bound, expected, on_corrupt, ahead):
+    for place in _places(snapshot, start_offset, end_offset, on_corrupt):
+        expected = max(expected, place.next_offset)
+        ahead = _walk_ahead(place, end_offset - max(expected, start_offset))
+        for batch in _segment_batches(place, expected, on_corrupt, ahead):
             header = batch.header
             # A wrapper has its last offset; its first may be the next one.
             if (expected if header.is_wrapper else header.base_offset) >= end_offset:
                 return
             expected = batch.header.next_offset
             yield batch
+
+
+def read_parts(
+    snapshot: Snapshot,
+    start_offset: int,
+    end_offset: int,
+    *,
+    on_corrupt: OnCorrupt,
+) -> Iterator[BatchView | MessageRun]:
+    """Yield what `read_batches` does, but plain messages of the old formats in runs."""
+    expected = 0
+    for place in _places(snapshot, start_offset, end_offset, on_corrupt):
+        expected = max(expected, place.next_offset)
+        ahead = _walk_ahead(place, end_offset - max(expected, start_offset))
+        for part in _segment_parts(place, expected, end_offset, on_corrupt, ahead):
+            if isinstance(part, BatchView):
+                header = part.header
+                begins = expected if header.is_wrapper else header.base_offset
+            else:
+                begins = part.first_offset
+            if begins >= end_offset:
+                return
+            expected = part.next_offset
+            yield part
+
+
+class _Place(NamedTuple):
+    """
+    Where reading begins in a segment.
+
+    Attributes:
+        segment: the segment.
+        bound: how far it may be read.
+        position: of the first batch.
+        next_offset: the least that its base offset may be.
+    """
+
+    segment: LogSegment
+    bound: Bound
+    position: int
+    next_offset: int
+
+
+def _places(
+    snapshot: Snapshot, start_offset: int, end_offset: int, on_corrupt: OnCorrupt
+) -> Iterator[_Place]:
+    """Yield where to read in each segment that may hold offsets of the range."""
+    slot = max(snapshot.segments.floor_slot(start_offset), 0)
+    for number in range(slot, len(snapshot.segments)):
+        segment = snapshot.segments.segments[number]
+        bound = snapshot.bound_of(number)
+        if segment.base_offset >= end_offset:
+            return
+        position, expected = 0, segment.base_offset
+        if number == slot:
+            found = start_position(segment, start_offset, bound, on_corrupt)
+            if found is None:
+                continue
+            position = found
+            # What lies before is not walked, but it ends below both.
+            begins = _base_offset_at(segment, found, bound)
+            expected = max(min(start_offset, begins), expected)
+        yield _Place(segment, bound, position, expected)
+
+
+def _walk_ahead(place: _Place, offset_count: int) -> int:
+    """
+    Return how many batches to check ahead of a reader that wants so many offsets at most.
+
+    About a megabyte where all are like the first, but some even of large ones.
+    """
+    segment, bound, position, _ = place
+    head = segment.file.read(position, min(HEADER_SIZE, bound.end - position))
+    size = _declared_size(head, 0)
+    ahead = min(max(WALK_BYTES // size, WALK_BATCHES), WALK_BATCHES_MAX) if size else WALK_BATCHES
+    # A batch takes an offset at least: no more of them are wanted than offsets are.
+    return min(max(offset_count, 1), ahead)
 
 
 def start_position(
@@ -162,20 +235,67 @@ def _base_offset_at(segment: LogSegment, position: int, bound: Bound) -> int:
 
 
 def _segment_batches(
-    segment: LogSegment,
-    position: int,
-    bound: Bound,
-    expected: int,
-    on_corrupt: OnCorrupt,
-    ahead: int,
+    place: _Place, expected: int, on_corrupt: OnCorrupt, ahead: int
 ) -> Iterator[BatchView]:
+    segment, bound, position, _ = place
     columns = BatchColumns(ahead)
     data = segment.file.whole()[: bound.end]
     for _start, walk in walk_segment(segment, position, bound, expected, columns, on_corrupt):
-        starts = columns.position[: walk.count].tolist()
-        sizes = columns.size_bytes[: walk.count].tolist()
-        for start, size in zip(starts, sizes, strict=True):
-            yield BatchView(data[start : start + size], path=segment.path, position=start)
+        yield from _views(data, segment, columns, 0, walk.count)
+
+
+def _segment_parts(
+    place: _Place, expected: int, end_offset: int, on_corrupt: OnCorrupt, ahead: int
+) -> Iterator[BatchView | MessageRun]:
+    segment, bound, position, _ = place
+    columns = BatchColumns(ahead)
+    data = segment.file.whole()[: bound.end]
+    for _start, walk in walk_segment(segment, position, bound, expected, columns, on_corrupt):
+        for first, stop, is_plain in _stretches(columns, walk.count):
+            if is_plain:
+                offsets = columns.base_offset[first:stop]
+                wanted_stop = first + max(int(offsets.searchsorted(end_offset)), 1)
+                yield _run_of(data, segment, columns, first, wanted_stop)
+                if wanted_stop < stop:
+                    return
+            else:
+                yield from _views(data, segment, columns, first, stop)
+
+
+def _views(
+    data: memoryview, segment: LogSegment, columns: BatchColumns, first: int, stop: int
+) -> Iterator[BatchView]:
+    """Yield batch by batch what a walk has found."""
+    starts = columns.position[first:stop].tolist()
+    sizes = columns.size_bytes[first:stop].tolist()
+    for start, size in zip(starts, sizes, strict=True):
+        yield BatchView(data[start : start + size], path=segment.path, position=start)
+
+
+def _stretches(columns: BatchColumns, count: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield (first, stop, whether plain messages of old formats) of rows side by side."""
+    is_old = columns.magic[:count] < MAGIC_V2
+    if not is_old.any():
+        yield 0, count, False
+        return
+    is_plain = is_old & (columns.attributes[:count] & CODEC_MASK == 0)
+    starts = [0, *(np.flatnonzero(is_plain[1:] != is_plain[:-1]) + 1).tolist(), count]
+    for first, stop in pairwise(starts):
+        yield first, stop, bool(is_plain[first])
+
+
+def _run_of(
+    data: memoryview, segment: LogSegment, columns: BatchColumns, first: int, stop: int
+) -> MessageRun:
+    position, last_position = int(columns.position[first]), int(columns.position[stop - 1])
+    return MessageRun(
+        data[position : last_position + int(columns.size_bytes[stop - 1])],
+        path=segment.path,
+        position=position,
+        last_position=last_position,
+        first_offset=int(columns.base_offset[first]),
+        last_offset=int(columns.last_offset[stop - 1]),
+    )
 
 
 def walk_segment(

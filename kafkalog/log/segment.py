@@ -54,6 +54,7 @@ from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_transactions import SegmentTransactions
 from kafkalog.log.segment_types import Bound, ScanSource, SegmentContext, SegmentMark
 from kafkalog.log.walk import walk_batches
+from kafkalog.records.batch_facts import MessageFacts
 
 __all__ = ["LogSegment"]
 
@@ -62,6 +63,8 @@ logger = logging.getLogger(__name__)
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
 TRUNCATED = STATUS_CODES["TRUNCATED"]
+
+NO_TIMESTAMP = -1
 
 NO_ENTRIES = OffsetIndexView(b"", 0)
 # Batches that a careful look-up examines at a time.
@@ -205,11 +208,7 @@ class LogSegment:
             return True
         if self._time_waited(max_timestamp) > self._roll_after_ms:
             return True
-        offsets, times = self.offset_index.growing, self.time_index.growing
-        if offsets is None or times is None:
-            return True
-        # The time index keeps one slot for the entry that sealing writes.
-        return len(offsets) >= offsets.max_entries or len(times) >= times.max_entries - 1
+        return self._has_full_index()
 
     def stage(
         self, size: int, last_offset: int, max_timestamp: int, shallow_offset: int, staged: int
@@ -225,6 +224,38 @@ class LogSegment:
             self._add_entries(last_offset, position)
             self._bytes_since_entry = 0
         self._bytes_since_entry += size
+
+    def stage_messages(self, facts: MessageFacts, first: int, staged: int) -> tuple[int, int]:
+        """
+        Take note of plain messages from row `first` on, with each as `stage` does of a batch.
+
+        Stops before the next one of which `should_roll` must be asked.
+
+        Returns:
+            The row behind the last one taken, and the bytes of those taken.
+        """
+        starts, interval = facts.starts, self._index_interval_bytes
+        begins = int(starts[first])
+        shift = self.file.size_bytes + staged - begins  # from a start to a position
+        if begins + shift == 0:
+            self._rolling_timestamp = int(facts.timestamps[first])
+        stop = self._first_that_may_roll(facts, first, shift)
+        # Where the bytes behind the last index entry begin.
+        behind = begins - self._bytes_since_entry
+        row = first
+        while row < stop:
+            entry = max(int(starts.searchsorted(behind + interval, "right")), row)
+            self._raise_max_timestamp(facts, row, min(entry + 1, stop))
+            row = entry + 1
+            if entry >= stop:
+                break
+            behind = int(starts[entry])
+            self._add_entries(int(facts.offsets[entry]), behind + shift)
+            if self._has_full_index():
+                stop = row
+        ends = int(starts[stop])
+        self._bytes_since_entry = ends - behind
+        return stop, ends - begins
 
     def commit(self, data: Buffer, size: int) -> None:
         """Write the staged bytes, then let the index files follow."""
@@ -447,6 +478,32 @@ class LogSegment:
         self.fences = tuple(known[position] for position in sorted(known))
 
     # ------------------------------------------------------------------------------- private
+
+    def _first_that_may_roll(self, facts: MessageFacts, first: int, shift: int) -> int:
+        """Return the first row behind `first` whose size, offset or time calls for a roll."""
+        if self._has_full_index():
+            return first + 1
+        started, latest = self._rolling_timestamp, None
+        if started is not None and started >= 0:
+            latest = started + self._roll_after_ms
+        elif self._time_waited(NO_TIMESTAMP) > self._roll_after_ms:
+            # Then it is the clock that counts, and for all of them the same.
+            return first + 1
+        return facts.first_beyond(first + 1, self.offset_max, self._segment_bytes - shift, latest)
+
+    def _has_full_index(self) -> bool:
+        offsets, times = self.offset_index.growing, self.time_index.growing
+        if offsets is None or times is None:
+            return True
+        # The time index keeps one slot for the entry that sealing writes.
+        return len(offsets) >= offsets.max_entries or len(times) >= times.max_entries - 1
+
+    def _raise_max_timestamp(self, facts: MessageFacts, first: int, stop: int) -> None:
+        newest = first + int(facts.timestamps[first:stop].argmax())
+        timestamp = int(facts.timestamps[newest])
+        if timestamp > self.max_timestamp:
+            self._max_timestamp = timestamp
+            self._offset_of_max_timestamp = int(facts.offsets[newest])
 
     def _add_entries(self, last_offset: int, position: int) -> None:
         offsets = self.offset_index.growing

@@ -161,6 +161,11 @@ class BatchView:
         return self.header.last_offset
 
     @property
+    def next_offset(self) -> int:
+        """One above the last offset."""
+        return self.header.next_offset
+
+    @property
     def codec(self) -> Codec:
         """How the records are compressed; UnsupportedCodecError for codec bits 5 to 7."""
         try:

@@ -10,7 +10,7 @@ Thread-safety: none; an append belongs to one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -22,9 +22,16 @@ from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog.errors import RecordTooLargeError
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
+from kafkalog.records.batch_facts import (
+    BatchFacts,
+    MessageFacts,
+    joined,
+    shifted,
+    sizes_above,
+)
 from kafkalog.records.codecs import Codec, compress, compress_if_smaller
 from kafkalog.records.entry_columns import scan_entries
-from kafkalog.records.packed_run import BatchFacts, Draft, PackedRun, shifted
+from kafkalog.records.packed_run import Draft, PackedRun
 
 __all__ = ["Drafts", "close_batch", "close_messages", "facts_of_messages"]
 
@@ -86,27 +93,20 @@ def close_messages(
     data = builder.finish_plain(base_offset)
     batches = facts_of_messages(data, base_offset)
     if len(data) > rules.max_message_bytes:
-        size_bytes = max(facts.size_bytes for facts in batches)
-        if size_bytes > rules.max_message_bytes:
-            raise _too_large(1, size_bytes, rules, base_offset)
+        too_large = sizes_above(batches, rules.max_message_bytes)
+        if too_large:
+            raise _too_large(1, max(too_large), rules, base_offset)
     return Draft(data, batches)
 
 
-def facts_of_messages(data: Buffer, base_offset: int) -> list[BatchFacts]:
+def facts_of_messages(data: Buffer, base_offset: int) -> MessageFacts:
     """Return the facts of plain messages that get consecutive offsets."""
     entries = scan_entries(data, check_crc=False)
-    offsets = np.arange(base_offset, base_offset + len(entries.position))
-    shallow = np.where(entries.max_timestamp >= 0, offsets, -1).tolist()
-    same = offsets.tolist()
-    rows = zip(
-        entries.size_bytes.tolist(),
-        same,
-        same,
-        entries.max_timestamp.tolist(),
-        shallow,
-        strict=True,
+    return MessageFacts(
+        np.append(entries.position, memoryview(data).nbytes),
+        np.arange(base_offset, base_offset + len(entries.position), dtype=np.int64),
+        entries.max_timestamp,
     )
-    return list(map(BatchFacts._make, rows))
 
 
 class Drafts:
@@ -146,7 +146,7 @@ class Drafts:
         is_late = any(maker is not None for _, maker in self._parts)
         return PackedRun(
             bytearray().join(draft.data for draft in drafts),
-            [facts for draft in drafts for facts in draft.batches],
+            joined([draft.batches for draft in drafts]),
             self.record_count,
             self._append_time,
             rewriting=rewriting,
@@ -157,15 +157,15 @@ class Drafts:
     def _made_at(self, base_offset: int) -> Draft:
         """Return all parts as they are where the first record has that offset."""
         data = bytearray()
-        batches: list[BatchFacts] = []
+        batches: list[Sequence[BatchFacts]] = []
         for draft, maker in self._parts:
             if maker is None:
                 made = draft._replace(batches=shifted(draft.batches, base_offset))
             else:
                 made = maker(base_offset)
             data += made.data
-            batches += made.batches
-        return Draft(data, batches, has_wrappers=True)
+            batches.append(made.batches)
+        return Draft(data, joined(batches), has_wrappers=True)
 
 
 def _closed_at(

@@ -9,7 +9,7 @@ Thread-safety: a run belongs to one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -18,29 +18,11 @@ from typing_extensions import Buffer
 from kafkalog._core.stamp import assign_offsets, set_entry_offset
 from kafkalog.errors import OffsetsOutOfOrderError
 from kafkalog.model import NOTHING_REWRITTEN, AppendInfo, Rewriting
+from kafkalog.records.batch_facts import BatchFacts, newest, shifted
 
-__all__ = ["BatchFacts", "Draft", "PackedRun", "shifted"]
+__all__ = ["Draft", "PackedRun"]
 
 _NONE: Final = -1
-
-
-class BatchFacts(NamedTuple):
-    """
-    What appending needs to know of a batch; offsets as they stand in its bytes.
-
-    Attributes:
-        size_bytes: of all of it.
-        base_offset: of its first record.
-        last_offset: of its last record.
-        max_timestamp: largest timestamp, -1 where there is none.
-        shallow_offset: what the time index says of that timestamp, -1 where there is none.
-    """
-
-    size_bytes: int
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    shallow_offset: int
 
 
 class Draft(NamedTuple):
@@ -54,21 +36,8 @@ class Draft(NamedTuple):
     """
 
     data: Buffer
-    batches: list[BatchFacts]
+    batches: Sequence[BatchFacts]
     has_wrappers: bool = False
-
-
-def shifted(batches: list[BatchFacts], shift: int) -> list[BatchFacts]:
-    """Return the facts of the same batches so many offsets later."""
-    if not shift:
-        return batches
-    return [
-        BatchFacts(
-            size, base + shift, last + shift, timestamp,
-            shallow + shift if shallow >= 0 else shallow,
-        )
-        for size, base, last, timestamp, shallow in batches
-    ]  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -90,7 +59,7 @@ class PackedRun:
     """
 
     data: bytearray
-    batches: list[BatchFacts]
+    batches: Sequence[BatchFacts]
     record_count: int
     log_append_time_ms: int | None = None
     assign_offsets: bool = True
@@ -126,11 +95,12 @@ class PackedRun:
                 position=0,
                 base_offset=batches[0].base_offset,
             )
-        first, last = batches[0], batches[-1]
-        # The earliest of those with the largest timestamp, as the time index wants it.
-        newest = first if first is last else max(batches, key=_max_timestamp)
+        largest = newest(batches)
         return self._info(
-            first.base_offset, last.last_offset, newest.max_timestamp, newest.shallow_offset
+            batches[0].base_offset,
+            batches[-1].last_offset,
+            largest.max_timestamp,
+            largest.shallow_offset,
         )
 
     def _stamp_offsets(self, log_end_offset: int, partition_leader_epoch: int) -> None:
@@ -161,7 +131,3 @@ class PackedRun:
             shallow_offset,
             self.rewriting,
         )
-
-
-def _max_timestamp(facts: BatchFacts) -> int:
-    return facts.max_timestamp

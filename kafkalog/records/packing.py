@@ -25,9 +25,10 @@ from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.record import Record
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
+from kafkalog.records.batch_facts import BatchFacts
 from kafkalog.records.codecs import Codec
 from kafkalog.records.drafts import Drafts, close_batch
-from kafkalog.records.packed_run import BatchFacts, PackedRun
+from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.record_faults import RecordFaults
 
 __all__ = ["FieldColumn", "Timestamps", "pack_columns", "pack_records"]

@@ -6,16 +6,19 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog._core.batch import assign_offsets, check_batch, parse_header, set_max_timestamp
+from kafkalog._core.stamp import set_max_timestamps
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, OffsetOverflowError
 from tests.core.test_batch import plain_run, runs
 from tests.support import golden, reference
 from tests.support.reference import Header
+from tests.support.reference_messages import Message, encode_messages
 
 BATCHES = golden.vectors("batches")["batches"]
 
@@ -125,3 +128,23 @@ def test_set_max_timestamp_of_a_bad_batch_is_refused() -> None:
         set_max_timestamp(data, 0, timestamp_type=1, max_timestamp=1)
     with pytest.raises(ValueError, match="must be 0 or 1"):
         set_max_timestamp(data, 0, timestamp_type=2, max_timestamp=1)
+
+
+def test_set_max_timestamps_does_what_one_call_for_each_does() -> None:
+    """Of the chosen ones only, and their CRCs anew; positions and times must be as many."""
+    made = [Message(number, 1, 0, 50 + number, b"k", b"v" * number) for number in range(9)]
+    data = encode_messages(made)
+    starts = np.cumsum([0, *(len(encode_messages([each])) for each in made)])[[1, 4, 5]]
+    times = np.array([7, -1, 2**40])
+    wanted, actual = bytearray(data), bytearray(data)
+    for start, time in zip(starts.tolist(), times.tolist(), strict=True):
+        set_max_timestamp(wanted, start, timestamp_type=1, max_timestamp=time)
+    set_max_timestamps(actual, starts, times, timestamp_type=1)
+    assert wanted == actual
+    assert wanted != data
+    with pytest.raises(ValueError, match="3 positions, and 2"):
+        set_max_timestamps(actual, starts, times[:2], timestamp_type=1)
+    with pytest.raises(ValueError, match="timestamp_type"):
+        set_max_timestamps(actual, starts, times, timestamp_type=2)
+    with pytest.raises(IndexError):
+        set_max_timestamps(actual, starts[:1] - 10**6, times[:1], timestamp_type=1)

@@ -38,6 +38,32 @@ class DecodePlain:
         self.decode_run(self.data, 0, self.columns)
 
 
+class DecodePlainObjects:
+    """Ten thousand plain messages into objects of several kinds, in one call."""
+
+    params = (MAGICS, VALUE_BYTES)
+    param_names = ("magic", "value_bytes")
+
+    def setup(self, magic, value_bytes):
+        """Make the bytes."""
+        self.kernels = load("kafkalog._core.message_run")
+        self.data = message_run(magic, COUNT, value_bytes)
+
+    def time_records_touched(self, magic, value_bytes):
+        """Record objects, key and value of each."""
+        for record in self.kernels.decode_run_records(self.data)[0]:
+            record.key
+            record.value
+
+    def time_tuples(self, magic, value_bytes):
+        """(key, value) tuples."""
+        self.kernels.decode_run_tuples(self.data)
+
+    def time_lists(self, magic, value_bytes):
+        """A list of keys and a list of values."""
+        self.kernels.decode_run_lists(self.data)
+
+
 class DecodeWrapped:
     """What one wrapper of ten thousand messages decompresses to, into objects of several kinds."""
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from ..common import BASE_TIMESTAMP_MS, InDirectory, keys_and_values, load, run
+from ..common import (
+    BASE_TIMESTAMP_MS,
+    InDirectory,
+    keys_and_values,
+    load,
+    message_run,
+    run,
+)
 
 APPENDED_RECORDS = 20_000
 ENCODED_BYTES = 8 << 20
@@ -36,6 +43,42 @@ class AppendSequential(InDirectory):
         append = self.log.append
         for chunk in self.chunks:
             append(chunk)
+
+
+class AppendMessages(InDirectory):
+    """Twenty thousand records into a new log of an old format, plain: each is a batch there."""
+
+    number = 1
+    repeat = (3, 10, 5.0)
+    params = ("0.9.0", "0.10.2")
+    param_names = ("message_format_version",)
+
+    def setup(self, message_format_version):
+        """Make lists, the same as encoded messages, and an empty log."""
+        open_log, config = load("kafkalog", "open_log", "LogConfig")
+        self.keys, self.values = keys_and_values(APPENDED_RECORDS, 100)
+        magic = 0 if message_format_version == "0.9.0" else 1
+        self.data = message_run(magic, APPENDED_RECORDS, 100)
+        self.log = open_log(
+            self.make_directory() / "append-0",
+            config=config(message_format_version=message_format_version),
+        )
+
+    def time_append_columns(self, message_format_version):
+        """A thousand at a time."""
+        for start in range(0, APPENDED_RECORDS, 1000):
+            stop = start + 1000
+            self.log.append_columns(
+                self.keys[start:stop], self.values[start:stop], timestamps=BASE_TIMESTAMP_MS
+            )
+
+    def time_append_batches(self, message_format_version):
+        """As a leader: all in one call, checked and stamped."""
+        self.log.append_batches(self.data)
+
+    def time_replicate(self, message_format_version):
+        """As a follower: all in one call, checked."""
+        self.log.append_batches(self.data, assign_offsets=False)
 
 
 class AppendBatches(InDirectory):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common import BASE_TIMESTAMP_MS, SEED, InDirectory, fill, load
+from ..common import BASE_TIMESTAMP_MS, SEED, InDirectory, fill, load, message_run
 
 TOTAL_BYTES = 16 << 20
 SEGMENT_BYTES = 4 << 20
 VALUE_BYTES = 100
 LOOKUPS = 200
+MESSAGES = 20_000
 
 
 class FilledLog(InDirectory):
@@ -49,6 +50,30 @@ class ReadSequential(FilledLog):
         """Batch views."""
         for _ in self.log.batches():
             pass
+
+
+class ReadMessages(InDirectory):
+    """A log of twenty thousand plain messages of an old format."""
+
+    params = (0, 1)
+    param_names = ("magic",)
+
+    def setup(self, magic):
+        """Fill the log, as a follower does."""
+        (open_log,) = load("kafkalog", "open_log")
+        self.log = open_log(self.make_directory() / "read-0")
+        self.log.append_batches(message_run(magic, MESSAGES, VALUE_BYTES), assign_offsets=False)
+
+    def time_records(self, magic):
+        """Record objects, untouched."""
+        for _ in self.log.records():
+            pass
+
+    def time_records_touched(self, magic):
+        """Record objects, key and value of each."""
+        for record in self.log.records():
+            record.key
+            record.value
 
 
 class ReadRandom(FilledLog):

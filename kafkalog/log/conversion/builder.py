@@ -29,7 +29,7 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
-from kafkalog.records.packed_run import BatchFacts
+from kafkalog.records.batch_facts import BatchFacts
 
 __all__ = ["SegmentsBuilder", "open_built", "write_synced"]
 

@@ -11,20 +11,23 @@ Thread-safety: pure functions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from typing_extensions import Buffer
 
-from kafkalog._core.batch import scan_batches
+from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.header import BatchHeader
 from kafkalog._core.message import summarize_messages
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, OffsetsOutOfOrderError
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
+from kafkalog.records.batch_facts import BatchFacts, MessageFacts, joined, starts_of
 from kafkalog.records.codecs import Codec
-from kafkalog.records.packed_run import BatchFacts, PackedRun
+from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.validation.entries import (
+    MAGIC_V2,
     blaming,
     check_control_records,
     check_size,
@@ -38,6 +41,10 @@ __all__ = ["validate_own_offsets"]
 _OK: Final = STATUS_CODES["OK"]
 _OFFSET_ORDER: Final = STATUS_CODES["OFFSET_ORDER"]
 _NO_LEADER_EPOCH: Final = -1
+_CODEC_MASK: Final = 0x07
+# Plain messages that are looked at together, first and at most.
+_ENTRIES_AHEAD: Final = 16
+_ENTRIES_MAX: Final = 4096
 _NO_TIMESTAMP: Final = -1
 
 
@@ -62,31 +69,28 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
             nothing known.
     """
     copy = bytearray(data)
-    batches: list[BatchFacts] = []
+    parts: list[Sequence[BatchFacts]] = []
     position = record_count = next_offset = codec = 0
+    ahead = _ENTRIES_AHEAD
     has_producers = False
     while position < len(copy):
         header = next_header(copy, position, takes_old=True)
-        check_size(header, header.size_bytes, "segment.bytes", rules.segment_bytes)
-        result = scan_batches(copy, position, end=header.end_position, next_offset=next_offset)
-        if result.status == _OFFSET_ORDER:
-            raise _out_of_order(header, header.base_offset, next_offset)
-        check_status(result.status, position, None, header.base_offset)
-        _check_batch(copy, header, rules)
-        first_offset, count = header.base_offset, header.record_count
-        if header.is_wrapper:
-            first_offset, count = _inside(copy, header, rules)
-            if first_offset < next_offset:
-                raise _out_of_order(header, first_offset, next_offset)
-        batches.append(
-            BatchFacts(
-                header.size_bytes,
-                first_offset,
-                header.last_offset,
-                header.max_timestamp,
-                header.last_offset if header.max_timestamp != _NO_TIMESTAMP else -1,
-            )
+        if header.magic < MAGIC_V2 and not header.codec and header.end_position < len(copy):
+            messages = _plain_messages(copy, position, next_offset, ahead, rules)
+            # Where runs are short, little is looked at twice.
+            ahead = min(4 * ahead, _ENTRIES_MAX) if len(messages) == ahead else _ENTRIES_AHEAD
+            if messages:
+                parts.append(messages)
+                record_count += len(messages)
+                next_offset = int(messages.offsets[-1]) + 1
+                position += int(messages.starts[-1])
+                continue
+        first_offset, count = _check_batch(copy, header, next_offset, rules)
+        shallow = header.last_offset if header.max_timestamp != _NO_TIMESTAMP else -1
+        facts = BatchFacts(
+            header.size_bytes, first_offset, header.last_offset, header.max_timestamp, shallow
         )
+        parts.append([facts])
         codec = header.codec or codec
         has_producers = has_producers or header.producer_id >= 0
         record_count += count
@@ -95,7 +99,7 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
     rewriting = Rewriting(codec, codec) if codec else NOTHING_REWRITTEN
     return PackedRun(
         copy,
-        batches,
+        joined(parts),
         record_count,
         assign_offsets=False,
         rewriting=rewriting,
@@ -103,7 +107,48 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
     )
 
 
-def _check_batch(data: bytearray, header: BatchHeader, rules: AppendRules) -> None:
+def _plain_messages(
+    data: bytearray, position: int, next_offset: int, count: int, rules: AppendRules
+) -> MessageFacts:
+    """
+    Return the plain messages of old formats from `position` on, `count` at most.
+
+    As far as all is well with them; what is not, or lies beyond, is for whoever looks at one entry.
+    """
+    columns = BatchColumns(count)
+    scan_batches(data, position, columns=columns, next_offset=next_offset)
+    rows = slice(len(columns))
+    is_good = (columns.magic[rows] < MAGIC_V2) & (columns.attributes[rows] & _CODEC_MASK == 0)
+    is_good &= columns.size_bytes[rows] <= rules.segment_bytes
+    is_good &= columns.max_timestamp[rows] >= _NO_TIMESTAMP
+    stop = len(is_good) if is_good.all() else int(is_good.argmin())
+    return MessageFacts(
+        starts_of(columns.size_bytes[:stop]),
+        columns.base_offset[:stop],
+        columns.max_timestamp[:stop],
+    )
+
+
+def _check_batch(
+    data: bytearray, header: BatchHeader, next_offset: int, rules: AppendRules
+) -> tuple[int, int]:
+    """Check one batch; return the offset of its first record, and how many it has."""
+    position = header.position
+    check_size(header, header.size_bytes, "segment.bytes", rules.segment_bytes)
+    result = scan_batches(data, position, end=header.end_position, next_offset=next_offset)
+    if result.status == _OFFSET_ORDER:
+        raise _out_of_order(header, header.base_offset, next_offset)
+    check_status(result.status, position, None, header.base_offset)
+    _check_content(data, header, rules)
+    if not header.is_wrapper:
+        return header.base_offset, header.record_count
+    first_offset, count = _inside(data, header, rules)
+    if first_offset < next_offset:
+        raise _out_of_order(header, first_offset, next_offset)
+    return first_offset, count
+
+
+def _check_content(data: bytearray, header: BatchHeader, rules: AppendRules) -> None:
     """Check what would otherwise stop a broker that loads the batch."""
     with blaming(header):
         Codec.of(header.codec)

@@ -29,8 +29,9 @@ from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog._core.summary import RecordSummary
 from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
 from kafkalog.records.append_rules import AppendRules
+from kafkalog.records.batch_facts import BatchFacts
 from kafkalog.records.codecs import Codec, compress_if_smaller
-from kafkalog.records.packed_run import BatchFacts, PackedRun
+from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.record_faults import RecordFaults
 from kafkalog.records.validation.batch_rules import (
     Payload,

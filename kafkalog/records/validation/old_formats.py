@@ -29,7 +29,7 @@ from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.message import MessageSummary, decode_message_columns, summarize_messages
 from kafkalog._core.message_builder import MessageSetBuilder
-from kafkalog._core.stamp import assign_offsets, set_max_timestamp
+from kafkalog._core.stamp import assign_offsets, set_max_timestamp, set_max_timestamps
 from kafkalog._core.status import STATUS_CODES, status_meaning
 from kafkalog._core.summary import RecordSummary
 from kafkalog.errors import (
@@ -40,10 +40,11 @@ from kafkalog.errors import (
 )
 from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
 from kafkalog.records.append_rules import AppendRules
+from kafkalog.records.batch_facts import BatchFacts, sizes_above
 from kafkalog.records.codecs import Codec
 from kafkalog.records.drafts import Drafts, close_batch, facts_of_messages
 from kafkalog.records.entry_columns import Entries, scan_entries
-from kafkalog.records.packed_run import BatchFacts, Draft, PackedRun
+from kafkalog.records.packed_run import Draft, PackedRun
 from kafkalog.records.record_faults import RecordFaults
 from kafkalog.records.validation.batch_rules import (
     Payload,
@@ -86,6 +87,7 @@ class OldFormatAppend:
         self._now_ms = now_ms
         self._origin = origin
         self._append_time = now_ms if rules.gives_time else None
+        self._size_limit = min(rules.max_message_bytes, rules.segment_bytes)
         self._faults = RecordFaults(rules, now_ms)
         self._drafts = Drafts(rules, self._append_time)
         self._source_codec = self._target_codec = 0
@@ -115,8 +117,7 @@ class OldFormatAppend:
     def _check_entries(self, entries: Entries) -> None:
         """Check what a look at the outer entries tells."""
         count = len(entries.position)
-        limit = min(self._rules.max_message_bytes, self._rules.segment_bytes)
-        for slot in np.flatnonzero(entries.size_bytes > limit)[:1]:
+        for slot in np.flatnonzero(entries.size_bytes > self._size_limit)[:1]:
             self._check_size(self._header(entries, slot), int(entries.size_bytes[slot]))
         for slot in np.flatnonzero(entries.magic != entries.magic[0])[:1]:
             raise refusal(
@@ -182,21 +183,19 @@ class OldFormatAppend:
         data = self._data[start:end]
         magic = self._rules.magic
         times = columns.timestamp[: len(columns)]
+        kind = _CREATE_TIME
         if magic == 0:
             rows: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
         elif self._append_time is not None:
-            rows = np.arange(len(columns))
+            kind, rows = _LOG_APPEND_TIME, np.arange(len(columns))
+            times = np.full_like(times, self._append_time)
         else:
             # Below -1 is none, as in Kafka.
             rows = np.flatnonzero(claims | (times < _NO_TIMESTAMP))
+            times = np.maximum(times, _NO_TIMESTAMP)
         if len(rows):
-            positions = scan_entries(data, check_crc=False).position.tolist()
-            kind = _CREATE_TIME if self._append_time is None else _LOG_APPEND_TIME
-            for row in rows.tolist():
-                time = self._append_time
-                if time is None:
-                    time = max(int(times[row]), _NO_TIMESTAMP)
-                set_max_timestamp(data, positions[row], timestamp_type=kind, max_timestamp=time)
+            positions = scan_entries(data, check_crc=False).position
+            set_max_timestamps(data, positions[rows], times[rows], timestamp_type=kind)
         self._drafts.keep(Draft(data, facts_of_messages(data, 0)), len(columns))
 
     # ------------------------------------------------------------------- wrappers, v2 batches
@@ -327,8 +326,8 @@ class OldFormatAppend:
             with blaming(header):
                 start += builder.extend_decoded(buffer, columns, start, size_limit=size_limit)
             draft = self._closed(builder, codec)
-            for facts in draft.batches:
-                self._check_size(header, facts.size_bytes)
+            for size_bytes in sizes_above(draft.batches, self._size_limit):
+                self._check_size(header, size_bytes)
             written = parse_header(draft.data).codec
             self._target_codec = written or self._target_codec
             self._recompressed_count += bool(written or header.codec)
