@@ -1,10 +1,14 @@
-"""Iterate over the records of a batch, one at a time, in memory that stays in the cache.
+"""Iterators over records: those of a batch, made one at a time, and those of a gated list.
 
-`decode_records` and `decode_tuples` make a whole list first; here each record is gone, and its
-memory used again, before the next is made. That is faster for large batches, and nothing is made
-for records that nobody comes to. In exchange, what is before damage is yielded before the error.
+`decode_records` and `decode_tuples` make a whole list first; in `RecordIterator` each record is
+gone, and its memory used again, before the next is made. That is faster for large batches, and
+nothing is made for records that nobody comes to. In exchange, what is before damage is yielded
+before the error.
 
 Batches of the old formats are iterated as those of v2 are: an outer entry's messages.
+
+`GatedRecords` goes over a list that holds more than its reader may be given once something has
+happened elsewhere: between two records no Python runs that could look.
 
 Thread-safety: an iterator belongs to one thread at a time.
 """
@@ -158,3 +162,63 @@ cdef class RecordIterator:
         if self._pairs:
             return make_pair(&fields)
         return make_record(&self._context, &fields, self._hold)
+
+
+@cython.final
+cdef class Gate:
+    """
+    Whether iterators may go on: open until somebody shuts it, for good.
+
+    Thread-safety: any thread may shut it; the next record of an iterator in another one is refused.
+    """
+
+    cdef bint _is_open
+
+    def __cinit__(self):
+        self._is_open = True
+
+    @property
+    def is_open(self):
+        """Whether nobody has shut it."""
+        return self._is_open
+
+    def shut(self):
+        """Let every iterator end before its next record."""
+        self._is_open = False
+
+    def __reduce__(self):
+        raise TypeError("a Gate cannot be pickled or copied")
+
+
+@cython.final
+cdef class GatedRecords:
+    """
+    Iterator over a list that ends where the gate is shut, though the list goes on.
+
+    Args:
+        records: they must not change meanwhile.
+        gate: looked at before each of them.
+
+    Thread-safety: one thread at a time.
+    """
+
+    cdef list _records
+    cdef Gate _gate
+    cdef Py_ssize_t _next
+
+    def __cinit__(self, list records not None, Gate gate not None):
+        self._records = records
+        self._gate = gate
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Py_ssize_t slot = self._next
+        if slot >= len(self._records) or not self._gate._is_open:
+            raise StopIteration
+        self._next = slot + 1
+        return self._records[slot]
+
+    def __reduce__(self):
+        raise TypeError("a GatedRecords cannot be pickled or copied")

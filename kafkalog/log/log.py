@@ -470,7 +470,7 @@ class Log(RestingLog, AbstractContextManager["Log"]):
         with self._write_lock:
             if self._closed:
                 return
-            self._closed = True
+            self._shut()
         self._forget_points()
         for task in (self._flush_task, self._expiry_task):
             if task is not None:

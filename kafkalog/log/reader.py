@@ -9,10 +9,11 @@ Thread-safety: everything may be called from any thread, while another writes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
+from kafkalog._core.iteration import Gate, GatedRecords
 from kafkalog._core.point_read import PointTable
 from kafkalog._core.record import Record
 from kafkalog.config import LogConfig
@@ -83,6 +84,7 @@ class LogReader:
         self._tail = tail
         self._epochs = epochs
         self._closed = False
+        self._gate = Gate()
         self._stable = StableOffsets()
         self._followed = None if tail is None else FollowedProducers(local.context)
         self._forget_points()
@@ -316,7 +318,8 @@ class LogReader:
         parts = self._read(read_parts, snapshot, start, end, on_corrupt, isolation)
         limit_bytes = self.config.decompressed_max_bytes
         # Chained lists: a generator of records would be entered anew for each of them.
-        return chain.from_iterable(_record_lists(parts, start, end, limit_bytes, on_corrupt))
+        lists = _record_lists(parts, start, end, limit_bytes, on_corrupt, self._gate)
+        return chain.from_iterable(lists)
 
     def offset_for_timestamp(
         self, timestamp_ms: int, *, isolation: Isolation = "read_uncommitted"
@@ -376,6 +379,11 @@ class LogReader:
 
     def _reading(self) -> storage_errors:
         return storage_errors(self.directory, doing="reading")
+
+    def _shut(self) -> None:
+        """Refuse every call from now on, and every batch that an iterator has not come to yet."""
+        self._closed = True
+        self._gate.shut()
 
     def _ensure_open(self) -> None:
         if self._closed:
@@ -479,13 +487,16 @@ def _record_lists(
     end: int,
     limit_bytes: int,
     on_corrupt: OnCorrupt,
-) -> Iterator[list[Record]]:
+    gate: Gate,
+) -> Iterator[Iterable[Record]]:
     """Yield the records of each part, as far as they lie in the range."""
     before: BatchView | None = None
     run: MessageRun | None = None
     for part in parts:
         if isinstance(part, MessageRun):
-            yield from _lists_of_run(part, start, end, limit_bytes, on_corrupt)
+            for found in _lists_of_run(part, start, end, limit_bytes, on_corrupt):
+                # Each message is a batch: a reader gets none after the log was closed.
+                yield GatedRecords(found, gate)
             start, run = max(start, part.next_offset), part
             continue
         batch, header, next_offset = part, part.header, part.header.next_offset

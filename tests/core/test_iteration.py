@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from kafkalog._core.iteration import RecordIterator
+from kafkalog._core.iteration import Gate, GatedRecords, RecordIterator
 from kafkalog._core.record import Record, decode_records, decode_tuples
 from kafkalog._core.status import STATUS_CODES, status_meaning
 from kafkalog.errors import CorruptRecordError
@@ -136,3 +136,47 @@ def test_bounds_outside_the_buffer_raise_index_error() -> None:
     """When the iterator is made, not at its first step."""
     with pytest.raises(IndexError, match="outside"):
         RecordIterator(MIXED_PAYLOAD, HEADER, 0, SIZE + 1)
+
+
+# -- gated lists ---------------------------------------------------------------------------------
+
+
+def some_records(count: int) -> list[Record]:
+    """Return records with rising offsets."""
+    return [Record(offset=number) for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_gated_records_are_those_of_the_list(count: int) -> None:
+    """The same objects; at the end it stays at its end."""
+    records = some_records(count)
+    iterator = GatedRecords(records, Gate())
+    assert iterator is iter(iterator)
+    assert [id(record) for record in records] == [id(record) for record in iterator]
+    assert None is next(iterator, None)
+
+
+@pytest.mark.parametrize("taken", [0, 2, 3])
+def test_gated_records_end_where_the_gate_is_shut(taken: int) -> None:
+    """For good, whatever is left; for all iterators of the gate."""
+    gate = Gate()
+    iterators = [GatedRecords(some_records(3), gate) for _ in range(2)]
+    assert gate.is_open
+    for iterator in iterators:
+        assert taken == len([next(iterator) for _ in range(taken)])
+    gate.shut()
+    gate.shut()
+    assert not gate.is_open
+    assert [[], []] == [list(iterator) for iterator in iterators]
+
+
+def test_gates_and_gated_records_refuse_copies_and_other_types() -> None:
+    """A copy would not know of the shutting."""
+    gate = Gate()
+    for made in (gate, GatedRecords(some_records(1), gate)):
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            copy.copy(made)
+    with pytest.raises(TypeError):
+        GatedRecords((), gate)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        GatedRecords([], None)  # type: ignore[arg-type]

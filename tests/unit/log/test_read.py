@@ -224,6 +224,23 @@ def test_reading_after_close_is_refused(directory: Path) -> None:
         list(records)
 
 
+@pytest.mark.parametrize("release", ["0.9.0", "0.10.2"])
+@pytest.mark.parametrize("within", [False, True])
+def test_reading_of_old_messages_ends_with_the_close(
+    tmp_path: Path, release: str, *, within: bool
+) -> None:
+    """Each is a batch, so the next one is refused, though a run of them was decoded in one go."""
+    with manual_log(tmp_path / "t-0", message_format_version=release) as log:
+        log.append([Record(value=b"%d" % number) for number in range(200)])
+        records = log.records(20, 150) if within else log.records()
+        taken = [next(records), next(records)]
+    with pytest.raises(LogClosedError):
+        next(records)
+    first = 20 if within else 0
+    assert [first, first + 1] == [record.offset for record in taken]
+    assert [b"%d" % first, b"%d" % (first + 1)] == [record.value for record in taken]
+
+
 def test_reads_of_an_empty_log_are_empty(directory: Path) -> None:
     """No segment bytes, no index entries, no timestamp: every question has an answer."""
     with manual_log(directory) as log:
