@@ -56,9 +56,11 @@ def test_convert_of_a_data_directory_has_a_line_for_each_partition(tmp_path: Pat
 def test_convert_as_json_is_one_object(tmp_path: Path) -> None:
     """Every number of the report is in it."""
     found = parsed(run(OLD / "v1-gzip-0", tmp_path / "a-0", "--json", "--no-verify"))
-    assert {"logs", "copied", "left_out"} == set(found)
+    assert {"logs", "copied", "left_out", "not_done"} == set(found)
+    assert [] == found["not_done"]
     log = found["logs"][0]
     assert (0, 206, False) == (log["log_start_offset"], log["log_end_offset"], log["verified"])
+    assert log["complete"]
     assert 206 == log["report"]["records_converted"]
     assert log["saved_bytes"] == log["source_bytes"] - log["result_bytes"]
     assert [] == log["left_out"]
@@ -118,6 +120,33 @@ def test_convert_in_place_rewrites_the_source_and_tells_by_segment_and_codec(
     assert {"gzip": found["result_bytes"]} == found["report"]["result_bytes_by_codec"]
     with kafkalog.open_log(source, read_only=True) as log:
         assert 200 == len(list(log.records()))
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_convert_in_place_that_ends_early_says_what_is_done(
+    tmp_path: Path, *, as_json: bool
+) -> None:
+    """Status 2, and the logs that were done before, and which are not."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "meta.properties").write_text("version=1\n")
+    for name in ("a-0", "b-0", "c-0"):
+        with kafkalog.open_log(data / name) as log:
+            log.append(numbered(0, 50))
+            log.append(numbered(50, 50))
+    path = next((data / "b-0").glob("*.log"))
+    flip(path, batch_positions(path)[0] + 70)
+    result = run(data, "--in-place", "-c", "gzip", *(["--json"] if as_json else []))
+    assert 2 == result.exit_code
+    assert str(path) in result.stderr
+    if as_json:
+        found = json.loads(result.stdout)
+        assert ["b-0", "c-0"] == found["not_done"]
+        assert [str(data / "a-0")] == [log["source"] for log in found["logs"] if log["complete"]]
+    else:
+        lines = result.stdout.splitlines()
+        assert any(line.split()[:1] == ["a-0"] for line in lines)
+        assert "not done: b-0, c-0" in lines
 
 
 def test_convert_never_overwrites(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from kafkalog.log.conversion.data_directory import (
     is_data_directory,
 )
 from kafkalog.log.conversion.estimate import LogEstimate, estimate_codecs
-from kafkalog.log.conversion.outcome import ConversionProgress
+from kafkalog.log.conversion.outcome import ConversionProgress, LogConversion
 from kafkalog.log.conversion.single_log import convert_log
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.records.codecs import Codec
@@ -108,28 +108,52 @@ def run_convert(
     Convert, and say what was done; return whether everything was converted.
 
     Raises:
-        KafkaLogError: it could not be done, and nothing was left.
+        KafkaLogError: it could not be done, and nothing was left; in place, what was done before is
+            shown.
     """
     if (request.target is None) != request.in_place:
         raise ConfigError("name the directory to make, or say --in-place: one of the two")
-    with _progress_bar(progress) as tell:
-        made = _convert(filesystem, request, tell)
-    if request.as_json:
-        shown = {
-            "logs": [conversion_as_dict(log) for log in made.logs],
-            "copied": list(made.copied),
-            "left_out": list(made.left_out),
-        }
-        _print_json(output, shown)
-    else:
-        show_conversions(output, made)
+    done: list[LogConversion] = []
+    try:
+        with _progress_bar(progress) as tell:
+            made = _convert(filesystem, request, tell, done.append)
+    except BaseException:
+        if done:
+            so_far = DirectoryConversion(request.source, request.source, tuple(done), (), ())
+            _show(output, request, so_far, _not_done(filesystem, request.source, done))
+        raise
+    _show(output, request, made, [])
     return not any(log.left_out for log in made.logs)
+
+
+def _show(
+    output: Console, request: ConvertRequest, made: DirectoryConversion, not_done: list[str]
+) -> None:
+    if not request.as_json:
+        show_conversions(output, made, not_done)
+        return
+    shown = {
+        "logs": [conversion_as_dict(log) for log in made.logs],
+        "copied": list(made.copied),
+        "left_out": list(made.left_out),
+        "not_done": not_done,
+    }
+    _print_json(output, shown)
+
+
+def _not_done(filesystem: FileSystem, source: Path, done: list[LogConversion]) -> list[str]:
+    """Return the partitions that are what they were, or in part."""
+    whole = {log.source.name for log in done if log.is_complete}
+    if not is_data_directory(filesystem, source):
+        return [] if source.absolute().name in whole else [source.absolute().name]
+    return [name for name in convertible_partitions(filesystem, source) if name not in whole]
 
 
 def _convert(
     filesystem: FileSystem,
     request: ConvertRequest,
     tell: Callable[[ConversionProgress], None],
+    done: Callable[[LogConversion], None],
 ) -> DirectoryConversion:
     options: dict[str, Any] = {
         "in_place": request.in_place,
@@ -138,6 +162,7 @@ def _convert(
         "on_corrupt": request.on_corrupt,
         "verify": request.verify,
         "progress": tell,
+        "done": done,
         "filesystem": filesystem,
     }
     if is_data_directory(filesystem, request.source):

@@ -41,6 +41,7 @@ def conversion_as_dict(log: LogConversion) -> dict[str, Any]:
             for segment in log.segments
         ],
         "verified": log.verified,
+        "complete": log.is_complete,
         "duration_ms": log.duration_ms,
         "report": log.report.as_dict(),
         "left_out": [_left_out_as_dict(left) for left in log.left_out],
@@ -67,7 +68,9 @@ def estimate_as_dict(found: LogEstimate) -> dict[str, Any]:
     }
 
 
-def show_conversions(console: Console, made: DirectoryConversion) -> None:
+def show_conversions(
+    console: Console, made: DirectoryConversion, not_done: Sequence[str] = ()
+) -> None:
     """Show a line for each log, what was left out, sizes by segment and codec, and the sum."""
     logs = made.logs
     table = Table(box=None, pad_edge=False)
@@ -90,8 +93,13 @@ def show_conversions(console: Console, made: DirectoryConversion) -> None:
     for log in logs:
         for left in log.left_out:
             _print(console, _left_out_line(left))
+        if not log.is_complete:
+            count = sum(segment.was_converted for segment in log.segments)
+            _print(console, f"ended in {log.source.name}: {count} segments of it are converted")
     for name in made.left_out:
         _print(console, f"left out: {name}, which is no live partition")
+    if not_done:
+        _print(console, f"not done: {', '.join(not_done)}")
     if made.copied:
         _print(console, f"copied as they are: {', '.join(made.copied)}")
     if len(logs) == 1 and len(logs[0].segments) > 1:

@@ -118,6 +118,7 @@ def convert_directory(
     verify: bool = True,
     config: LogConfig | None = None,
     progress: Callable[[ConversionProgress], None] | None = None,
+    done: Callable[[LogConversion], None] | None = None,
     filesystem: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> DirectoryConversion:
@@ -125,9 +126,12 @@ def convert_directory(
     Convert every partition of a data directory to format v2: into a new one, or in place.
 
     Arguments and errors as for `convert_log`; a partition that cannot be converted ends the whole,
-    and nothing is left of a target; in place, those before it are converted.
+    and nothing is left of a target; in place, those before it are converted, and `done` was called
+    with each.
     """
-    plan = make_plan(codec, level, on_corrupt, config, progress, filesystem, clock, verify=verify)
+    plan = make_plan(
+        codec, level, on_corrupt, config, progress, filesystem, clock, verify=verify, done=done
+    )
     ensure_one_way(target, in_place=in_place, verify=verify)
     origin = Path(source).absolute()
     with storage_errors(origin, doing="converting"):

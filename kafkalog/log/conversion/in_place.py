@@ -96,23 +96,15 @@ def _convert(plan: ConversionPlan, source: Path) -> LogConversion:
     ) as log:
         if plan.on_corrupt == "raise":
             refuse_damage(log)
-        work = _Work(plan, log)
-        work.convert()
-        snapshot = log.snapshot()
-        return LogConversion(
-            source=source,
-            target=source,
-            report=work.report,
-            segments=tuple(work.segments),
-            segment_count=len(snapshot.segments),
-            source_bytes=work.source_bytes,
-            result_bytes=sum(segment.size_bytes for segment in log.segments()),
-            log_start_offset=snapshot.start_offset,
-            log_end_offset=snapshot.end_offset,
-            left_out=work.left_out(),
-            verified=True,
-            duration_ms=plan.clock.monotonic_ms() - started,
-        )
+        work = _Work(plan, log, started)
+        try:
+            work.convert()
+        except BaseException:
+            plan.done(work.outcome(is_complete=False))
+            raise
+        outcome = work.outcome(is_complete=True)
+    plan.done(outcome)
+    return outcome
 
 
 class _NothingInBackground:
@@ -133,9 +125,10 @@ class _NothingInBackground:
 class _Work:
     """One conversion on its way."""
 
-    def __init__(self, plan: ConversionPlan, log: Log) -> None:
+    def __init__(self, plan: ConversionPlan, log: Log, started_ms: int) -> None:
         self.plan = plan
         self.log = log
+        self._started_ms = started_ms
         self.report = ConversionReport()
         self.segments: list[SegmentConversion] = []
         self.source_bytes = sum(segment.size_bytes for segment in log.segments())
@@ -155,7 +148,26 @@ class _Work:
         for base in bases:
             self._segment(self._source(base))
 
-    def left_out(self) -> tuple[LeftOut, ...]:
+    def outcome(self, *, is_complete: bool) -> LogConversion:
+        """Return what was done so far."""
+        directory, snapshot = self.log.directory, self.log.snapshot()
+        return LogConversion(
+            source=directory,
+            target=directory,
+            report=self.report,
+            segments=tuple(self.segments),
+            segment_count=len(snapshot.segments),
+            source_bytes=self.source_bytes,
+            result_bytes=sum(segment.size_bytes for segment in snapshot.segments.segments),
+            log_start_offset=snapshot.start_offset,
+            log_end_offset=snapshot.end_offset,
+            left_out=self._left_out(),
+            verified=True,
+            duration_ms=self.plan.clock.monotonic_ms() - self._started_ms,
+            is_complete=is_complete,
+        )
+
+    def _left_out(self) -> tuple[LeftOut, ...]:
         """Return what could not be converted, and what is damaged, in order."""
         paths = {left.path for left in self._kept}
         found = [

@@ -92,6 +92,8 @@ class LogConversion:
         left_out: what could not be converted; empty unless on_corrupt="skip", but for torn tails.
         verified: whether the result was read back and has the same digest of records.
         duration_ms: how long it took.
+        is_complete: False where an error ended a conversion in place: `segments` are those that it
+            had come to, the others are what they were.
     """
 
     source: Path
@@ -106,6 +108,7 @@ class LogConversion:
     left_out: tuple[LeftOut, ...]
     verified: bool
     duration_ms: int
+    is_complete: bool = True
 
     @property
     def saved_bytes(self) -> int:

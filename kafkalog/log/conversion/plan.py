@@ -14,7 +14,7 @@ from kafkalog.config import LogConfig
 from kafkalog.errors import ConfigError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.log.conversion.outcome import ConversionProgress
+from kafkalog.log.conversion.outcome import ConversionProgress, LogConversion
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
 from kafkalog.log.reading import OnCorrupt
@@ -36,6 +36,7 @@ class ConversionPlan:
         on_corrupt: what to do at damage.
         verify: whether the result is read back and compared.
         tell: is called with the progress.
+        done: is called with what was done of a log in place, also where an error ended it there.
     """
 
     filesystem: FileSystem
@@ -45,6 +46,7 @@ class ConversionPlan:
     on_corrupt: OnCorrupt
     verify: bool
     tell: Callable[[ConversionProgress], None]
+    done: Callable[[LogConversion], None]
 
     def open_read_only(self, directory: Path) -> Log:
         """Open a log without a change to it."""
@@ -67,6 +69,7 @@ def make_plan(
     clock: Clock | None,
     *,
     verify: bool,
+    done: Callable[[LogConversion], None] | None = None,
 ) -> ConversionPlan:
     """Return what was asked for, checked, with the machine's disk and clock for None."""
     if on_corrupt not in ("raise", "skip"):
@@ -86,6 +89,7 @@ def make_plan(
         on_corrupt=on_corrupt,
         verify=verify,
         tell=_tell_nobody if progress is None else progress,
+        done=_tell_nobody if done is None else done,
     )
 
 
@@ -97,5 +101,5 @@ def ensure_one_way(target: object, *, in_place: bool, verify: bool) -> None:
         raise ConfigError("in place there is no other copy: what is exchanged is always verified")
 
 
-def _tell_nobody(_progress: ConversionProgress) -> None:
+def _tell_nobody(_news: object) -> None:
     """Nobody asked."""

@@ -39,6 +39,7 @@ def convert_log(
     verify: bool = True,
     config: LogConfig | None = None,
     progress: Callable[[ConversionProgress], None] | None = None,
+    done: Callable[[LogConversion], None] | None = None,
     filesystem: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> LogConversion:
@@ -55,17 +56,19 @@ def convert_log(
         verify: read the result back and compare; always, in place.
         config: sizes of segments, batches and indexes; Kafka's defaults if None.
         progress: is called now and then.
+        done: in place, is called with what was done of a log, also where an error ended it there.
         filesystem, clock: the machine's if None.
 
     Raises:
-        CorruptRecordError: the source is damaged, or the result does not hold the same records.
-        CorruptIndexError: its transaction index is damaged.
+        CorruptRecordError, CorruptIndexError: the source is damaged, or the result differs.
         LogStorageError: the target exists, or the disk failed. Nothing is left of a target then; in
             place, the log is whole, and what was converted before stays so.
         LogLockedError: in place, somebody else writes it.
         NotALogError: the source is no log, or the target has no place for one.
     """
-    plan = make_plan(codec, level, on_corrupt, config, progress, filesystem, clock, verify=verify)
+    plan = make_plan(
+        codec, level, on_corrupt, config, progress, filesystem, clock, verify=verify, done=done
+    )
     ensure_one_way(target, in_place=in_place, verify=verify)
     if target is None:
         return convert_partition_in_place(plan, Path(source).absolute())
@@ -79,9 +82,9 @@ def convert_log(
                 path=wanted,
             )
         with building(plan.filesystem, wanted) as directory:
-            done = convert_partition(plan, Path(source).absolute(), directory)
+            made = convert_partition(plan, Path(source).absolute(), directory)
             own = PartitionHome(plan.filesystem, directory, directory, home.topic_partition)
-            own.write_recovery_point(done.log_end_offset)
-            own.write_start_offset(done.log_start_offset)
+            own.write_recovery_point(made.log_end_offset)
+            own.write_start_offset(made.log_start_offset)
             write_shutdown_marker(plan.filesystem, directory)
-    return replace(done, target=wanted)
+    return replace(made, target=wanted)

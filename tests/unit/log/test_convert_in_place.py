@@ -21,7 +21,7 @@ from kafkalog.errors import (
 )
 from kafkalog.log.conversion import in_place
 from kafkalog.log.conversion.data_directory import convert_directory
-from kafkalog.log.conversion.outcome import ConversionProgress
+from kafkalog.log.conversion.outcome import ConversionProgress, LogConversion
 from kafkalog.log.conversion.single_log import convert_log
 from kafkalog.records.codecs import compress
 from kafkalog.records.conversion.convert import convert_runs
@@ -235,9 +235,17 @@ def test_damage_ends_a_conversion_in_place_and_the_log_stays_whole(tmp_path: Pat
     """What was done before it stays done; nothing of the damaged segment is touched."""
     path, position = damaged_log(tmp_path / "a-0")
     data = path.read_bytes()
+    done: list[LogConversion] = []
     with pytest.raises(CorruptRecordError) as caught:
-        convert_log(tmp_path / "a-0", in_place=True, codec=Codec.ZSTD, config=SMALL)
+        convert_log(
+            tmp_path / "a-0", in_place=True, codec=Codec.ZSTD, config=SMALL, done=done.append
+        )
     assert (str(path), position) == (caught.value.path, caught.value.position)
+    [partial] = done
+    bases = sorted(int(each.stem) for each in (tmp_path / "a-0").glob("*.log"))
+    before = [base for base in bases if base < int(path.stem)]
+    assert (before, False) == ([each.base_offset for each in partial.segments], partial.is_complete)
+    assert all(each.was_converted for each in partial.segments)
     assert data == path.read_bytes()
     with kafkalog.open_log(tmp_path / "a-0") as log:
         codecs = [batch.codec for batch in log.batches(on_corrupt="skip")]
@@ -372,8 +380,12 @@ def test_data_directory_in_place_stops_at_damage(tmp_path: Path) -> None:
         write_log(data / name, config=config)
     path = next((data / "b-0").glob("*.log"))
     flip(path, batch_positions(path)[3] + 65)
+    done: list[LogConversion] = []
     with pytest.raises(CorruptRecordError):
-        convert_directory(data, in_place=True, codec=Codec.ZSTD, config=config)
+        convert_directory(data, in_place=True, codec=Codec.ZSTD, config=config, done=done.append)
+    assert [(data / "a-0", 400, True), (data / "b-0", 0, False)] == [
+        (log.source, log.report.records_converted, log.is_complete) for log in done
+    ]
     made = convert_directory(
         data, in_place=True, codec=Codec.ZSTD, config=config, on_corrupt="skip"
     )
