@@ -14,7 +14,8 @@ Not from a mapping taken before: a clean page may be dropped at any moment, and 
 the scan would not be what was written.
 
 Crash points: after any write or sync. Nothing has changed, and the note says "trying" all the time:
-the next start writes again what this one may have been told of.
+the next start writes again what this one may have been told of. Before a file has its time of last
+modification back, it looks young, and retention waits the longer.
 
 Thread-safety: pure functions over the disk; the holder of the directory's lock calls them.
 """
@@ -113,8 +114,13 @@ def rewrite(filesystem: FileSystem, path: Path, position: int) -> int:
     Write the bytes of a file from `position` on once more, and sync; return how many.
 
     Where a file was made longer than what was written to it, its zeros are a hole, and stay one.
+    Its time of last modification stays as well: records without timestamps have no other age.
+
+    Raises:
+        OSError: the disk takes the bytes in no way.
     """
     written = 0
+    facts = filesystem.stat(path)
     handle = filesystem.open(path, write=True)
     try:
         size = handle.size()
@@ -128,7 +134,17 @@ def rewrite(filesystem: FileSystem, path: Path, position: int) -> int:
                     continue
             handle.pwrite(chunk, start)
             written += len(chunk)
+        if written and facts is not None:
+            _keep_time(filesystem, path, facts.modified_ms)
         handle.sync()
     finally:
         handle.close()
     return written
+
+
+def _keep_time(filesystem: FileSystem, path: Path, modified_ms: int) -> None:
+    try:
+        filesystem.set_modified_ms(path, modified_ms)
+    except PermissionError as error:
+        # Who may write a file need not own it. It counts as young then, and is kept the longer.
+        logger.warning("%s looks modified now, which it is not: %s", path, error)

@@ -120,6 +120,20 @@ def test_what_lies_below_the_recovery_point_is_not_written_again() -> None:
     assert grown == report.scanned_bytes
 
 
+def test_segments_that_are_written_again_are_no_younger_for_it() -> None:
+    """Retention goes by the time of the file where records have none."""
+    rig = Rig(ALONE)
+    rig.open()
+    rig.append(30, 90)
+    paths = [segment.path for segment in rig.log.segments()]
+    fail_a_sync(rig)
+    before = [rig.disk.stat(path) for path in paths]
+    again = Rig(ALONE, rig.disk)
+    assert 0 < again.open().recovery_report.rewritten_bytes
+    assert before == [rig.disk.stat(path) for path in paths]
+    again.let_go()
+
+
 def test_opening_in_order_and_read_only_writes_nothing_again() -> None:
     """A clean log is believed, and a reader changes nothing."""
     rig = Rig(ALONE)

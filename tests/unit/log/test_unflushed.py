@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,39 @@ def test_rewrite_leaves_a_hole_a_hole() -> None:
     handle.truncate(10 * REWRITE_BYTES)
     assert REWRITE_BYTES + 1 == rewrite(disk, FILE, 0)
     assert 10 * REWRITE_BYTES == disk.open(FILE).size()
+
+
+def aged_file() -> tuple[SimulatedDisk, int]:
+    """Return a disk with a file that was last modified a while ago, and when that was."""
+    disk = SimulatedDisk()
+    disk.make_durable(DATA)
+    disk.open(FILE, create=True).pwrite(b"x" * 1000, 0)
+    disk.open(DATA / "other", create=True).pwrite(b"y", 0)
+    facts = disk.stat(FILE)
+    assert facts is not None
+    return disk, facts.modified_ms
+
+
+def test_rewrite_keeps_the_time_of_last_modification() -> None:
+    """Messages of magic 0 have no other age, and nothing was modified."""
+    disk, modified_ms = aged_file()
+    assert 300 == rewrite(disk, FILE, 700)
+    facts = disk.stat(FILE)
+    assert facts is not None
+    assert modified_ms == facts.modified_ms
+
+
+def test_rewrite_of_a_file_that_another_user_owns_makes_it_young(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """To write it is allowed to more users than to set its time."""
+    disk, modified_ms = aged_file()
+    disk.fail_at(1, errno.EPERM, only=frozenset({"set_modified_ms"}))
+    assert 300 == rewrite(disk, FILE, 700)
+    facts = disk.stat(FILE)
+    assert facts is not None
+    assert modified_ms < facts.modified_ms
+    assert "looks modified now" in caplog.text
 
 
 @pytest.mark.parametrize("size", [0, 100])
