@@ -73,12 +73,15 @@ class Appender:
             if pending.duplicates:
                 gives_time = rules.gives_time
                 return duplicate_info(pending.duplicates, run, gives_time=gives_time), False
-        if not run.assign_offsets:
+        is_settled = epochs.is_settled if rules.magic == MAGIC_V2 else epochs.is_empty
+        if not (run.assign_offsets and is_settled):
             with Changing(local, "assigning a leader epoch", self._latch):
-                epochs.assign_run(run)
-        elif rules.magic == MAGIC_V2 and not epochs.is_settled:
-            with Changing(local, "assigning a leader epoch", self._latch):
-                epochs.assign_current(info.first_offset)
+                if not run.assign_offsets:
+                    epochs.assign_run(run)
+                elif rules.magic == MAGIC_V2:
+                    epochs.assign_current(info.first_offset)
+                else:
+                    epochs.forget()
         self._write(run, pending)
         rolled = local.snapshot.segments is not before.segments
         if pending is not None:

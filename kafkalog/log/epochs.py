@@ -6,6 +6,10 @@ after a truncation, the current epoch is above every one that was known, those o
 so that no offset gets other content under the same epoch; it takes its place in the file with the
 first append that follows, or with the closing, and costs an opening nothing.
 
+Messages of the old formats carry no epoch, so nothing can be said of who led when they came. As a
+broker does, an append of them forgets all epochs, in the file too; the next v2 batch begins anew,
+with the current one.
+
 The file is written, and on the disk, before the first record of an epoch is written (rules and
 crash points: `kafkalog.state.leader_epochs`). So is the sync note told of it, which takes a change
 of that file for the trace of a broker.
@@ -20,6 +24,7 @@ Thread-safety: changes under the log's lock; `end_offset_for` and `current` from
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from kafkalog._core.batch import BatchColumns
@@ -28,11 +33,14 @@ from kafkalog.log.home import PartitionHome
 from kafkalog.log.loader import LoadedLog
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reading import walk_segment
+from kafkalog.records.batch_facts import MessageFacts
 from kafkalog.records.packed_run import PackedRun
 from kafkalog.state.leader_epochs import MAX_EPOCH, EpochEnd, LeaderEpochs
 from kafkalog.state.sync_note import SyncNote
 
 __all__ = ["LogEpochs", "load_epochs"]
+
+logger = logging.getLogger(__name__)
 
 MAGIC_V2 = 2
 WALK_BATCHES = 4096
@@ -75,6 +83,11 @@ class LogEpochs:
         """Return the epoch in which an offset lies, None below the first."""
         return self._epochs.epoch_for(offset)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no epoch is known, and none is in the file."""
+        return not self._epochs.entries and not self._epochs.is_unwritten
+
     def assign_current(self, start_offset: int) -> None:
         """
         Say that what is about to be appended from `start_offset` on is of the current epoch.
@@ -87,21 +100,41 @@ class LogEpochs:
 
     def assign_run(self, run: PackedRun) -> None:
         """
-        Take the epochs of batches that keep their own; those of old formats have none.
+        Take the epochs of batches that keep their own; one of an old format ends all before it.
 
         Raises:
             LogStorageError: the file could not be written; nothing may be appended.
         """
+        if isinstance(run.batches, MessageFacts):
+            self.forget()
+            return
         epochs, position, before = self._epochs, 0, -1
         data = memoryview(run.data)
         for batch in run.batches:
             header = parse_header(data, position)
             epoch = header.partition_leader_epoch
-            if header.magic == MAGIC_V2 and epoch >= 0 and epoch != before:
+            if header.magic != MAGIC_V2:
+                epochs.clear()
+                before = -1
+            elif epoch >= 0 and epoch != before:
                 epochs.assign(epoch, batch.base_offset, flush=False)
+                self.current = max(self.current, epoch)
                 before = epoch
             position += batch.size_bytes
-        self.current = max(self.current, epochs.latest_epoch or 0)
+        self.flush()
+
+    def forget(self) -> None:
+        """
+        Forget all, for messages of an old format that are about to be appended.
+
+        Raises:
+            LogStorageError: the file could not be written; nothing may be appended.
+        """
+        if self._epochs.clear():
+            logger.warning(
+                "%s forgets its leader epochs: an old message format, which has none, is appended",
+                self._home.directory,
+            )
         self.flush()
 
     def rise(self) -> None:

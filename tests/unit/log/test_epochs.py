@@ -10,6 +10,7 @@ from kafkalog._core.stamp import assign_offsets
 from kafkalog.files.names import LEADER_EPOCH_CHECKPOINT
 from kafkalog.state.leader_epochs import UNKNOWN_EPOCH_END, EpochEnd
 from tests.support.logs import manual_log, numbered
+from tests.support.old_logs import chapter
 from tests.support.producer_batches import Produced, encoded
 from tests.support.simulated_disk import CrashChoice, SimulatedDisk
 
@@ -141,6 +142,51 @@ def test_epochs_of_a_damaged_file_are_told_from_the_batches(tmp_path: Path) -> N
     with manual_log(directory) as log:
         assert (4, EpochEnd(2, 1)) == (log.leader_epoch, log.end_offset_for_epoch(2))
     assert ["2 0", "4 1"] == epoch_lines(directory)
+
+
+@pytest.mark.parametrize("release", ["0.9.0", "0.10.2"])
+def test_append_of_an_old_format_forgets_the_epochs(
+    tmp_path: Path, release: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody can say whose such messages are; the next v2 batch begins anew with the same epoch."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory) as log:
+        log.append_batches(_with_epoch(0, 4), assign_offsets=False)
+    with manual_log(directory, message_format_version=release) as log:
+        assert (4, EpochEnd(4, 1)) == (log.leader_epoch, log.end_offset_for_epoch(4))
+        log.append(numbered(1, 2))
+        assert [] == epoch_lines(directory)
+        assert UNKNOWN_EPOCH_END == log.end_offset_for_epoch(4)
+        log.append(numbered(3, 1))
+        assert 1 == caplog.text.count("forgets its leader epochs")
+    with manual_log(directory) as log:
+        assert 4 == log.leader_epoch
+        log.append(numbered(4, 1))
+        assert ["4 4"] == epoch_lines(directory)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_replicated_messages_of_an_old_format_forget_the_epochs_before_them(
+    tmp_path: Path, *, plain: bool
+) -> None:
+    """Also of their own append; those behind them count."""
+    directory = tmp_path / "orders-0"
+    old = chapter(1, 0, [2]) if plain else chapter(1, 1, [2])
+    with manual_log(directory) as log:
+        log.append_batches(_with_epoch(0, 2), assign_offsets=False)
+        log.append_batches(_with_epoch(1, 3) + old.data + _with_epoch(3, 3), assign_offsets=False)
+        assert (3, ["3 3"]) == (log.leader_epoch, epoch_lines(directory))
+        run = b"".join(chapter(0, 0, [offset]).data for offset in range(4, 40))
+        log.append_batches(run, assign_offsets=False)
+        assert (3, []) == (log.leader_epoch, epoch_lines(directory))
+
+
+def test_append_of_an_old_format_to_an_old_log_writes_no_epochs(tmp_path: Path) -> None:
+    """There is nothing to forget."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory, message_format_version="0.10.2") as log:
+        log.append(numbered(0, 2))
+    assert not (directory / LEADER_EPOCH_CHECKPOINT).exists()
 
 
 def _with_epoch(offset: int, epoch: int) -> bytes:
