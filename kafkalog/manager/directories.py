@@ -120,7 +120,7 @@ class DirectoryGroup:
 
         work = []
         for directory in directories:
-            enrolled = enrol(directory, self._registry)
+            enrolled = enrol(directory, self._registry, self._ledger)
             for name in directory.inventory.doomed:
                 doomed.add(directory.path / name, delay_ms=self._doomed_delay_ms)
             if not directory.sessions.had_marker:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from kafkalog.errors import LogOfflineError, NotALogError
 from kafkalog.files.directories import make_directories
-from kafkalog.files.errors import storage_errors
+from kafkalog.files.errors import storage_errors, translate
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.locking import DirectoryLock, acquire_directory_lock
 from kafkalog.files.names import (
@@ -202,6 +202,9 @@ class DataDirectory:
         """Go offline; say whether it was online. The lock is kept until the logs are let go."""
         if self.error is not None:
             return False
+        if isinstance(error, OSError):
+            cause, error = error, translate(error)
+            error.__cause__ = cause
         self.error = error
         logger.error("data directory %s goes offline: %s", self.path, error)
         return True

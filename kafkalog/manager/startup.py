@@ -27,8 +27,10 @@ from kafkalog.errors import (
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.identity import agree, complete
+from kafkalog.manager.opening import OPEN
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
+from kafkalog.manager.supervision import Ledger
 
 __all__ = ["Identity", "admit", "as_directories", "enrol", "open_directories"]
 
@@ -122,7 +124,9 @@ def admit(
     return cluster, node
 
 
-def enrol(directory: DataDirectory, registry: PartitionRegistry) -> list[ManagedPartition]:
+def enrol(
+    directory: DataDirectory, registry: PartitionRegistry, ledger: Ledger
+) -> list[ManagedPartition]:
     """
     Take the partitions of a directory that was opened into the registry; return them.
 
@@ -141,6 +145,6 @@ def enrol(directory: DataDirectory, registry: PartitionRegistry) -> list[Managed
             " of the two out of its data directory",
             path=directory.path / name,
         )
-        logger.error("%s", error)
         other.block(error)
+        ledger.failed(OPEN, topic_partition, error)
     return enrolled

@@ -110,7 +110,7 @@ class TopicAdministration:
         """See `LogManager.delete_topic`."""
         partitions = self._partitions_of(topic)
         for partition in partitions:
-            _ensure_online(partition)
+            _ensure_usable(partition)
         for partition in partitions:
             self._delete(partition)
         self._forget_settings(topic)
@@ -118,7 +118,7 @@ class TopicAdministration:
     def delete_partition(self, name: TopicPartition) -> None:
         """See `LogManager.delete_partition`."""
         found = self._registry.get(name)
-        _ensure_online(found)
+        _ensure_usable(found)
         self._delete(found)
         if not self._registry.of_topic(name.topic):
             self._forget_settings(name.topic)
@@ -178,6 +178,8 @@ class TopicAdministration:
         self._doomed.add(doomed, delay_ms=delay_ms)
 
 
-def _ensure_online(partition: ManagedPartition) -> None:
+def _ensure_usable(partition: ManagedPartition) -> None:
     if not partition.directory.is_online:
         raise partition.directory.refusal()
+    if partition.is_blocked and partition.error is not None:
+        raise partition.error

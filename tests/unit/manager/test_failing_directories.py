@@ -1,0 +1,273 @@
+"""A directory that fails goes offline, the others go on, and it can be brought back."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from kafkalog import (
+    ConfigError,
+    CorruptStateError,
+    DiskFullError,
+    LogClosedError,
+    LogLockedError,
+    LogOfflineError,
+    LogStorageError,
+    NotALogError,
+    Record,
+    TopicPartition,
+)
+from kafkalog.files.locking import acquire_directory_lock
+from kafkalog.files.posix import PosixFileSystem
+from tests.support.managers import ManualManager, has_marker, manual_manager, values
+from tests.support.simulated_disk import SimulatedDisk
+
+A, B = Path("/disks/a"), Path("/disks/b")
+
+
+def two_directories() -> tuple[SimulatedDisk, ManualManager]:
+    """Return a manager with one written partition in each of two directories."""
+    disk = SimulatedDisk()
+    manager = manual_manager(A, B, filesystem=disk)
+    manager.create_topic("orders", 2)
+    manager.append("orders", 0, "one")
+    manager.append("orders", 1, "two")
+    assert [A, B] == [manager.directory_of("orders", number) for number in (0, 1)]
+    return disk, manager
+
+
+def fail_sync(disk: SimulatedDisk, manager: ManualManager) -> None:
+    """Let the disk of the first directory fail in an append that waits for it."""
+    disk.fail_at(1, errno.EIO, only=frozenset({"sync"}), suffix=".log")
+    with pytest.raises(LogStorageError):
+        manager.log("orders", 0).append([Record(value=b"lost")], wait="durable")
+
+
+def test_directory_whose_disk_fails_goes_offline_and_the_other_goes_on() -> None:
+    """Every log in it refuses writes, also those that met nothing; reading goes on."""
+    disk, manager = two_directories()
+    manager.create_topic("payments", 1)
+    manager.append("payments", 0, "three")
+    neighbour = manager.log("payments", 0)
+    assert A == manager.directory_of("payments", 0)
+    fail_sync(disk, manager)
+    health = manager.health()
+    assert [False, True] == [each.is_online for each in health.directories]
+    assert isinstance(health.directories[0].error, LogStorageError)
+    assert not health.is_healthy
+    with pytest.raises(LogOfflineError):
+        neighbour.append([Record(value=b"refused")])
+    assert [b"three"] == [record.value for record in neighbour.records()]
+    with pytest.raises(LogOfflineError, match="offline"):
+        manager.log("orders", 0)
+    manager.append("orders", 1, "still")
+    assert ["two", "still"] == values(manager, "orders", 1)
+    manager.create_topic("new", 2)
+    assert {B} == {manager.directory_of("new", number) for number in (0, 1)}
+    with pytest.raises(LogOfflineError):
+        manager.delete_topic("orders")
+    assert (0, 1) == manager.topics()["orders"]
+    manager.close()
+    assert not has_marker(A, disk)
+    assert has_marker(B, disk)
+
+
+def test_directory_brought_back_is_recovered() -> None:
+    """What was durable is there; logs that were held are closed, and new ones work."""
+    disk, manager = two_directories()
+    held = manager.log("orders", 0)
+    held.flush()
+    fail_sync(disk, manager)
+    manager.reconfigure("orders", {"retention.bytes": "77"})
+    manager.bring_online(A)
+    assert manager.health().is_healthy
+    with pytest.raises(LogClosedError):
+        list(held.records())
+    assert "one" == values(manager, "orders", 0)[0]
+    assert 77 == manager.log("orders", 0).config.retention_bytes
+    assert not manager.log("orders", 0).recovery_report.clean
+    manager.append("orders", 0, "again")
+    manager.bring_online(A)
+    manager.close()
+    assert has_marker(A, disk)
+    with manual_manager(A, B, filesystem=disk) as manager:
+        assert "again" == values(manager, "orders", 0)[-1]
+        assert 77 == manager.log("orders", 0).config.retention_bytes
+
+
+def test_directory_that_cannot_be_opened_at_the_start_is_offline() -> None:
+    """It is tried again when it is asked for; until then its partitions are not known."""
+    disk, manager = two_directories()
+    manager.close()
+    disk.fail_at(1, errno.EIO, only=frozenset({"open"}), suffix="a/meta.properties")
+    manager = manual_manager(A, B, filesystem=disk)
+    assert [False, True] == [each.is_online for each in manager.health().directories]
+    assert {"orders": (1,)} == manager.topics()
+    with pytest.raises(ConfigError, match="no data directory"):
+        manager.bring_online("/elsewhere")
+    disk.fail_at(1, errno.EIO, only=frozenset({"open"}), suffix="a/meta.properties")
+    with pytest.raises(LogStorageError):
+        manager.bring_online(A)
+    assert not manager.health().directories[0].is_online
+    manager.bring_online(A)
+    assert {"orders": (0, 1)} == manager.topics()
+    assert ["one"] == values(manager, "orders", 0)
+    manager.close()
+
+
+def test_manager_without_any_directory_that_opens_is_refused() -> None:
+    """With the error of the first; nothing stays locked."""
+    disk, manager = two_directories()
+    manager.close()
+    for path in (A, B):
+        disk.fail_at(1, errno.EIO, only=frozenset({"open"}), suffix=f"{path}/meta.properties")
+    with pytest.raises(LogStorageError, match="disks/a"):
+        manual_manager(A, B, filesystem=disk)
+    manual_manager(A, B, filesystem=disk).close()
+
+
+def test_damaged_meta_properties_take_a_directory_offline() -> None:
+    """Made right, it can be brought back."""
+    disk, manager = two_directories()
+    manager.close()
+    handle = disk.open(A / "meta.properties", write=True)
+    before = handle.pread(1000, 0)
+    handle.truncate(0)
+    handle.pwrite(b"version=9\n", 0)
+    manager = manual_manager(A, B, filesystem=disk)
+    assert isinstance(manager.health().directories[0].error, CorruptStateError)
+    handle.truncate(0)
+    handle.pwrite(before, 0)
+    manager.bring_online(A)
+    assert ["one"] == values(manager, "orders", 0)
+    manager.close()
+
+
+def test_damaged_settings_of_topics_take_a_directory_offline() -> None:
+    """With the defaults in their place, records could be deleted that are to be kept."""
+    disk, manager = two_directories()
+    manager.reconfigure("orders", {"retention.ms": "-1"})
+    manager.close()
+    handle = disk.open(A / ".kafkalog_topics", write=True)
+    handle.truncate(handle.size() - 30)
+    manager = manual_manager(A, B, filesystem=disk)
+    error = manager.health().directories[0].error
+    assert isinstance(error, CorruptStateError)
+    assert "generation" in str(error)
+    disk.unlink(A / ".kafkalog_topics")
+    manager.bring_online(A)
+    assert -1 == manager.log("orders", 0).config.retention_ms
+    manager.close()
+
+
+def test_full_disk_takes_nothing_offline() -> None:
+    """Appends are refused with their own error, and go on when there is room."""
+    disk, manager = two_directories()
+    manager.log("orders", 0).flush()
+    disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwrite"}), suffix=".log")
+    with pytest.raises(DiskFullError):
+        manager.append("orders", 0, "too much")
+    disk.fail_at(1, errno.ENOSPC, only=frozenset({"make_directory"}))
+    disk.fail_at(2, errno.ENOSPC, only=frozenset({"make_directory"}))
+    with pytest.raises(DiskFullError):
+        manager.create_topic("new")
+    assert all(each.is_online for each in manager.health().directories)
+    manager.append("orders", 0, "fits")
+    manager.create_topic("new")
+    assert ["one", "fits"] == values(manager, "orders", 0)
+    manager.close()
+    assert has_marker(A, disk)
+
+
+def test_log_that_latched_on_a_full_disk_is_recovered_by_the_next_call() -> None:
+    """Its directory stays online; whoever asks for the log gets a new one."""
+    disk, manager = two_directories()
+    log = manager.log("orders", 0)
+    disk.fail_at(1, errno.ENOSPC, only=frozenset({"sync"}), suffix=".log")
+    with pytest.raises(DiskFullError):
+        log.append([Record(value=b"two")], wait="durable")
+    assert (TopicPartition("orders", 0),) == manager.health().partitions
+    assert manager.health().directories[0].is_online
+    other = manager.log("orders", 0)
+    assert other is not log
+    assert log.is_closed
+    assert not other.recovery_report.clean
+    assert manager.health().is_healthy
+    other.append([Record(value=b"three")], wait="durable")
+    manager.close()
+
+
+def test_damaged_partition_does_not_hinder_its_neighbours(tmp_path: Path) -> None:
+    """It is told by `health`, and opened again once it was put right."""
+    manager = manual_manager(tmp_path)
+    manager.create_topic("orders", 3)
+    for number in range(3):
+        manager.append("orders", number, "one")
+    manager.close()
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    log_file = tmp_path / "orders-1" / f"{0:020d}.log"
+    log_file.rename(tmp_path / "kept")
+    log_file.mkdir()
+    manager = manual_manager(tmp_path)
+    assert (TopicPartition("orders", 1),) == manager.health().partitions
+    assert ["one"] == values(manager, "orders", 0) == values(manager, "orders", 2)
+    with pytest.raises(LogStorageError):
+        manager.log("orders", 1)
+    log_file.rmdir()
+    (tmp_path / "kept").rename(log_file)
+    assert ["one"] == values(manager, "orders", 1)
+    assert manager.health().is_healthy
+    manager.close()
+
+
+def test_partition_in_two_directories_is_not_opened(tmp_path: Path) -> None:
+    """Which of the copies is right only the operator knows; the rest is served."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    manager = manual_manager(first, second)
+    manager.create_topic("orders", 2)
+    for number in range(2):
+        manager.append("orders", number, "one")
+    manager.close()
+    (second / "orders-0").mkdir()
+    with manual_manager(first, second) as manager:
+        with pytest.raises(LogOfflineError, match="move one"):
+            manager.log("orders", 0)
+        assert ["one"] == values(manager, "orders", 1)
+        assert (TopicPartition("orders", 0),) == manager.health().partitions
+        with pytest.raises(LogOfflineError, match="move one"):
+            manager.delete_partition("orders", 0)
+    (second / "orders-0").rmdir()
+    with manual_manager(first, second) as manager:
+        assert ["one"] == values(manager, "orders", 0)
+
+
+def test_directory_that_somebody_else_has_is_an_error(tmp_path: Path) -> None:
+    """And leaves the others free."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    second.mkdir()
+    with acquire_directory_lock(PosixFileSystem(), second), pytest.raises(LogLockedError):
+        manual_manager(first, second)
+    manual_manager(first, second).close()
+
+
+def test_file_in_the_place_of_a_data_directory_is_an_error(tmp_path: Path) -> None:
+    """It is a mistake of the caller, no failure of a disk."""
+    (tmp_path / "file").touch()
+    with pytest.raises(NotALogError, match="not a data directory"):
+        manual_manager(tmp_path / "file")
+
+
+def test_foreign_directories_are_left_alone_and_told(tmp_path: Path) -> None:
+    """Stray and moving ones of a broker, a controller's log, and what nobody knows."""
+    moving = "orders-0.0123456789abcdef0123456789abcdef"
+    for name in (f"{moving}-stray", f"{moving}-future", "__cluster_metadata-0", "lost+found"):
+        (tmp_path / name).mkdir()
+    with manual_manager(tmp_path) as manager:
+        assert {} == manager.topics()
+        health = manager.health().directories[0]
+        assert {f"{moving}-stray", f"{moving}-future"} == set(health.kept_aside)
+        assert ("lost+found",) == health.unknown
+        manager.create_topic("orders")
+    assert (tmp_path / "lost+found").is_dir()

@@ -1,0 +1,248 @@
+"""What a manager does in the background, when, and what becomes of its errors."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from kafkalog import (
+    LogFacts,
+    ManagerConfig,
+    Record,
+    RetentionDecision,
+    SegmentDeletion,
+    TopicPartition,
+)
+from kafkalog.files.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from tests.support.managers import SMALL_LOG, ManualManager, checkpointed, manual_manager, values
+from tests.support.manual_time import START_MS
+from tests.support.simulated_disk import SimulatedDisk
+
+DATA = Path("/data")
+CONFIG = ManagerConfig(
+    log=SMALL_LOG,
+    log_initial_task_delay_ms=10_000,
+    log_retention_check_interval_ms=300_000,
+    log_flush_offset_checkpoint_interval_ms=60_000,
+    log_flush_start_offset_checkpoint_interval_ms=60_000,
+    replica_high_watermark_checkpoint_interval_ms=5_000,
+)
+
+
+def one_manager(**arguments: object) -> tuple[SimulatedDisk, ManualManager]:
+    """Return a manager on a disk in memory."""
+    disk = SimulatedDisk()
+    return disk, manual_manager(DATA, config=CONFIG, filesystem=disk, **arguments)
+
+
+def fill(manager: ManualManager, topic: str, count: int) -> None:
+    """Append records that take a segment each."""
+    for _ in range(count):
+        manager.log(topic).append([Record(value=bytes(400), timestamp_ms=START_MS)])
+
+
+def test_tasks_and_their_periods_are_those_of_the_settings() -> None:
+    """They begin after the first delay."""
+    _disk, manager = one_manager()
+    tasks = {task.name: (task.period_ms, task.next_run_ms) for task in manager.health().tasks}
+    first = START_MS + 10_000
+    assert {
+        "kafka-log-retention": (300_000, first),
+        "kafka-recovery-point-checkpoint": (60_000, first),
+        "kafka-log-start-offset-checkpoint": (60_000, first),
+        "replica-high-watermark-checkpoint": (5_000, first),
+    } == tasks
+    manager.scheduler.advance(10_000)
+    assert [1, 1, 1, 1] == [task.run_count for task in manager.health().tasks]
+    manager.close()
+    manager.scheduler.advance(1_000_000)
+    assert [1, 1, 1, 1] == [task.run_count for task in manager.health().tasks]
+
+
+def test_retention_runs_in_the_background() -> None:
+    """By the settings of each topic; deletions are told, and the files go."""
+    told: list[SegmentDeletion] = []
+    disk, manager = one_manager(on_deletion=told.append)
+    manager.create_topic("bounded", 1, {"retention.bytes": "1000"})
+    manager.create_topic("unbounded")
+    fill(manager, "bounded", 5)
+    fill(manager, "unbounded", 5)
+    manager.scheduler.advance(10_000)
+    assert [0, 1] == [event.base_offset for event in told]
+    assert 2 == manager.log("bounded").log_start_offset
+    assert 0 == manager.log("unbounded").log_start_offset
+    manager.scheduler.advance(1_000)
+    names = disk.list(DATA / "bounded-0")
+    assert 3 == sum(name.endswith(".log") for name in names)
+    assert not any(".deleted" in name for name in names)
+    manager.close()
+
+
+def test_retention_opens_what_nobody_has_opened() -> None:
+    """A log that nobody reads grows old all the same."""
+    disk, manager = one_manager()
+    manager.create_topic("orders", 1, {"retention.ms": "1000"})
+    fill(manager, "orders", 3)
+    manager.close()
+    manager = manual_manager(DATA, config=CONFIG, filesystem=disk)
+    manager.scheduler.advance(10_000)
+    assert 3 == manager.log("orders").log_start_offset
+    manager.close()
+
+
+def test_policy_of_ones_own_stands_in_place_of_the_settings() -> None:
+    """It is given the facts of each log; what it raises is bound to that log's partition."""
+
+    def at_most_one(facts: LogFacts) -> RetentionDecision:
+        if len(facts.segments) == 4:
+            raise ValueError("I do not like four")
+        return RetentionDecision(len(facts.segments) - 1, "one is enough")
+
+    _disk, manager = one_manager(retention=[at_most_one])
+    manager.create_topic("three", 1, {"retention.bytes": "1"})
+    manager.create_topic("four")
+    fill(manager, "three", 3)
+    fill(manager, "four", 4)
+    manager.scheduler.advance(10_000)
+    assert 2 == manager.log("three").log_start_offset
+    assert 0 == manager.log("four").log_start_offset
+    (fault,) = manager.health().faults
+    assert ("kafka-log-retention", TopicPartition("four", 0)) == (fault.task, fault.subject)
+    fill(manager, "four", 1)
+    manager.scheduler.advance(1_000)
+    assert manager.health().is_healthy
+    assert 4 == manager.log("four").log_start_offset
+    manager.close()
+
+
+def test_recovery_points_are_written_in_the_background() -> None:
+    """How far the disk is known to be, not how far the log goes."""
+    disk, manager = one_manager()
+    manager.create_topic("orders", 2)
+    manager.append("orders", 0, "one", "two")
+    manager.log("orders", 0).flush()
+    manager.append("orders", 0, "three")
+    manager.append("orders", 1, "four")
+    assert {} == checkpointed(DATA, RECOVERY_POINT_CHECKPOINT, disk)
+    manager.scheduler.advance(10_000)
+    expected = {"orders-0": 2, "orders-1": 0}
+    assert expected == checkpointed(DATA, RECOVERY_POINT_CHECKPOINT, disk)
+    disk.calls.clear()
+    manager.scheduler.advance(60_000)
+    assert 0 == disk.calls["rename"]
+    manager.close()
+    expected = {"orders-0": 3, "orders-1": 1}
+    assert expected == checkpointed(DATA, RECOVERY_POINT_CHECKPOINT, disk)
+
+
+def test_recovery_point_that_falls_is_on_the_disk_at_once() -> None:
+    """What comes in place of the cut records is not on the disk yet."""
+    disk, manager = one_manager()
+    manager.create_topic("orders")
+    manager.append("orders", 0, "one", "two", "three")
+    manager.log("orders").flush()
+    manager.scheduler.advance(10_000)
+    manager.log("orders").truncate_to(1)
+    assert {"orders-0": 1} == checkpointed(DATA, RECOVERY_POINT_CHECKPOINT, disk)
+    manager.close()
+
+
+def test_log_start_is_on_the_disk_at_once_and_leaves_when_a_segment_says_it() -> None:
+    """As in a broker's file, only starts above the first segment's base stand in it."""
+    disk, manager = one_manager()
+    manager.create_topic("orders", 1, {"retention.ms": "-1"})
+    fill(manager, "orders", 3)
+    log = manager.log("orders")
+    log.append([Record(value=b"small"), Record(value=b"small")])
+    assert 4 == log.delete_records_before(4)
+    assert {"orders-0": 4} == checkpointed(DATA, LOG_START_OFFSET_CHECKPOINT, disk)
+    manager.close()
+    assert {"orders-0": 4} == checkpointed(DATA, LOG_START_OFFSET_CHECKPOINT, disk)
+    manager = manual_manager(DATA, config=CONFIG, filesystem=disk)
+    assert 4 == manager.log("orders").log_start_offset
+    manager.log("orders").roll()
+    assert 5 == manager.log("orders").delete_records_before(5)
+    manager.close()
+    assert {} == checkpointed(DATA, LOG_START_OFFSET_CHECKPOINT, disk)
+    manager = manual_manager(DATA, config=CONFIG, filesystem=disk)
+    assert 5 == manager.log("orders").log_start_offset
+    manager.close()
+
+
+def test_high_watermarks_are_written_and_the_file_keeps_its_time() -> None:
+    """A file of another time is the trace of a broker, and sync notes would not be believed."""
+    disk, manager = one_manager()
+    manager.create_topic("orders")
+    before = disk.stat(DATA / HIGH_WATERMARK_CHECKPOINT)
+    manager.append("orders", 0, "one", "two")
+    manager.log("orders").set_high_watermark(1)
+    manager.scheduler.advance(10_000)
+    assert {"orders-0": 1} == checkpointed(DATA, HIGH_WATERMARK_CHECKPOINT, disk)
+    after = disk.stat(DATA / HIGH_WATERMARK_CHECKPOINT)
+    assert before is not None
+    assert after is not None
+    assert before.modified_ms == after.modified_ms
+    manager.close()
+
+
+def test_checkpoint_that_cannot_be_written_is_bound_to_its_directory_and_tried_again() -> None:
+    """A full disk takes nothing offline."""
+    disk, manager = one_manager()
+    manager.create_topic("orders")
+    manager.append("orders", 0, "one")
+    manager.log("orders").flush()
+    disk.fail_at(
+        1, errno.ENOSPC, only=frozenset({"pwrite"}), suffix="recovery-point-offset-checkpoint.tmp"
+    )
+    manager.scheduler.advance(10_000)
+    (fault,) = manager.health().faults
+    assert ("kafka-recovery-point-checkpoint", DATA) == (fault.task, fault.subject)
+    assert manager.health().directories[0].is_online
+    manager.scheduler.advance(1_000)
+    assert manager.health().is_healthy
+    assert {"orders-0": 1} == checkpointed(DATA, RECOVERY_POINT_CHECKPOINT, disk)
+    disk.fail_at(
+        1, errno.EIO, only=frozenset({"pwrite"}), suffix="recovery-point-offset-checkpoint.tmp"
+    )
+    manager.append("orders", 0, "two")
+    manager.log("orders").flush()
+    manager.scheduler.advance(60_000)
+    assert not manager.health().directories[0].is_online
+    manager.close()
+
+
+def test_directory_that_cannot_be_removed_is_tried_again() -> None:
+    """Each pause longer than the one before; `health` tells of it meanwhile."""
+    disk, manager = one_manager()
+    manager.create_topic("orders")
+    manager.append("orders", 0, "one")
+    manager.delete_topic("orders")
+    (doomed,) = [name for name in disk.list(DATA) if name.endswith("-delete")]
+    for _ in range(2):
+        disk.fail_at(1, errno.EBUSY, only=frozenset({"remove_directory"}))
+        manager.scheduler.advance(1_000)
+        (fault,) = manager.health().faults
+        assert DATA / doomed == fault.subject
+    assert 2 == fault.failure_count
+    manager.scheduler.advance(1_999)
+    assert doomed in disk.list(DATA)
+    manager.scheduler.advance(1)
+    assert doomed not in disk.list(DATA)
+    assert manager.health().is_healthy
+    manager.close()
+
+
+def test_flush_interval_of_a_topic_is_kept_without_a_period_of_the_manager() -> None:
+    """Each log has a timer of its own."""
+    _disk, manager = one_manager()
+    manager.create_topic("orders", 1, {"flush.ms": "50"})
+    manager.append("orders", 0, "one")
+    assert 0 == manager.log("orders").durable_offset
+    manager.scheduler.advance(50)
+    assert 1 == manager.log("orders").durable_offset
+    manager.close()
+    assert ["one"] == values(manual_manager(DATA, filesystem=_disk), "orders")
