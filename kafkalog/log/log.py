@@ -504,7 +504,6 @@ class Log(RestingLog, AbstractContextManager["Log"]):
         try:
             with storage_errors(self.directory, doing="closing"):
                 if self._is_untouched:
-                    self._epochs.flush()
                     self._local.close_untouched()
                     self._home.write_recovery_point(self._committer.durable_offset)
                     in_order = True

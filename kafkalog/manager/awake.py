@@ -62,7 +62,7 @@ class AwakeLogs:
     def woke(self, log: RestingLog) -> None:
         """Take note of a log that wakes; put others to rest where they are too many."""
         with self._guard:
-            self._awake.append((log, -1))
+            self._awake.append((log, _end_of(log)))
             chances = len(self._awake)
         while len(self._awake) > self.limit and chances > -len(self._awake):
             with self._guard:

@@ -69,7 +69,10 @@ def manual_manager(*directories: Path, **arguments: Any) -> ManualManager:
 
 def values(manager: LogManager, topic: str, partition: int = 0) -> list[str]:
     """Return the texts of a partition."""
-    return [(record.value or b"").decode() for record in manager.log(topic, partition).records()]
+    return [
+        (record.value or b"").decode(errors="replace")
+        for record in manager.log(topic, partition).records()
+    ]
 
 
 def checkpointed(

@@ -1,0 +1,101 @@
+"""A manager on data directories that real brokers wrote: taken over, closed, and as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog import ManagerConfig, RecoveryProgress
+from kafkalog.files.names import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from tests.support import golden
+from tests.support.managers import checkpointed, has_marker, manual_manager, values
+
+CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+)
+
+
+def records_of_a_broker(data_set: str) -> dict[tuple[str, int], int]:
+    """Return the partitions of a data set with their log ends."""
+    ends = {}
+    for name in golden.partitions(data_set):
+        topic, _dash, number = name.rpartition("-")
+        if topic != "__cluster_metadata":
+            summary = golden.Manifest(data_set, name).summary
+            ends[topic, int(number)] = summary.log_end_offset
+    return ends
+
+
+def test_directory_closed_by_a_broker_is_taken_over_as_it_is(tmp_path: Path) -> None:
+    """No log is written, leftovers are cleared; then there are checkpoints, and the marker."""
+    data = golden.copy_data_directory(golden.CLEAN, tmp_path / "data")
+    logs = {n: h for n, h in golden.snapshot(data).items() if "/" in n}
+    checkpoints = {name: checkpointed(data, name) for name in CHECKPOINTS}
+    with manual_manager(data, config=ManagerConfig()) as manager:
+        ends = records_of_a_broker(golden.CLEAN)
+        assert set(ends) == {tuple(each) for each in manager.partitions()}
+        for (topic, partition), end in ends.items():
+            log = manager.log(topic, partition)
+            assert log.recovery_report.clean
+            assert end == log.log_end_offset
+        assert 1224 == manager.log("deleted-records").log_start_offset
+        meta = manager.cluster_id, manager.node_id
+    kept = {n: h for n, h in golden.snapshot(data).items() if "/" in n}
+    assert kept == {n: h for n, h in logs.items() if n in kept}
+    assert {"deleted", "snapshot"} == {n.rpartition(".")[2] for n in logs if n not in kept}
+    assert has_marker(data)
+    for name in CHECKPOINTS:
+        after = checkpointed(data, name)
+        assert after == {k: v for k, v in checkpoints[name].items() if k in after}
+        assert {k for k in checkpoints[name] if not k.startswith("__cluster")} == set(after)
+    with manual_manager(data) as manager:
+        assert meta == (manager.cluster_id, manager.node_id)
+
+
+@pytest.mark.parametrize("thread_count", [1, 3])
+def test_directory_of_a_broker_that_was_killed_is_recovered_at_once(
+    tmp_path: Path, thread_count: int
+) -> None:
+    """Every partition, by as many threads as the setting says; progress is told of each."""
+    data = golden.copy_data_directory(golden.UNCLEAN, tmp_path / "data")
+    told: list[RecoveryProgress] = []
+    config = ManagerConfig(num_recovery_threads_per_data_dir=thread_count)
+    with manual_manager(data, config=config, on_progress=told.append) as manager:
+        names = {each.topic_partition for each in told}
+        assert set(manager.partitions()) == names
+        assert [(number, len(told)) for number in range(1, len(told) + 1)] == [
+            (each.done_count, each.total_count) for each in told
+        ]
+        assert {data} == {each.directory for each in told}
+        assert all(each.report is not None and each.error is None for each in told)
+        assert manager.health().is_healthy
+        assert len(told) == manager.health().directories[0].open_count
+        points = checkpointed(data, RECOVERY_POINT_CHECKPOINT)
+        for each in told:
+            assert each.report is not None
+            assert not each.report.clean
+            assert points[str(each.topic_partition)] == each.report.recovery_point
+    assert has_marker(data)
+    with manual_manager(data) as manager:
+        for topic, partition in manager.partitions():
+            assert manager.log(topic, partition).recovery_report.clean
+
+
+def test_manager_goes_on_where_a_broker_ended(tmp_path: Path) -> None:
+    """Appended records follow the broker's."""
+    data = golden.copy_data_directory(golden.CLEAN, tmp_path / "data")
+    end = records_of_a_broker(golden.CLEAN)["plain", 0]
+    with manual_manager(data, config=ManagerConfig()) as manager:
+        manager.append("plain", 0, "ours")
+        assert end + 1 == manager.log("plain").log_end_offset
+    with manual_manager(data, config=ManagerConfig()) as manager:
+        assert "ours" == values(manager, "plain")[-1]

@@ -1,0 +1,176 @@
+"""The power goes in every step of a manager's life: making, writing, deleting, closing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from kafkalog import ManagerConfig, Record
+from tests.support.crash_rig import MANY_STATES
+from tests.support.managers import SMALL_LOG, ManualManager, has_marker, manual_manager, values
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
+
+A, B = Path("/disks/a"), Path("/disks/b")
+CONFIG = ManagerConfig(log=SMALL_LOG, num_recovery_threads_per_data_dir=1)
+
+
+@dataclass
+class Promised:
+    """
+    What calls that returned have promised.
+
+    Attributes:
+        partitions: topic -> partitions, of topics that were created.
+        gone: topics that were deleted.
+        durable: texts that are on the disk, by topic (its partition 0).
+        settings: what topics say.
+        starts: log starts.
+        changing: topics that a call is changing: either state is right.
+    """
+
+    partitions: dict[str, int] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    durable: dict[str, list[str]] = field(default_factory=dict)
+    settings: dict[str, dict[str, str]] = field(default_factory=dict)
+    starts: dict[str, int] = field(default_factory=dict)
+    changing: set[str] = field(default_factory=set)
+
+    @contextlib.contextmanager
+    def change(self, topic: str) -> Iterator[None]:
+        """Around a call that changes a topic."""
+        self.changing.add(topic)
+        yield
+        self.changing.discard(topic)
+
+
+Scenario = Callable[[ManualManager, Promised], None]
+
+
+def create(manager: ManualManager, promised: Promised, topic: str, count: int) -> None:
+    """Create a topic with a setting of its own."""
+    with promised.change(topic):
+        manager.create_topic(topic, count, {"retention.bytes": "12345"})
+    promised.partitions[topic] = count
+    promised.settings[topic] = {"retention.bytes": "12345"}
+
+
+def append(manager: ManualManager, promised: Promised, topic: str, *texts: str) -> None:
+    """Append to partition 0, and wait for the disk."""
+    for text in texts:
+        manager.log(topic).append([Record(value=text.encode())], wait="durable")
+        promised.durable.setdefault(topic, []).append(text)
+
+
+def living(manager: ManualManager, promised: Promised) -> None:
+    """Topics come and go, with everything that a manager writes in between."""
+    create(manager, promised, "one", 3)
+    append(manager, promised, "one", "a", "b")
+    create(manager, promised, "two", 1)
+    append(manager, promised, "two", "c")
+    with promised.change("one"):
+        manager.reconfigure("one", {"retention.bytes": None, "segment.bytes": "700"})
+    promised.settings["one"] = {"segment.bytes": "700"}
+    manager.scheduler.advance(40_000)
+    with promised.change("two"):
+        manager.delete_topic("two")
+    promised.gone.add("two")
+    del promised.partitions["two"], promised.durable["two"], promised.settings["two"]
+    manager.scheduler.advance(2_000)
+
+
+def closing(manager: ManualManager, promised: Promised) -> None:
+    """Written, retained, and closed in order."""
+    create(manager, promised, "one", 2)
+    append(manager, promised, "one", *(f"{number:400d}" for number in range(3)))
+    promised.durable["one"] = promised.durable["one"][2:]
+    manager.log("one").delete_records_before(2)
+    promised.starts["one"] = 2
+    append(manager, promised, "one", "last")
+    manager.close()
+
+
+def coming_again(manager: ManualManager, promised: Promised) -> None:
+    """Deleted and created again under the same name, with other content."""
+    create(manager, promised, "one", 1)
+    append(manager, promised, "one", "old", "old", "old")
+    manager.scheduler.advance(40_000)
+    with promised.change("one"):
+        manager.delete_topic("one")
+        promised.durable.clear()
+        promised.partitions.clear()
+        promised.settings.clear()
+        create(manager, promised, "one", 1)
+    append(manager, promised, "one", "new")
+    manager.close()
+
+
+def verify(disk: SimulatedDisk, promised: Promised) -> None:
+    """Open what a crash left; what was promised is there, and the manager works."""
+    manager = manual_manager(A, B, config=CONFIG, filesystem=disk)
+    assert manager.health().is_healthy
+    topics = manager.topics()
+    for topic, count in promised.partitions.items():
+        if topic not in promised.changing:
+            assert tuple(range(count)) == topics[topic]
+            assert promised.settings[topic] == manager.topic_configs.overrides_of(topic)
+    assert not promised.gone & set(topics) - promised.changing
+    for topic, texts in promised.durable.items():
+        if topic in topics and topic not in promised.changing:
+            found = values(manager, topic)
+            first = found.index(texts[0])
+            assert texts == found[first : first + len(texts)]
+            assert promised.starts.get(topic, 0) <= manager.log(topic).log_start_offset
+    for topic in topics:
+        before = values(manager, topic)
+        manager.append(topic, 0, "after")
+        assert [*before, "after"] == values(manager, topic)
+    if "fresh" not in topics:
+        manager.create_topic("fresh", 2)
+    manager.close()
+    assert has_marker(A, disk)
+    assert has_marker(B, disk)
+    manager = manual_manager(A, B, config=CONFIG, filesystem=disk)
+    for topic in manager.topics():
+        assert manager.log(topic).recovery_report.clean
+    manager.close()
+
+
+def explore(scenario: Scenario, first: int, states: int, step: int = 1) -> int:
+    """Let the power go at every `step`-th changing call from the first; return how many."""
+    moment = first
+    while True:
+        disk = SimulatedDisk()
+        promised = Promised()
+        disk.crash_at(moment)
+        finished = False
+        with contextlib.suppress(PowerCut):
+            manager = manual_manager(A, B, config=CONFIG, filesystem=disk)
+            scenario(manager, promised)
+            finished = True
+        for choice, after in disk.crash_states(limit=states, seed=moment):
+            try:
+                verify(after, promised)
+            except BaseException as error:
+                error.add_note(f"power cut at call {moment}, {choice}")
+                raise
+        if finished:
+            return moment
+        moment += step
+        assert moment < 2_000
+
+
+@pytest.mark.parametrize("scenario", [living, closing, coming_again])
+def test_power_gone_at_any_call_leaves_what_was_promised(scenario: Scenario) -> None:
+    """A few states of each of a few moments; the slow run takes more of both."""
+    assert explore(scenario, 1, 2, step=5) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", [living, closing, coming_again])
+def test_power_gone_at_every_call_leaves_what_was_promised(scenario: Scenario) -> None:
+    """Every moment, and more of what may survive it."""
+    assert explore(scenario, 1, MANY_STATES) > 50

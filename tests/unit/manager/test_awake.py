@@ -1,0 +1,125 @@
+"""How many logs hold files open for writing, and who goes to rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from kafkalog import ManagerConfig, Record
+from kafkalog.log.resting import RestingLog
+from kafkalog.manager.awake import AwakeLogs, default_awake_limit
+from tests.support.managers import SMALL_LOG, manual_manager, values
+
+
+class Sleeper:
+    """What `AwakeLogs` sees of a log."""
+
+    def __init__(self, awake: AwakeLogs) -> None:
+        self.awake = awake
+        self.is_closed = False
+        self.is_resting = True
+        self.is_busy = False
+        self.log_end_offset = 0
+
+    def wake(self) -> None:
+        """Wake, as a log does that is appended to."""
+        self.awake.woke(cast(RestingLog, self))
+        self.is_resting = False
+
+    def try_rest(self) -> bool:
+        """Rest, unless busy."""
+        if not self.is_busy:
+            self.is_resting = True
+        return self.is_resting
+
+
+def sleepers(count: int, limit: int) -> tuple[AwakeLogs, list[Sleeper]]:
+    """Return logs that all woke once, one after the other."""
+    awake = AwakeLogs(limit)
+    logs = [Sleeper(awake) for _ in range(count)]
+    for log in logs:
+        log.wake()
+    return awake, logs
+
+
+def descriptor_count() -> int:
+    """Return how many descriptors this process has."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_no_more_logs_are_awake_than_allowed() -> None:
+    """The one that woke last is among them."""
+    awake, logs = sleepers(10, 3)
+    assert 3 == len(awake) == sum(not log.is_resting for log in logs)
+    assert not logs[-1].is_resting
+
+
+def test_log_that_was_written_since_it_was_looked_at_is_spared() -> None:
+    """Another one goes to rest."""
+    _awake, logs = sleepers(3, 3)
+    for turn in range(1, 4):
+        # The first is written all the time, the others are not.
+        logs[0].log_end_offset = turn
+        Sleeper(_awake).wake()
+        assert not logs[0].is_resting
+
+
+def test_log_in_use_is_passed_over() -> None:
+    """The limit gives way where all are; later the others follow."""
+    awake, logs = sleepers(3, 3)
+    for log in logs:
+        log.is_busy = True
+    fourth = Sleeper(awake)
+    fourth.wake()
+    assert 4 == len(awake)
+    assert not any(log.is_resting for log in [*logs, fourth])
+    for log in logs:
+        log.is_busy = False
+    Sleeper(awake).wake()
+    assert 3 == len(awake)
+
+
+def test_log_that_was_closed_or_rests_is_not_counted() -> None:
+    """Whoever closes one says so; one that rests of itself is found."""
+    awake, logs = sleepers(3, 3)
+    awake.forget(cast(RestingLog, logs[0]))
+    assert 2 == len(awake)
+    logs[1].is_closed = True
+    logs[2].is_resting = True
+    for _ in range(3):
+        Sleeper(awake).wake()
+    assert 3 == len(awake)
+    with pytest.raises(ValueError, match="one log"):
+        AwakeLogs(0)
+
+
+def test_default_limit_leaves_descriptors_for_others() -> None:
+    """It follows the limit of the process, within bounds."""
+    assert 16 <= default_awake_limit(0) <= 4096
+    assert 16 == default_awake_limit(10**9)
+
+
+def test_many_logs_share_a_few_descriptors(tmp_path: Path) -> None:
+    """All open, all written, all read; and all there after a restart."""
+    config = ManagerConfig(log=SMALL_LOG.replace(open_files_max=8, mappings_max=8))
+    count = 120
+    with manual_manager(tmp_path, config=config) as manager:
+        manager._awake.limit = 4
+        manager.create_topic("orders", count)
+        before = descriptor_count()
+        for turn in range(2):
+            for number in range(count):
+                manager.log("orders", number).append([Record(value=b"%d" % turn)])
+        for number in range(count):
+            assert ["0", "1"] == values(manager, "orders", number)
+        assert count == manager.health().directories[0].open_count
+        # Of each mapping Python keeps a descriptor, before 3.13.
+        assert descriptor_count() - before <= 4 * 4 + 8 + 8
+    with manual_manager(tmp_path, config=config) as manager:
+        for number in range(count):
+            log = manager.log("orders", number)
+            assert log.recovery_report.clean
+            assert log.is_resting
+            assert ["0", "1"] == values(manager, "orders", number)
