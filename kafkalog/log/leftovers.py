@@ -43,10 +43,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Leftovers:
-    """What was removed, and which segments a finished compaction left to be swapped in."""
+    """What was removed, which segments a finished compaction left to be swapped in, and the bases
+    of all segments that are there now, ascending."""
 
     removed: list[Path] = field(default_factory=list)
     completed_swaps: list[Path] = field(default_factory=list)
+    bases: list[int] = field(default_factory=list)
 
     @property
     def are_none(self) -> bool:
@@ -80,7 +82,11 @@ def clear_leftovers(filesystem: FileSystem, directory: Path) -> Leftovers:
             _remove(filesystem, directory, name, done)
     if swaps:
         _complete_swaps(filesystem, directory, swaps, done)
-    _remove_orphans(filesystem, directory, done)
+    if swaps or done.removed:
+        files = segment_files(filesystem, directory)
+    live = [name for name in files if name.state is FileState.LIVE]
+    done.bases = sorted(name.base_offset for name in live if name.kind is FileKind.LOG)
+    _remove_orphans(filesystem, directory, live, done)
     return done
 
 
@@ -122,12 +128,14 @@ def _next_offset(filesystem: FileSystem, directory: Path, name: SegmentFileName)
     return scan_segment(data, path, base_offset=name.base_offset, interval=2**31 - 1).next_offset
 
 
-def _remove_orphans(filesystem: FileSystem, directory: Path, done: Leftovers) -> None:
+def _remove_orphans(
+    filesystem: FileSystem, directory: Path, live: list[SegmentFileName], done: Leftovers
+) -> None:
     """Remove index files whose segment is gone."""
-    bases = set(live_bases(filesystem, directory))
-    for name in segment_files(filesystem, directory):
+    bases = set(done.bases)
+    for name in live:
         is_index = name.kind not in (FileKind.LOG, FileKind.SNAPSHOT)
-        if is_index and name.state is FileState.LIVE and name.base_offset not in bases:
+        if is_index and name.base_offset not in bases:
             _remove(filesystem, directory, name, done)
 
 

@@ -123,8 +123,11 @@ def load_log(
     """
     started = context.clock.monotonic_ms()
     filesystem, directory = context.filesystem, context.directory
-    leftovers = Leftovers() if context.read_only else clear_leftovers(filesystem, directory)
-    segments = [open_segment(context, base) for base in live_bases(filesystem, directory)]
+    if context.read_only:
+        leftovers = Leftovers(bases=live_bases(filesystem, directory))
+    else:
+        leftovers = clear_leftovers(filesystem, directory)
+    segments = [open_segment(context, base) for base in leftovers.bases]
     findings = _Findings()
     if segments:
         first = len(segments) - 1 if clean else max(_floor(segments, recovery_point), 0)

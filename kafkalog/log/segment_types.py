@@ -24,6 +24,10 @@ from kafkalog.state.sync_note import SyncNote
 __all__ = ["Bound", "ScanSource", "SegmentContext", "SegmentMark", "make_context"]
 
 
+# One for all logs: a state of its own is 3 KB, and nobody can tell whose turn it was.
+_JITTER = random.Random()
+
+
 @dataclass(slots=True)
 class SegmentContext:
     """What all segments of a log share.
@@ -77,7 +81,7 @@ def make_context(
         directory=directory,
         config=config,
         clock=clock,
-        random=random.Random(),
+        random=_JITTER,
         pool=pool,
         read_only=read_only,
         state=state,

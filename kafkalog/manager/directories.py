@@ -227,7 +227,10 @@ class DirectoryGroup:
 
     def _forget_partitions(self, directory: DataDirectory, opener: LogOpener) -> None:
         for partition in self._registry.in_directory(directory):
-            opener.let_go(partition, directory.error)
+            with partition.lock:
+                # Whoever is about to open it finds another one in its place.
+                partition.is_gone = True
+                opener.let_go(partition, directory.error)
             self._ledger.forget(partition.topic_partition)
             self._registry.remove(partition)
         self._ledger.forget(directory.path)

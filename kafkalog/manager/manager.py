@@ -28,6 +28,7 @@ from typing import Self
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.errors import (
     ConfigError,
+    ForkedLogError,
     LogClosedError,
 )
 from kafkalog.files.filesystem import FileSystem
@@ -327,6 +328,11 @@ class LogManager(AbstractContextManager["LogManager"]):
         Raises:
             LogStorageError: a directory could not be closed in order; all the others are closed.
         """
+        if os.getpid() != self._process:
+            # The parent's thread may have held any lock when this process was forked off.
+            self._is_closed = True
+            self._directories.let_go()
+            return
         with self._lock:
             if self._is_closed:
                 return
@@ -335,11 +341,10 @@ class LogManager(AbstractContextManager["LogManager"]):
         if self._own_scheduler is not None:
             self._own_scheduler.close()
         with self._lock:
-            failures: list[BaseException] = []
-            if os.getpid() == self._process:
-                for directory in self._directories.all:
-                    self._upkeep.note_high_watermarks(directory)
-                failures = self._directories.close_logs(self._opener)
+            for directory in self._directories.all:
+                self._upkeep.note_high_watermarks(directory)
+            self._opener.shut()
+            failures = self._directories.close_logs(self._opener)
             failures += self._directories.close()
             self._pool.close()
         if failures:
@@ -395,6 +400,11 @@ class LogManager(AbstractContextManager["LogManager"]):
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         """Hold the lock for a change of what there is."""
+        if os.getpid() != self._process:
+            raise ForkedLogError(
+                f"the manager was made by process {self._process}, not by this one ({os.getpid()}):"
+                " make one here"
+            )
         with self._lock:
             self._ensure_open()
             yield

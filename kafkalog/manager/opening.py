@@ -11,7 +11,12 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from kafkalog.errors import KafkaLogError, LogStorageError, UnknownTopicOrPartitionError
+from kafkalog.errors import (
+    KafkaLogError,
+    LogClosedError,
+    LogStorageError,
+    UnknownTopicOrPartitionError,
+)
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_at_home
 from kafkalog.log.surroundings import Surroundings
@@ -54,6 +59,7 @@ class LogOpener:
         self._ledger = ledger
         self._awake = awake
         self._on_failure = on_failure
+        self._is_shut = False
 
     def opened(self, partition: ManagedPartition) -> Log:
         """
@@ -77,9 +83,13 @@ class LogOpener:
             self.let_go(partition)
             return self._open(partition)
 
+    def shut(self) -> None:
+        """Open no more logs; those that are being opened may be closed when their lock is free."""
+        self._is_shut = True
+
     def failed(self, partition: ManagedPartition, error: BaseException) -> None:
         """Take note that a log takes no more writes."""
-        if partition.is_deleted:
+        if partition.is_gone:
             return
         self._ledger.failed(OPEN, partition.topic_partition, error)
         if is_failure_of_disk(error):
@@ -139,8 +149,10 @@ class LogOpener:
         return log
 
     def _ensure_usable(self, partition: ManagedPartition) -> None:
-        if partition.is_deleted:
-            raise UnknownTopicOrPartitionError(f"{partition.topic_partition} was deleted")
+        if self._is_shut:
+            raise LogClosedError("the manager is closed")
+        if partition.is_gone:
+            raise UnknownTopicOrPartitionError(f"{partition.topic_partition} is no longer there")
         if not partition.directory.is_online:
             raise partition.directory.refusal()
         if partition.is_blocked:

@@ -28,14 +28,14 @@ class ManagedPartition:
         log: its log, None while that is not open.
         error: why it could not be opened the last time, or is not to be; None otherwise.
         is_blocked: whether only a change by hand lets it be opened.
-        is_deleted: whether it is gone.
+        is_gone: whether it was deleted, or its directory opened again.
     """
 
     __slots__ = (
         "directory",
         "error",
         "is_blocked",
-        "is_deleted",
+        "is_gone",
         "lock",
         "log",
         "topic_partition",
@@ -48,7 +48,7 @@ class ManagedPartition:
         self.log: Log | None = None
         self.error: BaseException | None = None
         self.is_blocked = False
-        self.is_deleted = False
+        self.is_gone = False
 
     def __repr__(self) -> str:
         return f"<ManagedPartition {self.topic_partition} in {self.directory.path}>"

@@ -165,12 +165,12 @@ class TopicAdministration:
         name = partition.topic_partition
         delay_ms = self._settings.config_of(name.topic).file_delete_delay_ms
         with partition.lock:
-            partition.is_deleted = True
+            partition.is_gone = True
             self._opener.let_go(partition, UnknownTopicOrPartitionError(f"{name} was deleted"))
             try:
                 doomed = rename_doomed(partition)
             except LogStorageError as error:
-                partition.is_deleted = False
+                partition.is_gone = False
                 self._on_error(partition.directory, error)
                 raise
         self._registry.remove(partition)

@@ -13,6 +13,7 @@ Thread-safety: run by the supervisor; actions take the locks of what they work o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -115,7 +116,8 @@ class Upkeep:
         """Take the high watermarks of the logs that are open."""
         notes = directory.checkpoints.high_watermarks
         for log in self._open_logs(directory):
-            notes.note(log.topic_partition, log.high_watermark)
+            with contextlib.suppress(LogClosedError):
+                notes.note(log.topic_partition, log.high_watermark)
 
     def _open_logs(self, directory: DataDirectory) -> Iterable[Log]:
         for partition in self._registry.in_directory(directory):

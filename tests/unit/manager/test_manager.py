@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from kafkalog import (
     ConfigError,
+    ForkedLogError,
     InvalidTopicError,
+    Log,
     LogClosedError,
     LogConfig,
     LogLockedError,
@@ -29,7 +34,13 @@ from kafkalog.files.names import (
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.state.meta_properties import read_meta_properties
 from kafkalog.state.partition_metadata import read_partition_metadata
-from tests.support.managers import checkpointed, has_marker, manual_manager, values
+from tests.support.managers import (
+    ManualManager,
+    checkpointed,
+    has_marker,
+    manual_manager,
+    values,
+)
 
 
 def test_topic_created_written_and_closed_is_found_again(tmp_path: Path) -> None:
@@ -338,3 +349,54 @@ def test_partitions_are_listed_in_order(tmp_path: Path) -> None:
         assert [0, 1, 10] == [
             each.partition for each in manager.partitions() if each[1] in (0, 1, 10)
         ][1:]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_child_of_fork_has_no_manager(tmp_path: Path) -> None:
+    """It is refused every change, and what it closes stays open for the parent."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("orders")
+        manager.append("orders", 0, "one")
+        child = os.fork()
+        if not child:
+            refused = 0
+            try:
+                manager.create_topic("payments")
+            except ForkedLogError:
+                refused += 1
+            try:
+                manager.append("orders", 0, "two")
+            except ForkedLogError:
+                refused += 1
+            manager.close()
+            os._exit(refused)
+        assert 2 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert not has_marker(tmp_path)
+        manager.append("orders", 0, "two")
+        assert ["one", "two"] == values(manager, "orders")
+    assert has_marker(tmp_path)
+
+
+def test_log_asked_for_while_the_manager_closes_is_refused_or_closed(tmp_path: Path) -> None:
+    """No log outlives its manager, whatever the order."""
+    for _ in range(5):
+        manager = manual_manager(tmp_path)
+        if not manager.topics():
+            manager.create_topic("orders", 20)
+        opened: list[Log] = []
+        start = threading.Barrier(2)
+        thread = threading.Thread(target=ask_for_all, args=(manager, opened, start))
+        thread.start()
+        start.wait(timeout=30)
+        manager.close()
+        thread.join(timeout=30)
+        assert all(log.is_closed for log in opened)
+        assert has_marker(tmp_path)
+
+
+def ask_for_all(manager: ManualManager, opened: list[Log], start: threading.Barrier) -> None:
+    """Ask for the logs of a topic until the manager is closed."""
+    start.wait(timeout=30)
+    with contextlib.suppress(LogClosedError):
+        opened.extend(manager.log("orders", number) for number in range(20))
