@@ -123,10 +123,7 @@ def load_log(
     """
     started = context.clock.monotonic_ms()
     filesystem, directory = context.filesystem, context.directory
-    if context.read_only:
-        leftovers = Leftovers(bases=live_bases(filesystem, directory))
-    else:
-        leftovers = clear_leftovers(filesystem, directory)
+    leftovers = _clear(context)
     segments = [open_segment(context, base) for base in leftovers.bases]
     findings = _Findings()
     if segments:
@@ -162,6 +159,13 @@ def load_log(
     findings.duration_ms = context.clock.monotonic_ms() - started
     report = _report(local, findings, leftovers, recovery_point, clean=clean)
     return LoadedLog(local, report, recovery_point, findings.facts)
+
+
+def _clear(context: SegmentContext) -> Leftovers:
+    """Clear what unfinished work left, but read-only; either way say which segments there are."""
+    if context.read_only:
+        return Leftovers(bases=live_bases(context.filesystem, context.directory))
+    return clear_leftovers(context.filesystem, context.directory)
 
 
 def _report(
