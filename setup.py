@@ -50,7 +50,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "repack": [],
     "lz4_blocks": [],
     "snappy_blocks": [],
-    "key_hash": ["key_hash_lanes.c"],
+    "key_hash": ["key_hash_hw.c"],
     "offset_table": [],
     "exact_rows": [],
     "offset_map": [],

@@ -1,9 +1,9 @@
-"""128-bit hashes of keys, for the kernels of other modules; see key_hash_lanes.c."""
+"""128-bit hashes of keys, for the kernels of other modules; see key_hash_hw.c."""
 
 from libc.stdint cimport uint8_t
 
 
-cdef extern from "key_hash_lanes.h" nogil:
+cdef extern from "key_hash_hw.h" nogil:
     ctypedef struct KeyBytes "kafkalog_key":
         const uint8_t* data
         size_t size

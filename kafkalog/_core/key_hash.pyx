@@ -13,7 +13,7 @@ Thread-safety: pure functions; the table of kernels is written at import only.
 from libc.stdint cimport uint8_t
 
 
-cdef extern from "key_hash_lanes.h" nogil:
+cdef extern from "key_hash_hw.h" nogil:
     void kafkalog_md5_setup()
     void kafkalog_md5_keys(const KeyBytes* keys, size_t count, uint8_t* hashes)
     const char* kafkalog_md5_name(int number)

@@ -1,7 +1,7 @@
 /* 128-bit hashes of many keys at once: MD5 in lanes, and SipHash-2-4 with a secret. */
 
-#ifndef KAFKALOG_KEY_HASH_LANES_H
-#define KAFKALOG_KEY_HASH_LANES_H
+#ifndef KAFKALOG_KEY_HASH_HW_H
+#define KAFKALOG_KEY_HASH_HW_H
 
 #include <stddef.h>
 #include <stdint.h>
