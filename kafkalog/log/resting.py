@@ -48,7 +48,8 @@ class RestingLog(TransactionalLog):
 
     Args:
         home, local, tail, epochs, producers, scheduler: as for `TransactionalLog`.
-        on_wake: called before a log at rest takes writes again; None for a log that never rests.
+        on_wake: called when a log at rest takes writes again, under its lock; None for a log that
+            never rests.
     """
 
     _committer: Committer
@@ -110,8 +111,6 @@ class RestingLog(TransactionalLog):
 
     def _wake(self) -> None:
         """Take writes again; LogStorageError where the disk refuses, and the log rests on."""
-        if self._on_wake is not None:
-            self._on_wake(self)
         with self._write_lock:
             super()._ensure_writable()
             if not self._is_resting:
@@ -119,3 +118,6 @@ class RestingLog(TransactionalLog):
             with storage_errors(self.directory, doing="opening the active segment"):
                 self._local.wake(self._committer.durable_offset)
             self._is_resting = self._is_untouched = False
+            # Under the lock, so that nobody finds it awake and in nobody's charge.
+            if self._on_wake is not None:
+                self._on_wake(self)

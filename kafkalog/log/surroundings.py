@@ -38,8 +38,8 @@ class Surroundings:
         on_deletion: called with each segment that left the log.
         on_offline: called once with the error after which the log takes no more writes, by the
             thread that met it, which may hold the log's lock: it must neither wait nor call back.
-        on_wake: called before a log at rest takes writes, which may put others to rest; a log
-            without it never rests.
+        on_wake: called when a log at rest takes writes again, under its lock; it may put others
+            to rest (`Log.try_rest`). A log without it never rests.
         producer_expiration_ms: after how long a silent producer is forgotten.
     """
 
