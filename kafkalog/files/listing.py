@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.names import FileKind, FileState, SegmentFileName, try_parse_segment_file
+from kafkalog.files.names import FileKind, SegmentFileName, try_parse_segment_file
 
 __all__ = ["live_offsets", "segment_files"]
 
@@ -21,8 +21,8 @@ def segment_files(filesystem: FileSystem, directory: Path) -> list[SegmentFileNa
 
 def live_offsets(filesystem: FileSystem, directory: Path, kind: FileKind) -> list[int]:
     """Return the offsets in the names of all live files of one kind, ascending."""
+    # A live file's name ends with its kind; of a log of many segments most do not end with this.
+    names = (name for name in filesystem.list(directory) if name.endswith(kind))
     return sorted(
-        name.base_offset
-        for name in segment_files(filesystem, directory)
-        if name.kind is kind and name.state is FileState.LIVE
+        parsed.base_offset for parsed in map(try_parse_segment_file, names) if parsed is not None
     )

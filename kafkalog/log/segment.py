@@ -29,30 +29,27 @@ from kafkalog._core.batch import (
     find_timestamp,
     scan_batches,
 )
-from kafkalog._core.index import OffsetIndexView, TimeIndexView
+from kafkalog._core.index import OffsetIndexView
 from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.indexes.kinds import (
-    OFFSET_INDEX,
-    TIME_INDEX,
     pack_offset_entry,
     pack_time_entry,
     unpack_time_entry,
 )
-from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.log.fences import FencedRange, find_fence
 from kafkalog.log.hints import (
     WALK_BYTES,
-    SegmentHints,
     read_header,
     read_whole_header,
     walk_headers,
 )
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan
 from kafkalog.log.segment_file import SegmentFile
+from kafkalog.log.segment_indexes import SegmentIndexes
 from kafkalog.log.segment_transactions import SegmentTransactions
-from kafkalog.log.segment_types import Bound, ScanSource, SegmentContext, SegmentMark
+from kafkalog.log.segment_types import Bound, SegmentContext, SegmentMark
 from kafkalog.log.walk import walk_batches
 from kafkalog.records.batch_facts import MessageFacts
 
@@ -71,7 +68,7 @@ NO_ENTRIES = OffsetIndexView(b"", 0)
 CAREFUL_BATCHES = 64
 
 
-class LogSegment:
+class LogSegment(SegmentIndexes):
     """
     A segment of a log.
 
@@ -85,12 +82,10 @@ class LogSegment:
     """
 
     def __init__(self, context: SegmentContext, base_offset: int, file: SegmentFile) -> None:
-        self.base_offset = base_offset
-        self.file = file
+        super().__init__(context, base_offset, file)
         self.fences: tuple[FencedRange, ...] = ()
         self.created_ms = context.clock.now_ms()
         self.roll_jitter_ms = context.config.random_segment_jitter(context.random)
-        self._context = context
         self.obey_settings()
         self.is_resting = False
         self._is_preallocated = False
@@ -98,31 +93,7 @@ class LogSegment:
         self._offset_of_max_timestamp = -1
         self._rolling_timestamp: int | None = None
         self._bytes_since_entry = 0
-        paths = context.files(base_offset)
-        source = ScanSource(file, base_offset, context.config.index_interval_bytes)
-        self._source = source
-        self.offset_index: SegmentIndex[OffsetIndexView] = SegmentIndex(
-            OFFSET_INDEX,
-            context.filesystem,
-            paths.offset_index,
-            base_offset,
-            rebuild=source.offset_entries,
-            segment_size=source.size_bytes,
-            pool=context.pool,
-            read_only=context.read_only,
-        )
-        self.time_index: SegmentIndex[TimeIndexView] = SegmentIndex(
-            TIME_INDEX,
-            context.filesystem,
-            paths.time_index,
-            base_offset,
-            rebuild=source.time_entries,
-            segment_size=source.size_bytes,
-            pool=context.pool,
-            read_only=context.read_only,
-        )
         self.transactions = SegmentTransactions(context, base_offset)
-        self._hints = SegmentHints(file, base_offset, self.offset_index, self.time_index)
 
     def __repr__(self) -> str:
         return f"LogSegment(base_offset={self.base_offset}, size_bytes={self.size_bytes})"
@@ -309,17 +280,6 @@ class LogSegment:
         """Cut a preallocated tail off ahead of sealing; return whether there was one."""
         return self._is_preallocated and self.file.trim()
 
-    def sync_indexes(self) -> None:
-        """Put index files written here on the disk, not their names."""
-        indexes = (self.offset_index, self.time_index)
-        if not any(index.is_unsynced for index in indexes):
-            return
-        if not all(index.sync() for index in indexes):
-            # Both or none: a broker looks for the first only, and then makes both anew.
-            logger.warning("%s is left without indexes: they could not be written", self.path)
-            for index in indexes:
-                index.remove()
-
     def seal_in_memory(self) -> None:
         """Take no more appends and leave the files alone: their names belong to a successor."""
         self.offset_index.detach()
@@ -335,8 +295,8 @@ class LogSegment:
 
     def close(self) -> None:
         """Let files and mappings go; slices given out stay valid."""
-        self.offset_index.close()
-        self.time_index.close()
+        for index in self._made_indexes():
+            index.close()
         self.transactions.close()
         self.file.close()
 

@@ -1,0 +1,92 @@
+"""The indexes of a segment, made when somebody looks into them, or when it takes appends.
+
+A log of many segments is opened to append to the last one and to read some of them.
+
+Thread-safety: looking into them from any thread; everything else under the log's lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from kafkalog._core.index import OffsetIndexView, TimeIndexView
+from kafkalog.files.names import FileKind
+from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX, IndexKind
+from kafkalog.indexes.segment_index import SegmentIndex
+from kafkalog.log.hints import SegmentHints
+from kafkalog.log.segment_file import SegmentFile
+from kafkalog.log.segment_types import ScanSource, SegmentContext
+from kafkalog.log.when_touched import WhenTouched
+
+__all__ = ["SegmentIndexes"]
+
+logger = logging.getLogger(__name__)
+
+
+class SegmentIndexes:
+    """
+    What a segment looks things up with.
+
+    Attributes:
+        base_offset: names the segment.
+        file: the `.log` file.
+        offset_index, time_index: its indexes.
+    """
+
+    offset_index: WhenTouched[SegmentIndex[OffsetIndexView]] = WhenTouched(
+        lambda segment: segment._make_index(
+            OFFSET_INDEX, FileKind.OFFSET_INDEX, segment._source.offset_entries
+        )
+    )
+    time_index: WhenTouched[SegmentIndex[TimeIndexView]] = WhenTouched(
+        lambda segment: segment._make_index(
+            TIME_INDEX, FileKind.TIME_INDEX, segment._source.time_entries
+        )
+    )
+    _hints: WhenTouched[SegmentHints] = WhenTouched(lambda segment: segment._make_hints())
+
+    def __init__(self, context: SegmentContext, base_offset: int, file: SegmentFile) -> None:
+        self.base_offset = base_offset
+        self.file = file
+        self._context = context
+        self._source = ScanSource(file, base_offset, context.config.index_interval_bytes)
+
+    def _make_index(
+        self, kind: IndexKind[Any], file_kind: FileKind, rebuild: Callable[[], bytes]
+    ) -> SegmentIndex[Any]:
+        context = self._context
+        return SegmentIndex(
+            kind,
+            context.filesystem,
+            context.files(self.base_offset).path(file_kind),
+            self.base_offset,
+            rebuild=rebuild,
+            segment_size=self._source.size_bytes,
+            pool=context.pool,
+            read_only=context.read_only,
+        )
+
+    def _make_hints(self) -> SegmentHints:
+        return SegmentHints(self.file, self.base_offset, self.offset_index, self.time_index)
+
+    def _made_indexes(self) -> list[SegmentIndex[Any]]:
+        """Return those indexes that somebody has looked into, or that take appends."""
+        attributes: tuple[WhenTouched[Any], ...] = (
+            SegmentIndexes.offset_index,
+            SegmentIndexes.time_index,
+        )
+        found = (attribute.made(self) for attribute in attributes)
+        return [index for index in found if index is not None]
+
+    def sync_indexes(self) -> None:
+        """Put index files written here on the disk, not their names."""
+        if not any(index.is_unsynced for index in self._made_indexes()):
+            return
+        indexes = (self.offset_index, self.time_index)
+        if not all(index.sync() for index in indexes):
+            # Both or none: a broker looks for the first only, and then makes both anew.
+            logger.warning("%s is left without indexes: they could not be written", self.file.path)
+            for index in indexes:
+                index.remove()

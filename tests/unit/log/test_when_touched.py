@@ -1,0 +1,64 @@
+"""Attributes that are made when they are first read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafkalog.log.when_touched import WhenTouched
+from tests.support.logs import append_sized, manual_log
+
+
+class Holder:
+    """Counts how often its value is made."""
+
+    count = 0
+
+    def _made(self) -> list[int]:
+        self.count += 1
+        return [self.count]
+
+    value: WhenTouched[list[int]] = WhenTouched(lambda holder: holder._made())
+
+
+def test_value_is_made_once_when_it_is_first_read() -> None:
+    """Each instance has its own."""
+    holder, other = Holder(), Holder()
+    assert Holder.value.made(holder) is None
+    assert 0 == holder.count
+    first = holder.value
+    assert first is holder.value
+    assert first is Holder.value.made(holder)
+    assert first is not other.value
+    assert (1, 1) == (holder.count, other.count)
+
+
+def test_value_of_two_readers_at_once_is_the_same() -> None:
+    """The second one comes while the first is making it."""
+    seen: list[list[int]] = []
+
+    class Nested(Holder):
+        def _made(self) -> list[int]:
+            if not seen:
+                seen.append([])
+                seen.append(self.value)
+            return super()._made()
+
+    nested = Nested()
+    assert nested.value is seen[1]
+    assert nested.value is seen[1]
+
+
+def test_indexes_of_segments_nobody_reads_are_not_made(tmp_path: Path) -> None:
+    """Neither by opening a log nor by closing it; a look-up makes those of its segment."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory, segment_bytes=500) as log:
+        for _ in range(20):
+            append_sized(log, 120)
+    with manual_log(directory, segment_bytes=500) as log:
+        segments = log.segments()
+        assert 5 == len(segments)
+        assert [[], [], [], []] == [segment._made_indexes() for segment in segments[:-1]]
+        assert 5 == log.read(5).first_offset
+        made = [len(segment._made_indexes()) for segment in segments]
+        assert [0, 2, 0, 0, 2] == made
+    assert [0, 2, 0, 0, 2] == [len(segment._made_indexes()) for segment in segments]
