@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.produce import ProduceRequest
 
 __all__ = [
     "ConsumedRecord",
@@ -23,6 +25,8 @@ __all__ = [
     "end_offset",
     "offsets_for_times",
     "produce",
+    "produce_encoded",
+    "produce_transaction",
 ]
 
 TIMEOUT_SECONDS = 60
@@ -164,6 +168,58 @@ def produce(
             return [(await answer).offset for answer in waiting]
         finally:
             await producer.stop()
+
+    return run(work)
+
+
+def produce_transaction(
+    address: str,
+    topic: str,
+    transactional_id: str,
+    records: Sequence[tuple[bytes | None, bytes | None]],
+    partition: int = 0,
+    *,
+    abort: bool = False,
+) -> list[int]:
+    """Append (key, value) pairs in one transaction, end it, and return their offsets."""
+
+    async def work() -> list[int]:
+        producer = AIOKafkaProducer(bootstrap_servers=address, transactional_id=transactional_id)
+        await producer.start()
+        try:
+            await producer.begin_transaction()
+            waiting = [
+                await producer.send(topic, key=key, value=value, partition=partition)
+                for key, value in records
+            ]
+            offsets = [(await answer).offset for answer in waiting]
+            await (producer.abort_transaction() if abort else producer.commit_transaction())
+            return offsets
+        finally:
+            await producer.stop()
+
+    return run(work)
+
+
+def produce_encoded(
+    address: str, topic: str, batches: Sequence[bytes], partition: int = 0
+) -> list[tuple[int, int]]:
+    """Send ready batches as they are, one a request; return (error code, offset) of each."""
+
+    async def work() -> list[tuple[int, int]]:
+        client = AIOKafkaClient(bootstrap_servers=address)
+        await client.bootstrap()
+        try:
+            node_id = client.get_random_node()
+            answers = []
+            for batch in batches:
+                request = ProduceRequest(None, -1, 30_000, [(topic, [(partition, batch)])])
+                response = await client.send(node_id, request)
+                [(_topic, [(_partition, error_code, offset, *_rest)])] = response.topics
+                answers.append((error_code, offset))
+            return answers
+        finally:
+            await client.close()
 
     return run(work)
 

@@ -14,7 +14,6 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -347,11 +346,9 @@ def _crash_while_opening(place: Place, disk: SimulatedDisk, *, seed: int) -> Sim
     disk.crash_at(random.randint(1, OPENING_CALLS))
     with contextlib.suppress(PowerCut):
         rig.open()
-    # Those that nobody looks at need not be made.
-    for chosen in islice(disk.crash_states(8, seed=seed), random.randint(1, 8)):
-        _choice, state = chosen
+    states = [state for _, state in disk.crash_states(8, seed=seed)]
     rig.let_go()
-    return state
+    return random.choice(states)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ class Client:
     producer_id: int
     epoch: int = 0
     sequence: int = 0
+    timestamp_ms: int = START_MS
 
     def batch(self, count: int = 1, *, transactional: bool = False) -> bytes:
         """Return the next batch; sending it again is sending it twice."""
@@ -28,7 +29,7 @@ class Client:
             self.sequence,
             count,
             transactional,
-            timestamp_ms=START_MS,
+            timestamp_ms=self.timestamp_ms,
         )
         self.sequence += count
         return encoded([made])
@@ -40,7 +41,7 @@ class Client:
 
     def end(self, log: Log, how: str) -> AppendInfo:
         """Append the marker of the transaction: "commit" or "abort"."""
-        marker = Produced(self.producer_id, self.epoch, ends=how, timestamp_ms=START_MS)
+        marker = Produced(self.producer_id, self.epoch, ends=how, timestamp_ms=self.timestamp_ms)
         return log.append_batches(encoded([marker]), origin=AppendOrigin.COORDINATOR)
 
 
