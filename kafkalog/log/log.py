@@ -277,6 +277,8 @@ class Log(RestingLog, AbstractContextManager["Log"]):
         """Wait for the disk where the caller or `flush.messages` asks for it; outside the lock."""
         if rolled:
             self._scheduler.schedule("flush-log", self._flush_in_background, delay_ms=0)
+        if self._watchers:
+            self._tell_watchers()
         end_offset = info.last_offset + 1
         unflushed = end_offset - self._committer.durable_offset
         if info.record_count and (wait == "durable" or unflushed >= self.config.flush_messages):
@@ -485,6 +487,7 @@ class Log(RestingLog, AbstractContextManager["Log"]):
             if self._directory_lock is not None:
                 self._directory_lock.release()
             self._on_close()
+            self._tell_watchers()
 
     def __enter__(self) -> Self:
         return self

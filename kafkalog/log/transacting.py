@@ -9,7 +9,8 @@ Thread-safety: everything public from any thread; what changes anything takes th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -26,6 +27,8 @@ from kafkalog.state.leader_epochs import EpochEnd
 from kafkalog.state.producer_state_manager import ProducerStateManager
 
 __all__ = ["TransactionalLog"]
+
+logger = logging.getLogger(__name__)
 
 # Kafka's default of `producer.id.expiration.check.interval.ms`.
 EXPIRATION_CHECK_MS: Final = 600_000
@@ -53,6 +56,7 @@ class TransactionalLog(LogStanding):
         super().__init__(home, local, tail, epochs)
         self._scheduler = scheduler
         self._expiry_task: ScheduledTask | None = None
+        self._watchers: tuple[tuple[Callable[[], object]], ...] = ()
         self._state: LogProducers | None = None
         if producers is not None:
             self._state = LogProducers(local, producers, self._stable, self._watch_producers)
@@ -108,7 +112,35 @@ class TransactionalLog(LogStanding):
             self._producers.set_high_watermark(offset)
             # Behind it: a `get` that comes between makes none that stay.
             self._forget_points()
+        self._tell_watchers()
         return self.high_watermark
+
+    def watch(self, on_change: Callable[[], object]) -> Callable[[], None]:
+        """
+        Have a function called when there may be more to read; return one that ends it.
+
+        That is after each append of this process, its transactions' markers among them, after the
+        high watermark was set, and when the log is closed. It is called by the thread that did it,
+        without any lock, before a wait for the disk; it must be quick, and must not raise. What
+        another process appends is not told.
+        """
+        entry = (on_change,)  # compared by identity: one function may be given twice
+        with self._write_lock:
+            self._watchers = (*self._watchers, entry)
+
+        def unwatch() -> None:
+            with self._write_lock:
+                self._watchers = tuple(each for each in self._watchers if each is not entry)
+
+        return unwatch
+
+    def _tell_watchers(self) -> None:
+        for (on_change,) in self._watchers:
+            try:
+                on_change()
+            except Exception:
+                # Whoever listens must not make an append fail that is in the log.
+                logger.exception("%s: whoever was told of a change failed", self.directory)
 
     def _watch_producers(self) -> None:
         self._expiry_task = self._scheduler.schedule(
