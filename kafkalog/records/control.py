@@ -12,18 +12,16 @@ ignores them. Pure functions, safe in any thread.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog.errors import CorruptRecordError
+from kafkalog.records.message_fields import FieldReader
 
 __all__ = ["ControlRecord", "ControlType", "decode_control", "encode_marker"]
-
-T = TypeVar("T")
 
 
 class ControlType(IntEnum):
@@ -63,7 +61,7 @@ def decode_control(key: bytes | None, value: bytes | None) -> ControlRecord:
     Raises:
         CorruptRecordError: the bytes end early, or a version or a length is negative.
     """
-    reader = _Reader(key, "the key of a control record")
+    reader = FieldReader(key, "the key of a control record")
     version, type_id = reader.int16(), reader.int16()
     if version < 0:
         raise CorruptRecordError(f"control record with key version {version}")
@@ -74,7 +72,7 @@ def decode_control(key: bytes | None, value: bytes | None) -> ControlRecord:
     decode = _DECODERS.get(kind)
     if decode is None:
         return ControlRecord(ControlType.UNKNOWN, type_id, {})
-    content = _Reader(value, f"the value of a {kind.name} record")
+    content = FieldReader(value, f"the value of a {kind.name} record")
     message_version = content.int16()
     if message_version < 0:
         raise CorruptRecordError(f"{kind.name} record with version {message_version}")
@@ -114,71 +112,11 @@ def encode_marker(
     )
 
 
-class _Reader:
-    """Big-endian fields of a message, one after the other; never past the end."""
-
-    def __init__(self, data: bytes | None, what: str) -> None:
-        self._data = b"" if data is None else data
-        self._what = what
-        self._position = 0
-
-    def take(self, size: int) -> bytes:
-        start, remaining = self._position, len(self._data) - self._position
-        if size > remaining:
-            raise CorruptRecordError(
-                f"{self._what} ends early: {size} bytes wanted, {remaining} left", position=start
-            )
-        self._position += size
-        return self._data[start : start + size]
-
-    def int16(self) -> int:
-        return int.from_bytes(self.take(2), signed=True)
-
-    def uint16(self) -> int:
-        return int.from_bytes(self.take(2))
-
-    def int32(self) -> int:
-        return int.from_bytes(self.take(4), signed=True)
-
-    def int64(self) -> int:
-        return int.from_bytes(self.take(8), signed=True)
-
-    def unsigned_varint(self) -> int:
-        value = 0
-        for shift in range(0, 35, 7):
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise CorruptRecordError(f"{self._what} has a varint of more than 5 bytes")
-
-    def length(self) -> int:
-        encoded = self.unsigned_varint()
-        if encoded == 0:
-            raise CorruptRecordError(f"{self._what} has null where null is not allowed")
-        return encoded - 1
-
-    def uuid(self) -> str:
-        return base64.urlsafe_b64encode(self.take(16)).decode().rstrip("=")
-
-    def string(self) -> str:
-        return self.take(self.length()).decode("utf-8", "surrogateescape")
-
-    def array(self, read: Callable[[], T]) -> list[T]:
-        # An element takes at least one byte, so a lying count fails before the list has grown.
-        return [read() for _ in range(self.length())]
-
-    def skip_tags(self) -> None:
-        for _ in range(self.unsigned_varint()):
-            self.unsigned_varint()
-            self.take(self.unsigned_varint())
-
-
-def _end_transaction(reader: _Reader, _version: int) -> dict[str, Any]:
+def _end_transaction(reader: FieldReader, _version: int) -> dict[str, Any]:
     return {"coordinatorEpoch": reader.int32()}
 
 
-def _leader_change(reader: _Reader, version: int) -> dict[str, Any]:
+def _leader_change(reader: FieldReader, version: int) -> dict[str, Any]:
     def voter() -> dict[str, Any]:
         found: dict[str, Any] = {"voterId": reader.int32()}
         if version >= 1:
@@ -194,19 +132,19 @@ def _leader_change(reader: _Reader, version: int) -> dict[str, Any]:
     }
 
 
-def _snapshot_header(reader: _Reader, version: int) -> dict[str, Any]:
+def _snapshot_header(reader: FieldReader, version: int) -> dict[str, Any]:
     return {"version": version, "lastContainedLogTimestamp": reader.int64()}
 
 
-def _snapshot_footer(_reader: _Reader, version: int) -> dict[str, Any]:
+def _snapshot_footer(_reader: FieldReader, version: int) -> dict[str, Any]:
     return {"version": version}
 
 
-def _kraft_version(reader: _Reader, version: int) -> dict[str, Any]:
+def _kraft_version(reader: FieldReader, version: int) -> dict[str, Any]:
     return {"version": version, "kRaftVersion": reader.int16()}
 
 
-def _kraft_voters(reader: _Reader, version: int) -> dict[str, Any]:
+def _kraft_voters(reader: FieldReader, version: int) -> dict[str, Any]:
     def endpoint() -> dict[str, Any]:
         found = {"name": reader.string(), "host": reader.string(), "port": reader.uint16()}
         reader.skip_tags()
@@ -229,7 +167,7 @@ def _kraft_voters(reader: _Reader, version: int) -> dict[str, Any]:
     return {"version": version, "voters": reader.array(voter)}
 
 
-_DECODERS: Final[dict[ControlType, Callable[[_Reader, int], dict[str, Any]]]] = {
+_DECODERS: Final[dict[ControlType, Callable[[FieldReader, int], dict[str, Any]]]] = {
     ControlType.ABORT: _end_transaction,
     ControlType.COMMIT: _end_transaction,
     ControlType.LEADER_CHANGE: _leader_change,
