@@ -19,6 +19,13 @@ from kafkalog.broker_keys import (  # noqa: E402
     SINGLE_KEYS_WITHOUT_USE,
     BrokerKey,
 )
+from kafkalog.clients.config import (  # noqa: E402
+    BATCHES,
+    CONSUMING,
+    DELIVERY,
+    ConsumerConfig,
+    ProducerConfig,
+)
 from kafkalog.config import BEHAVIOUR, KEYS_WITHOUT_USE, PERFORMANCE, LogConfig  # noqa: E402
 from kafkalog.manager_config import (  # noqa: E402
     BACKGROUND,
@@ -66,6 +73,9 @@ INTRODUCTIONS = {
     DIRECTORIES: "Where logs are, and how they are opened and closed.",
     BACKGROUND: "What is done from time to time.",
     PRODUCERS: "How long the manager remembers who wrote.",
+    BATCHES: "How records become batches, and how much may be on its way.",
+    DELIVERY: "When a record counts as delivered, and what happens when it cannot be.",
+    CONSUMING: "Where to read, what, and how much at a time.",
     CLEANER: "`ManagerConfig.cleaner`: a `CleanerConfig`, whose fields leave out `log.cleaner.`.",
 }
 
@@ -101,6 +111,14 @@ topics.config_of("orders")
 ```
 """
 
+CLIENTS = """\
+## Settings of producers and consumers
+
+Keyword arguments of `manager.producer(...)` and `manager.consumer(group, ...)`, and fields of the
+`ProducerConfig` and `ConsumerConfig` that these show as `config`. A value counts for a client from
+its beginning to its end. [What they do](clients.md).
+"""
+
 FILES = """\
 ## The file of a broker
 
@@ -133,6 +151,13 @@ DIFFERENCES = """\
   lets them be halved or doubled at the most.
 - A broker changes every topic setting while it runs; here some wait for the next segment or for
   opening again, as the tables say.
+- A producer has no `acks`: `wait` says whether a record counts when it is written or when it is on
+  the disk. It tries again what a full disk refused, nothing else, and that as long as
+  `delivery.timeout.ms` lasts, so there is no `retries`.
+- `enable.auto.commit` is `false`; Kafka's consumers commit by themselves.
+- `transactional.id` is empty, and not null, where there are no transactions.
+- `auto.offset.reset` has no `by_duration`; `Consumer.seek_to_time` does it.
+- `__consumer_offsets` and `__transaction_state` are made with one partition, not 50.
 - A broker passes over a key that it does not know; here it is an error, in a file of a broker where
   it looks like one of logs.
 
@@ -222,7 +247,16 @@ def page() -> str:
     lines.append(MANAGER)
     for group in (DIRECTORIES, BACKGROUND, PRODUCERS):
         lines += table(ManagerConfig, group)
-    lines += [*table(CleanerConfig, CLEANER), FILES, DIFFERENCES.rstrip("\n"), "", *without_use()]
+    lines += [*table(CleanerConfig, CLEANER), CLIENTS]
+    for group in (BATCHES, DELIVERY):
+        lines += table(ProducerConfig, group)
+    lines += [
+        *table(ConsumerConfig, CONSUMING),
+        FILES,
+        DIFFERENCES.rstrip("\n"),
+        "",
+        *without_use(),
+    ]
     return "\n".join(lines) + "\n"
 
 

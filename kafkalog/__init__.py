@@ -14,16 +14,24 @@ from __future__ import annotations
 
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.record import Record
+from kafkalog.clients.config import ConsumerConfig, ProducerConfig
+from kafkalog.clients.consumer import Consumer, ConsumerRecord, LostRecords
+from kafkalog.clients.delivery import Delivery, RecordMetadata
+from kafkalog.clients.offset_records import CommittedOffset
+from kafkalog.clients.producer import Producer
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
 from kafkalog.doctor.examine import examine_directories
 from kafkalog.doctor.findings import Diagnosis, Finding, Severity
 from kafkalog.errors import (
+    BufferExhaustedError,
+    ClientClosedError,
     ConfigError,
     ConfigFileError,
     CorruptIndexError,
     CorruptRecordError,
     CorruptStateError,
+    DeliveryTimeoutError,
     DiskFullError,
     ForkedLogError,
     InvalidProducerEpochError,
@@ -38,6 +46,7 @@ from kafkalog.errors import (
     LogOfflineError,
     LogPermissionError,
     LogStorageError,
+    NoOffsetForPartitionError,
     NotALogError,
     OffsetOutOfRangeError,
     OffsetOverflowError,
@@ -48,6 +57,7 @@ from kafkalog.errors import (
     RecordTooLargeError,
     RecordValidationError,
     TopicExistsError,
+    TransactionAbortedError,
     TransactionCoordinatorFencedError,
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
@@ -119,14 +129,20 @@ __all__ = [
     "AppendInfo",
     "AppendOrigin",
     "BatchView",
+    "BufferExhaustedError",
     "BytesColumn",
     "CleanerConfig",
+    "ClientClosedError",
     "Clock",
     "Codec",
     "CodecEstimate",
+    "CommittedOffset",
     "ConfigChange",
     "ConfigError",
     "ConfigFileError",
+    "Consumer",
+    "ConsumerConfig",
+    "ConsumerRecord",
     "ConversionProgress",
     "ConversionReport",
     "ConversionResult",
@@ -135,6 +151,8 @@ __all__ = [
     "CorruptRecordError",
     "CorruptStateError",
     "CutTail",
+    "Delivery",
+    "DeliveryTimeoutError",
     "Diagnosis",
     "DirectoryConversion",
     "DirectoryHealth",
@@ -166,18 +184,23 @@ __all__ = [
     "LogOfflineError",
     "LogPermissionError",
     "LogStorageError",
+    "LostRecords",
     "ManagerConfig",
     "ManagerHealth",
+    "NoOffsetForPartitionError",
     "NotALogError",
     "OffsetOutOfRangeError",
     "OffsetOverflowError",
     "OffsetsOutOfOrderError",
     "OngoingTransaction",
     "OutOfOrderSequenceError",
+    "Producer",
+    "ProducerConfig",
     "ProducerStateError",
     "ReadOnlyLogError",
     "Record",
     "RecordError",
+    "RecordMetadata",
     "RecordTooLargeError",
     "RecordValidationError",
     "RecoveryProgress",
@@ -202,6 +225,7 @@ __all__ = [
     "TopicConfigs",
     "TopicExistsError",
     "TopicPartition",
+    "TransactionAbortedError",
     "TransactionCoordinatorFencedError",
     "UnknownTopicOrPartitionError",
     "UnsupportedCodecError",

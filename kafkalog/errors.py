@@ -18,6 +18,10 @@ KafkaLogError
 |   |-- InvalidProducerEpochError  the producer was fenced by a newer epoch (Kafka code 47)
 |   |-- InvalidTxnStateError      the batch does not fit the producer's transaction (Kafka code 48)
 |   `-- TransactionCoordinatorFencedError  a marker of an old coordinator (Kafka code 52)
+|-- BufferExhaustedError          a producer's memory stayed full too long (Kafka code 7)
+|-- DeliveryTimeoutError          a record could not be written in time (Kafka code 7)
+|-- TransactionAbortedError       a record's transaction was aborted, or has to be
+|-- NoOffsetForPartitionError     no position, and no rule where to begin
 |-- OffsetOverflowError           an offset does not fit 32 bits beside its base: roll or split
 |-- UnknownTopicOrPartitionError  a manager has no such partition (Kafka code 3)
 |-- InvalidTopicError             no topic may have this name (Kafka code 17)
@@ -29,6 +33,7 @@ KafkaLogError
 |   |-- LogLockedError            another writer holds the directory
 |   `-- LogOfflineError           a sync failed earlier: the log takes no more writes
 |-- LogClosedError                use after close
+|-- ClientClosedError             the same of a producer or consumer
 |-- ReadOnlyLogError              a write on a log opened read-only
 |-- ForkedLogError                a handle of the parent process used for writing in a child
 |-- LogCleaningAbortedError       truncation or shutdown interrupted a pass; may be retried
@@ -47,11 +52,14 @@ from typing import Any, ClassVar
 from kafkalog.model import RecordError
 
 __all__ = [
+    "BufferExhaustedError",
+    "ClientClosedError",
     "ConfigError",
     "ConfigFileError",
     "CorruptIndexError",
     "CorruptRecordError",
     "CorruptStateError",
+    "DeliveryTimeoutError",
     "DiskFullError",
     "ForkedLogError",
     "InvalidProducerEpochError",
@@ -66,6 +74,7 @@ __all__ = [
     "LogOfflineError",
     "LogPermissionError",
     "LogStorageError",
+    "NoOffsetForPartitionError",
     "NotALogError",
     "OffsetOutOfRangeError",
     "OffsetOverflowError",
@@ -76,6 +85,7 @@ __all__ = [
     "RecordTooLargeError",
     "RecordValidationError",
     "TopicExistsError",
+    "TransactionAbortedError",
     "TransactionCoordinatorFencedError",
     "UnknownTopicOrPartitionError",
     "UnsupportedCodecError",
@@ -258,6 +268,31 @@ class TransactionCoordinatorFencedError(ProducerStateError):
     kafka_code: ClassVar[int | None] = 52
 
 
+class BufferExhaustedError(KafkaLogError):
+    """`buffer.memory` was full for `max.block.ms`: the disk is slower than what is sent to it."""
+
+    kafka_code: ClassVar[int | None] = 7
+    retriable: ClassVar[bool] = True
+
+
+class DeliveryTimeoutError(KafkaLogError):
+    """A record was not written within `delivery.timeout.ms`; `__cause__` says what stood against.
+
+    It is not in the log, and may be sent again.
+    """
+
+    kafka_code: ClassVar[int | None] = 7
+    retriable: ClassVar[bool] = True
+
+
+class TransactionAbortedError(KafkaLogError):
+    """The transaction of a record was aborted, or cannot be committed: abort it, and begin anew."""
+
+
+class NoOffsetForPartitionError(KafkaLogError, LookupError):
+    """A group has no position in a partition, and `auto.offset.reset` is `none`: seek to one."""
+
+
 class OffsetOverflowError(KafkaLogError):
     """An offset is more than 2^31-1 above its segment's base; the segment must roll or split."""
 
@@ -322,6 +357,10 @@ class LogOfflineError(LogStorageError):
 
 class LogClosedError(KafkaLogError):
     """The log, or an object taken from it, was used after close."""
+
+
+class ClientClosedError(KafkaLogError):
+    """A producer or consumer was used after close, or closed before a record was delivered."""
 
 
 class ReadOnlyLogError(KafkaLogError):

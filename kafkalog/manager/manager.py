@@ -23,8 +23,11 @@ from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from kafkalog.clients.clients import Clients
+from kafkalog.clients.consumer import Consumer, LostRecords
+from kafkalog.clients.producer import Producer
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.errors import (
     ConfigError,
@@ -35,7 +38,8 @@ from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.pool import FilePool
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.deletion import SegmentDeletion
-from kafkalog.log.log import Log
+from kafkalog.log.log import Log, Wait
+from kafkalog.log.reading import OnCorrupt
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.surroundings import Surroundings
 from kafkalog.manager.awake import AwakeLogs, default_awake_limit
@@ -116,6 +120,7 @@ class LogManager(AbstractContextManager["LogManager"]):
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._is_closed = False
+        self._clients = Clients(self, clock=self._clock, scheduler=scheduler)
         self._own_scheduler: ThreadScheduler | None = None
         if scheduler is None:
             scheduler = self._own_scheduler = ThreadScheduler(self._clock)
@@ -143,13 +148,7 @@ class LogManager(AbstractContextManager["LogManager"]):
         )
         self._doomed = DoomedDirectories(self._filesystem, self._supervisor, group.is_usable)
         self._topics = TopicAdministration(
-            group.all,
-            self._registry,
-            self._settings,
-            self._opener,
-            self._doomed,
-            ledger,
-            group.met,
+            group.all, self._registry, self._settings, self._opener, self._doomed, ledger, group.met
         )
         self._upkeep = Upkeep(self._registry, group.by_path, self._opener.opened, group.met)
         self._start(topic_configs, cluster_id, node_id)
@@ -297,6 +296,46 @@ class LogManager(AbstractContextManager["LogManager"]):
         with self._changing():
             return self._topics.reconfigure(topic, changes)
 
+    # ------------------------------------------------------------------------ producing, consuming
+
+    def producer(self, *, wait: Wait = "written", **settings: Any) -> Producer:
+        """
+        Return a producer of records for all topics; close it, or use it in a `with`.
+
+        Args:
+            wait: when a record counts as delivered: "written" or "durable".
+            settings: fields of `ProducerConfig`.
+
+        Raises:
+            ConfigError: a setting is unknown, or its value wrong.
+            LogStorageError: transactions of the process before could not be finished.
+        """
+        self._ensure_open()
+        return self._clients.producer(wait=wait, **settings)
+
+    def consumer(
+        self,
+        group: str = "",
+        *,
+        on_corrupt: OnCorrupt = "raise",
+        on_lost: Callable[[LostRecords], object] | None = None,
+        **settings: Any,
+    ) -> Consumer:
+        """
+        Return a consumer, which subscribes to topics or is assigned partitions; close it.
+
+        Args:
+            group: under which name its positions are kept; "" to keep none.
+            on_corrupt: "raise" at damage, or "skip".
+            on_lost: called with what a position wanted and the log no longer has.
+            settings: fields of `ConsumerConfig`.
+
+        Raises:
+            ConfigError, LogStorageError: as for `producer`.
+        """
+        self._ensure_open()
+        return self._clients.consumer(group, on_corrupt=on_corrupt, on_lost=on_lost, **settings)
+
     # -------------------------------------------------------------------------------- directories
 
     def bring_online(self, directory: str | PathLike[str]) -> None:
@@ -321,7 +360,7 @@ class LogManager(AbstractContextManager["LogManager"]):
 
     def close(self) -> None:
         """
-        Close every log, write the checkpoints, and say of each directory that it was closed.
+        Close producers and logs, write checkpoints, and say of each directory that it was closed.
 
         Idempotent. What fails is bound to its directory: that one is recovered by the next start.
 
@@ -333,6 +372,8 @@ class LogManager(AbstractContextManager["LogManager"]):
             self._is_closed = True
             self._directories.let_go()
             return
+        if not self._is_closed:
+            self._clients.close()
         with self._lock:
             if self._is_closed:
                 return

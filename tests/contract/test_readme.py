@@ -57,6 +57,20 @@ def test_quickstart_blocks_run_one_after_another(
     ] == capsys.readouterr().out.splitlines()
 
 
+def test_clients_blocks_run_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A producer, a consumer and a transaction, as the page has them."""
+    monkeypatch.chdir(tmp_path)
+    session: dict[str, object] = {}
+    for block in _python_blocks("docs/clients.md"):
+        exec(compile(block, "docs/clients.md", "exec"), session)
+    assert ["3 partitions", "read up to 100"] == capsys.readouterr().out.splitlines()
+    with kafkalog.LogManager(["data"]) as manager, manager.consumer("billing") as consumer:
+        committed = [consumer.committed(kafkalog.TopicPartition("orders", n)) for n in range(3)]
+    assert sum(each.offset for each in committed if each is not None) == 100
+
+
 @pytest.mark.parametrize("page", ["configuration", "convert", "retention"])
 def test_blocks_of_a_page_run_one_after_another(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

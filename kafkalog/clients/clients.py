@@ -1,0 +1,150 @@
+"""The producers and consumers of one manager's logs, and what they share.
+
+All of them share one coordinator of transactions, and one reading of the groups' positions. The
+first of them finishes the transactions that the process before this one left unfinished.
+
+Thread-safety: every method from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from random import Random, SystemRandom
+from typing import Any
+from weakref import WeakSet
+
+from kafkalog.clients.config import ConsumerConfig, ProducerConfig
+from kafkalog.clients.consumer import Consumer, LostRecords
+from kafkalog.clients.group_offsets import GroupOffsets
+from kafkalog.clients.producer import Producer
+from kafkalog.clients.source import LogSource
+from kafkalog.clients.transactions import TransactionCoordinator
+from kafkalog.clock import Clock, SystemClock
+from kafkalog.errors import KafkaLogError
+from kafkalog.log.log import Wait
+from kafkalog.log.reading import OnCorrupt
+from kafkalog.scheduler import Scheduler
+from kafkalog.settings import settings_of, unknown_name
+
+__all__ = ["Clients"]
+
+logger = logging.getLogger(__name__)
+
+
+class Clients:
+    """
+    Makes producers and consumers.
+
+    Args:
+        source: the logs.
+        clock: of all of them; the machine's if None.
+        scheduler: of all producers; a thread of each one's own if None.
+        random: draws producer ids, and partitions for records without a key.
+    """
+
+    def __init__(
+        self,
+        source: LogSource,
+        *,
+        clock: Clock | None = None,
+        scheduler: Scheduler | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self._source = source
+        self._clock = SystemClock() if clock is None else clock
+        self._scheduler = scheduler
+        self._random = SystemRandom() if random is None else random
+        self._offsets = GroupOffsets(source)
+        self._coordinator = TransactionCoordinator(source, self._clock, self._random)
+        self._lock = threading.Lock()
+        self._has_recovered = False
+        self._producers: WeakSet[Producer] = WeakSet()
+
+    def producer(self, *, wait: Wait = "written", **settings: Any) -> Producer:
+        """
+        Return a producer; close it, or use it in a `with`.
+
+        Args:
+            wait: when a record counts as delivered: "written" or "durable".
+            settings: fields of `ProducerConfig`.
+
+        Raises:
+            ConfigError: a setting is unknown, or its value wrong.
+            LogStorageError: transactions that were left unfinished could not be finished.
+        """
+        self._recover()
+        made = Producer(
+            self._source,
+            _config(ProducerConfig, settings),
+            wait=wait,
+            clock=self._clock,
+            scheduler=self._scheduler,
+            random=self._random,
+            coordinator=self._coordinator,
+        )
+        with self._lock:
+            self._producers.add(made)
+        return made
+
+    def consumer(
+        self,
+        group: str = "",
+        *,
+        on_corrupt: OnCorrupt = "raise",
+        on_lost: Callable[[LostRecords], object] | None = None,
+        **settings: Any,
+    ) -> Consumer:
+        """
+        Return a consumer; close it, or use it in a `with`.
+
+        Args:
+            group: under which name positions are kept; "" to keep none.
+            on_corrupt: "raise" at damage, or "skip".
+            on_lost: called with records that a position wanted and the log no longer has.
+            settings: fields of `ConsumerConfig`.
+
+        Raises:
+            ConfigError, LogStorageError: as for `producer`.
+        """
+        self._recover()
+        return Consumer(
+            self._source,
+            group,
+            _config(ConsumerConfig, settings),
+            offsets=self._offsets,
+            coordinator=self._coordinator,
+            clock=self._clock,
+            on_corrupt=on_corrupt,
+            on_lost=on_lost,
+        )
+
+    def close(self) -> None:
+        """
+        Deliver what the producers were given, and close them; the logs are about to close.
+
+        What the disk does not take now gets a ClientClosedError. Never fails: a transaction that
+        could not be aborted is undone by whoever opens the logs next.
+        """
+        with self._lock:
+            producers = list(self._producers)
+        for producer in producers:
+            try:
+                producer.close(timeout_ms=0)
+            except KafkaLogError as error:
+                logger.warning("%s was not closed in order: %s", producer, error)
+
+    def _recover(self) -> None:
+        with self._lock:
+            if not self._has_recovered:
+                self._coordinator.recover()
+                self._has_recovered = True
+
+
+def _config(kind: type[Any], settings: dict[str, Any]) -> Any:
+    known = settings_of(kind)
+    for name in settings:
+        if name not in known:
+            raise unknown_name("setting", name, known)
+    return kind(**settings)

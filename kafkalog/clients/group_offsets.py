@@ -1,0 +1,190 @@
+"""Where groups stand: the compacted topic `__consumer_offsets`, read once and followed from there.
+
+A position counts as a broker's group coordinator has it: one that was committed alone counts at
+once; one of a transaction when its marker is there, and never if that says abort; of several the
+one with the highest offset in the topic counts. So the topic is followed uncommitted, and
+transactions are kept apart until they end: one that hangs holds nobody else's position back.
+
+Damage is passed over and logged: the positions in it are lost, those before them count again, and
+their groups read some records twice.
+
+Thread-safety: every method from any thread; one at a time follows a partition.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+
+from kafkalog._core.record import Record
+from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, InternalTopic
+from kafkalog.clients.offset_records import (
+    CommittedOffset,
+    GroupPartition,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from kafkalog.clients.source import LogSource
+from kafkalog.errors import CorruptRecordError
+from kafkalog.log.log import Log, Wait
+from kafkalog.model import TopicPartition
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.control import ControlType
+
+__all__ = ["GroupOffsets", "offset_records"]
+
+logger = logging.getLogger(__name__)
+
+
+def offset_records(
+    group: str, offsets: Mapping[TopicPartition, CommittedOffset | None], now_ms: int
+) -> list[Record]:
+    """
+    Return the records that put a group's positions; None forgets one.
+
+    Raises:
+        ValueError: an offset is negative, or a text too long.
+    """
+    if not group:
+        raise ValueError("a group without a name has no positions")
+    return [_record(group, where, position, now_ms) for where, position in offsets.items()]
+
+
+def _record(
+    group: str, where: TopicPartition, position: CommittedOffset | None, now_ms: int
+) -> Record:
+    value = None
+    if position is not None:
+        if position.offset < 0:
+            raise ValueError(f"{position.offset} is no offset to commit for {where}")
+        if position.commit_timestamp_ms < 0:
+            position = position._replace(commit_timestamp_ms=now_ms)
+        value = encode_value(position)
+    key = encode_key(GroupPartition(group, where.topic, where.partition))
+    return Record(key=key, value=value, timestamp_ms=now_ms)
+
+
+class GroupOffsets:
+    """
+    The positions of all groups.
+
+    Args:
+        source: the logs.
+    """
+
+    def __init__(self, source: LogSource) -> None:
+        self.topic = InternalTopic(source, CONSUMER_OFFSETS)
+        self._lock = threading.Lock()
+        self._followed: dict[int, _FollowedPartition] = {}
+
+    def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        """
+        Return where a group stands, in all partitions for which it committed.
+
+        Raises:
+            LogStorageError, LogClosedError: the topic cannot be read.
+        """
+        number = self.topic.partition_of(group)
+        if number is None or number not in self.topic.partitions():
+            return {}
+        return self._partition(number).positions_of(group)
+
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, CommittedOffset | None],
+        *,
+        now_ms: int,
+        wait: Wait,
+    ) -> None:
+        """
+        Put positions, all of them or none.
+
+        Raises:
+            DiskFullError, LogOfflineError: as for an append.
+        """
+        records = offset_records(group, offsets, now_ms)
+        if records:
+            log = self.topic.log(self.topic.ensure_partition_of(group))
+            log.append(records, wait=wait)
+
+    def _partition(self, number: int) -> _FollowedPartition:
+        log = self.topic.log(number)
+        with self._lock:
+            followed = self._followed.get(number)
+            if followed is None or followed.log is not log:
+                # Another log object: the directory was closed and opened since.
+                followed = self._followed[number] = _FollowedPartition(log)
+            return followed
+
+
+class _FollowedPartition:
+    """What one partition of the topic says, as far as it was read."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self._lock = threading.Lock()
+        self._begin()
+
+    def positions_of(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        with self._lock:
+            self._follow()
+            found = self._positions.get(group, {})
+            return {
+                where: position
+                for where, (_offset, position) in found.items()
+                if position is not None
+            }
+
+    def _begin(self) -> None:
+        self._next_offset = -1
+        # Group -> partition -> offset in the topic, position.
+        self._positions: dict[str, dict[TopicPartition, tuple[int, CommittedOffset | None]]] = {}
+        self._pending: dict[int, list[tuple[int, GroupPartition, CommittedOffset | None]]] = {}
+
+    def _follow(self) -> None:
+        end = self.log.high_watermark
+        if not self.log.log_start_offset <= self._next_offset <= end:
+            # The first time; or the log was truncated, or lost records that were never read.
+            self._begin()
+            self._next_offset = self.log.log_start_offset
+        for batch in self.log.batches(self._next_offset, end, on_corrupt="skip"):
+            try:
+                self._take(batch)
+            except CorruptRecordError as error:
+                logger.warning("%s: a position is passed over: %s", self.log.directory, error)
+        self._next_offset = end
+
+    def _take(self, batch: BatchView) -> None:
+        header = batch.header
+        if header.is_control:
+            for control in batch.control_records():
+                pending = self._pending.pop(header.producer_id, [])
+                if control.type is ControlType.COMMIT:
+                    self._apply(pending)
+            return
+        found = list(_positions_in(batch))
+        if header.is_transactional:
+            self._pending.setdefault(header.producer_id, []).extend(found)
+        else:
+            self._apply(found)
+
+    def _apply(self, found: Iterable[tuple[int, GroupPartition, CommittedOffset | None]]) -> None:
+        for offset, where, position in found:
+            of_group = self._positions.setdefault(where.group, {})
+            partition = TopicPartition(where.topic, where.partition)
+            if of_group.get(partition, (-1, None))[0] < offset:
+                of_group[partition] = offset, position
+
+
+def _positions_in(
+    batch: BatchView,
+) -> Iterable[tuple[int, GroupPartition, CommittedOffset | None]]:
+    for record in batch.records():
+        where = decode_key(record.key)
+        if where is not None:
+            value = record.value
+            yield record.offset, where, None if value is None else decode_value(value)

@@ -1,0 +1,520 @@
+"""Records sent to topics one at a time, gathered and written as batches, told by futures.
+
+There is no network to wait for, so there is no sender thread: whoever fills a batch writes it. A
+scheduler writes the batches that nobody fills (`linger.ms`), tries those again that the disk had no
+room for, and with wait="durable" syncs what was written, all that was waiting with one sync a log.
+
+    send -> partition -> accumulator -> batch full -> Log.append_batches -> futures
+                                     -> linger.ms over, flush, close ->
+
+`wait` says when a record counts as delivered, as it does for a log: "written" once the operating
+system has it, "durable" once the disk has it.
+
+Thread-safety: any number of threads may send; one thread at a time runs transactions. Callbacks of
+futures run on the thread that wrote the batch, and may send.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from random import Random, SystemRandom
+from typing import Final, Self
+
+from kafkalog.clients.accumulator import Accumulator, AccumulatorSettings, Told
+from kafkalog.clients.buffer_memory import BufferMemory
+from kafkalog.clients.closing import ClosedByWith
+from kafkalog.clients.config import ProducerConfig
+from kafkalog.clients.delivery import BatchOutcome, Delivery
+from kafkalog.clients.group_offsets import GroupOffsets, offset_records
+from kafkalog.clients.offset_records import CommittedOffset
+from kafkalog.clients.partitioner import StickyPartition, partition_of
+from kafkalog.clients.producer_batch import Identity, ProducerBatch
+from kafkalog.clients.source import LogSource
+from kafkalog.clients.transactions import (
+    TransactionCoordinator,
+    TransactionSession,
+    draw_producer_id,
+)
+from kafkalog.clock import Clock, SystemClock
+from kafkalog.errors import (
+    BufferExhaustedError,
+    ClientClosedError,
+    InvalidTxnStateError,
+    KafkaLogError,
+    TransactionAbortedError,
+)
+from kafkalog.log.log import Wait
+from kafkalog.model import Header, TopicPartition
+from kafkalog.records.codecs import Codec
+from kafkalog.scheduler import Scheduler, ThreadScheduler
+
+__all__ = ["Producer"]
+
+# More than any delivery takes: `delivery.timeout.ms` ends it, and locks take no longer time.
+LONGEST_SECONDS: Final = threading.TIMEOUT_MAX / 2
+
+logger = logging.getLogger(__name__)
+
+
+class _Topic:
+    """A topic that records were sent to."""
+
+    __slots__ = ("accumulators", "partitions", "sticky")
+
+    def __init__(self, partitions: tuple[int, ...], sticky: StickyPartition) -> None:
+        self.partitions = partitions
+        self.accumulators: list[Accumulator | None] = [None] * (max(partitions) + 1)
+        self.sticky = sticky
+
+
+class Producer(ClosedByWith):
+    """
+    Sends records to topics. Made by `LogManager.producer`.
+
+    >>> with manager.producer() as producer:
+    ...     sent = producer.send("orders", b"paid", key=b"4711")
+    ...     sent.result().offset
+
+    Args:
+        source: the logs.
+        config: its settings.
+        wait: when a record counts as delivered: "written" or "durable".
+        clock: dates records, and measures times.
+        scheduler: does what is due later; a thread of the producer's own if None.
+        random: draws producer ids, and partitions for records without a key.
+        coordinator: decides its transactions; needed with a transactional.id.
+
+    Raises:
+        DiskFullError, LogOfflineError: with a transactional.id, it could not be noted.
+    """
+
+    def __init__(
+        self,
+        source: LogSource,
+        config: ProducerConfig | None = None,
+        *,
+        wait: Wait = "written",
+        clock: Clock | None = None,
+        scheduler: Scheduler | None = None,
+        random: Random | None = None,
+        coordinator: TransactionCoordinator | None = None,
+    ) -> None:
+        if wait not in ("written", "durable"):
+            raise ValueError(f'wait is "written" or "durable", not {wait!r}')
+        self.config = ProducerConfig() if config is None else config
+        self._source = source
+        self._clock = SystemClock() if clock is None else clock
+        self._own_scheduler = ThreadScheduler(self._clock) if scheduler is None else None
+        self._scheduler: Scheduler = self._own_scheduler or scheduler  # type: ignore[assignment]
+        self._random = SystemRandom() if random is None else random
+        self._lock = threading.Lock()
+        self._transaction_lock = threading.Lock()
+        self._topics: dict[str, _Topic] = {}
+        self._memory = BufferMemory(self.config.buffer_memory)
+        # When, where and which: a batch itself would hold its records that long.
+        self._lingering: deque[tuple[int, Accumulator, int]] = deque()
+        self._tasks: set[str] = set()
+        self._retrying: set[Accumulator] = set()
+        self._unsynced: set[Accumulator] = set()
+        # Batches whose futures were not told.
+        self._pending: set[BatchOutcome] = set()
+        self._closed = False
+        self._session: TransactionSession | None = None
+        self._coordinator = coordinator
+        self._in_transaction = False
+        self._failure: KafkaLogError | None = None
+        self._settings = self._accumulator_settings(durable=wait == "durable")
+        if self.config.transactional_id:
+            if coordinator is None:
+                raise ValueError("a transactional.id needs a coordinator")
+            self._session = coordinator.open(
+                self.config.transactional_id, self.config.transaction_timeout_ms
+            )
+
+    def __repr__(self) -> str:
+        return f"<Producer {'closed' if self._closed else 'open'}, {len(self._topics)} topics>"
+
+    def partitions_for(self, topic: str) -> tuple[int, ...]:
+        """Return the partitions of a topic."""
+        return self._topic(topic).partitions
+
+    # ------------------------------------------------------------------------------------ sending
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[Header] | None = None,
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """
+        Send a record; return the future that says where it lies.
+
+        Args:
+            topic: where to.
+            value: None is a tombstone.
+            key: decides the partition, as with Kafka, unless one is given.
+            headers: pairs of name and bytes.
+            timestamp_ms: the clock's time if None.
+            partition: of the topic; None for the one that the key says, or the present one of
+                those that take turns.
+
+        Raises:
+            BufferExhaustedError: `buffer.memory` was full for `max.block.ms`.
+            InvalidRecordError: the record cannot be stored.
+            InvalidTxnStateError: a producer with a transactional.id has no transaction under way.
+            ClientClosedError: the producer is closed.
+            KafkaLogError: there is no such topic or partition, or its log does not open.
+        """
+        if self._closed:
+            raise ClientClosedError(f"{self} takes no records")
+        found = self._topics.get(topic) or self._topic(topic)
+        if partition is None:
+            if key is None or self.config.partitioner_ignore_keys:
+                sticky = found.sticky
+                partition = sticky.partition
+                sticky.went(len(value or b"") + len(key or b"") + 8)
+            else:
+                partition = partition_of(key, len(found.accumulators))
+        try:
+            accumulator = found.accumulators[partition] if partition >= 0 else None
+        except IndexError:
+            accumulator = None
+        if accumulator is None:
+            accumulator = self._accumulator(topic, partition)
+        if self._session is not None:
+            self._enter(accumulator)
+        clock = self._clock
+        if timestamp_ms is None:
+            timestamp_ms = clock.now_ms()
+        delivery = accumulator.append(key, value, headers, timestamp_ms, clock.monotonic_ms())
+        while delivery is None:
+            size = accumulator.bytes_for(len(value or b"") + len(key or b""))
+            self._make_room(accumulator, size)
+            now_ms = clock.monotonic_ms()
+            delivery = accumulator.append(key, value, headers, timestamp_ms, now_ms, size)
+        if accumulator.closed:
+            self._write(accumulator)
+        return delivery
+
+    def flush(self, timeout_ms: int | None = None) -> int:
+        """
+        Deliver everything that was sent so far; return how many records are still under way.
+
+        That is none, unless the disk has no room: then this waits until it has, or the batches are
+        given up (`delivery.timeout.ms`).
+
+        Args:
+            timeout_ms: time to wait at most; None for as long as it takes.
+        """
+        with self._lock:
+            pending = list(self._pending)
+        for accumulator in self._accumulators():
+            if accumulator.close_open():
+                self._write(accumulator)
+        self._sync()
+        seconds = LONGEST_SECONDS if timeout_ms is None else timeout_ms / 1000
+        deadline = time.monotonic() + seconds
+        for outcome in pending:
+            # What is left is with another thread, or waits for room on the disk.
+            if not outcome.wait(max(deadline - time.monotonic(), 0)):
+                return sum(each.record_count for each in self._accumulators())
+        return 0
+
+    def close(self, timeout_ms: int | None = None) -> None:
+        """
+        Deliver what was sent, and take no more. Idempotent.
+
+        A transaction that is open is aborted. Records that cannot be delivered in `timeout_ms` get
+        a ClientClosedError.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            if self._in_transaction:
+                self._abort()
+            self.flush(timeout_ms)
+        finally:
+            error = ClientClosedError(f"{self}: the record was not delivered before")
+            for accumulator in self._accumulators():
+                self._tell(accumulator.drop(error))
+            if self._session is not None and self._coordinator is not None:
+                self._coordinator.close(self._session)
+            if self._own_scheduler is not None:
+                self._own_scheduler.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    # ------------------------------------------------------------------------------- transactions
+
+    def begin_transaction(self) -> None:
+        """
+        Begin a transaction: what is sent from now on counts together, or not at all.
+
+        Raises:
+            InvalidTxnStateError: one is under way, or there is no transactional.id.
+        """
+        self._require_session()
+        if self._in_transaction:
+            raise InvalidTxnStateError("a transaction is under way")
+        self._failure = None
+        self._in_transaction = True
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, CommittedOffset | int], group: str
+    ) -> None:
+        """
+        Let a group's positions count together with the records of the transaction.
+
+        Args:
+            offsets: next offset of each partition, such as `Consumer.positions` returns.
+            group: whose positions they are.
+
+        Raises:
+            InvalidTxnStateError: no transaction is under way.
+            DiskFullError, LogOfflineError: as for an append.
+        """
+        self._require_transaction()
+        topic = GroupOffsets(self._source).topic
+        number = topic.ensure_partition_of(group)
+        wanted = {
+            where: each if isinstance(each, CommittedOffset) else CommittedOffset(each)
+            for where, each in offsets.items()
+        }
+        for record in offset_records(group, wanted, self._clock.now_ms()):
+            self.send(topic.name, record.value, key=record.key, partition=number)
+
+    def commit_transaction(self, timeout_ms: int | None = None) -> None:
+        """
+        Commit: records and positions are there for readers of committed records, for good.
+
+        What the transaction wrote is on the disk when this returns, whatever `wait` says. If it
+        raises a LogStorageError it may be called again.
+
+        Args:
+            timeout_ms: time to wait for a disk without room, as for `flush`.
+
+        Raises:
+            TransactionAbortedError: a record of it could not be delivered; `abort_transaction`.
+            InvalidTxnStateError: no transaction is under way.
+            InvalidProducerEpochError: another producer has the transactional.id now.
+            LogStorageError: the disk refused.
+        """
+        session, coordinator = self._require_transaction()
+        left = self.flush(timeout_ms)
+        if self._failure is not None or left:
+            raise TransactionAbortedError(
+                f"a record of the transaction was not delivered: {self._failure}"
+            ) from self._failure
+        coordinator.commit(session)
+        self._in_transaction = False
+
+    def abort_transaction(self) -> None:
+        """
+        Abort: records and positions of the transaction never were.
+
+        Raises:
+            InvalidTxnStateError: none is under way, or it was committed by a call that failed later
+                on; call that again.
+            InvalidProducerEpochError, LogStorageError: as for `commit_transaction`.
+        """
+        self._require_transaction()
+        self._abort()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Begin a transaction, and commit it at the end of the block; abort it by an exception."""
+        self.begin_transaction()
+        try:
+            yield self
+            self.commit_transaction()
+        except BaseException:
+            if self._in_transaction:
+                try:
+                    self.abort_transaction()
+                except KafkaLogError as error:
+                    # What the block raised says more.
+                    logger.warning("%s: a transaction could not be aborted: %s", self, error)
+            raise
+
+    # ------------------------------------------------------------------------------------ private
+
+    def _accumulator_settings(self, *, durable: bool) -> AccumulatorSettings:
+        config = self.config
+        codec = Codec.of_config(config.compression_type)
+        return AccumulatorSettings(
+            source=self._source,
+            memory=self._memory,
+            batch_size=config.batch_size,
+            codec=Codec.NONE if codec is None else codec,
+            delivery_timeout_ms=config.delivery_timeout_ms,
+            durable=durable,
+            transactional=bool(config.transactional_id),
+            fresh_identity=(
+                self._draw_identity
+                if config.enable_idempotence and not config.transactional_id
+                else None
+            ),
+            on_open=self._opened,
+        )
+
+    def _draw_identity(self) -> Identity:
+        return Identity(draw_producer_id(self._random), 0)
+
+    def _topic(self, topic: str) -> _Topic:
+        with self._lock:
+            found = self._topics.get(topic)
+            if found is None:
+                partitions = tuple(sorted(self._source.topics().get(topic, ())))
+                if not partitions:
+                    self._source.log(topic, 0)
+                    partitions = (0,)
+                sticky = StickyPartition(max(partitions) + 1, self.config.batch_size, self._random)
+                found = self._topics[topic] = _Topic(partitions, sticky)
+            return found
+
+    def _accumulator(self, topic: str, partition: int) -> Accumulator:
+        found = self._topic(topic)
+        log = self._source.log(topic, partition)
+        with self._lock:
+            accumulators = found.accumulators
+            # A partition that was added since is there for whoever names it.
+            accumulators += [None] * (partition + 1 - len(accumulators))
+            accumulator = accumulators[partition]
+            if accumulator is None:
+                where = TopicPartition(topic, partition)
+                accumulator = accumulators[partition] = Accumulator(where, log, self._settings)
+            return accumulator
+
+    def _accumulators(self) -> list[Accumulator]:
+        with self._lock:
+            topics = list(self._topics.values())
+        return [each for topic in topics for each in topic.accumulators if each is not None]
+
+    def _opened(self, accumulator: Accumulator, batch: ProducerBatch, number: int) -> None:
+        due_ms = batch.opened_ms + self.config.linger_ms
+        self._lingering.append((due_ms, accumulator, number))
+        with self._lock:
+            self._pending.add(batch.outcome)
+        self._later("producer-linger", self._write_lingering, self.config.linger_ms)
+
+    def _later(self, name: str, task: Callable[[], object], delay_ms: int) -> None:
+        """Have a task run, unless it is going to anyway."""
+        if name in self._tasks:
+            return
+        with self._lock:
+            if name in self._tasks:
+                return
+            self._tasks.add(name)
+
+        def run() -> None:
+            self._tasks.discard(name)
+            task()
+
+        self._scheduler.schedule(name, run, delay_ms=delay_ms)
+
+    def _write_lingering(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        while self._lingering:
+            due_ms, accumulator, number = self._lingering[0]
+            if due_ms > now_ms:
+                self._later("producer-linger", self._write_lingering, due_ms - now_ms)
+                return
+            self._lingering.popleft()
+            if accumulator.close_open(number):
+                self._write(accumulator)
+
+    def _write(self, accumulator: Accumulator) -> None:
+        told, waiting = accumulator.write(self._clock.monotonic_ms())
+        if waiting is not None:
+            with self._lock:
+                self._retrying.add(accumulator)
+            self._later("producer-retry", self._retry, self.config.retry_backoff_ms)
+        if self._settings.durable:
+            with self._lock:
+                self._unsynced.add(accumulator)
+            self._later("producer-sync", self._sync, 0)
+        self._tell(told)
+
+    def _retry(self) -> None:
+        with self._lock:
+            retrying, self._retrying = self._retrying, set()
+        for accumulator in retrying:
+            self._write(accumulator)
+
+    def _sync(self) -> None:
+        with self._lock:
+            unsynced, self._unsynced = self._unsynced, set()
+        for accumulator in unsynced:
+            self._tell(accumulator.sync())
+
+    def _tell(self, told: Iterable[Told]) -> None:
+        for outcome, reserved_bytes, info, error in told:
+            if error is not None:
+                self._failure = error
+                outcome.fail(error)
+            elif info is not None:
+                outcome.succeed(info.first_offset, info.log_append_time_ms)
+            if reserved_bytes:
+                with self._lock:
+                    self._pending.discard(outcome)
+                self._memory.give(reserved_bytes)
+
+    def _make_room(self, accumulator: Accumulator, size: int) -> None:
+        """Take memory for a batch: from what lingers, else from what others write meanwhile."""
+        for each in self._accumulators():
+            if each.close_open():
+                self._write(each)
+            if self._memory.try_take(size):
+                return
+        if not self._memory.take(size, self.config.max_block_ms):
+            raise BufferExhaustedError(
+                f"{accumulator.where}: buffer.memory = {self.config.buffer_memory} was full for "
+                f"max.block.ms = {self.config.max_block_ms}"
+            )
+
+    def _require_session(self) -> tuple[TransactionSession, TransactionCoordinator]:
+        if self._session is None or self._coordinator is None:
+            raise InvalidTxnStateError("a producer without a transactional.id has no transactions")
+        if self._closed:
+            raise ClientClosedError(f"{self} has no transactions")
+        return self._session, self._coordinator
+
+    def _require_transaction(self) -> tuple[TransactionSession, TransactionCoordinator]:
+        found = self._require_session()
+        if not self._in_transaction:
+            raise InvalidTxnStateError("no transaction is under way")
+        return found
+
+    def _enter(self, accumulator: Accumulator) -> None:
+        """Let a partition belong to the transaction, before its first batch goes there."""
+        session, coordinator = self._require_transaction()
+        if accumulator.in_transaction is session.partitions:
+            return
+        # Once, whoever of many threads comes first: its batches are numbered from 0.
+        with self._transaction_lock:
+            if accumulator.in_transaction is not session.partitions:
+                coordinator.add(session, [accumulator.where])
+                accumulator.number(session.identity)
+                accumulator.in_transaction = session.partitions
+
+    def _abort(self) -> None:
+        session, coordinator = self._session, self._coordinator
+        assert session is not None
+        assert coordinator is not None
+        error = TransactionAbortedError("the transaction was aborted before this was written")
+        for accumulator in self._accumulators():
+            self._tell(accumulator.drop(error))
+        coordinator.abort(session)
+        self._in_transaction = False

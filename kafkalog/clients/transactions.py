@@ -1,0 +1,377 @@
+"""Who coordinates transactions: what was decided, in `__transaction_state`, and the markers.
+
+A transaction writes to several partitions, positions of groups among them. It is one step since a
+single record decides it:
+
+    1  ONGOING is noted before the first batch goes to a partition      for a broker's sake
+    2  everything that it wrote is synced
+    3  PREPARE_COMMIT is appended and synced                            from here on it happened
+    4  each partition gets its marker, and is synced
+    5  COMPLETE_COMMIT is noted
+
+Abort: PREPARE_ABORT (synced), the markers, COMPLETE_ABORT. Whatever is unfinished when somebody
+begins to coordinate, or opens a session for the same transactional id, is finished: committed where
+PREPARE_COMMIT is there, else aborted. A transaction that is met in a partition (`resolve`), whose
+producer is known and has none under way, is undone: its ONGOING did not survive.
+
+Crash points: before 3 is synced the transaction is undone; all of its records, and its positions,
+stay unseen by readers of committed records. After, it is finished by the next coordinator, before
+anyone can read through it; the data was on the disk before the decision was.
+
+Damage in the topic is passed over. What a power cut leaves of it lies behind the last sync, and so
+behind every decision that counts. Where a disk garbles a decision later on, and the process ended
+before the markers were written, the transaction is undone where it has none: that is logged.
+
+Each transaction has a producer epoch of its own, as with Kafka's transaction version 2: the record
+that decides raises it, the markers carry the raised one, and a batch that comes late is fenced.
+
+Thread-safety: every method from any thread; sessions are opened one at a time, and each is used by
+one thread at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from kafkalog._core.record import Record
+from kafkalog.clients.internal_topics import TRANSACTION_STATE, InternalTopic
+from kafkalog.clients.producer_batch import Identity
+from kafkalog.clients.source import LogSource
+from kafkalog.clients.transaction_records import (
+    TransactionRecord,
+    TransactionState,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from kafkalog.clock import Clock
+from kafkalog.errors import InvalidProducerEpochError, InvalidTxnStateError
+from kafkalog.log.log import Log, Wait
+from kafkalog.model import AppendOrigin, TopicPartition
+from kafkalog.records.control import encode_marker
+
+__all__ = ["TransactionCoordinator", "TransactionSession", "draw_producer_id"]
+
+logger = logging.getLogger(__name__)
+
+# The last epoch of a producer id that a transaction may have: its markers have the next one.
+EPOCH_LAST: Final = 2**15 - 3
+_STATES = TransactionState
+
+
+def draw_producer_id(random: Random) -> int:
+    """
+    Return a producer id that nobody has.
+
+    Brokers count theirs from 0 and keep the counter in their cluster. Here there is no cluster, and
+    a counter could be lost; one of 2^62 numbers is not met again.
+    """
+    return random.getrandbits(62)
+
+
+class TransactionSession:
+    """
+    A transactional id, and who may write under it.
+
+    Attributes:
+        transactional_id: the name.
+        identity: who numbers batches; another one after each transaction.
+        partitions: where the present transaction wrote.
+    """
+
+    def __init__(self, transactional_id: str, identity: Identity, timeout_ms: int) -> None:
+        self.transactional_id = transactional_id
+        self.identity = identity
+        self.timeout_ms = timeout_ms
+        self.partitions: set[TopicPartition] = set()
+        self.start_ms = -1
+
+
+class TransactionCoordinator:
+    """
+    The coordinator of a process's transactions.
+
+    Args:
+        source: the logs.
+        clock: dates what is noted.
+        random: draws producer ids.
+    """
+
+    def __init__(self, source: LogSource, clock: Clock, random: Random) -> None:
+        self._source = source
+        self._clock = clock
+        self._random = random
+        self._topic = InternalTopic(source, TRANSACTION_STATE)
+        self._lock = threading.RLock()
+        self._sessions: dict[str, TransactionSession] = {}
+        self._states: dict[str, TransactionRecord] = {}
+        # Partition of the topic -> its log, and how far that was read.
+        self._followed: dict[int, tuple[Log, int]] = {}
+        self._resolved: dict[TopicPartition, Log] = {}
+
+    def recover(self) -> None:
+        """
+        Finish what was unfinished when the process before this one ended.
+
+        Raises:
+            LogStorageError: the disk refused; may be called again.
+        """
+        with self._lock:
+            self._follow()
+            for transactional_id, record in list(self._states.items()):
+                if record.state.is_unfinished and transactional_id not in self._sessions:
+                    self._finish(transactional_id, record)
+
+    def open(self, transactional_id: str, timeout_ms: int) -> TransactionSession:
+        """
+        Return a session; who had one under the same name is fenced, and its transaction finished.
+
+        Raises:
+            DiskFullError, LogOfflineError: it could not be noted.
+        """
+        with self._lock:
+            self._follow()
+            record = self._states.get(transactional_id)
+            if record is not None and record.state.is_unfinished:
+                record = self._finish(transactional_id, record)
+            identity = self._next_identity(record)
+            session = TransactionSession(transactional_id, identity, timeout_ms)
+            # On the disk: an epoch must not be given away twice.
+            self._note(session, _STATES.EMPTY, wait="durable")
+            self._sessions[transactional_id] = session
+            return session
+
+    def close(self, session: TransactionSession) -> None:
+        """Forget a session."""
+        with self._lock:
+            if self._sessions.get(session.transactional_id) is session:
+                del self._sessions[session.transactional_id]
+
+    def add(self, session: TransactionSession, partitions: Iterable[TopicPartition]) -> None:
+        """
+        Take note that a transaction is going to write to partitions.
+
+        Raises:
+            InvalidProducerEpochError: another session has the name now.
+            DiskFullError, LogOfflineError: it could not be noted.
+        """
+        with self._lock:
+            self._check(session)
+            fresh = set(partitions) - session.partitions
+            if not fresh:
+                return
+            for partition in fresh:
+                self.resolve(partition, self._source.log(*partition))
+            if session.start_ms < 0:
+                session.start_ms = self._clock.now_ms()
+            session.partitions |= fresh
+            self._note(session, _STATES.ONGOING)
+
+    def commit(self, session: TransactionSession) -> None:
+        """
+        Commit a session's transaction; may be called again where it failed.
+
+        Raises:
+            InvalidProducerEpochError: another session has the name now.
+            LogStorageError: the disk refused. Whether the transaction happened, the next call says,
+                or `abort`, which refuses if it did.
+        """
+        with self._lock:
+            self._check(session)
+            if not session.partitions:
+                return
+            if self._decision(session) is not _STATES.PREPARE_COMMIT:
+                self._sync(session.partitions)
+                self._note(session, _STATES.PREPARE_COMMIT, wait="durable")
+            self._finish(session.transactional_id, self._states[session.transactional_id])
+            self._begin_anew(session)
+
+    def abort(self, session: TransactionSession) -> None:
+        """
+        Abort a session's transaction; may be called again where it failed.
+
+        Raises:
+            InvalidTxnStateError: it was committed, by a call that failed later on; `commit` goes on
+                with it.
+            InvalidProducerEpochError, LogStorageError: as for `commit`.
+        """
+        with self._lock:
+            self._check(session)
+            if not session.partitions:
+                return
+            decision = self._decision(session)
+            if decision is _STATES.PREPARE_COMMIT:
+                raise InvalidTxnStateError(
+                    f"the transaction of {session.transactional_id!r} is decided: commit it again",
+                    producer_id=session.identity.producer_id,
+                )
+            if decision is not _STATES.PREPARE_ABORT:
+                self._note(session, _STATES.PREPARE_ABORT, wait="durable")
+            self._finish(session.transactional_id, self._states[session.transactional_id])
+            self._begin_anew(session)
+
+    def resolve(self, partition: TopicPartition, log: Log) -> None:
+        """
+        Undo transactions in a log that nobody goes on with; once for each opening of it.
+
+        Those of producers that are not known here are left alone: `Log.list_transactions` shows
+        them, `Log.abort` ends them.
+        """
+        with self._lock:
+            if self._resolved.get(partition) is log:
+                return
+            if not log.is_read_only:
+                self._follow()
+                owners = {each.producer_id: key for key, each in self._states.items()}
+                for transaction in log.list_transactions():
+                    owner = owners.get(transaction.producer_id)
+                    if owner is None or self._is_under_way(owner, partition):
+                        continue
+                    epoch = max(self._states[owner].producer_epoch, transaction.producer_epoch)
+                    self._mark(log, transaction.producer_id, epoch, is_abort=True)
+            self._resolved[partition] = log
+
+    # ------------------------------------------------------------------ private, the lock is held
+
+    def _is_under_way(self, owner: str, partition: TopicPartition) -> bool:
+        session, record = self._sessions.get(owner), self._states[owner]
+        if session is not None and partition in session.partitions:
+            return True
+        return record.state.is_unfinished and partition in record.partitions
+
+    def _check(self, session: TransactionSession) -> None:
+        if self._sessions.get(session.transactional_id) is not session:
+            raise self._fenced(session)
+
+    def _fenced(self, session: TransactionSession) -> InvalidProducerEpochError:
+        return InvalidProducerEpochError(
+            f"another producer has the transactional.id {session.transactional_id!r} now",
+            producer_id=session.identity.producer_id,
+        )
+
+    def _decision(self, session: TransactionSession) -> TransactionState:
+        """Return how far the topic says that the transaction is, if it is the session's."""
+        self._follow()
+        record = self._states[session.transactional_id]
+        decided = record.state in (_STATES.PREPARE_COMMIT, _STATES.PREPARE_ABORT)
+        identity = session.identity
+        if (record.producer_id, record.producer_epoch - decided) != identity:
+            raise self._fenced(session)
+        return record.state
+
+    def _next_identity(self, record: TransactionRecord | None) -> Identity:
+        if record is None or record.producer_epoch >= EPOCH_LAST:
+            return Identity(draw_producer_id(self._random), 0)
+        return Identity(record.producer_id, record.producer_epoch + 1)
+
+    def _begin_anew(self, session: TransactionSession) -> None:
+        session.partitions = set()
+        session.start_ms = -1
+        record = self._states[session.transactional_id]
+        if record.producer_epoch < EPOCH_LAST:
+            session.identity = Identity(record.producer_id, record.producer_epoch)
+            return
+        session.identity = self._next_identity(None)
+        self._note(session, _STATES.EMPTY, wait="durable")
+
+    def _note(
+        self, session: TransactionSession, state: TransactionState, *, wait: Wait = "written"
+    ) -> None:
+        """Note how far a session's transaction is; who decides it raises the epoch."""
+        raises = state in (_STATES.PREPARE_COMMIT, _STATES.PREPARE_ABORT)
+        partitions = () if state is _STATES.EMPTY else tuple(sorted(session.partitions))
+        record = TransactionRecord(
+            session.identity.producer_id,
+            session.identity.producer_epoch + raises,
+            session.timeout_ms,
+            state,
+            partitions,
+            self._clock.now_ms(),
+            session.start_ms,
+        )
+        self._write(session.transactional_id, record, wait=wait)
+
+    def _write(
+        self, transactional_id: str, record: TransactionRecord, *, wait: Wait = "written"
+    ) -> None:
+        log = self._topic.log(self._topic.ensure_partition_of(transactional_id))
+        key, value = encode_key(transactional_id), encode_value(record)
+        log.append([Record(key=key, value=value, timestamp_ms=record.last_update_ms)], wait=wait)
+        self._states[transactional_id] = record
+
+    def _finish(self, transactional_id: str, record: TransactionRecord) -> TransactionRecord:
+        """Write the markers of a transaction that is decided, or has nobody to decide it."""
+        is_abort = record.state is not _STATES.PREPARE_COMMIT
+        if record.state is _STATES.ONGOING:
+            record = replace(
+                record,
+                producer_epoch=record.producer_epoch + 1,
+                state=_STATES.PREPARE_ABORT,
+                last_update_ms=self._clock.now_ms(),
+            )
+            self._write(transactional_id, record, wait="durable")
+        present = self._source.topics()
+        partitions = [
+            each for each in record.partitions if each.partition in present.get(each.topic, ())
+        ]
+        for partition in partitions:
+            log = self._source.log(*partition)
+            owners = {each.producer_id for each in log.list_transactions()}
+            if record.producer_id in owners:
+                self._mark(log, record.producer_id, record.producer_epoch, is_abort=is_abort)
+        if not is_abort:
+            self._sync(partitions)
+        complete = replace(
+            record,
+            state=_STATES.COMPLETE_ABORT if is_abort else _STATES.COMPLETE_COMMIT,
+            partitions=(),
+            last_update_ms=self._clock.now_ms(),
+        )
+        self._write(transactional_id, complete)
+        return complete
+
+    def _mark(self, log: Log, producer_id: int, producer_epoch: int, *, is_abort: bool) -> None:
+        marker = encode_marker(
+            producer_id,
+            producer_epoch,
+            self._coordinator_epoch(),
+            self._clock.now_ms(),
+            is_abort=is_abort,
+        )
+        log.append_batches(marker, origin=AppendOrigin.COORDINATOR)
+
+    def _coordinator_epoch(self) -> int:
+        """Return the leader epoch of the topic, by which Kafka numbers its coordinators."""
+        return max((log.leader_epoch for log, _offset in self._followed.values()), default=0)
+
+    def _sync(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in partitions:
+            log = self._source.log(*partition)
+            if log.durable_offset < log.log_end_offset:
+                log.flush()
+
+    def _follow(self) -> None:
+        """Read what the topic says, as far as it was not read before."""
+        for number in self._topic.partitions():
+            log = self._topic.log(number)
+            followed, offset = self._followed.get(number, (None, -1))
+            end = log.high_watermark
+            if followed is not log or not log.log_start_offset <= offset <= end:
+                offset = log.log_start_offset
+            if log.fences():
+                logger.warning("%s has damage, which is passed over: %s", log, log.fences())
+            for record in log.records(offset, end, on_corrupt="skip"):
+                transactional_id = decode_key(record.key)
+                if transactional_id is None:
+                    continue
+                if record.value is None:
+                    self._states.pop(transactional_id, None)
+                else:
+                    self._states[transactional_id] = decode_value(record.value)
+            self._followed[number] = log, end

@@ -1,0 +1,148 @@
+"""The future of a record: everything that `concurrent.futures` and `asyncio` do with one."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+from kafkalog import TopicPartition
+from kafkalog.clients.delivery import BatchOutcome, Delivery, RecordMetadata
+from kafkalog.errors import DiskFullError
+
+WHERE = TopicPartition("orders", 2)
+
+
+def batch(count: int = 3) -> tuple[BatchOutcome, list[Delivery]]:
+    """Return a batch under way and the futures of its records."""
+    outcome = BatchOutcome(WHERE)
+    return outcome, [Delivery(outcome, slot, 1000 + slot) for slot in range(count)]
+
+
+def test_delivery_under_way_says_so() -> None:
+    """Nothing is known, and nothing is taken back."""
+    _outcome, (delivery, *_rest) = batch()
+    assert isinstance(delivery, Future)
+    assert delivery.running()
+    assert not delivery.done()
+    assert not delivery.cancel()
+    assert not delivery.cancelled()
+    assert repr(delivery) == "<Delivery to orders-2, under way>"
+    for ask in (delivery.result, delivery.exception):
+        with pytest.raises(concurrent.futures.TimeoutError, match="nothing is known"):
+            ask(0)
+
+
+def test_delivery_of_a_batch_has_offset_and_time_of_each_record() -> None:
+    """One outcome, and each record's own place in it."""
+    outcome, deliveries = batch()
+    outcome.succeed(500, None)
+    assert [each.result() for each in deliveries] == [
+        RecordMetadata("orders", 2, 500 + slot, 1000 + slot) for slot in range(3)
+    ]
+    assert deliveries[0].exception() is None
+    assert deliveries[0].done()
+    assert not deliveries[0].running()
+    assert "offset=500" in repr(deliveries[0])
+
+
+def test_delivery_with_append_time_has_that() -> None:
+    """The log's time counts where it gave one."""
+    outcome, deliveries = batch()
+    outcome.succeed(7, 5555)
+    assert [5555, 5555, 5555] == [each.result().timestamp_ms for each in deliveries]
+
+
+def test_delivery_failed_raises_what_the_log_raised() -> None:
+    """The error itself, not another one around it."""
+    outcome, deliveries = batch()
+    error = DiskFullError("no room")
+    outcome.fail(error)
+    assert error is deliveries[1].exception()
+    with pytest.raises(DiskFullError, match="no room"):
+        deliveries[1].result()
+    assert "no room" in repr(deliveries[1])
+
+
+def test_delivery_callback_runs_once_and_may_come_late() -> None:
+    """Before and after the batch is done; one that fails stops nobody."""
+    outcome, (first, second, third) = batch()
+    told: list[object] = []
+
+    def fail(_delivery: object) -> None:
+        raise RuntimeError("a callback's own fault")
+
+    first.add_done_callback(fail)
+    first.add_done_callback(told.append)
+    third.add_done_callback(told.append)
+    outcome.succeed(0, None)
+    second.add_done_callback(told.append)
+    assert told == [first, third, second]
+
+
+def test_delivery_is_waited_for_by_other_threads() -> None:
+    """Everybody who waits gets an answer, each its own."""
+    outcome, deliveries = batch()
+    results: list[int] = []
+    threads = [
+        threading.Thread(target=lambda each=each: results.append(each.result(30).offset))
+        for each in deliveries
+    ]
+    for thread in threads:
+        thread.start()
+    outcome.succeed(40, None)
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [40, 41, 42]
+
+
+def test_delivery_works_with_wait_and_as_completed() -> None:
+    """The functions of `concurrent.futures` take them for their own."""
+    outcome, deliveries = batch()
+    other, (late, *_rest) = batch()
+    done, pending = concurrent.futures.wait([*deliveries, late], timeout=0)
+    assert not done
+    assert pending == {*deliveries, late}
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(concurrent.futures.wait, deliveries, 30)
+        outcome.succeed(0, None)
+        assert waiting.result().done == set(deliveries)
+        some = pool.submit(concurrent.futures.wait, [late], 30, concurrent.futures.FIRST_EXCEPTION)
+        other.fail(DiskFullError("no room"))
+        assert some.result().done == {late}
+    futures: list[Future[RecordMetadata]] = [*deliveries]
+    assert set(concurrent.futures.as_completed(futures, 0)) == set(deliveries)
+
+
+def test_delivery_is_awaited() -> None:
+    """A coroutine waits for it by `asyncio.wrap_future`."""
+    outcome, deliveries = batch()
+
+    async def gather() -> list[RecordMetadata]:
+        waiting = [asyncio.wrap_future(each) for each in deliveries]
+        thread = threading.Thread(target=outcome.succeed, args=(9, None))
+        thread.start()
+        found = await asyncio.gather(*waiting)
+        thread.join()
+        return list(found)
+
+    assert [each.offset for each in asyncio.run(gather())] == [9, 10, 11]
+
+
+def test_delivery_moved_to_another_batch_tells_of_that() -> None:
+    """Records that outlive their batch take callbacks and waiting threads along."""
+    outcome, (first, second, _third) = batch()
+    told: list[object] = []
+    second.add_done_callback(told.append)
+    fresh = BatchOutcome(WHERE, outcome.condition)
+    second.move(fresh, 0)
+    outcome.fail(DiskFullError("no room"))
+    assert first.exception() is not None
+    assert not second.done()
+    assert not told
+    fresh.succeed(70, None)
+    assert second.result().offset == 70
+    assert told == [second]

@@ -1,0 +1,324 @@
+"""Transactions over several partitions and positions: ended, fenced, gone on with after a crash."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kafkalog import Record, TopicPartition
+from kafkalog.clients import transactions
+from kafkalog.clients.config import ProducerConfig
+from kafkalog.clients.group_offsets import GroupOffsets
+from kafkalog.clients.offset_records import CommittedOffset
+from kafkalog.clients.producer import Producer
+from kafkalog.clients.transaction_records import TransactionState, decode_value
+from kafkalog.clients.transactions import TransactionCoordinator
+from kafkalog.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    RecordTooLargeError,
+    TransactionAbortedError,
+)
+from kafkalog.records.control import ControlType
+from tests.support.log_sources import Logs
+
+GROUP = "billing"
+POSITION = {TopicPartition("input", 0): 17}
+
+
+def producer_of(logs: Logs, name: str = "t") -> Producer:
+    """Return a transactional producer on manual time."""
+    return logs.clients().producer(transactional_id=name)
+
+
+def committed_values(logs: Logs, topic: str = "orders") -> list[bytes | None]:
+    """Return what readers of committed records see of a topic."""
+    return [
+        record.value
+        for number in logs.topics()[topic]
+        for record in logs.log(topic, number).records(isolation="read_committed")
+    ]
+
+
+def position_of(logs: Logs) -> int | None:
+    """Return the position that the group has committed."""
+    found = GroupOffsets(logs).committed(GROUP).get(TopicPartition("input", 0))
+    return None if found is None else found.offset
+
+
+def next_process(logs: Logs) -> None:
+    """Begin to coordinate, as whoever opens the directory after a crash."""
+    logs.clients().consumer(GROUP).close()
+
+
+def states_of(logs: Logs) -> list[TransactionState]:
+    """Return what was noted of transactions, in order."""
+    values = [record.value for record in logs.log("__transaction_state", 0).records()]
+    return [decode_value(value).state for value in values if value is not None]
+
+
+def test_committed_transaction_is_seen_whole(logs: Logs) -> None:
+    """Records of several partitions and a position, none before the commit."""
+    with producer_of(logs) as producer:
+        with producer.transaction():
+            sent = [producer.send("orders", b"%d" % n, partition=n) for n in range(3)]
+            producer.send_offsets_to_transaction(POSITION, GROUP)
+            producer.flush()
+            assert committed_values(logs) == []
+            assert position_of(logs) is None
+        assert [b"0", b"1", b"2"] == committed_values(logs)
+        assert position_of(logs) == 17
+        assert [0, 0, 0] == [each.result().offset for each in sent]
+    assert states_of(logs)[-1] is TransactionState.COMPLETE_COMMIT
+    assert all(logs.log("orders", n).durable_offset == 2 for n in range(3))
+
+
+def test_aborted_transaction_is_never_seen(logs: Logs) -> None:
+    """Neither what was written nor what was still to be."""
+    with producer_of(logs) as producer:
+        producer.begin_transaction()
+        producer.send("orders", b"written", partition=0)
+        producer.send_offsets_to_transaction(POSITION, GROUP)
+        producer.flush()
+        unwritten = producer.send("orders", b"unwritten", partition=1)
+        producer.abort_transaction()
+        with pytest.raises(TransactionAbortedError):
+            unwritten.result(0)
+        assert committed_values(logs) == []
+        assert position_of(logs) is None
+        with producer.transaction():
+            producer.send("orders", b"next", partition=0)
+        assert [b"next"] == committed_values(logs)
+    assert logs.log("orders", 0).list_transactions() == []
+
+
+def test_transaction_left_by_an_exception_is_aborted(logs: Logs) -> None:
+    """The block's own error comes out."""
+    with producer_of(logs) as producer:
+        with pytest.raises(ZeroDivisionError), producer.transaction():
+            producer.send("orders", b"v", partition=0)
+            producer.flush()
+            raise ZeroDivisionError
+        assert committed_values(logs) == []
+        with producer.transaction():
+            producer.send("orders", b"w", partition=0)
+    assert [b"w"] == committed_values(logs)
+
+
+def test_transaction_of_nothing_leaves_nothing(logs: Logs) -> None:
+    """Nothing is decided where nothing was written."""
+    with producer_of(logs) as producer:
+        with producer.transaction():
+            pass
+        producer.begin_transaction()
+        producer.abort_transaction()
+    assert [TransactionState.EMPTY] == states_of(logs)
+
+
+def test_transaction_with_a_refused_record_cannot_be_committed(logs: Logs) -> None:
+    """What was not delivered is not passed over unsaid."""
+    logs.create_topic("small", 1, {"max.message.bytes": "500"})
+    with producer_of(logs) as producer:
+        producer.begin_transaction()
+        producer.send("orders", b"good", partition=0)
+        refused = producer.send("small", bytes(1000))
+        with pytest.raises(TransactionAbortedError, match="was not delivered") as caught:
+            producer.commit_transaction()
+        assert isinstance(caught.value.__cause__, RecordTooLargeError)
+        assert refused.exception() is caught.value.__cause__
+        producer.abort_transaction()
+    assert committed_values(logs) == []
+
+
+def test_transaction_out_of_turn_is_refused(logs: Logs) -> None:
+    """Sending, ending and beginning have their order."""
+    with producer_of(logs) as producer:
+        with pytest.raises(InvalidTxnStateError, match="no transaction is under way"):
+            producer.send("orders", b"v")
+        with pytest.raises(InvalidTxnStateError, match="no transaction is under way"):
+            producer.commit_transaction()
+        producer.begin_transaction()
+        with pytest.raises(InvalidTxnStateError, match="a transaction is under way"):
+            producer.begin_transaction()
+
+
+def test_transaction_open_at_close_is_aborted(logs: Logs) -> None:
+    """Nobody can end it any more."""
+    producer = producer_of(logs)
+    producer.begin_transaction()
+    producer.send("orders", b"v", partition=0)
+    producer.flush()
+    producer.close()
+    assert logs.log("orders", 0).list_transactions() == []
+    assert committed_values(logs) == []
+
+
+def test_second_producer_of_a_name_fences_the_first(logs: Logs) -> None:
+    """The open transaction of the first is undone, and it can do nothing more."""
+    clients = logs.clients()
+    first = clients.producer(transactional_id="t")
+    first.begin_transaction()
+    first.send("orders", b"first", partition=0)
+    first.flush()
+    second = clients.producer(transactional_id="t")
+    assert logs.log("orders", 0).list_transactions() == []
+    late = first.send("orders", b"late", partition=0)
+    first.flush()
+    assert isinstance(late.exception(), InvalidProducerEpochError)
+    with pytest.raises(InvalidProducerEpochError, match="another producer"):
+        first.send("orders", b"elsewhere", partition=1)
+    with pytest.raises(TransactionAbortedError):
+        first.commit_transaction()
+    with pytest.raises(InvalidProducerEpochError):
+        first.abort_transaction()
+    with second.transaction():
+        second.send("orders", b"second", partition=0)
+    second.close()
+    with pytest.raises(InvalidProducerEpochError):
+        first.close()
+    assert [b"second"] == committed_values(logs)
+
+
+def test_transactions_number_each_their_own_epoch(logs: Logs) -> None:
+    """A batch that comes late is of an epoch that is over."""
+    with producer_of(logs) as producer:
+        for number in range(3):
+            with producer.transaction():
+                producer.send("orders", b"%d" % number, partition=0)
+    headers = [batch.header for batch in logs.log("orders", 0).batches()]
+    assert [0, 1, 1, 2, 2, 3] == [each.producer_epoch for each in headers]
+    assert [0, 0, 0] == [each.base_sequence for each in headers if not each.is_control]
+
+
+def test_transactions_beyond_the_last_epoch_have_another_id(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch is a number of 16 bits; nobody has to know."""
+    monkeypatch.setattr(transactions, "EPOCH_LAST", 3)
+    with producer_of(logs) as producer:
+        for number in range(10):
+            with producer.transaction():
+                producer.send("orders", b"%d" % number, partition=0)
+    assert [b"%d" % number for number in range(10)] == committed_values(logs)
+    headers = [batch.header for batch in logs.log("orders", 0).batches()]
+    assert len({each.producer_id for each in headers}) == 4
+
+
+def test_transactions_of_two_producers_do_not_hinder_each_other(logs: Logs) -> None:
+    """One aborts, the other commits, in the same partition."""
+    clients = logs.clients()
+    first, second = (clients.producer(transactional_id=name) for name in "ab")
+    first.begin_transaction()
+    second.begin_transaction()
+    for number in range(3):
+        first.send("orders", b"first %d" % number, partition=0)
+        second.send("orders", b"second %d" % number, partition=0)
+        first.flush()
+        second.flush()
+    first.abort_transaction()
+    assert committed_values(logs) == []
+    second.commit_transaction()
+    assert [b"second %d" % number for number in range(3)] == committed_values(logs)
+    for producer in (first, second):
+        producer.close()
+
+
+def test_position_of_an_open_transaction_does_not_hold_back_others(logs: Logs) -> None:
+    """A group's commit counts at once, whatever hangs before it in the topic."""
+    clients = logs.clients()
+    with clients.producer(transactional_id="hangs") as hanging, clients.consumer(GROUP) as consumer:
+        hanging.begin_transaction()
+        hanging.send_offsets_to_transaction({TopicPartition("input", 1): 5}, "other")
+        hanging.flush()
+        consumer.commit(POSITION)
+        assert consumer.committed(TopicPartition("input", 0)) is not None
+        # The later of two counts, though its transaction ends before the other began to count.
+        hanging.send_offsets_to_transaction(
+            {TopicPartition("input", 0): CommittedOffset(30, "note", 4)}, GROUP
+        )
+        hanging.flush()
+        consumer.commit({TopicPartition("input", 0): 40})
+        hanging.commit_transaction()
+        found = consumer.committed(TopicPartition("input", 0))
+        assert found is not None
+        assert found.offset == 40
+
+
+def test_transaction_decided_before_a_crash_is_finished(logs: Logs) -> None:
+    """The decision is there, the markers are not: whoever comes next writes them."""
+    coordinator = TransactionCoordinator(logs, logs.clock, Random(1))
+    producer = Producer(
+        logs,
+        ProducerConfig(transactional_id="t"),
+        clock=logs.clock,
+        scheduler=logs.scheduler,
+        coordinator=coordinator,
+    )
+    producer.begin_transaction()
+    producer.send("orders", b"v", partition=0)
+    producer.send_offsets_to_transaction(POSITION, GROUP)
+    producer.flush()
+    session = producer._session
+    assert session is not None
+    coordinator._note(session, TransactionState.PREPARE_COMMIT, wait="durable")
+    with pytest.raises(InvalidTxnStateError, match="is decided"):
+        producer.abort_transaction()
+    next_process(logs)
+    assert position_of(logs) == 17
+    assert [b"v"] == committed_values(logs)
+    assert states_of(logs)[-1] is TransactionState.COMPLETE_COMMIT
+
+
+def test_transaction_undecided_at_a_crash_is_undone(logs: Logs) -> None:
+    """By the next process, before it reads anything."""
+    first = producer_of(logs)
+    first.begin_transaction()
+    first.send("orders", b"v", partition=0)
+    first.send_offsets_to_transaction(POSITION, GROUP)
+    first.flush()
+    next_process(logs)
+    assert position_of(logs) is None
+    assert committed_values(logs) == []
+    assert logs.log("orders", 0).list_transactions() == []
+    with pytest.raises(InvalidProducerEpochError, match="another producer"):
+        first.commit_transaction()
+    kinds = [
+        record.type
+        for batch in logs.log("orders", 0).batches()
+        if batch.header.is_control
+        for record in batch.control_records()
+    ]
+    assert kinds == [ControlType.ABORT]
+
+
+def test_transaction_whose_note_was_lost_is_undone_where_it_is_met(logs: Logs) -> None:
+    """A power cut may take ONGOING and leave a batch: the producer is known, and has none open."""
+    first = producer_of(logs)
+    first.begin_transaction()
+    first.send("orders", b"v", partition=0)
+    first.flush()
+    state = logs.log("__transaction_state", 0)
+    state.truncate_to(state.log_end_offset - 1)
+    clients = logs.clients()
+    with clients.consumer(isolation_level="read_committed", auto_offset_reset="earliest") as reader:
+        assert logs.log("orders", 0).list_transactions() != []
+        reader.assign([("orders", 0)])
+        assert reader.poll() == {}
+    assert logs.log("orders", 0).list_transactions() == []
+
+
+def test_transaction_of_a_producer_that_nobody_knows_is_left_alone(logs: Logs) -> None:
+    """It may be somebody's who works on the log directly."""
+    with producer_of(logs) as producer, producer.transaction():
+        producer.send("orders", b"v", partition=0)
+    stranger = producer_of(logs, "stranger")
+    stranger.begin_transaction()
+    stranger.send("orders", b"w", partition=0)
+    stranger.flush()
+    state = logs.log("__transaction_state", 0)
+    state.append([Record(key=b"\0\0\0\x08stranger", value=None)])
+    with logs.clients().consumer(isolation_level="read_committed") as reader:
+        reader.assign([("orders", 0)])
+    (open_transaction,) = logs.log("orders", 0).list_transactions()
+    logs.log("orders", 0).abort(open_transaction.producer_id)

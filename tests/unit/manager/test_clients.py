@@ -1,0 +1,123 @@
+"""Producers and consumers of a manager: over its topics, across its restarts and failed disks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog import LogClosedError, LogManager, TopicPartition, UnknownTopicOrPartitionError
+from kafkalog.errors import ConfigError
+from tests.support.manual_time import ManualClock, ManualScheduler
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def manager_of(directory: Path) -> LogManager:
+    """Return a manager on manual time."""
+    clock = ManualClock()
+    return LogManager([directory], clock=clock, scheduler=ManualScheduler(clock))
+
+
+def test_manager_gives_producers_and_consumers(tmp_path: Path) -> None:
+    """What one sends the other reads; positions outlive the manager."""
+    with manager_of(tmp_path) as manager:
+        manager.create_topic("orders", 2)
+        with manager.producer() as producer:
+            sent = [producer.send("orders", b"%d" % n, partition=0) for n in range(5)]
+        assert [0, 1, 2, 3, 4] == [each.result().offset for each in sent]
+        with manager.consumer("billing", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe("orders")
+            for _where, record in consumer.records(timeout_ms=0):
+                if record.offset == 2:
+                    break
+            consumer.commit()
+    with manager_of(tmp_path) as manager:
+        assert (0,) == manager.topics()["__consumer_offsets"]
+        assert manager.log("__consumer_offsets", 0).config.cleanup_policy == ("compact",)
+        with manager.consumer("billing") as consumer:
+            consumer.subscribe("orders")
+            found = consumer.poll()
+        assert [3, 4] == [record.offset for record in found[ORDERS]]
+
+
+def test_manager_closed_delivers_what_its_producers_were_given(tmp_path: Path) -> None:
+    """Nobody has to remember every producer; a transaction that is open is undone."""
+    manager = manager_of(tmp_path)
+    manager.create_topic("orders", 1)
+    sent = manager.producer(linger_ms=10_000).send("orders", b"v")
+    transactional = manager.producer(transactional_id="t")
+    transactional.begin_transaction()
+    transactional.send("orders", b"w")
+    transactional.flush()
+    manager.close()
+    assert sent.done()
+    for make in (manager.producer, manager.consumer):
+        with pytest.raises(LogClosedError):
+            make()
+    with manager_of(tmp_path) as manager:
+        committed = list(manager.log("orders", 0).records(isolation="read_committed"))
+        assert [b"v"] == [record.value for record in committed]
+        assert manager.log("orders", 0).list_transactions() == []
+
+
+def test_manager_transaction_with_positions_is_one_step(tmp_path: Path) -> None:
+    """Read, transform, write: the position moves with what was written."""
+    with manager_of(tmp_path) as manager:
+        manager.create_topic("orders", 1)
+        manager.create_topic("bills", 3)
+        with manager.producer() as producer:
+            for number in range(10):
+                producer.send("orders", b"%d" % number)
+        consumer = manager.consumer("billing", auto_offset_reset="earliest", max_poll_records=4)
+        consumer.subscribe("orders")
+        with consumer, manager.producer(transactional_id="billing") as producer:
+            while found := consumer.poll():
+                with producer.transaction():
+                    for record in found[ORDERS]:
+                        producer.send("bills", record.value, key=record.value)
+                    producer.send_offsets_to_transaction(consumer.positions(), "billing")
+            committed = consumer.committed(ORDERS)
+        assert committed is not None
+        assert committed.offset == 10
+        with manager.consumer(
+            auto_offset_reset="earliest", isolation_level="read_committed"
+        ) as reader:
+            reader.subscribe("bills")
+            bills = sorted(record.value or b"" for _where, record in reader.records(timeout_ms=0))
+        assert [b"%d" % number for number in range(10)] == bills
+
+
+def test_manager_producer_learns_of_topics_that_are_not_there(tmp_path: Path) -> None:
+    """By the manager's own error; a topic that was deleted meanwhile is one."""
+    with manager_of(tmp_path) as manager, manager.producer() as producer:
+        with pytest.raises(UnknownTopicOrPartitionError):
+            producer.send("orders", b"v")
+        manager.create_topic("orders", 1)
+        with pytest.raises(UnknownTopicOrPartitionError):
+            producer.send("orders", b"v", partition=1)
+        producer.send("orders", b"v")
+        producer.flush()
+        manager.delete_topic("orders")
+        lost = producer.send("orders", b"v")
+        producer.flush()
+        assert isinstance(lost.exception(0), UnknownTopicOrPartitionError)
+        with pytest.raises(ConfigError, match="did you mean linger_ms"):
+            manager.producer(lingerms=3)
+
+
+def test_manager_producer_goes_on_when_a_log_was_opened_again(tmp_path: Path) -> None:
+    """A closed log is asked for anew; what was sent before keeps its numbers."""
+    with manager_of(tmp_path) as manager:
+        manager.create_topic("orders", 1)
+        with manager.producer() as producer, manager.consumer() as consumer:
+            consumer.assign([ORDERS])
+            producer.send("orders", b"before")
+            producer.flush()
+            manager.log("orders", 0).close()
+            after = producer.send("orders", b"after")
+            producer.flush()
+            assert after.result(0).offset == 1
+            headers = [batch.header for batch in manager.log("orders", 0).batches()]
+            assert len({each.producer_id for each in headers}) == 1
+            assert [0, 1] == [each.base_sequence for each in headers]
