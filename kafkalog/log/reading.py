@@ -16,10 +16,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from kafkalog._core.batch import BatchColumns, scan_batches
-from kafkalog._core.header import parse_header
+from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedCodecError
+from kafkalog.layout import CODEC_MASK, MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.segment import LogSegment
@@ -52,10 +53,6 @@ FULL = STATUS_CODES["FULL"]
 WALK_BYTES = 1024 * 1024
 WALK_BATCHES = 64
 WALK_BATCHES_MAX = 1024
-
-HEADER_SIZE = 61
-MAGIC_V2 = 2
-CODEC_MASK = 0x07
 
 
 def fetch(
@@ -167,12 +164,14 @@ class _Place(NamedTuple):
         bound: how far it may be read.
         position: of the first batch.
         next_offset: the least that its base offset may be.
+        first_size: what its header says of its size, 0 where that is damaged.
     """
 
     segment: LogSegment
     bound: Bound
     position: int
     next_offset: int
+    first_size: int
 
 
 def _places(
@@ -191,10 +190,12 @@ def _places(
             if found is None:
                 continue
             position = found
+        head = _header_at(segment, position, bound)
+        if number == slot:
             # What lies before is not walked, but it ends below both.
-            begins = _base_offset_at(segment, found, bound)
+            begins = 0 if head is None else head.base_offset
             expected = max(min(start_offset, begins), expected)
-        yield _Place(segment, bound, position, expected)
+        yield _Place(segment, bound, position, expected, 0 if head is None else head.size_bytes)
 
 
 def _walk_ahead(place: _Place, offset_count: int) -> int:
@@ -203,9 +204,7 @@ def _walk_ahead(place: _Place, offset_count: int) -> int:
 
     About a megabyte where all are like the first, but some even of large ones.
     """
-    segment, bound, position, _ = place
-    head = segment.file.read(position, min(HEADER_SIZE, bound.end - position))
-    size = _declared_size(head, 0)
+    size = place.first_size
     ahead = min(max(WALK_BYTES // size, WALK_BATCHES), WALK_BATCHES_MAX) if size else WALK_BATCHES
     # A batch takes an offset at least: no more of them are wanted than offsets are.
     return min(max(offset_count, 1), ahead)
@@ -225,19 +224,19 @@ def start_position(
     return max(ends) if ends and max(ends) < bound.end else None
 
 
-def _base_offset_at(segment: LogSegment, position: int, bound: Bound) -> int:
-    """Return the base offset of the batch at `position`, 0 where it is damaged."""
+def _header_at(segment: LogSegment, position: int, bound: Bound) -> BatchHeader | None:
+    """Return the header at `position`, None where it is damaged or nothing is there."""
+    head = segment.file.read(position, min(RECORD_BATCH_OVERHEAD, bound.end - position))
     try:
-        head = segment.file.read(position, min(HEADER_SIZE, bound.end - position))
-        return parse_header(head).base_offset
+        return parse_header(head)
     except (CorruptRecordError, InvalidRecordError):
-        return 0
+        return None
 
 
 def _segment_batches(
     place: _Place, expected: int, on_corrupt: OnCorrupt, ahead: int
 ) -> Iterator[BatchView]:
-    segment, bound, position, _ = place
+    segment, bound, position = place.segment, place.bound, place.position
     columns = BatchColumns(ahead)
     data = segment.file.whole()[: bound.end]
     for _start, walk in walk_segment(segment, position, bound, expected, columns, on_corrupt):
@@ -247,7 +246,7 @@ def _segment_batches(
 def _segment_parts(
     place: _Place, expected: int, end_offset: int, on_corrupt: OnCorrupt, ahead: int
 ) -> Iterator[BatchView | MessageRun]:
-    segment, bound, position, _ = place
+    segment, bound, position = place.segment, place.bound, place.position
     columns = BatchColumns(ahead)
     data = segment.file.whole()[: bound.end]
     for _start, walk in walk_segment(segment, position, bound, expected, columns, on_corrupt):
@@ -327,14 +326,6 @@ def walk_segment(
             raise fence.to_error()
         position = fence.end_position
         expected = max(expected, fence.next_offset)
-
-
-def _declared_size(window: memoryview, position: int) -> int:
-    """Return the size that the header at `position` declares, 0 where it is cut or damaged."""
-    try:
-        return parse_header(window, position).size_bytes
-    except (CorruptRecordError, InvalidRecordError):
-        return 0
 
 
 def find_timestamp(
@@ -443,8 +434,10 @@ def try_records(batch: BatchView, limit_bytes: int, *, strict: bool = True) -> l
 
 def _batch_at(segment: LogSegment, position: int, bound: Bound) -> BatchView | None:
     """Return the whole batch at `position`, CRC checked, None where there is none."""
-    head = segment.file.read(position, min(HEADER_SIZE, bound.end - position))
-    window = segment.file.read(position, min(_declared_size(head, 0), bound.end - position))
+    header = _header_at(segment, position, bound)
+    if header is None:
+        return None
+    window = segment.file.read(position, min(header.size_bytes, bound.end - position))
     if scan_batches(window).count != 1:
         return None
     return BatchView(window, path=segment.path, position=position)
