@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from typing_extensions import Buffer
+import numpy.typing as npt
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog.errors import RecordTooLargeError
+from kafkalog.layout import LOG_APPEND_TIME
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.batch_facts import (
@@ -34,8 +35,6 @@ from kafkalog.records.entry_columns import scan_entries
 from kafkalog.records.packed_run import Draft, PackedRun
 
 __all__ = ["Drafts", "close_batch", "close_messages", "facts_of_messages"]
-
-_LOG_APPEND_TIME: Final = 1
 
 # Given the offset of the run's first record, makes a part of the run.
 _Maker: TypeAlias = Callable[[int], Draft]
@@ -61,7 +60,7 @@ def close_batch(
         base_offset=base_offset,
         codec=int(codec),
         payload=payload,
-        timestamp_type=_LOG_APPEND_TIME if append_time is not None else 0,
+        timestamp_type=LOG_APPEND_TIME if append_time is not None else 0,
         max_timestamp=append_time,
     )
     if len(batch) > rules.max_message_bytes:
@@ -91,7 +90,8 @@ def close_messages(
             facts = BatchFacts(len(wrapper), base_offset, last, largest, shallow)
             return Draft(wrapper, [facts], has_wrappers=True)
     data = builder.finish_plain(base_offset)
-    batches = facts_of_messages(data, base_offset)
+    entries = scan_entries(data, check_crc=False)
+    batches = facts_of_messages(entries.position, len(data), entries.max_timestamp, base_offset)
     if len(data) > rules.max_message_bytes:
         too_large = sizes_above(batches, rules.max_message_bytes)
         if too_large:
@@ -99,14 +99,23 @@ def close_messages(
     return Draft(data, batches)
 
 
-def facts_of_messages(data: Buffer, base_offset: int) -> MessageFacts:
-    """Return the facts of plain messages that get consecutive offsets."""
-    entries = scan_entries(data, check_crc=False)
-    return MessageFacts(
-        np.append(entries.position, memoryview(data).nbytes),
-        np.arange(base_offset, base_offset + len(entries.position), dtype=np.int64),
-        entries.max_timestamp,
-    )
+def facts_of_messages(
+    positions: npt.NDArray[np.int64],
+    size_bytes: int,
+    timestamps: npt.NDArray[np.int64],
+    base_offset: int,
+) -> MessageFacts:
+    """
+    Return the facts of plain messages that get consecutive offsets.
+
+    Args:
+        positions: where each begins, the first at 0.
+        size_bytes: of all of them.
+        timestamps: of each, -1 where it has none.
+        base_offset: of the first.
+    """
+    offsets = np.arange(base_offset, base_offset + len(positions), dtype=np.int64)
+    return MessageFacts(np.append(positions, size_bytes), offsets, timestamps)
 
 
 class Drafts:

@@ -5,7 +5,7 @@ Thread-safety: pure functions.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
 from kafkalog._core.header import BatchHeader
 from kafkalog._core.status import STATUS_CODES, status_meaning
@@ -14,10 +14,9 @@ from kafkalog.errors import InvalidRecordError
 from kafkalog.layout import LOG_APPEND_TIME, NO_TIMESTAMP, TIMESTAMP_TYPE_MASK
 from kafkalog.model import AppendOrigin
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.validation.entries import refusal
+from kafkalog.records.validation.entries import Payload, refusal
 
 __all__ = [
-    "Payload",
     "as_create_time",
     "check_header",
     "check_records",
@@ -25,9 +24,6 @@ __all__ = [
     "second_batch",
     "with_base_offset",
 ]
-
-# Buffer, start and end of uncompressed records.
-Payload: TypeAlias = tuple[memoryview | bytes, int, int]
 
 _OK: Final = STATUS_CODES["OK"]
 _TRUNCATED: Final = STATUS_CODES["TRUNCATED"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TypeAlias
 
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.message import wrapper_value
@@ -22,24 +22,25 @@ from kafkalog.errors import (
     RecordTooLargeError,
     UnsupportedCodecError,
 )
+from kafkalog.layout import MAGIC_V2, MESSAGE_OVERHEAD_V0, RECORD_BATCH_OVERHEAD
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec, decompress
 from kafkalog.records.control import ControlType, decode_control
 
 __all__ = [
-    "MAGIC_V2",
-    "RECORDS_POSITION",
+    "Payload",
     "blaming",
     "check_control_records",
     "check_size",
+    "check_sizes",
     "next_header",
     "plain_records",
     "refusal",
 ]
 
-RECORDS_POSITION: Final = 61  # the size of a header
-MAGIC_V2: Final = 2
-_ENTRY_SIZE_MIN: Final = 26  # a message of v0 without key and value
+
+# Buffer, start and end of uncompressed records.
+Payload: TypeAlias = tuple[memoryview | bytes, int, int]
 
 
 def next_header(data: bytearray, position: int, *, takes_old: bool = False) -> BatchHeader:
@@ -49,7 +50,7 @@ def next_header(data: bytearray, position: int, *, takes_old: bool = False) -> B
     Args:
         takes_old: whether it may have an old format.
     """
-    if len(data) - position < (_ENTRY_SIZE_MIN if takes_old else RECORDS_POSITION):
+    if len(data) - position < (MESSAGE_OVERHEAD_V0 if takes_old else RECORD_BATCH_OVERHEAD):
         raise CorruptRecordError(
             f"{len(data) - position} bytes at position {position} are too few for a batch",
             position=position,
@@ -82,12 +83,16 @@ def check_size(header: BatchHeader, size_bytes: int, key: str, limit: int) -> No
         )
 
 
-def plain_records(
-    data: bytearray, header: BatchHeader, rules: AppendRules
-) -> tuple[memoryview | bytes, int, int]:
-    """Return (buffer, start, end) of the records, uncompressed; of old formats, the messages."""
+def check_sizes(header: BatchHeader, size_bytes: int, rules: AppendRules) -> None:
+    """Raise RecordTooLargeError where the batch takes more than the log lets one take."""
+    check_size(header, size_bytes, "max.message.bytes", rules.max_message_bytes)
+    check_size(header, size_bytes, "segment.bytes", rules.segment_bytes)
+
+
+def plain_records(data: bytearray, header: BatchHeader, rules: AppendRules) -> Payload:
+    """Return the records, uncompressed; of old formats, the messages."""
     view = memoryview(data).toreadonly()
-    start, end = header.position + RECORDS_POSITION, header.end_position
+    start, end = header.position + RECORD_BATCH_OVERHEAD, header.end_position
     if header.magic < MAGIC_V2:
         start = header.position
     if header.codec == Codec.NONE or header.record_count == 0:
@@ -104,11 +109,10 @@ def plain_records(
     return payload, 0, len(payload)
 
 
-def check_control_records(data: bytearray, header: BatchHeader, rules: AppendRules) -> None:
-    """Raise InvalidRecordError where a control batch says nothing known."""
-    payload, start, end = plain_records(data, header, rules)
+def check_control_records(header: BatchHeader, payload: Payload) -> None:
+    """Raise InvalidRecordError where the records of a control batch say nothing known."""
     with blaming(header):
-        for record in decode_records(payload, header, start, end):
+        for record in decode_records(payload[0], header, payload[1], payload[2]):
             control = decode_control(record.key, record.value)
             if control.type is ControlType.UNKNOWN:
                 raise InvalidRecordError(f"a control record of unknown type {control.type_id}")

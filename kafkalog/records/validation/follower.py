@@ -21,13 +21,13 @@ from kafkalog._core.header import BatchHeader
 from kafkalog._core.message import summarize_messages
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, OffsetsOutOfOrderError
+from kafkalog.layout import CODEC_MASK, MAGIC_V2, NO_TIMESTAMP
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.batch_facts import BatchFacts, MessageFacts, joined, starts_of
 from kafkalog.records.codecs import Codec
 from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.validation.entries import (
-    MAGIC_V2,
     blaming,
     check_control_records,
     check_size,
@@ -41,11 +41,9 @@ __all__ = ["validate_own_offsets"]
 _OK: Final = STATUS_CODES["OK"]
 _OFFSET_ORDER: Final = STATUS_CODES["OFFSET_ORDER"]
 _NO_LEADER_EPOCH: Final = -1
-_CODEC_MASK: Final = 0x07
 # Plain messages that are looked at together, first and at most.
 _ENTRIES_AHEAD: Final = 16
 _ENTRIES_MAX: Final = 4096
-_NO_TIMESTAMP: Final = -1
 
 
 def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
@@ -86,7 +84,7 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
                 position += int(messages.starts[-1])
                 continue
         first_offset, count = _check_batch(copy, header, next_offset, rules)
-        shallow = header.last_offset if header.max_timestamp != _NO_TIMESTAMP else -1
+        shallow = header.last_offset if header.max_timestamp != NO_TIMESTAMP else -1
         facts = BatchFacts(
             header.size_bytes, first_offset, header.last_offset, header.max_timestamp, shallow
         )
@@ -118,9 +116,9 @@ def _plain_messages(
     columns = BatchColumns(count)
     scan_batches(data, position, columns=columns, next_offset=next_offset)
     rows = slice(len(columns))
-    is_good = (columns.magic[rows] < MAGIC_V2) & (columns.attributes[rows] & _CODEC_MASK == 0)
+    is_good = (columns.magic[rows] < MAGIC_V2) & (columns.attributes[rows] & CODEC_MASK == 0)
     is_good &= columns.size_bytes[rows] <= rules.segment_bytes
-    is_good &= columns.max_timestamp[rows] >= _NO_TIMESTAMP
+    is_good &= columns.max_timestamp[rows] >= NO_TIMESTAMP
     stop = len(is_good) if is_good.all() else int(is_good.argmin())
     return MessageFacts(
         starts_of(columns.size_bytes[:stop]),
@@ -155,7 +153,7 @@ def _check_content(data: bytearray, header: BatchHeader, rules: AppendRules) -> 
     if header.partition_leader_epoch < _NO_LEADER_EPOCH:
         raise refusal(header, f"leader epoch {header.partition_leader_epoch}")
     if header.is_control:
-        check_control_records(data, header, rules)
+        check_control_records(header, plain_records(data, header, rules))
 
 
 def _inside(data: bytearray, header: BatchHeader, rules: AppendRules) -> tuple[int, int]:

@@ -27,6 +27,7 @@ from kafkalog._core.repack import replace_payload
 from kafkalog._core.stamp import set_max_timestamp
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog._core.summary import RecordSummary
+from kafkalog.layout import CREATE_TIME, LOG_APPEND_TIME, MAGIC_POSITION, MAGIC_V2, NO_TIMESTAMP
 from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.batch_facts import BatchFacts
@@ -34,7 +35,6 @@ from kafkalog.records.codecs import Codec, compress_if_smaller
 from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.record_faults import RecordFaults
 from kafkalog.records.validation.batch_rules import (
-    Payload,
     as_create_time,
     check_header,
     check_records,
@@ -42,10 +42,10 @@ from kafkalog.records.validation.batch_rules import (
     second_batch,
 )
 from kafkalog.records.validation.entries import (
-    MAGIC_V2,
+    Payload,
     blaming,
     check_control_records,
-    check_size,
+    check_sizes,
     next_header,
     plain_records,
 )
@@ -54,9 +54,6 @@ from kafkalog.records.validation.old_formats import OldFormatAppend
 __all__ = ["validate_for_leader"]
 
 _OK: Final = STATUS_CODES["OK"]
-_CREATE_TIME, _LOG_APPEND_TIME = 0, 1
-_NO_TIMESTAMP: Final = -1
-_MAGIC_POSITION: Final = 16
 
 
 def validate_for_leader(
@@ -90,7 +87,7 @@ def validate_for_leader(
     """
     copy = bytearray(data)
     # The first magic byte decides, also of bytes that are no batch; those are found out below.
-    first_magic = copy[_MAGIC_POSITION] if len(copy) > _MAGIC_POSITION else MAGIC_V2
+    first_magic = copy[MAGIC_POSITION] if len(copy) > MAGIC_POSITION else MAGIC_V2
     if rules.magic < MAGIC_V2 or first_magic < MAGIC_V2:
         return OldFormatAppend(copy, rules, now_ms, origin).run()
     return _LeaderAppend(copy, rules, now_ms, origin).run()
@@ -137,8 +134,7 @@ class _LeaderAppend:
         position = 0
         while position < len(data):
             header = next_header(data, position)
-            check_size(header, header.size_bytes, "max.message.bytes", rules.max_message_bytes)
-            check_size(header, header.size_bytes, "segment.bytes", rules.segment_bytes)
+            check_sizes(header, header.size_bytes, rules)
             result = scan_batches(data, position, end=header.end_position, check_order=False)
             if result.status != _OK:
                 check_status(result.status, position, None, header.base_offset)
@@ -163,7 +159,7 @@ class _LeaderAppend:
         payload = plain_records(self._data, header, self._rules)
         summary = check_records(header, payload)
         if header.is_control:
-            check_control_records(self._data, header, self._rules)
+            check_control_records(header, payload)
         else:
             self._look_for_faults(header, payload, summary)
         target, position, size = self._data, header.position, header.size_bytes
@@ -173,10 +169,10 @@ class _LeaderAppend:
         if wanted is not None and wanted != codec and not header.is_control:
             target, position, size, codec = self._with_codec(header, payload, wanted)
         if self._rules.gives_time:
-            kind, largest = _LOG_APPEND_TIME, self._now_ms
+            kind, largest = LOG_APPEND_TIME, self._now_ms
         else:
             # Timestamps below -1 are read as they are, but -1 is the least a header may say.
-            kind, largest = _CREATE_TIME, max(summary.max_timestamp, _NO_TIMESTAMP)
+            kind, largest = CREATE_TIME, max(summary.max_timestamp, NO_TIMESTAMP)
         set_max_timestamp(target, position, timestamp_type=kind, max_timestamp=largest)
         last = self._record_count + header.last_offset_delta
         # As Kafka's leader: a compressed batch that stays has an offset here whatever its times.
@@ -224,8 +220,7 @@ class _LeaderAppend:
         original = memoryview(self._data)[header.position : header.end_position]
         with blaming(header):
             batch = replace_payload(original, int(wanted), body)
-        check_size(header, len(batch), "max.message.bytes", self._rules.max_message_bytes)
-        check_size(header, len(batch), "segment.bytes", self._rules.segment_bytes)
+        check_sizes(header, len(batch), self._rules)
         self._take_up_to(header.position)
         self._parts.append(batch)
         self._taken_end = header.end_position

@@ -38,6 +38,7 @@ from kafkalog.errors import (
     UnsupportedCodecError,
     UnsupportedForMessageFormatError,
 )
+from kafkalog.layout import CREATE_TIME, LOG_APPEND_TIME, MAGIC_V2, NO_TIMESTAMP
 from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.batch_facts import BatchFacts, sizes_above
@@ -47,7 +48,6 @@ from kafkalog.records.entry_columns import Entries, scan_entries
 from kafkalog.records.packed_run import Draft, PackedRun
 from kafkalog.records.record_faults import RecordFaults
 from kafkalog.records.validation.batch_rules import (
-    Payload,
     as_create_time,
     check_header,
     check_records,
@@ -56,9 +56,9 @@ from kafkalog.records.validation.batch_rules import (
     with_base_offset,
 )
 from kafkalog.records.validation.entries import (
-    MAGIC_V2,
+    Payload,
     blaming,
-    check_size,
+    check_sizes,
     plain_records,
     refusal,
 )
@@ -69,8 +69,6 @@ _OK: Final = STATUS_CODES["OK"]
 _CRC: Final = STATUS_CODES["CRC"]
 _TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 _OFFSETS: Final = (STATUS_CODES["OFFSET_ORDER"], STATUS_CODES["OFFSET_DELTA"])
-_CREATE_TIME, _LOG_APPEND_TIME = 0, 1
-_NO_TIMESTAMP: Final = -1
 _NO_LIMIT: Final = 2**31 - 1
 
 _Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -118,7 +116,7 @@ class OldFormatAppend:
         """Check what a look at the outer entries tells."""
         count = len(entries.position)
         for slot in np.flatnonzero(entries.size_bytes > self._size_limit)[:1]:
-            self._check_size(self._header(entries, slot), int(entries.size_bytes[slot]))
+            check_sizes(self._header(entries, slot), int(entries.size_bytes[slot]), self._rules)
         for slot in np.flatnonzero(entries.magic != entries.magic[0])[:1]:
             raise refusal(
                 self._header(entries, slot),
@@ -132,10 +130,6 @@ class OldFormatAppend:
     def _header(self, entries: Entries, slot: int) -> BatchHeader:
         return parse_header(self._data, int(entries.position[slot]))
 
-    def _check_size(self, header: BatchHeader, size_bytes: int) -> None:
-        check_size(header, size_bytes, "max.message.bytes", self._rules.max_message_bytes)
-        check_size(header, size_bytes, "segment.bytes", self._rules.segment_bytes)
-
     # -------------------------------------------------------------------------- plain messages
 
     def _take_messages(self, entries: Entries, first: int, stop: int) -> None:
@@ -148,7 +142,7 @@ class OldFormatAppend:
         self._look_for_faults_of_messages(columns, claims)
         codec = self._rules.wanted_codec or Codec.NONE
         if header.magic == self._rules.magic and codec is Codec.NONE:
-            self._keep_messages(columns, claims, start, end)
+            self._keep_messages(entries, first, stop, columns)
             return
         view = memoryview(self._data).toreadonly()
         # A broker makes one batch of all; who embeds a log may append more than one batch holds.
@@ -167,10 +161,10 @@ class OldFormatAppend:
 
     def _look_for_faults_of_messages(self, columns: RecordColumns, claims: _Mask) -> None:
         times = columns.timestamp[: len(columns)]
-        claimed = claims if self._rules.gives_time else claims & (times == _NO_TIMESTAMP)
-        timed = times[times != _NO_TIMESTAMP]
+        claimed = claims if self._rules.gives_time else claims & (times == NO_TIMESTAMP)
+        timed = times[times != NO_TIMESTAMP]
         lower, upper = (
-            (int(timed.min()), int(timed.max())) if len(timed) else (_NO_TIMESTAMP, _NO_TIMESTAMP)
+            (int(timed.min()), int(timed.max())) if len(timed) else (NO_TIMESTAMP, NO_TIMESTAMP)
         )
         null_keys = int(np.count_nonzero(columns.key_size[: len(columns)] < 0))
         if claimed.any() or self._rules.may_fail(self._now_ms, null_keys, lower, upper):
@@ -178,25 +172,30 @@ class OldFormatAppend:
             claim = f"it claims an append time, which {why}"
             self._faults.add(columns, self._drafts.record_count, claim, claimed=claimed)
 
-    def _keep_messages(self, columns: RecordColumns, claims: _Mask, start: int, end: int) -> None:
+    def _keep_messages(
+        self, entries: Entries, first: int, stop: int, columns: RecordColumns
+    ) -> None:
         """Set timestamps and their type right, as far as there are any."""
-        data = self._data[start:end]
-        magic = self._rules.magic
-        times = columns.timestamp[: len(columns)]
-        kind = _CREATE_TIME
-        if magic == 0:
+        start = int(entries.position[first])
+        positions = entries.position[first:stop] - start
+        end = int(positions[-1] + entries.size_bytes[stop - 1])
+        data = self._data[start : start + end]
+        count = stop - first
+        times = columns.timestamp[:count]
+        kind = CREATE_TIME
+        if self._rules.magic == 0:
             rows: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
         elif self._append_time is not None:
-            kind, rows = _LOG_APPEND_TIME, np.arange(len(columns))
+            kind, rows = LOG_APPEND_TIME, np.arange(count)
             times = np.full_like(times, self._append_time)
         else:
             # Below -1 is none, as in Kafka.
-            rows = np.flatnonzero(claims | (times < _NO_TIMESTAMP))
-            times = np.maximum(times, _NO_TIMESTAMP)
+            claims = entries.has_append_time[first:stop]
+            rows = np.flatnonzero(claims | (times < NO_TIMESTAMP))
+            times = np.maximum(times, NO_TIMESTAMP)
         if len(rows):
-            positions = scan_entries(data, check_crc=False).position
             set_max_timestamps(data, positions[rows], times[rows], timestamp_type=kind)
-        self._drafts.keep(Draft(data, facts_of_messages(data, 0)), len(columns))
+        self._drafts.keep(Draft(data, facts_of_messages(positions, end, times, 0)), count)
 
     # ------------------------------------------------------------------- wrappers, v2 batches
 
@@ -299,9 +298,9 @@ class OldFormatAppend:
     def _keep_wrapper(self, header: BatchHeader, summary: MessageSummary) -> None:
         """Set timestamp and type of a wrapper right, and leave its messages alone."""
         data = self._data[header.position : header.end_position]
-        kind, largest = _CREATE_TIME, max(summary.max_timestamp, _NO_TIMESTAMP)
+        kind, largest = CREATE_TIME, max(summary.max_timestamp, NO_TIMESTAMP)
         if self._append_time is not None:
-            kind, largest = _LOG_APPEND_TIME, self._append_time
+            kind, largest = LOG_APPEND_TIME, self._append_time
         set_max_timestamp(data, 0, timestamp_type=kind, max_timestamp=largest)
         last = summary.record_count - 1
         # As Kafka's leader: a wrapper that stays has an offset here whatever its times.
@@ -327,7 +326,7 @@ class OldFormatAppend:
                 start += builder.extend_decoded(buffer, columns, start, size_limit=size_limit)
             draft = self._closed(builder, codec)
             for size_bytes in sizes_above(draft.batches, self._size_limit):
-                self._check_size(header, size_bytes)
+                check_sizes(header, size_bytes, self._rules)
             written = parse_header(draft.data).codec
             self._target_codec = written or self._target_codec
             self._recompressed_count += bool(written or header.codec)

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typing_extensions import Buffer
 
 from kafkalog import AppendInfo, CorruptRecordError, KafkaLogError, Log, Record
 from kafkalog.log import reader, reading
@@ -206,9 +205,9 @@ def fill(
     return infos
 
 
-def list_of_facts(data: Buffer, base_offset: int) -> list[BatchFacts]:
+def list_of_facts(*arguments: Any) -> list[BatchFacts]:
     """What `facts_of_messages` gives, a tuple for each."""
-    return list(facts_of_messages(data, base_offset))
+    return list(facts_of_messages(*arguments))
 
 
 @settings(max_examples=60, deadline=None)
