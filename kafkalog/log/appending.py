@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kafkalog.files.errors import translate
+from kafkalog.layout import MAGIC_V2
 from kafkalog.log.changing import Changing
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.local_log import LocalLog, UndoFailedError
@@ -25,8 +26,6 @@ from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.packed_run import PackedRun
 
 __all__ = ["Appender"]
-
-MAGIC_V2 = 2
 
 
 class Appender:

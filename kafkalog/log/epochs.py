@@ -29,6 +29,7 @@ from collections.abc import Iterable
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import parse_header
+from kafkalog.layout import MAGIC_V2
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.loader import LoadedLog
 from kafkalog.log.local_log import Snapshot
@@ -42,7 +43,6 @@ __all__ = ["LogEpochs", "load_epochs"]
 
 logger = logging.getLogger(__name__)
 
-MAGIC_V2 = 2
 WALK_BATCHES = 4096
 
 

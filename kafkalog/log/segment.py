@@ -38,6 +38,7 @@ from kafkalog.indexes.kinds import (
     pack_time_entry,
     unpack_time_entry,
 )
+from kafkalog.layout import NO_TIMESTAMP
 from kafkalog.log.fences import FencedRange, find_fence
 from kafkalog.log.hints import (
     WALK_BYTES,
@@ -60,8 +61,6 @@ logger = logging.getLogger(__name__)
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
 TRUNCATED = STATUS_CODES["TRUNCATED"]
-
-NO_TIMESTAMP = -1
 
 NO_ENTRIES = OffsetIndexView(b"", 0)
 # Batches that a careful look-up examines at a time.

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from os import PathLike
-from typing import Final
 
 from typing_extensions import Buffer
 
@@ -36,13 +35,11 @@ from kafkalog._core.record import Record, decode_lists, decode_records, decode_t
 from kafkalog._core.record import check_records as check_record_bytes
 from kafkalog._core.status import check_status
 from kafkalog.errors import KafkaLogError
+from kafkalog.layout import MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, Codec, decompress
 from kafkalog.records.control import ControlRecord, decode_control
 
 __all__ = ["BatchView"]
-
-MAGIC_V2: Final = 2
-RECORDS_POSITION: Final = 61
 
 
 class _BatchKernels:
@@ -57,12 +54,12 @@ class _BatchKernels:
     @staticmethod
     def uncompressed(header: BatchHeader) -> tuple[int, int]:
         """Return (start, end) of the records in a batch that is not compressed."""
-        return RECORDS_POSITION, header.size_bytes
+        return RECORD_BATCH_OVERHEAD, header.size_bytes
 
     @staticmethod
     def compressed(_data: Buffer, header: BatchHeader, _strict: bool) -> tuple[int, int]:
         """Return (start, end) of what the codec made."""
-        return RECORDS_POSITION, header.size_bytes
+        return RECORD_BATCH_OVERHEAD, header.size_bytes
 
 
 class _MessageKernels:

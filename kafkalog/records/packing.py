@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
 from kafkalog._core.header import parse_header
 from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.record import Record
+from kafkalog.layout import MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.batch_facts import BatchFacts
@@ -39,9 +40,6 @@ Timestamps: TypeAlias = int | npt.NDArray[np.int64]
 
 # Adds records from a slot on to a builder, and says how many went in.
 _Extend: TypeAlias = Callable[[BatchBuilder | MessageSetBuilder, int], int]
-
-MAGIC_V2: Final = 2
-RECORDS_POSITION: Final = 61  # the size of a header
 
 
 class _Workshop(threading.local):
@@ -155,7 +153,7 @@ def _pack(extend: _Extend, count: int, rules: AppendRules, now_ms: int) -> Packe
             faults = faults or RecordFaults(rules, now_ms)
             batch = builder.finish()
             columns = RecordColumns(taken)
-            decode_columns(batch, parse_header(batch), RECORDS_POSITION, len(batch), columns)
+            decode_columns(batch, parse_header(batch), RECORD_BATCH_OVERHEAD, len(batch), columns)
             faults.add(columns, start)
         # "producer" keeps what a producer chose; records that come singly have chosen nothing.
         part = close_batch(builder, rules, codec, start, append_time)

@@ -43,6 +43,7 @@ from kafkalog.errors import (
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.listing import segment_files
 from kafkalog.files.names import FileState, segment_file_name
+from kafkalog.layout import CODEC_MASK
 from kafkalog.log.conversion.builder import SegmentsBuilder, open_built, write_synced
 from kafkalog.log.conversion.digest import RecordDigest, ensure_equal
 from kafkalog.log.conversion.outcome import (
@@ -72,7 +73,6 @@ __all__ = ["convert_partition_in_place"]
 _OK: Final = STATUS_CODES["OK"]
 _FULL: Final = STATUS_CODES["FULL"]
 _CHUNK_BATCHES: Final = 4096
-_CODEC_MASK: Final = 0x07
 
 
 def convert_partition_in_place(plan: ConversionPlan, source: Path) -> LogConversion:
@@ -290,13 +290,13 @@ def copied_as_it_is(source: SegmentSource, options: ConversionOptions) -> Conver
         result = scan_batches(data, position, columns=columns, check_crc=False)
         position, status = result.position, result.status
         count = len(columns)
-        codecs = columns.attributes[:count] & _CODEC_MASK
+        codecs = columns.attributes[:count] & CODEC_MASK
         wanted = columns.magic[:count] == options.magic
         if options.codec is not None:
             wanted &= (codecs == options.codec) & (options.level is None)
         if not wanted.all():
             return None
-        for number in range(_CODEC_MASK + 1):
+        for number in range(CODEC_MASK + 1):
             size = int(columns.size_bytes[:count][codecs == number].sum())
             if size:
                 report.source_bytes_by_codec[codec_name(number)] += size
