@@ -8,8 +8,8 @@
  * MD5 is a chain of 64 dependent steps a block, so a single key leaves most of a CPU idle; keys of
  * different records have nothing to do with each other and go in lanes. A block is laid out word by
  * word, each word of all lanes together. Keys that fit one block (55 bytes) fill the lanes as they
- * come; longer ones wait until there are enough of them, and the sum of a lane whose key has ended is
- * taken before the others go on.
+ * come; longer ones wait until there are enough of them, and the sum of a lane whose key has ended
+ * is taken before the others go on.
  *
  * No kernel reads a byte outside the keys. Nothing is allocated.
  */
