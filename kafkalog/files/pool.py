@@ -130,6 +130,10 @@ class PooledFile:
             self._mapping_used = True
         return mapping if len(mapping) == size else mapping[:size]
 
+    def whole(self) -> memoryview:
+        """Return all of the file as it is now, mapped read-only; no handle is kept for that."""
+        return self._pool._map(self, None)
+
     def rename(self, target: Path) -> None:
         """Rename the file on the disk, replacing `target`; reading goes on under the new name."""
         self._pool._rename(self, target)
@@ -221,15 +225,25 @@ class FilePool:
         self._opened.append(file)
         return handle
 
-    def _map(self, file: PooledFile, size: int) -> memoryview:
+    def _map(self, file: PooledFile, size: int | None) -> memoryview:
+        """Map the first `size` bytes of a file; None for all that there are."""
         with self._guard:
-            handle = self._opened_handle(file)
-            mapping = file._mapping
-            if mapping is not None and len(mapping) >= size:
-                return mapping  # another thread was faster
-            if mapping is None:
-                self._take_back_mappings(self._max_mappings - 1)
-            larger = self._with_descriptors(partial(handle.map, size))
+            self._ensure_open(file)
+            kept = file._handle
+            # What is mapped is seldom read otherwise: a handle for the mapping alone is not kept.
+            handle = kept or self._with_descriptors(partial(self._filesystem.open, file._path))
+            try:
+                size = handle.size() if size is None else size
+                mapping = file._mapping
+                if size == 0 or (mapping is not None and len(mapping) >= size):
+                    # Perhaps another thread was faster.
+                    return memoryview(b"") if mapping is None else mapping[:size]
+                if mapping is None:
+                    self._take_back_mappings(self._max_mappings - 1)
+                larger = self._with_descriptors(partial(handle.map, size))
+            finally:
+                if kept is None:
+                    handle.close()
             if file._mapping is None:
                 self._mapped.append(file)
             file._mapping_used = False

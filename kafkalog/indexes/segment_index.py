@@ -256,7 +256,7 @@ class SegmentIndex(Generic[View]):
     def _map(self) -> memoryview | None:
         """Map the whole file; None where there is none."""
         try:
-            return self._pooled.view(self._pooled.size())
+            return self._pooled.whole()
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
                 logger.warning("%s %s cannot be read: %s", self.kind.name, self.path, error)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 from kafkalog._core.batch import scan_batches
@@ -46,6 +47,9 @@ __all__ = ["LoadedLog", "ScanFacts", "load_log", "open_segment"]
 logger = logging.getLogger(__name__)
 
 OK = STATUS_CODES["OK"]
+
+# A file of so many bytes is read and checked faster than its index is mapped.
+SMALL_FILE_BYTES = 64 * 1024
 
 
 @dataclass(slots=True)
@@ -124,18 +128,20 @@ def load_log(
     started = context.clock.monotonic_ms()
     filesystem, directory = context.filesystem, context.directory
     leftovers = _clear(context)
+    may_rest = may_rest and clean and leftovers.are_none
     segments = [open_segment(context, base) for base in leftovers.bases]
     findings = _Findings()
     if segments:
         first = len(segments) - 1 if clean else max(_floor(segments, recovery_point), 0)
         if not clean and not context.read_only:
-            unflushed = segments[first:]
             findings.rewritten_bytes = make_durable(
-                filesystem, unflushed, recovery_point, doubtful_offset
+                filesystem, segments[first:], recovery_point, doubtful_offset
             )
-        for slot in range(first):
-            _pass_over_zeros(segments[slot], segments[slot + 1].base_offset, context)
-        _examine(context, segments, first, clean, recovery_point, findings)
+        for segment, follower in pairwise(segments[: first + 1]):
+            _pass_over_zeros(segment, follower.base_offset, context)
+        if not (may_rest and _trust_end(context, segments[-1], findings)):
+            may_rest = False
+            _examine(context, segments, first, clean, recovery_point, findings)
         if findings.next_offset < recovery_point and not findings.last_is_fenced:
             _note_missing_end(segments[-1], recovery_point, findings)
     start = max(start_offset or 0, segments[0].base_offset if segments else 0)
@@ -145,8 +151,7 @@ def load_log(
         segments = []
         findings.facts = ScanFacts()
     end_offset = max(findings.next_offset, start) if segments else start
-    nothing_done = clean and not (findings.scanned_segments or findings.rebuilt)
-    rests = may_rest and nothing_done and leftovers.are_none and bool(segments)
+    rests = may_rest and bool(segments) and not findings.last_is_fenced
     local = _assemble(context, segments, findings, start, end_offset, rests=rests)
     if context.read_only and not clean:
         recovery_point = min(recovery_point, end_offset)
@@ -292,6 +297,31 @@ def _scan(
     segment.add_fences(scan.fences)
     findings.fenced.extend(scan.fences)
     return scan
+
+
+def _trust_end(context: SegmentContext, segment: LogSegment, findings: _Findings) -> bool:
+    """
+    Find the end of a cleanly closed log with as few looks as can be; False where anything is odd.
+
+    Its indexes are looked at when they are needed. A small file is read, and not mapped.
+    """
+    size = segment.size_bytes
+    try:
+        data: memoryview | bytes = b""
+        if size > SMALL_FILE_BYTES:
+            data = segment.file.whole()
+            tail = scan_batches(data, segment.tail_position(), next_offset=segment.base_offset)
+        else:
+            if size:
+                found = read_whole(context.filesystem, segment.path, max_bytes=2 * size)
+                data = b"" if found is None else found[:size]
+            tail = scan_batches(data, 0, next_offset=segment.base_offset)
+    except (CorruptRecordError, InvalidRecordError, ValueError):
+        return False
+    if tail.status != OK or len(data) < size:
+        return False
+    findings.next_offset = max(segment.base_offset, tail.next_offset)
+    return True
 
 
 def _trust_tail(segment: LogSegment, findings: _Findings) -> bool:

@@ -204,6 +204,7 @@ def test_process_without_descriptors_gets_half_of_the_pools() -> None:
     pool = FilePool(disk, max_open_files=8, max_mappings=8)
     files = open_all(pool, make_files(Disk(disk, Path("/d")), 6))
     for file in files[:4]:
+        file.read(1, 0)
         file.view(10)
     disk.fail_at(1, errno.EMFILE, only=frozenset({"open"}))
     assert 4 == files[4].read(1, 0)[0]
@@ -273,3 +274,21 @@ def test_forked_child_reads_on_though_the_pool_was_busy(tmp_path: Path) -> None:
             finally:
                 os._exit(status)
     assert (child, 0) == os.waitpid(child, 0)
+
+
+def test_mapping_alone_keeps_no_handle_open(disk: Disk) -> None:
+    """Neither of a part nor of the whole; a handle that is there is used, and stays."""
+    pool = FilePool(disk.filesystem)
+    first, second, empty = open_all(pool, make_files(disk, 3))
+    handle = disk.filesystem.open(empty.path, write=True)
+    handle.truncate(0)
+    handle.close()
+    size = first.view(10).nbytes
+    assert 10 == size
+    assert second.size() == len(second.whole()) == len(second.view(10)) + len(second.whole()[10:])
+    assert b"" == bytes(empty.whole())
+    assert (1, 2) == (pool.open_count, pool.mapping_count)
+    assert bytes(first.whole())[:10] == bytes(first.read(10, 0))
+    first.close()
+    with pytest.raises(ValueError, match="closed"):
+        first.whole()

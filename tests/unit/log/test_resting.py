@@ -200,3 +200,58 @@ def test_crash_while_falling_asleep_and_waking_loses_nothing_durable() -> None:
             break
     else:
         pytest.fail("the scenario never came to its end")
+
+
+def closed_log(directory: Path, config: LogConfig = CONFIG, size: int = 10) -> Path:
+    """Write ten records, close in order, and return the `.log` file of the only segment."""
+    with open_sleepy(directory, config=config) as log:
+        for number in range(10):
+            log.append([Record(value=b"%d" % number + bytes(size), timestamp_ms=number)])
+    return directory / f"{0:020d}.log"
+
+
+@pytest.mark.parametrize("size", [10, 20_000])
+def test_end_of_a_log_at_rest_is_found_with_and_without_its_index(
+    tmp_path: Path, size: int
+) -> None:
+    """A small file is read as a whole, a large one from its last index entry on."""
+    config = CONFIG.replace(segment_bytes=2**20, max_message_bytes=2**20)
+    path = closed_log(tmp_path / "orders-0", config, size)
+    path.with_suffix(".timeindex").unlink()
+    with open_sleepy(path.parent, config=config) as log:
+        assert log.is_resting
+        assert 10 == log.log_end_offset
+        assert 9 == log.append([Record(value=b"more")]).first_offset - 1
+        found = log.offset_for_timestamp(7)
+        assert found is not None
+        assert 7 == found.offset
+    with open_sleepy(path.parent, config=config) as log:
+        assert 11 == log.log_end_offset
+        assert path.with_suffix(".timeindex").exists()
+
+
+@pytest.mark.parametrize("size", [10, 20_000])
+def test_log_whose_end_is_damaged_is_not_left_at_rest(tmp_path: Path, size: int) -> None:
+    """The marker of a stop in order does not hide it: what follows is fenced, as ever."""
+    config = CONFIG.replace(segment_bytes=2**20, max_message_bytes=2**20)
+    path = closed_log(tmp_path / "orders-0", config, size)
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    with open_sleepy(path.parent, config=config) as log:
+        assert not log.is_resting
+        assert log.recovery_report.found_damage
+        (fence,) = log.fences()
+        assert (9, 10) == (fence.first_offset, fence.next_offset)
+        assert 10 == log.append([Record(value=b"more")]).first_offset
+
+
+def test_log_that_lost_its_end_is_not_left_at_rest(tmp_path: Path) -> None:
+    """What the checkpoint says was on the disk once, and is missing, is fenced."""
+    path = closed_log(tmp_path / "orders-0")
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with open_sleepy(path.parent) as log:
+        assert not log.is_resting
+        assert log.recovery_report.found_damage
+        assert 10 == log.log_end_offset
