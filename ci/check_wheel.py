@@ -26,7 +26,7 @@ SKIPPED = shutil.ignore_patterns(
 MAKE_ARCHIVE = "import sys; from setuptools import build_meta as b; b.build_sdist(sys.argv[1])"
 
 # Not to be imported by `import kafkalog`, installed or not.
-UNWANTED = ("pyarrow", "pyspark", "pandas", "typer", "rich", "cramjam", "lz4", "zstandard")
+UNWANTED = ("pyarrow", "pyspark", "pandas", "typer", "rich", "cramjam", "isal", "lz4", "zstandard")
 
 TRY_IMPORT = f"""
 import sys

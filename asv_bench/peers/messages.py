@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from asv_bench.peers.codecs import Case, make_texts, peer_encode
+from asv_bench.peers.codecs import Case, Times, make_texts, peer_encode
 from asv_bench.peers.codecs import decode_to_columns as decode_each_to_columns
 from asv_bench.peers.common import (
     BATCH_SIZES,
@@ -44,14 +44,13 @@ CODEC_OF_MAGIC = {0: Codec.SNAPPY, 1: Codec.LZ4}
 NOT_SLOWER = 1.0
 
 
-def encode(records: Records, batch_size: int, magic: int, codec: Codec) -> bytes:
+def encode(records: Records, times: Times, batch_size: int, magic: int, codec: Codec) -> bytes:
     """Return the records as plain messages, or as wrappers of at most `batch_size` uncompressed."""
     builder = MessageSetBuilder(magic)
-    timestamps = np.array(records.timestamps)
     parts = []
     done = 0
     while done < len(records.keys):
-        added = builder.extend_lists(records.keys, records.values, timestamps, done, batch_size)
+        added = builder.extend_lists(records.keys, records.values, times, done, batch_size)
         if codec is Codec.NONE:
             parts.append(bytes(builder.finish_plain(done)))
         else:
@@ -135,7 +134,8 @@ def goals(label: str, *names: str) -> list[Goal]:
 def plain(records: Records, work: str, magic: int, batch_size: int) -> Iterator[Comparison]:
     """Yield decoding and encoding of messages that stand alone."""
     count = len(records.keys)
-    data = encode(records, batch_size, magic, Codec.NONE)
+    times = np.array(records.timestamps)
+    data = encode(records, times, batch_size, magic, Codec.NONE)
     yield Comparison(
         work,
         count,
@@ -166,7 +166,8 @@ def wrapped(records: Records, work: str, magic: int, batch_size: int) -> Iterato
     """Yield decoding and encoding of wrappers."""
     count = len(records.keys)
     codec = CODEC_OF_MAGIC[magic]
-    data = encode(records, batch_size, magic, codec)
+    times = np.array(records.timestamps)
+    data = encode(records, times, batch_size, magic, codec)
     label = f"v{magic} {codec.kafka_name}"
     yield Comparison(
         work,
@@ -187,7 +188,7 @@ def wrapped(records: Records, work: str, magic: int, batch_size: int) -> Iterato
             "peer": peer_encode(
                 lambda: LegacyRecordBatchBuilder(magic, codec, batch_size), records
             ),
-            "lists": lambda: encode(records, batch_size, magic, codec),
+            "lists": lambda: encode(records, times, batch_size, magic, codec),
         },
         goals(f"{label}, encode", "lists"),
     )

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import struct
 import sys
+from functools import cache
+from types import ModuleType
 from typing import Final
 
 from kafkalog._core.lz4_blocks import decode_blocks
@@ -54,13 +56,12 @@ _UINT64 = struct.Struct("<Q")
 
 def compress(data: memoryview, level: int, *, faulty_header: bool = False) -> bytes:
     """Return one frame that holds `data`; in messages of magic 0 its header is faulty."""
-    import lz4.frame
-
     library_level = 0 if level == FAST_LEVEL else min(max(level, 3), _LIBRARY_LEVEL_MAX)
-    frame: bytes = lz4.frame.compress(
+    library = _library()
+    frame: bytes = library.compress(
         data,
         compression_level=library_level,
-        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_size=library.BLOCKSIZE_MAX64KB,
         block_linked=False,
         content_checksum=False,
         block_checksum=False,
@@ -140,16 +141,23 @@ def _check_block(block: memoryview) -> None:
     The library has the hash (xxh32) only inside its frame decoder, so the block is put into a
     frame of its own. Frames with block checksums are rare, and the price is a second decoding.
     """
-    import lz4.frame
-
     descriptor = bytes((_VERSION_1 | _INDEPENDENT | _BLOCK_CHECKSUM, 0x70))
     head = _MAGIC + descriptor + bytes((_header_checksum(descriptor),))
     try:
-        lz4.frame.decompress(b"".join((head, block, bytes(4))))
+        _library().decompress(b"".join((head, block, bytes(4))))
     except RuntimeError as error:
         raise _broken(
             "the checksum of a block does not match, or it does not decompress"
         ) from error
+
+
+@cache
+def _library() -> ModuleType:
+    # To say `import` again for each batch would cost as much as a small block does.
+    import lz4.frame
+
+    library: ModuleType = lz4.frame
+    return library
 
 
 def _header_checksum(descriptor: bytes) -> int:

@@ -105,6 +105,7 @@ def plain_records(data: bytearray, header: BatchHeader, rules: AppendRules) -> P
             view[start:end],
             limit_bytes=rules.decompressed_max_bytes,
             magic=header.magic,
+            exact=True,
         )
     return payload, 0, len(payload)
 
