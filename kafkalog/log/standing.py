@@ -58,6 +58,28 @@ class LogStanding(LogReader):
         if self._offline is None:
             self._offline = error
 
+    def settle_log_start(self) -> bool:
+        """
+        Take the log start out of its checkpoint where a segment's base says it; say whether.
+
+        Crash points: before the names of what was deleted are synced, the checkpoint says it;
+        after that, the first segment's name does.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        with self._write_lock:
+            if self._closed or not self._may_write():
+                return False
+            snapshot = self._local.snapshot
+            base = snapshot.segments.segments[0].base_offset
+            if snapshot.start_offset > base or self._local.left_names:
+                return False
+            with self._changing("settling the log start"):
+                self._local.context.filesystem.sync_directory(self.directory)
+                self._home.write_start_offset(None)
+        return True
+
     def _may_write(self) -> bool:
         ours = os.getpid() == self._process
         return ours and not self.is_read_only and self._offline is None

@@ -89,7 +89,11 @@ class Upkeep:
         """Delete what retention lets go of one partition."""
         try:
             partition = self._registry.get(name)
-            self._opened(partition).apply_retention()
+            log = self._opened(partition)
+            if log.apply_retention():
+                # Or the checkpoint has a line for each log that something was deleted from, and is
+                # written for each of them.
+                log.settle_log_start()
         except (UnknownTopicOrPartitionError, LogClosedError, LogOfflineError):
             # Deleted, closed or failed meanwhile; the failure is told by whoever met it.
             return
@@ -104,7 +108,11 @@ class Upkeep:
     def write_start_offsets(self, path: Path) -> None:
         """Write the log starts of a directory."""
         directory = self._directories[path]
-        self._write(directory, directory.checkpoints.start_offsets.write)
+        notes = directory.checkpoints.start_offsets
+        for log in self._open_logs(directory):
+            if notes.get(log.topic_partition) is not None:
+                log.settle_log_start()
+        self._write(directory, notes.write)
 
     def write_high_watermarks(self, path: Path) -> None:
         """Write the high watermarks of a directory."""

@@ -20,7 +20,7 @@ from kafkalog.files.names import (
 )
 from tests.support.managers import SMALL_LOG, ManualManager, checkpointed, manual_manager, values
 from tests.support.manual_time import START_MS
-from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import CrashChoice, SimulatedDisk
 
 DATA = Path("/data")
 CONFIG = ManagerConfig(
@@ -170,6 +170,24 @@ def test_log_start_is_on_the_disk_at_once_and_leaves_when_a_segment_says_it() ->
     assert {} == checkpointed(DATA, LOG_START_OFFSET_CHECKPOINT, disk)
     manager = manual_manager(DATA, config=CONFIG, filesystem=disk)
     assert 5 == manager.log("orders").log_start_offset
+    manager.close()
+
+
+def test_log_start_that_a_segment_says_leaves_the_file_with_the_periodic_task() -> None:
+    """After retention at once in memory, so that the file stays small whatever is deleted."""
+    disk, manager = one_manager()
+    manager.create_topic("orders", 1, {"retention.bytes": "1000"})
+    manager.create_topic("bounded", 1, {"retention.bytes": "1000"})
+    for topic in ("orders", "bounded"):
+        fill(manager, topic, 4)
+    assert 2 == manager.log("orders").delete_records_before(2)
+    assert {"orders-0": 2} == checkpointed(DATA, LOG_START_OFFSET_CHECKPOINT, disk)
+    manager.scheduler.advance(10_000)
+    assert 1 == manager.log("bounded").log_start_offset
+    assert {} == checkpointed(DATA, LOG_START_OFFSET_CHECKPOINT, disk)
+    after = manual_manager(DATA, config=CONFIG, filesystem=disk.crash(CrashChoice("nothing")))
+    assert 2 == after.log("orders").log_start_offset
+    assert 1 == after.log("bounded").log_start_offset
     manager.close()
 
 
