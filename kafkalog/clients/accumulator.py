@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -26,6 +26,7 @@ from kafkalog.clients.buffer_memory import BufferMemory
 from kafkalog.clients.delivery import BatchOutcome, Delivery
 from kafkalog.clients.producer_batch import Identity, ProducerBatch
 from kafkalog.clients.source import LogSource
+from kafkalog.clock import Clock
 from kafkalog.errors import (
     DeliveryTimeoutError,
     KafkaLogError,
@@ -53,6 +54,7 @@ class AccumulatorSettings:
 
     Attributes:
         source: the logs.
+        clock: says when batches begin.
         memory: how much may be on its way.
         batch_size: of a batch before compression.
         codec: of the batches.
@@ -65,6 +67,7 @@ class AccumulatorSettings:
     """
 
     source: LogSource
+    clock: Clock
     memory: BufferMemory
     batch_size: int
     codec: Codec
@@ -135,9 +138,8 @@ class Accumulator:
         self,
         key: bytes | None,
         value: bytes | None,
-        headers: Iterable[Header] | None,
+        headers: Sequence[Header] | None,
         timestamp_ms: int,
-        now_ms: int,
         reserved_bytes: int = 0,
     ) -> Delivery | None:
         """
@@ -145,35 +147,31 @@ class Accumulator:
 
         Args:
             key, value, headers, timestamp_ms: the record.
-            now_ms: monotonic time.
             reserved_bytes: memory that the caller took for a batch; given back if none begins.
 
         Raises:
             InvalidRecordError: the record cannot be encoded.
         """
+        # In one piece: this runs for each record, and a call takes as long as the encoding.
         size = RECORD_OVERHEAD
         if key is not None:
             size += len(key)
         if value is not None:
             size += len(value)
         if headers:
-            headers = tuple(headers)
             size += sum(len(name) + len(field or b"") + 8 for name, field in headers)
         with self._lock:
             batch = self._open
-            if batch is not None and batch.size_bytes + size > self._size_limit:
-                self._close_open()
-                batch = None
-            if batch is not None:
-                if reserved_bytes:
-                    self._settings.memory.give(reserved_bytes)
-                return batch.append(key, value, headers, timestamp_ms)
-            wanted = self.bytes_for(size)
-            if not reserved_bytes and not self._settings.memory.try_take(wanted):
-                return None
-            return self._begin(
-                reserved_bytes or wanted, now_ms, (key, value, headers, timestamp_ms)
-            )
+            if batch is None or batch.size_bytes + size > self._size_limit:
+                record = (key, value, headers, timestamp_ms)
+                return self._begin(self.bytes_for(size), reserved_bytes, record)
+            if reserved_bytes:
+                self._settings.memory.give(reserved_bytes)
+            batch.size_bytes = batch.builder.append(key, value, timestamp_ms, headers)
+            deliveries = batch.deliveries
+            delivery = Delivery(batch.outcome, len(deliveries), timestamp_ms)
+            deliveries.append(delivery)
+            return delivery
 
     def bytes_for(self, size: int) -> int:
         """Return the memory that a batch takes which begins with a record of `size`."""
@@ -252,10 +250,17 @@ class Accumulator:
 
     def _begin(
         self,
+        size_bytes: int,
         reserved_bytes: int,
-        now_ms: int,
-        record: tuple[bytes | None, bytes | None, Iterable[Header] | None, int],
-    ) -> Delivery:
+        record: tuple[bytes | None, bytes | None, Sequence[Header] | None, int],
+    ) -> Delivery | None:
+        """Begin a batch with a record, if there is memory for it."""
+        self._close_open()
+        if not reserved_bytes:
+            if not self._settings.memory.try_take(size_bytes):
+                return None
+            reserved_bytes = size_bytes
+        now_ms = self._settings.clock.monotonic_ms()
         batch = ProducerBatch(self.where, self._take_builder(), reserved_bytes, now_ms)
         try:
             delivery = batch.append(*record)

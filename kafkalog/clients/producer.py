@@ -124,6 +124,7 @@ class Producer(ClosedByWith):
         # Batches whose futures were not told.
         self._pending: set[BatchOutcome] = set()
         self._closed = False
+        self._ignores_keys = self.config.partitioner_ignore_keys
         self._session: TransactionSession | None = None
         self._coordinator = coordinator
         self._in_transaction = False
@@ -178,7 +179,7 @@ class Producer(ClosedByWith):
             raise ClientClosedError(f"{self} takes no records")
         found = self._topics.get(topic) or self._topic(topic)
         if partition is None:
-            if key is None or self.config.partitioner_ignore_keys:
+            if key is None or self._ignores_keys:
                 sticky = found.sticky
                 partition = sticky.partition
                 sticky.went(len(value or b"") + len(key or b"") + 8)
@@ -192,15 +193,15 @@ class Producer(ClosedByWith):
             accumulator = self._accumulator(topic, partition)
         if self._session is not None:
             self._enter(accumulator)
-        clock = self._clock
         if timestamp_ms is None:
-            timestamp_ms = clock.now_ms()
-        delivery = accumulator.append(key, value, headers, timestamp_ms, clock.monotonic_ms())
+            timestamp_ms = self._clock.now_ms()
+        if headers is not None:
+            headers = tuple(headers)
+        delivery = accumulator.append(key, value, headers, timestamp_ms)
         while delivery is None:
             size = accumulator.bytes_for(len(value or b"") + len(key or b""))
             self._make_room(accumulator, size)
-            now_ms = clock.monotonic_ms()
-            delivery = accumulator.append(key, value, headers, timestamp_ms, now_ms, size)
+            delivery = accumulator.append(key, value, headers, timestamp_ms, size)
         if accumulator.closed:
             self._write(accumulator)
         return delivery
@@ -355,6 +356,7 @@ class Producer(ClosedByWith):
         codec = Codec.of_config(config.compression_type)
         return AccumulatorSettings(
             source=self._source,
+            clock=self._clock,
             memory=self._memory,
             batch_size=config.batch_size,
             codec=Codec.NONE if codec is None else codec,

@@ -5,7 +5,7 @@ Thread-safety: belongs to its accumulator, which holds its own lock around every
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from kafkalog._core.builder import BatchBuilder
@@ -59,7 +59,7 @@ class ProducerBatch:
         self,
         key: bytes | None,
         value: bytes | None,
-        headers: Iterable[Header] | None,
+        headers: Sequence[Header] | None,
         timestamp_ms: int,
     ) -> Delivery:
         """Add a record; InvalidRecordError where it cannot be encoded."""
