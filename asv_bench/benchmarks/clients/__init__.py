@@ -1,0 +1,1 @@
+"""Benchmarks of the producers and consumers of a manager."""
