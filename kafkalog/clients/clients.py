@@ -83,6 +83,7 @@ class Clients:
             scheduler=self._scheduler,
             random=self._random,
             coordinator=self._coordinator,
+            offsets=self._offsets,
         )
         with self._lock:
             self._producers.add(made)

@@ -234,17 +234,7 @@ class Consumer(ClosedByWith):
         self._ensure_open()
         self._require_group()
         wanted = self.positions() if offsets is None else offsets
-        self._offsets.commit(
-            self.group,
-            {
-                TopicPartition(*where): (
-                    each if isinstance(each, CommittedOffset) else CommittedOffset(each)
-                )
-                for where, each in wanted.items()
-            },
-            now_ms=self._clock.now_ms(),
-            wait=wait,
-        )
+        self._offsets.commit(self.group, wanted, now_ms=self._clock.now_ms(), wait=wait)
         self._committed_ms = self._clock.monotonic_ms()
 
     # ------------------------------------------------------------------------------------ reading

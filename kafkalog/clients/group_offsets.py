@@ -40,24 +40,29 @@ logger = logging.getLogger(__name__)
 
 
 def offset_records(
-    group: str, offsets: Mapping[TopicPartition, CommittedOffset | None], now_ms: int
+    group: str, offsets: Mapping[TopicPartition, CommittedOffset | int | None], now_ms: int
 ) -> list[Record]:
     """
-    Return the records that put a group's positions; None forgets one.
+    Return the records that put a group's positions; None forgets one, a number has no metadata.
 
     Raises:
         ValueError: an offset is negative, or a text too long.
     """
     if not group:
         raise ValueError("a group without a name has no positions")
-    return [_record(group, where, position, now_ms) for where, position in offsets.items()]
+    return [
+        _record(group, TopicPartition(*where), position, now_ms)
+        for where, position in offsets.items()
+    ]
 
 
 def _record(
-    group: str, where: TopicPartition, position: CommittedOffset | None, now_ms: int
+    group: str, where: TopicPartition, position: CommittedOffset | int | None, now_ms: int
 ) -> Record:
     value = None
     if position is not None:
+        if not isinstance(position, CommittedOffset):
+            position = CommittedOffset(position)
         if position.offset < 0:
             raise ValueError(f"{position.offset} is no offset to commit for {where}")
         if position.commit_timestamp_ms < 0:
@@ -95,7 +100,7 @@ class GroupOffsets:
     def commit(
         self,
         group: str,
-        offsets: Mapping[TopicPartition, CommittedOffset | None],
+        offsets: Mapping[TopicPartition, CommittedOffset | int | None],
         *,
         now_ms: int,
         wait: Wait,

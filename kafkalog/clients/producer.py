@@ -88,6 +88,7 @@ class Producer(ClosedByWith):
         scheduler: does what is due later; a thread of the producer's own if None.
         random: draws producer ids, and partitions for records without a key.
         coordinator: decides its transactions; needed with a transactional.id.
+        offsets: the positions of groups.
 
     Raises:
         DiskFullError, LogOfflineError: with a transactional.id, it could not be noted.
@@ -103,6 +104,7 @@ class Producer(ClosedByWith):
         scheduler: Scheduler | None = None,
         random: Random | None = None,
         coordinator: TransactionCoordinator | None = None,
+        offsets: GroupOffsets | None = None,
     ) -> None:
         if wait not in ("written", "durable"):
             raise ValueError(f'wait is "written" or "durable", not {wait!r}')
@@ -127,6 +129,7 @@ class Producer(ClosedByWith):
         self._ignores_keys = self.config.partitioner_ignore_keys
         self._session: TransactionSession | None = None
         self._coordinator = coordinator
+        self._offsets = GroupOffsets(source) if offsets is None else offsets
         self._in_transaction = False
         self._failure: KafkaLogError | None = None
         self._settings = self._accumulator_settings(durable=wait == "durable")
@@ -287,13 +290,9 @@ class Producer(ClosedByWith):
             DiskFullError, LogOfflineError: as for an append.
         """
         self._require_transaction()
-        topic = GroupOffsets(self._source).topic
+        topic = self._offsets.topic
         number = topic.ensure_partition_of(group)
-        wanted = {
-            where: each if isinstance(each, CommittedOffset) else CommittedOffset(each)
-            for where, each in offsets.items()
-        }
-        for record in offset_records(group, wanted, self._clock.now_ms()):
+        for record in offset_records(group, offsets, self._clock.now_ms()):
             self.send(topic.name, record.value, key=record.key, partition=number)
 
     def commit_transaction(self, timeout_ms: int | None = None) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -18,6 +23,7 @@ from kafkalog.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
     RecordTooLargeError,
+    TopicExistsError,
     TransactionAbortedError,
 )
 from kafkalog.records.control import ControlType
@@ -322,3 +328,39 @@ def test_transaction_of_a_producer_that_nobody_knows_is_left_alone(logs: Logs) -
         reader.assign([("orders", 0)])
     (open_transaction,) = logs.log("orders", 0).list_transactions()
     logs.log("orders", 0).abort(open_transaction.producer_id)
+
+
+class SlowTopics(Logs):
+    """Takes its time to list topics, and makes none twice, as a manager."""
+
+    def create_topic(
+        self, topic: str, partition_count: int = 1, config: Mapping[str, str] | None = None
+    ) -> None:
+        if topic in super().topics():
+            raise TopicExistsError(topic)
+        super().create_topic(topic, partition_count, config)
+
+    def topics(self) -> dict[str, tuple[int, ...]]:
+        found = super().topics()
+        time.sleep(0.05)
+        return found
+
+
+def test_the_first_positions_of_two_producers_make_the_topic_once(tmp_path: Path) -> None:
+    logs = SlowTopics(tmp_path)
+    clients = logs.clients()
+    producers = [clients.producer(transactional_id=name) for name in ("first", "second")]
+    together = threading.Barrier(2)
+
+    def send(number: int) -> None:
+        producer = producers[number]
+        with producer.transaction():
+            together.wait()
+            producer.send_offsets_to_transaction({TopicPartition("input", number): 17}, GROUP)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(send, range(2)))
+    for producer in producers:
+        producer.close()
+    assert len(GroupOffsets(logs).committed(GROUP)) == 2
+    logs.close()
