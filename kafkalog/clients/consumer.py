@@ -12,12 +12,11 @@ Thread-safety: one thread at a time; `wakeup` and `close` from any thread.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kafkalog._core.record import Record
 from kafkalog.clients.closing import ClosedByWith
@@ -38,6 +37,9 @@ from kafkalog.log.isolation import Isolation
 from kafkalog.log.log import Wait
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.model import TopicPartition
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["Consumer", "ConsumerRecord", "LostRecords"]
 
@@ -270,6 +272,9 @@ class Consumer(ClosedByWith):
         self, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[Record]]:
         """As `poll`, for a coroutine: other tasks run while this waits."""
+        # Who runs a coroutine has it; to everyone else it would be a sixth of importing kafkalog.
+        import asyncio
+
         self._ensure_open()
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         changed = asyncio.Event()
