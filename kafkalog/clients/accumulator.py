@@ -44,6 +44,8 @@ __all__ = ["Accumulator", "AccumulatorSettings", "Told"]
 
 # More than the lengths, deltas and attributes of any record without headers take.
 RECORD_OVERHEAD: Final = 24
+# Builders that wait to be used again, over all partitions: each is as large as a batch.
+SPARE_BUILDERS_MAX: Final = 64
 SEQUENCE_MASK: Final = 2**31 - 1
 
 
@@ -56,6 +58,7 @@ class AccumulatorSettings:
         source: the logs.
         clock: says when batches begin.
         memory: how much may be on its way.
+        builders: those that are not in use.
         batch_size: of a batch before compression.
         codec: of the batches.
         delivery_timeout_ms: when a batch that the disk has no room for is given up.
@@ -69,6 +72,7 @@ class AccumulatorSettings:
     source: LogSource
     clock: Clock
     memory: BufferMemory
+    builders: list[BatchBuilder]
     batch_size: int
     codec: Codec
     delivery_timeout_ms: int
@@ -110,7 +114,6 @@ class Accumulator:
         self._open: ProducerBatch | None = None
         self._open_number = 0
         self._unsynced: list[tuple[ProducerBatch, AppendInfo]] = []
-        self._builder: BatchBuilder | None = None
         self._size_limit = min(settings.batch_size, log.config.max_message_bytes)
         self._identity = Identity()
         self._next_sequence = -1
@@ -205,7 +208,8 @@ class Accumulator:
                     told.append(self._give_up(batch, error))
                     continue
                 self.closed.popleft()
-                self._builder = batch.builder
+                if len(self._settings.builders) < SPARE_BUILDERS_MAX:
+                    self._settings.builders.append(batch.builder)
                 if self._settings.durable:
                     self._unsynced.append((batch, info))
                 else:
@@ -278,8 +282,9 @@ class Accumulator:
             self._open = None
 
     def _take_builder(self) -> BatchBuilder:
-        builder, self._builder = self._builder, None
-        if builder is None:
+        try:
+            builder = self._settings.builders.pop()
+        except IndexError:
             return BatchBuilder(capacity=self._settings.batch_size)
         builder.reset()
         return builder

@@ -54,6 +54,11 @@ class ProducerConfig:
         "Records with a key go where those without go.",
         group=BATCHES, effect="reopening",
     )  # fmt: skip
+    metadata_max_age_ms: int = setting(
+        "metadata.max.age.ms", "long", 300_000,
+        "Time between two looks for partitions that a topic was given; keys may go elsewhere then.",
+        group=BATCHES, effect="reopening", lower=0, unit="ms",
+    )  # fmt: skip
     max_block_ms: int = setting(
         "max.block.ms", "long", 60_000,
         "Time that `send` waits for memory before it gives up with a BufferExhaustedError.",

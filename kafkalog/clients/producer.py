@@ -21,7 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random, SystemRandom
 from typing import Final, Self
 
@@ -64,12 +64,15 @@ logger = logging.getLogger(__name__)
 class _Topic:
     """A topic that records were sent to."""
 
-    __slots__ = ("accumulators", "partitions", "sticky")
+    __slots__ = ("accumulators", "looked_ms", "partitions", "sticky")
 
-    def __init__(self, partitions: tuple[int, ...], sticky: StickyPartition) -> None:
+    def __init__(
+        self, partitions: tuple[int, ...], sticky: StickyPartition, looked_ms: int
+    ) -> None:
         self.partitions = partitions
         self.accumulators: list[Accumulator | None] = [None] * (max(partitions) + 1)
         self.sticky = sticky
+        self.looked_ms = looked_ms
 
 
 class Producer(ClosedByWith):
@@ -357,6 +360,7 @@ class Producer(ClosedByWith):
             source=self._source,
             clock=self._clock,
             memory=self._memory,
+            builders=[],
             batch_size=config.batch_size,
             codec=Codec.NONE if codec is None else codec,
             delivery_timeout_ms=config.delivery_timeout_ms,
@@ -374,24 +378,31 @@ class Producer(ClosedByWith):
         return Identity(draw_producer_id(self._random), 0)
 
     def _topic(self, topic: str) -> _Topic:
+        """Return a topic with all the partitions that it has now."""
+        partitions = tuple(sorted(self._source.topics().get(topic, ())))
+        if not partitions:
+            self._source.log(topic, 0)
+            partitions = (0,)
+        now_ms = self._clock.monotonic_ms()
         with self._lock:
             found = self._topics.get(topic)
-            if found is None:
-                partitions = tuple(sorted(self._source.topics().get(topic, ())))
-                if not partitions:
-                    self._source.log(topic, 0)
-                    partitions = (0,)
-                sticky = StickyPartition(max(partitions) + 1, self.config.batch_size, self._random)
-                found = self._topics[topic] = _Topic(partitions, sticky)
-            return found
+            if found is not None and found.partitions == partitions:
+                found.looked_ms = now_ms
+                return found
+            sticky = StickyPartition(max(partitions) + 1, self.config.batch_size, self._random)
+            made = _Topic(partitions, sticky, now_ms)
+            if found is not None:
+                count = min(len(found.accumulators), len(made.accumulators))
+                made.accumulators[:count] = found.accumulators[:count]
+            self._topics[topic] = made
+            return made
 
     def _accumulator(self, topic: str, partition: int) -> Accumulator:
-        found = self._topic(topic)
+        # A partition that was added since is there for whoever names it.
+        self._topic(topic)
         log = self._source.log(topic, partition)
         with self._lock:
-            accumulators = found.accumulators
-            # A partition that was added since is there for whoever names it.
-            accumulators += [None] * (partition + 1 - len(accumulators))
+            accumulators = self._topics[topic].accumulators
             accumulator = accumulators[partition]
             if accumulator is None:
                 where = TopicPartition(topic, partition)
@@ -437,7 +448,8 @@ class Producer(ClosedByWith):
                 self._write(accumulator)
 
     def _write(self, accumulator: Accumulator) -> None:
-        told, waiting = accumulator.write(self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        told, waiting = accumulator.write(now_ms)
         if waiting is not None:
             with self._lock:
                 self._retrying.add(accumulator)
@@ -447,6 +459,10 @@ class Producer(ClosedByWith):
                 self._unsynced.add(accumulator)
             self._later("producer-sync", self._sync, 0)
         self._tell(told)
+        topic = accumulator.where.topic
+        if now_ms - self._topics[topic].looked_ms >= self.config.metadata_max_age_ms:
+            with suppress(KafkaLogError):
+                self._topic(topic)
 
     def _retry(self) -> None:
         with self._lock:

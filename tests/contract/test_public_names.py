@@ -163,6 +163,7 @@ FIELDS = {
         "buffer_memory",
         "compression_type",
         "partitioner_ignore_keys",
+        "metadata_max_age_ms",
         "max_block_ms",
         "delivery_timeout_ms",
         "retry_backoff_ms",

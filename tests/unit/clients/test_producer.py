@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kafkalog._core.murmur2 import partition_of
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.producer import Producer
 from kafkalog.errors import (
@@ -469,6 +470,29 @@ def test_producer_without_a_transactional_id_has_no_transactions(logs: Logs) -> 
         for action in actions:
             with pytest.raises(InvalidTxnStateError, match=r"without a transactional\.id"):
                 action()
+
+
+def test_producer_sees_partitions_that_a_topic_was_given(logs: Logs) -> None:
+    """Whoever names one reaches it at once; keys go there after `metadata.max.age.ms`."""
+    with producer_of(logs, metadata_max_age_ms=1000) as producer:
+        key = next(b"%d" % n for n in range(100) if partition_of(b"%d" % n, 5) == 4)
+        before = producer.send("orders", b"v", key=key)
+        logs.take("orders", 3, 4)
+        same = producer.send("orders", b"v", key=key)
+        producer.flush()
+        assert before.result().partition == same.result().partition == partition_of(key, 3)
+        logs.clock.advance(1000)
+        producer.send("orders", b"v", partition=0)
+        producer.flush()
+        moved = producer.send("orders", b"v", key=key)
+        producer.flush()
+        assert moved.result().partition == 4
+        assert producer.partitions_for("orders") == (0, 1, 2, 3, 4)
+        logs.take("orders", 5)
+        named = producer.send("orders", b"v", partition=5)
+        producer.flush()
+        assert named.result().partition == 5
+    assert len(producer._settings.builders) <= 64
 
 
 def test_producer_of_its_own_thread_delivers_by_itself(logs: Logs) -> None:
