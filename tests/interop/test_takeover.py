@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -171,15 +171,9 @@ def our_view(directory: Path, topic: str, isolation: Isolation) -> list[Consumed
 def handover(kafka: KafkaInstall, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handover]:
     """Write a directory, let a broker have it, and stop that broker."""
     root = tmp_path_factory.mktemp("takeover")
-    metadata = root / "metadata"
-    format_directory(kafka, metadata)
-    first, directory = root / "first", root / "data"
-    with LogManager([first], cluster_id=CLUSTER_ID, node_id=1):
-        pass  # only to write what the directory is
-    topic_ids = make_topics(kafka, metadata, first)
-    directory.mkdir()
-    shutil.copyfile(first / META_PROPERTIES, directory / META_PROPERTIES)
-    meta = read_meta_properties(DISK, first)
+    plans = [TopicPlan(topic) for topic in TOPICS]
+    metadata, directory, topic_ids = prepare(kafka, root, plans)
+    meta = read_meta_properties(DISK, directory)
     assert meta is not None
     # A producer that was silent for a day is forgotten, by the broker too.
     now_ms = SystemClock().now_ms()
@@ -203,14 +197,31 @@ def broker_on(kafka: KafkaInstall, metadata: Path, directory: Path) -> Broker:
     return Broker(kafka, metadata, settings=settings)
 
 
-def make_topics(kafka: KafkaInstall, metadata: Path, directory: Path) -> dict[str, uuid.UUID]:
+def make_topics(
+    kafka: KafkaInstall, metadata: Path, directory: Path, plans: Sequence[TopicPlan]
+) -> dict[str, uuid.UUID]:
     """Let the controller know the topics; return the ids that it gave them."""
     with broker_on(kafka, metadata, directory) as broker:
-        create_topics(broker.address, [TopicPlan(topic) for topic in TOPICS])
-        for topic in TOPICS:
-            assert 0 == end_offset(broker.address, topic)
-    found = {topic: read_partition_metadata(DISK, directory / f"{topic}-0") for topic in TOPICS}
+        create_topics(broker.address, plans)
+        for plan in plans:
+            assert 0 == end_offset(broker.address, plan.name)
+    names = [plan.name for plan in plans]
+    found = {topic: read_partition_metadata(DISK, directory / f"{topic}-0") for topic in names}
     return {topic: topic_id for topic, topic_id in found.items() if topic_id is not None}
+
+
+def prepare(
+    kafka: KafkaInstall, root: Path, plans: Sequence[TopicPlan]
+) -> tuple[Path, Path, dict[str, uuid.UUID]]:
+    """Return directories for metadata and data, and the ids of topics that a controller knows."""
+    metadata, first, directory = root / "metadata", root / "first", root / "data"
+    format_directory(kafka, metadata)
+    with LogManager([first], cluster_id=CLUSTER_ID, node_id=1):
+        pass  # only to write what the directory is
+    topic_ids = make_topics(kafka, metadata, first, plans)
+    directory.mkdir()
+    shutil.copyfile(first / META_PROPERTIES, directory / META_PROPERTIES)
+    return metadata, directory, topic_ids
 
 
 def serve(broker: Broker, found: Handover) -> None:

@@ -1,0 +1,170 @@
+"""Groups and transactions of ours in the hands of a real broker, and back with what it added.
+
+Positions are in `__consumer_offsets` and decisions in `__transaction_state`, so a broker that takes
+the directory over knows our groups, and finishes a transaction that was decided here and lacks its
+markers. What its own consumers commit then, our consumers know.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as PeerPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from kafkalog import CommittedOffset, LogManager, TopicPartition
+from kafkalog.clients.transaction_records import TransactionState
+from kafkalog.state.partition_metadata import write_partition_metadata
+
+from .broker import Broker
+from .clients import TopicPlan, consume, run
+from .kafka_maven import KafkaInstall
+from .test_takeover import DISK, broker_on, prepare
+
+pytestmark = pytest.mark.xdist_group("groups")
+
+COMPACTED = {"cleanup.policy": "compact"}
+PLANS = (
+    TopicPlan("orders"),
+    TopicPlan("bills"),
+    TopicPlan("__consumer_offsets", settings=COMPACTED),
+    TopicPlan("__transaction_state", settings=COMPACTED),
+)
+ORDERS = TopicPartition("orders", 0)
+# Group -> where it stands: alone, in a transaction, in one that was decided and not finished.
+OURS = {"alone": 7, "moved": 12, "decided": 15}
+THEIRS = {"theirs": 9}
+
+
+@dataclass
+class Handover:
+    """The directory, and what the broker said: positions of groups, committed bills."""
+
+    directory: Path
+    positions: dict[str, tuple[int, str]] = field(default_factory=dict)
+    bills: list[bytes | None] = field(default_factory=list)
+
+
+def fill(manager: LogManager) -> None:
+    """Send, commit, and leave a transaction between its decision and its markers."""
+    manager.create_topic("orders")
+    manager.create_topic("bills")
+    with manager.producer() as producer:
+        for number in range(20):
+            producer.send("orders", b"%d" % number, key=b"%d" % number)
+    with manager.consumer("alone") as consumer:
+        consumer.commit({ORDERS: CommittedOffset(OURS["alone"], "by hand")})
+    with manager.producer(transactional_id="mover") as producer:
+        with producer.transaction():
+            producer.send("bills", b"moved")
+            producer.send_offsets_to_transaction({ORDERS: OURS["moved"]}, "moved")
+        producer.begin_transaction()
+        producer.send("bills", b"aborted")
+        producer.send_offsets_to_transaction({ORDERS: 19}, "moved")
+        producer.flush()
+        producer.abort_transaction()
+    deciding = manager.producer(transactional_id="decider")
+    deciding.begin_transaction()
+    deciding.send("bills", b"decided")
+    deciding.send_offsets_to_transaction({ORDERS: OURS["decided"]}, "decided")
+    deciding.flush()
+    session, coordinator = deciding._require_transaction()
+    coordinator._note(session, TransactionState.PREPARE_COMMIT, wait="durable")
+
+
+def positions_of(address: str, groups: list[str]) -> dict[str, tuple[int, str]]:
+    """Return where groups stand in `orders`, and their texts, as the broker says it."""
+
+    async def ask() -> dict[str, tuple[int, str]]:
+        admin = AIOKafkaAdminClient(bootstrap_servers=address)
+        await admin.start()
+        try:
+            found = {}
+            for group in groups:
+                offsets = await admin.list_consumer_group_offsets(group)
+                each = offsets[PeerPartition(*ORDERS)]
+                found[group] = (each.offset, each.metadata)
+            return found
+        finally:
+            await admin.close()
+
+    return run(ask)
+
+
+def commit_theirs(address: str) -> None:
+    """Commit a position with a consumer of the broker."""
+
+    async def work() -> None:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=address, group_id="theirs", enable_auto_commit=False
+        )
+        await consumer.start()
+        try:
+            consumer.assign([PeerPartition(*ORDERS)])
+            await consumer.commit({PeerPartition(*ORDERS): THEIRS["theirs"]})
+        finally:
+            await consumer.stop()
+
+    run(work)
+
+
+@pytest.fixture(scope="module")
+def handover(kafka: KafkaInstall, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handover]:
+    """Fill a directory, let a broker have it, and stop that broker."""
+    root = tmp_path_factory.mktemp("groups")
+    metadata, directory, topic_ids = prepare(kafka, root, PLANS)
+    with LogManager([directory]) as manager:
+        fill(manager)
+    for topic, topic_id in topic_ids.items():
+        write_partition_metadata(DISK, directory / f"{topic}-0", topic_id)
+    found = Handover(directory)
+    with broker_on(kafka, metadata, directory) as broker:
+        serve(broker, found)
+    yield found
+    shutil.rmtree(root)
+
+
+def serve(broker: Broker, found: Handover) -> None:
+    """Ask the broker for groups and bills; it writes the markers when it has read the topic."""
+    commit_theirs(broker.address)
+    for _ in range(100):
+        records = consume(broker.address, "bills", isolation_level="read_committed")
+        found.bills = [record.value for record in records]
+        if b"decided" in found.bills:
+            break
+    found.positions = positions_of(broker.address, [*OURS, *THEIRS])
+
+
+def test_broker_knows_our_groups(handover: Handover) -> None:
+    """Positions that were committed alone, in a transaction, and in one that it finished."""
+    assert {**OURS, **THEIRS} == {
+        group: offset for group, (offset, _text) in handover.positions.items()
+    }
+    assert handover.positions["alone"][1] == "by hand"
+
+
+def test_broker_finishes_a_transaction_that_was_decided_here(handover: Handover) -> None:
+    """Its consumers of committed records see it, and nothing of the one that was aborted."""
+    assert [b"moved", b"decided"] == handover.bills
+
+
+def test_we_know_the_groups_that_the_broker_left(handover: Handover) -> None:
+    """Ours and theirs, after the way there and back."""
+    with LogManager([handover.directory]) as manager:
+        found = {}
+        for group in (*OURS, *THEIRS):
+            with manager.consumer(group) as consumer:
+                committed = consumer.committed(ORDERS)
+                assert committed is not None
+                found[group] = committed.offset
+        assert {**OURS, **THEIRS} == found
+        committed_bills = manager.log("bills").records(isolation="read_committed")
+        assert [b"moved", b"decided"] == [record.value for record in committed_bills]
+        with manager.producer(transactional_id="decider") as producer, producer.transaction():
+            producer.send("bills", b"goes on")
+        assert manager.log("bills").list_transactions() == []
