@@ -1,0 +1,70 @@
+"""Each call of the disk fails once in a manager's life: typed errors, and nothing promised lost."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+
+import pytest
+
+from kafkalog import KafkaLogError, LogManager
+from tests.recovery.test_crash_of_manager import (
+    CONFIG,
+    A,
+    B,
+    Promised,
+    Scenario,
+    closing,
+    coming_again,
+    living,
+    verify,
+)
+from tests.support.managers import manual_manager
+from tests.support.simulated_disk import SimulatedDisk
+
+STEPS = 2_000
+
+
+def explore(scenario: Scenario, error_number: int, step: int) -> int:
+    """Let every `step`-th call fail, one in each life; return how many calls a life has."""
+    for moment in range(1, STEPS, step):
+        disk = SimulatedDisk()
+        promised = Promised()
+        before = disk.call_count
+        disk.fail_at(moment, error_number)
+        manager: LogManager | None = None
+        try:
+            with contextlib.suppress(KafkaLogError):
+                manager = manual_manager(A, B, config=CONFIG, filesystem=disk)
+                scenario(manager, promised)
+            if manager is not None:
+                with contextlib.suppress(KafkaLogError):
+                    manager.close()
+            failed = disk.faults_waiting == 0
+            disk.clear_faults()
+            verify(disk, promised)
+        except BaseException as error:
+            error.add_note(f"call {moment} failed with {errno.errorcode[error_number]}")
+            raise
+        if not failed:
+            return disk.call_count - before
+    raise AssertionError("the life never ended")
+
+
+@pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("scenario", [living, closing, coming_again])
+def test_call_that_fails_costs_nothing_that_was_promised(
+    scenario: Scenario, error_number: int
+) -> None:
+    """A few of the calls; the slow run takes all."""
+    assert explore(scenario, error_number, 11) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("scenario", [living, closing, coming_again])
+def test_every_call_that_fails_costs_nothing_that_was_promised(
+    scenario: Scenario, error_number: int
+) -> None:
+    """All of the calls, those that only look too."""
+    assert explore(scenario, error_number, 1) > 50
