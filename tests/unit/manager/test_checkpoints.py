@@ -1,0 +1,110 @@
+"""A checkpoint file in memory: what is on the disk at once, what later, and what after an error."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from kafkalog import LogStorageError, TopicPartition
+from kafkalog.files.names import RECOVERY_POINT_CHECKPOINT
+from kafkalog.manager.checkpoints import OffsetNotes
+from kafkalog.state.checkpoints import OffsetCheckpoint
+from tests.support.simulated_disk import SimulatedDisk
+
+PATH = Path("/data") / RECOVERY_POINT_CHECKPOINT
+ONE, TWO, GONE = (TopicPartition("orders", number) for number in (1, 2, 3))
+
+
+def loaded(offsets: dict[TopicPartition, int] | None = None) -> tuple[SimulatedDisk, OffsetNotes]:
+    """Return notes that were loaded from a file with some offsets."""
+    disk = SimulatedDisk()
+    disk.make_durable(PATH.parent)
+    if offsets is not None:
+        OffsetCheckpoint(disk, PATH).write(offsets)
+    notes = OffsetNotes(disk, PATH)
+    notes.load({ONE, TWO})
+    return disk, notes
+
+
+def on_disk(disk: SimulatedDisk) -> dict[TopicPartition, int]:
+    """Return what the file says."""
+    return OffsetCheckpoint(disk, PATH).read()
+
+
+def test_missing_file_is_made_and_lines_of_others_are_forgotten() -> None:
+    """They must not speak of a partition that gets their name; the next writing drops them."""
+    disk, notes = loaded()
+    assert {} == on_disk(disk)
+    disk, notes = loaded({ONE: 5, GONE: 7})
+    assert (5, None, None) == (notes.get(ONE), notes.get(TWO), notes.get(GONE))
+    assert notes.write()
+    assert {ONE: 5} == on_disk(disk)
+    assert not notes.write()
+
+
+def test_damaged_file_is_made_anew() -> None:
+    """Nothing of it is believed."""
+    disk = SimulatedDisk()
+    disk.make_durable(PATH.parent)
+    disk.open(PATH, create=True).pwrite(b"rubbish", 0)
+    notes = OffsetNotes(disk, PATH)
+    notes.load({ONE})
+    assert notes.get(ONE) is None
+    assert notes.write()
+    assert {} == on_disk(disk)
+
+
+def test_offset_that_rises_waits_and_one_that_falls_does_not() -> None:
+    """The file may say less than is true, never more."""
+    disk, notes = loaded({ONE: 5})
+    notes.put_or_note(ONE, 9)
+    notes.put_or_note(TWO, 3)
+    assert {ONE: 5} == on_disk(disk)
+    notes.put_or_note(ONE, 7)
+    assert {ONE: 5} == on_disk(disk)
+    notes.put_or_note(ONE, 4)
+    assert {ONE: 4, TWO: 3} == on_disk(disk)
+    notes.note(TWO, None)
+    notes.forget([ONE])
+    assert {} == on_disk(disk)
+
+
+def test_offset_that_cannot_be_written_is_what_it_was() -> None:
+    """And since the file may say either, the next one is written whatever it is."""
+    disk, notes = loaded({ONE: 5})
+    disk.fail_at(1, errno.EIO, only=frozenset({"sync_directory"}))
+    with pytest.raises(LogStorageError):
+        notes.put(ONE, 8)
+    assert 5 == notes.get(ONE)
+    notes.put_or_note(ONE, 6)
+    assert {ONE: 6} == on_disk(disk)
+    notes.put(ONE, 6)
+    disk.calls.clear()
+    notes.put(ONE, 6)
+    assert 0 == disk.calls.total()
+
+
+def test_threads_that_put_at_once_share_writings() -> None:
+    """Each finds its offset on the disk when it returns."""
+    disk, notes = loaded()
+    start = threading.Barrier(8)
+    missing: list[int] = []
+
+    def put(number: int) -> None:
+        partition = TopicPartition("many", number)
+        start.wait(timeout=30)
+        for offset in range(1, 20):
+            notes.put(partition, offset)
+            if on_disk(disk).get(partition, -1) < offset:
+                missing.append(offset)
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert [] == missing
+    assert {19} == set(on_disk(disk).values())
