@@ -54,6 +54,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "offset_table": [],
     "exact_rows": [],
     "offset_map": [],
+    "retained": [],
 }
 
 DIRECTIVES: dict[str, object] = {

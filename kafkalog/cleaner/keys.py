@@ -1,0 +1,112 @@
+"""The first pass of a cleaning: the keys of the dirty part of a log into the offset map.
+
+Control batches never enter the map, nor does what was aborted: it must not supersede what is
+older. Bytes in, map filled; reading segments, and going on with fewer of them or with a part of the
+keys where the map is full, comes on top.
+
+Thread-safety: none; it belongs to one cleaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kafkalog._core.offset_map import OffsetMap
+from kafkalog._core.status import STATUS_CODES
+from kafkalog.cleaner.pieces import Piece, PieceReader
+from kafkalog.cleaner.transactions import TransactionTracker
+from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES
+from kafkalog.records.conversion.stretches import BatchRun
+
+__all__ = ["HaveKeys", "KeyCollector", "row_comparison"]
+
+# For an exact map: whether the record at each offset has the key beside it.
+HaveKeys: TypeAlias = Callable[[Sequence[int], Sequence[bytes]], Sequence[bool]]
+_SameKeys: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], Sequence[bool]]
+
+_FULL: Final = STATUS_CODES["FULL"]
+
+
+class KeyCollector:
+    """
+    Puts the keys of run after run into a map.
+
+    Args:
+        offset_map: empty, or filled by the runs before.
+        transactions: knows what was aborted.
+        have_keys: for an exact map.
+        limit_bytes: largest size of one batch uncompressed.
+
+    Attributes:
+        records_read: rows seen, those without a key and those that do not count too.
+    """
+
+    def __init__(
+        self,
+        offset_map: OffsetMap,
+        transactions: TransactionTracker,
+        *,
+        have_keys: HaveKeys | None = None,
+        limit_bytes: int = DEFAULT_LIMIT_BYTES,
+    ) -> None:
+        self.records_read = 0
+        self._map = offset_map
+        self._transactions = transactions
+        self._have_keys = have_keys
+        self._reader = PieceReader(limit_bytes)
+
+    def add(self, run: BatchRun, *, start_offset: int = 0) -> bool:
+        """
+        Put the keys of the records of a run from an offset on.
+
+        Returns:
+            False if the map is full: `offset_map.latest_offset` is then the offset up to which all
+            keys are in it, and cleaning goes that far. Nothing more may be added.
+
+        Raises:
+            CorruptRecordError: a batch is damaged.
+        """
+        return all(self._add(piece, start_offset) for piece in self._reader.pieces(run))
+
+    def _add(self, piece: Piece, start_offset: int) -> bool:
+        columns, first_rows = piece.columns, piece.first_rows
+        self.records_read += len(columns)
+        for batch, is_control, is_gone in self._transactions.judge(piece):
+            if is_control or is_gone:
+                # As if they had no key.
+                columns.key_size[first_rows[batch] : first_rows[batch + 1]] = -1
+        _, status = self._map.put_run(
+            piece.data,
+            columns.key_position,
+            columns.key_size,
+            columns.offset,
+            start=int(np.searchsorted(columns.offset, start_offset)),
+            same_keys=row_comparison(piece, self._have_keys),
+        )
+        if status == _FULL:
+            return False
+        last_offset = int(piece.header("last_offset")[-1])
+        if last_offset >= start_offset:
+            self._map.advance_to(last_offset)
+        return True
+
+
+def row_comparison(piece: Piece, have_keys: HaveKeys | None) -> _SameKeys | None:
+    """Return what an exact map asks about the rows of a piece; None for another map."""
+    if have_keys is None:
+        return None
+    data = memoryview(piece.data)
+    positions, sizes = piece.columns.key_position, piece.columns.key_size
+
+    def same_keys(offsets: NDArray[np.int64], rows: NDArray[np.int64]) -> Sequence[bool]:
+        keys = [
+            bytes(data[position : position + size])
+            for position, size in zip(positions[rows].tolist(), sizes[rows].tolist(), strict=True)
+        ]
+        return have_keys(offsets.tolist(), keys)
+
+    return same_keys

@@ -1,0 +1,227 @@
+"""Runs of batches of any format, decoded to columns piece by piece, for both passes of a cleaning.
+
+A piece is one compressed batch, or as many uncompressed ones as fit the columns: those are decoded
+in one call. Nothing is made for a single record.
+
+Every batch is checked: framing, order, CRC, and records against the header. Columns are reused from
+piece to piece.
+
+Thread-safety: none; one caller at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.columns import RecordColumns, decode_run
+from kafkalog._core.status import STATUS_CODES, check_status
+from kafkalog.errors import CorruptRecordError
+from kafkalog.layout import CODEC_MASK, MAGIC_V2
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.control import ControlType
+from kafkalog.records.conversion.stretches import BatchRun
+
+__all__ = ["Piece", "PieceReader"]
+
+_OK: Final = STATUS_CODES["OK"]
+_FULL: Final = STATUS_CODES["FULL"]
+_RECORD_COUNT: Final = STATUS_CODES["RECORD_COUNT"]
+_CHUNK_BATCHES: Final = 4096
+# Rows of a piece: their columns, 56 bytes each, should stay in the second-level cache.
+_CHUNK_ROWS: Final = 8192
+_KEPT_ROWS: Final = 1 << 18
+# A record has no less: length, attributes, two deltas, two sizes and a count, a byte each.
+_RECORD_BYTES_MIN: Final = 7
+# Of the key of a control record, i16 version and i16 type.
+_CONTROL_KEY_SIZE_MIN: Final = 4
+
+
+@dataclass(slots=True)
+class Piece:
+    """
+    Some batches and their records.
+
+    Attributes:
+        run: what the batches are part of; `start`, `end`: where they lie in it.
+        batches: their headers, rows `first_batch` to `end_batch`.
+        data: what the positions in `columns` count from: the run, or an uncompressed payload.
+        records_start: where the records of a compressed batch begin in `data`.
+        columns: the records of all of them.
+        first_rows: the first row of each batch, and the end of the last one's.
+        view: the compressed batch; None for uncompressed ones.
+    """
+
+    run: BatchRun
+    start: int
+    end: int
+    batches: BatchColumns
+    first_batch: int
+    end_batch: int
+    data: Buffer
+    records_start: int
+    columns: RecordColumns
+    first_rows: NDArray[np.int64]
+    view: BatchView | None
+
+    def header(self, name: str) -> NDArray[np.int64]:
+        """Return a field of the headers, one for each batch."""
+        column: NDArray[np.int64] = getattr(self.batches, name)
+        return column[self.first_batch : self.end_batch].astype(np.int64, copy=False)
+
+    @property
+    def magic(self) -> NDArray[np.int64]:
+        """Format of each batch."""
+        return self.header("magic")
+
+    def has_bits(self, mask: int) -> NDArray[np.bool_]:
+        """Return which batches are of format v2 and have one of these bits in their attributes."""
+        has_bits: NDArray[np.bool_] = ((self.header("attributes") & mask) != 0) & (
+            self.magic == MAGIC_V2
+        )
+        return has_bits
+
+    def control_type(self, batch: int) -> ControlType | None:
+        """Return what a control batch says; None for one without records."""
+        row = int(self.first_rows[batch])
+        if row == self.first_rows[batch + 1]:
+            return None
+        position, size = int(self.columns.key_position[row]), int(self.columns.key_size[row])
+        key = memoryview(self.data)[position : position + max(0, size)]
+        version = int.from_bytes(key[:2], "big", signed=True)
+        if size < _CONTROL_KEY_SIZE_MIN or version < 0:
+            offset = int(self.columns.offset[row])
+            raise CorruptRecordError(
+                f"the control record at offset {offset} has a key of {size} bytes, version"
+                f" {version}",
+                path=self.run.path,
+                position=self.run.position + self.start,
+                base_offset=offset,
+            )
+        type_id = int.from_bytes(key[2:4], "big", signed=True)
+        known = type_id in ControlType._value2member_map_
+        return ControlType(type_id) if known else ControlType.UNKNOWN
+
+
+class PieceReader:
+    """
+    Reads run after run; offsets must rise from run to run.
+
+    Args:
+        limit_bytes: largest size of one batch uncompressed.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._batches = BatchColumns(_CHUNK_BATCHES)
+        self._columns = RecordColumns(_CHUNK_ROWS)
+        self._next_offset = 0
+
+    def pieces(self, run: BatchRun) -> Iterator[Piece]:
+        """
+        Yield the pieces of a run, each good until the next is asked for.
+
+        Raises:
+            CorruptRecordError: a batch is damaged, cut, or out of order; the pieces before it have
+                been yielded.
+        """
+        position = 0
+        batches = self._batches
+        while position < len(run.data):
+            batches.clear()
+            result = scan_batches(
+                run.data,
+                position,
+                columns=batches,
+                check_crc=False,
+                next_offset=self._next_offset,
+            )
+            codecs = batches.attributes[: len(batches)] & CODEC_MASK
+            yield from self._cut(run, codecs != 0)
+            position, self._next_offset = result.position, result.next_offset
+            if result.status not in (_OK, _FULL):
+                check_status(result.status, run.position + position, run.path)
+
+    def _cut(self, run: BatchRun, is_compressed: NDArray[np.bool_]) -> Iterator[Piece]:
+        count = len(is_compressed)
+        batch = 0
+        compressed = np.flatnonzero(is_compressed).tolist()
+        for slot in [*compressed, count]:
+            while batch < slot:
+                piece = self._plain(run, batch, slot)
+                yield piece
+                batch = piece.end_batch
+            if slot < count:
+                yield self._compressed(run, slot)
+                batch = slot + 1
+
+    def _end(self, batch: int) -> int:
+        return int(self._batches.position[batch]) + int(self._batches.size_bytes[batch])
+
+    def _plain(self, run: BatchRun, first: int, limit: int) -> Piece:
+        """Decode uncompressed batches from `first`, at least one and not the one at `limit`."""
+        start, end = int(self._batches.position[first]), self._end(limit - 1)
+        columns = self._columns
+        columns.clear()
+        _, done, position, status = decode_run(run.data, start, columns, end=end)
+        if done == 0 and status == _FULL:
+            # One batch has more rows than there is room for; its header was held against its size.
+            columns = self._roomy(int(self._batches.record_count[first]))
+            _, done, position, status = decode_run(run.data, start, columns, end=self._end(first))
+        if done == 0:
+            check_status(status, run.position + position, run.path)
+        counts = self._batches.record_count[first : first + done]
+        return Piece(
+            run,
+            start,
+            position,
+            self._batches,
+            first,
+            first + done,
+            run.data,
+            0,
+            columns,
+            np.concatenate(([0], np.cumsum(counts, dtype=np.int64))),
+            None,
+        )
+
+    def _compressed(self, run: BatchRun, batch: int) -> Piece:
+        start, end = int(self._batches.position[batch]), self._end(batch)
+        view = BatchView(run.data[start:end], path=run.path, position=run.position + start)
+        view.check()
+        payload, payload_start, payload_end = view.payload(self._limit_bytes)
+        count = len(view)
+        if count > (payload_end - payload_start) // _RECORD_BYTES_MIN:
+            # Before rows are made for records that cannot be there.
+            check_status(_RECORD_COUNT, view.position, view.path, view.header.base_offset)
+        columns = self._roomy(count)
+        view.columns(columns, limit_bytes=self._limit_bytes)
+        return Piece(
+            run,
+            start,
+            end,
+            self._batches,
+            batch,
+            batch + 1,
+            payload,
+            payload_start,
+            columns,
+            np.array([0, count], np.int64),
+            view,
+        )
+
+    def _roomy(self, count: int) -> RecordColumns:
+        """Return empty columns for so many rows, which are kept if they are not too many."""
+        columns = self._columns
+        if columns.capacity < count:
+            columns = RecordColumns(count)
+            if count <= _KEPT_ROWS:
+                self._columns = columns
+        columns.clear()
+        return columns

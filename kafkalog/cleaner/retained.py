@@ -1,0 +1,397 @@
+"""The second pass of a cleaning: what stays of each batch (Cleaner.cleanInto in Kafka).
+
+Of a record below the end of the map stays the latest of its key; a tombstone only until its time is
+over, an aborted record not at all, nor one without a key. Control records stay while something of
+their transaction does, and then until the delete horizon of their batch. Offsets, timestamps and
+order never change.
+
+A batch from which nothing goes stays byte for byte. One that loses records is written anew, in its
+format and with its codec; one that loses all of them goes, unless it is the last of a live producer
+or the last of the range that is cleaned: then its header stays, so that sequence numbers and the
+end of the log can be told. The old formats have no batches without records: there the last message
+of the range stays whatever it is.
+
+Bytes in, bytes out. Reading segments, writing the new one with its indexes, replacing the old ones,
+throttling and aborting come on top; so do passes over parts of the keys, for which a record of
+another part is left alone, a tombstone too: what it hides may still be there.
+
+Thread-safety: none; it belongs to one cleaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+from kafkalog._core.message import summarize_messages
+from kafkalog._core.message_builder import MessageSetBuilder
+from kafkalog._core.offset_map import ELSEWHERE, KEYLESS, OffsetMap
+from kafkalog._core.retained import (
+    COPY,
+    DROP,
+    EMPTY,
+    REWRITE,
+    retained_records,
+    wrap_retained,
+    write_retained,
+)
+from kafkalog.cleaner.keys import HaveKeys, row_comparison
+from kafkalog.cleaner.pieces import Piece, PieceReader
+from kafkalog.cleaner.statistics import CleaningStatistics
+from kafkalog.cleaner.transactions import TransactionTracker
+from kafkalog.layout import (
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    LOG_APPEND_TIME,
+    MAGIC_V2,
+    NO_TIMESTAMP,
+)
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, compress
+from kafkalog.records.conversion.stretches import BatchRun
+
+__all__ = ["BatchFilter", "CleaningRules", "LastBatch"]
+
+
+class LastBatch(NamedTuple):
+    """
+    What a log knows of a live producer when a cleaning begins.
+
+    Attributes:
+        last_offset: of its last batch of data, None where there is none.
+        producer_epoch: its current epoch.
+    """
+
+    last_offset: int | None
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningRules:
+    """
+    What one cleaning goes by.
+
+    Attributes:
+        now_ms: the time, taken once.
+        delete_retention_ms: how long tombstones and markers stay after they were first seen.
+        end_offset: where the range that is cleaned ends: the first offset that must not be cleaned.
+        last_batches: of the live producers, by id.
+        max_message_bytes: largest batch allowed; one that is rewritten may become larger, and is
+            counted.
+    """
+
+    now_ms: int
+    delete_retention_ms: int
+    end_offset: int
+    last_batches: Mapping[int, LastBatch]
+    max_message_bytes: int
+
+
+@dataclass(slots=True)
+class _Verdicts:
+    """What becomes of the batches of a piece, and of its records."""
+
+    actions: NDArray[np.uint8]
+    has_horizon: NDArray[np.uint8]
+    horizons: NDArray[np.int64]
+    keep: NDArray[np.bool_]
+
+
+class BatchFilter:
+    """
+    Filters run after run of the segments that are cleaned.
+
+    Args:
+        offset_map: the latest offsets of the dirty part, complete.
+        rules: of this cleaning.
+        transactions: not the tracker of the first pass. The caller tells it what was aborted, and
+            takes from it what is to stand in the new transaction index.
+        have_keys: for an exact map.
+        limit_bytes: largest size of one batch uncompressed.
+
+    Attributes:
+        statistics: of all runs so far.
+    """
+
+    def __init__(
+        self,
+        offset_map: OffsetMap,
+        rules: CleaningRules,
+        transactions: TransactionTracker,
+        *,
+        have_keys: HaveKeys | None = None,
+        limit_bytes: int = DEFAULT_LIMIT_BYTES,
+    ) -> None:
+        self.statistics = CleaningStatistics()
+        self._map = offset_map
+        self._rules = rules
+        self._transactions = transactions
+        self._have_keys = have_keys
+        self._reader = PieceReader(limit_bytes)
+
+    def filter(self, run: BatchRun, *, old_tombstones_stay: bool) -> list[Buffer]:
+        """
+        Return what stays of a run, as buffers that belong one behind the other.
+
+        Args:
+            run: whole batches.
+            old_tombstones_stay: whether tombstones of the formats v0 and v1 do: whether their
+                segment was written less than the retention before the last clean segment.
+
+        Raises:
+            CorruptRecordError: a batch is damaged. Nothing of the run may be used.
+        """
+        parts: list[Buffer] = []
+        for piece in self._reader.pieces(run):
+            verdicts = self._judge(piece, old_tombstones_stay=old_tombstones_stay)
+            if (verdicts.actions == COPY).all():
+                parts.append(run.data[piece.start : piece.end])
+            elif piece.view is None:
+                parts.append(self._write_plain(piece, verdicts))
+            elif (part := self._write_compressed(piece.view, piece, verdicts)) is not None:
+                parts.append(part)
+            self._count(piece, verdicts)
+        written = sum(memoryview(part).nbytes for part in parts)
+        self.statistics.bytes_read += len(run.data)
+        self.statistics.bytes_written += written
+        return parts
+
+    # ---- verdicts ----
+
+    def _judge(self, piece: Piece, *, old_tombstones_stay: bool) -> _Verdicts:
+        is_old = piece.magic < MAGIC_V2
+        has_horizon = piece.has_bits(DELETE_HORIZON_MASK)
+        horizons = piece.header("base_timestamp")
+        waits = np.where(
+            is_old, old_tombstones_stay, ~has_horizon | (self._rules.now_ms < horizons)
+        )
+        keep, expired = self._latest(piece, waits)
+        self._keep_last_message(piece, is_old, keep)
+        dropped, empty_markers = self._judge_transactions(
+            piece, keep, has_horizon & (horizons <= self._rules.now_ms)
+        )
+        kept_counts = _counts(keep, piece.first_rows)
+        counts = np.diff(piece.first_rows)
+        tombstones = _counts(keep & (piece.columns.value_size < 0), piece.first_rows)
+        sees_first = ~is_old & ~has_horizon & (kept_counts > 0) & ((tombstones > 0) | empty_markers)
+        horizons = np.where(
+            sees_first, self._rules.now_ms + self._rules.delete_retention_ms, horizons
+        )
+        actions = np.full(len(counts), REWRITE, np.uint8)
+        actions[(kept_counts == counts) & ~sees_first] = COPY
+        for batch in np.flatnonzero(kept_counts == 0).tolist():
+            actions[batch] = self._without_records(piece, batch)
+        if piece.view is not None and piece.view.header.is_wrapper:
+            self._judge_wrapper(piece, piece.view, actions)
+        self.statistics.horizons_set += int(np.count_nonzero(sees_first))
+        self._count_dropped(piece, ~keep, expired, dropped)
+        return _Verdicts(
+            actions,
+            (has_horizon | sees_first).astype(np.uint8),
+            np.ascontiguousarray(horizons, np.int64),
+            keep,
+        )
+
+    def _latest(
+        self, piece: Piece, waits: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """
+        Return which records the map keeps, and which it drops only as tombstones.
+
+        Args:
+            waits: batches whose tombstones stay.
+        """
+        columns = piece.columns
+        found = np.empty(len(columns), np.int64)
+        comparison = row_comparison(piece, self._have_keys)
+        self._map.get_run(
+            piece.data,
+            columns.key_position,
+            columns.key_size,
+            found,
+            offsets=None if comparison is None else columns.offset,
+            same_keys=comparison,
+        )
+        stays = columns.value_size >= 0
+        if not stays.all():
+            stays |= np.repeat(waits, np.diff(piece.first_rows))
+        latest = (columns.offset >= found) & (found != KEYLESS)
+        beyond = (columns.offset > self._map.latest_offset) | (found == ELSEWHERE)
+        return beyond | (latest & stays), latest & ~stays & ~beyond
+
+    def _judge_transactions(
+        self, piece: Piece, keep: NDArray[np.bool_], over: NDArray[np.bool_]
+    ) -> tuple[list[int], NDArray[np.bool_]]:
+        """
+        Judge the batches of transactions, in `keep`.
+
+        Args:
+            over: which batches have a delete horizon that has come.
+
+        Returns:
+            Which batches were dropped for it, and which are markers of transactions that are gone.
+        """
+        empty_markers = np.zeros(len(over), np.bool_)
+        dropped: list[int] = []
+        for batch, is_control, is_gone in self._transactions.judge(piece):
+            rows = slice(int(piece.first_rows[batch]), int(piece.first_rows[batch + 1]))
+            if is_control:
+                empty_markers[batch] = is_gone
+                is_gone = is_gone and bool(over[batch])
+                keep[rows] = True
+            if is_gone:
+                keep[rows] = False
+                dropped.append(batch)
+        return dropped, empty_markers
+
+    def _keep_last_message(
+        self, piece: Piece, is_old: NDArray[np.bool_], keep: NDArray[np.bool_]
+    ) -> None:
+        """Let the end of the range be seen where there are no empty batches to show it."""
+        if is_old[-1] and int(piece.header("last_offset")[-1]) + 1 == self._rules.end_offset:
+            keep[-1] = True
+
+    def _without_records(self, piece: Piece, batch: int) -> int:
+        """Return what becomes of a batch that loses all records."""
+        if piece.magic[batch] < MAGIC_V2:
+            return DROP
+        last_offset = int(piece.header("last_offset")[batch])
+        ends_range = last_offset + 1 == self._rules.end_offset
+        return EMPTY if ends_range or self._ends_producer(piece, batch, last_offset) else DROP
+
+    def _ends_producer(self, piece: Piece, batch: int, last_offset: int) -> bool:
+        last = self._rules.last_batches.get(int(piece.header("producer_id")[batch]))
+        if last is None:
+            return False
+        if last.last_offset is not None:
+            return last.last_offset == last_offset
+        is_control = bool(piece.has_bits(CONTROL_MASK)[batch])
+        return is_control and last.producer_epoch == int(piece.header("producer_epoch")[batch])
+
+    def _judge_wrapper(self, piece: Piece, view: BatchView, actions: NDArray[np.uint8]) -> None:
+        """Let no wrapper stay that holds messages of another format, as old brokers wrote some."""
+        if actions[0] == COPY:
+            end = memoryview(piece.data).nbytes
+            summary = summarize_messages(
+                piece.data, view.header, piece.records_start, end, strict=False
+            )
+            if summary.other_magic_count:
+                actions[0] = REWRITE
+
+    # ---- bytes ----
+
+    def _write_plain(self, piece: Piece, verdicts: _Verdicts) -> Buffer:
+        return write_retained(
+            piece.run.data[: piece.end],
+            piece.start,
+            verdicts.actions,
+            piece.first_rows,
+            verdicts.has_horizon,
+            verdicts.horizons,
+            piece.columns,
+            verdicts.keep.view(np.uint8),
+        )
+
+    def _write_compressed(
+        self, view: BatchView, piece: Piece, verdicts: _Verdicts
+    ) -> Buffer | None:
+        action = int(verdicts.actions[0])
+        if action == DROP:
+            return None
+        if action == EMPTY:
+            return wrap_retained(view.data, b"", 0, NO_TIMESTAMP, NO_TIMESTAMP, 0, False)
+        if view.header.is_wrapper:
+            batch: Buffer = self._rewrapped(view, piece, verdicts.keep)
+        else:
+            has_horizon = bool(verdicts.has_horizon[0])
+            records, base_timestamp, max_timestamp, count = retained_records(
+                piece.data,
+                piece.records_start,
+                piece.columns,
+                verdicts.keep.view(np.uint8),
+                int(verdicts.horizons[0]) if has_horizon else None,
+            )
+            codec = view.codec
+            batch = wrap_retained(
+                view.data,
+                compress(codec, records),
+                int(codec),
+                base_timestamp,
+                max_timestamp,
+                count,
+                has_horizon,
+            )
+        size = memoryview(batch).nbytes
+        limit = max(view.header.size_bytes, self._rules.max_message_bytes)
+        self.statistics.batches_grown += size > limit
+        return batch
+
+    def _rewrapped(self, view: BatchView, piece: Piece, keep: NDArray[np.bool_]) -> bytes:
+        """Return a wrapper of the messages that stay."""
+        header, columns = view.header, piece.columns
+        append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
+        builder = MessageSetBuilder(header.magic)
+        builder.reset(append_time=append_time)
+        rows = np.flatnonzero(keep)
+        base_offset = int(columns.offset[rows[0]])
+        # Stretches of rows side by side: (first, end).
+        cuts = np.flatnonzero(np.diff(rows) > 1) + 1
+        for stretch in np.split(rows, cuts):
+            builder.extend_decoded(
+                piece.data,
+                columns,
+                int(stretch[0]),
+                int(stretch[-1]) + 1,
+                base_offset=base_offset,
+            )
+        codec = view.codec
+        compressed = compress(codec, builder.payload(base_offset), magic=header.magic)
+        return bytes(builder.wrap(int(codec), compressed, base_offset=base_offset))
+
+    # ---- counts ----
+
+    def _count(self, piece: Piece, verdicts: _Verdicts) -> None:
+        statistics = self.statistics
+        statistics.batches_read += len(verdicts.actions)
+        statistics.batches_copied += int(np.count_nonzero(verdicts.actions == COPY))
+        statistics.batches_rewritten += int(np.count_nonzero(verdicts.actions == REWRITE))
+        statistics.batches_emptied += int(np.count_nonzero(verdicts.actions == EMPTY))
+        statistics.records_read += len(verdicts.keep)
+        statistics.records_kept += int(np.count_nonzero(verdicts.keep))
+        is_tombstone = piece.columns.value_size < 0
+        statistics.tombstones_kept += int(np.count_nonzero(verdicts.keep & is_tombstone))
+
+    def _count_dropped(
+        self,
+        piece: Piece,
+        gone: NDArray[np.bool_],
+        expired: NDArray[np.bool_],
+        dropped: list[int],
+    ) -> None:
+        """Count records that go, by the reason that comes first."""
+        statistics, control = self.statistics, piece.has_bits(CONTROL_MASK)
+        for batch in dropped:
+            rows = slice(int(piece.first_rows[batch]), int(piece.first_rows[batch + 1]))
+            count = int(np.count_nonzero(gone[rows]))
+            if control[batch]:
+                statistics.control_dropped += count
+            else:
+                statistics.aborted_dropped += count
+            gone[rows] = False
+        keyless = int(np.count_nonzero(gone & (piece.columns.key_size < 0)))
+        tombstones = int(np.count_nonzero(gone & expired))
+        statistics.keyless_dropped += keyless
+        statistics.tombstones_expired += tombstones
+        statistics.superseded += int(np.count_nonzero(gone)) - keyless - tombstones
+
+
+def _counts(flags: NDArray[np.bool_], first_rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many flags are set in each batch."""
+    sums = np.concatenate(([0], np.cumsum(flags, dtype=np.int64)))
+    counts: NDArray[np.int64] = np.diff(sums[first_rows])
+    return counts

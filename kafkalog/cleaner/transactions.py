@@ -1,0 +1,124 @@
+"""Transactions as a cleaning meets them, batch by batch (CleanedTransactionMetadata in Kafka).
+
+One tracker goes through the dirty part when the offset map is built, another through all segments
+that are rewritten. Both are told which transactions were aborted (from the transaction indexes)
+before they come to their batches. What it keeps:
+
+- aborted transactions that have not begun yet, by first offset;
+- of each producer, the aborted transaction that it is in, and whether batches of it were met;
+- producers in a transaction that was not aborted.
+
+A marker may go once nothing of its transaction was met on the way, that is, one cleaning after its
+records went; an emptied batch that stays for its sequence numbers is still something. An aborted
+transaction whose batches were met stays in the transaction index of the new segment.
+
+Thread-safety: none; it belongs to one cleaning.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from kafkalog.cleaner.pieces import Piece
+from kafkalog.indexes.transaction_index import AbortedTransaction
+from kafkalog.layout import CONTROL_MASK, TRANSACTIONAL_MASK
+from kafkalog.records.control import ControlType
+
+__all__ = ["TransactionTracker"]
+
+_ENDS: Final = (ControlType.ABORT, ControlType.COMMIT)
+
+
+class TransactionTracker:
+    """
+    Verdicts on the batches of producers, which must come in the order of their offsets.
+
+    Attributes:
+        kept: aborted transactions of which batches were met: entries of the new transaction index.
+            Whoever writes it takes them away.
+    """
+
+    def __init__(self) -> None:
+        self.kept: list[AbortedTransaction] = []
+        self._coming: list[tuple[int, int, AbortedTransaction]] = []
+        self._count = 0
+        self._aborted: dict[int, AbortedTransaction] = {}
+        self._met: set[int] = set()
+        self._committed: set[int] = set()
+
+    def add_aborted(self, transactions: Iterable[AbortedTransaction]) -> None:
+        """Say which transactions were aborted, before the first batch that they may concern."""
+        for transaction in transactions:
+            # Numbered, so that transactions of one first offset keep their order.
+            self._count += 1
+            heapq.heappush(self._coming, (transaction.first_offset, self._count, transaction))
+
+    def judge(self, piece: Piece) -> Iterator[tuple[int, bool, bool]]:
+        """
+        Yield a verdict on each control batch and each batch of a transaction.
+
+        Yields:
+            (number in the piece, whether it is a control batch, whether it is gone: aborted data,
+            or a marker that may go).
+        """
+        special = piece.has_bits(TRANSACTIONAL_MASK | CONTROL_MASK)
+        if not special.any():
+            return
+        control = piece.has_bits(CONTROL_MASK)
+        producer_id, last_offset = piece.header("producer_id"), piece.header("last_offset")
+        for batch in np.flatnonzero(special).tolist():
+            producer, offset = int(producer_id[batch]), int(last_offset[batch])
+            if control[batch]:
+                kind = piece.control_type(batch)
+                yield batch, True, self.may_drop_marker(producer, offset, kind)
+            else:
+                yield batch, False, self.is_aborted(producer, offset)
+
+    def is_aborted(self, producer_id: int, last_offset: int) -> bool:
+        """
+        Return whether a transactional batch of data was aborted.
+
+        Args:
+            producer_id: whose it is.
+            last_offset: of the batch.
+        """
+        self._begin_up_to(last_offset)
+        if producer_id in self._aborted:
+            self._met.add(producer_id)
+            return True
+        self._committed.add(producer_id)
+        return False
+
+    def may_drop_marker(self, producer_id: int, last_offset: int, kind: ControlType | None) -> bool:
+        """
+        Return whether nothing of a marker's transaction is left.
+
+        Args:
+            producer_id: of the marker.
+            last_offset: of its batch.
+            kind: what it says; None for a control batch that was emptied.
+        """
+        self._begin_up_to(last_offset)
+        if kind is None:
+            return True
+        if kind not in _ENDS:
+            return False
+        if kind is ControlType.COMMIT:
+            was_met = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not was_met
+        transaction = self._aborted.pop(producer_id, None)
+        if transaction is None or producer_id not in self._met:
+            return True
+        self._met.discard(producer_id)
+        self.kept.append(transaction)
+        return False
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._coming and self._coming[0][0] <= offset:
+            transaction = heapq.heappop(self._coming)[2]
+            self._aborted.setdefault(transaction.producer_id, transaction)

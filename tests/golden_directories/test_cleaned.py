@@ -1,0 +1,76 @@
+"""What a real broker's cleaner made of segments, byte for byte, made of the same segments here.
+
+A broker that was killed, or stopped while files waited for their deletion, left what it had cleaned
+beside what it made of that. Nothing is compressed there, so that the bytes can be compared.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog._core.header import parse_header
+from kafkalog.cleaner.retained import LastBatch
+from kafkalog.state.producer_snapshot import decode_snapshot
+from tests.support.cleaning import Cleaning
+from tests.support.golden import GOLDEN
+
+KILLED = [
+    (GOLDEN / "kafka-4.1-swap" / "data" / "u-compact-0", 631, ".swap", 830),
+    (GOLDEN / "kafka-4.1-unclean" / "data" / "u-compact-0", 433, ".cleaned", 634),
+]
+STOPPED = GOLDEN / "kafka-4.1" / "data" / "compact-none-0"
+
+
+def segment(directory: Path, base_offset: int, suffix: str = "") -> bytes:
+    """Return the log file of a segment."""
+    return (directory / f"{base_offset:020d}.log{suffix}").read_bytes()
+
+
+def latest_horizon(data: bytes) -> int:
+    """Return the latest delete horizon of a run: the time of its cleaning, and the retention."""
+    position, latest = 0, 0
+    while position < len(data):
+        header = parse_header(data, position)
+        latest = max(latest, header.delete_horizon_ms or 0)
+        position += header.size_bytes
+    return latest
+
+
+@pytest.mark.parametrize(("directory", "base_offset", "suffix", "end_offset"), KILLED)
+def test_segment_of_a_killed_broker_is_cleaned_to_its_bytes(
+    directory: Path, base_offset: int, suffix: str, end_offset: int
+) -> None:
+    """Superseded records go, tombstones get the horizon, batches are rewritten as a broker does."""
+    expected = segment(directory, base_offset, suffix)
+    cleaning = Cleaning(end_offset, now_ms=latest_horizon(expected), entries=1000)
+    cleaned = cleaning.clean([segment(directory, base_offset)])
+    assert expected == cleaned.data
+    assert cleaned.statistics.horizons_set > 0
+    assert cleaned.statistics.batches_rewritten > 0
+
+
+def test_round_of_a_stopped_broker_is_cleaned_to_its_bytes() -> None:
+    """A whole round: four clean segments into one, three dirty ones, producers, old horizons."""
+    sources = [segment(STOPPED, base, ".deleted") for base in (0, 900, 1081, 1240)]
+    sources += [segment(STOPPED, base, ".deleted") for base in (1417, 1605, 1781)]
+    expected = [segment(STOPPED, base) for base in (0, 1417, 1605, 1781)]
+    # When the round began, the producers had sent what the snapshot at the log's end tells.
+    snapshot = STOPPED / "00000000000000002116.snapshot"
+    producers = decode_snapshot(snapshot.read_bytes(), end_offset=2116)
+    cleaning = Cleaning(
+        end_offset=1961,
+        first_dirty=1417,
+        now_ms=latest_horizon(expected[1]) - 300,
+        delete_retention_ms=300,
+        last_batches={
+            producer.producer_id: LastBatch(producer.last_offset, producer.producer_epoch)
+            for producer in producers
+        },
+    )
+    cleaned = cleaning.clean(sources)
+    assert expected[0] == b"".join(cleaned.runs[:4])
+    assert expected[1:] == cleaned.runs[4:]
+    assert cleaned.statistics.tombstones_expired > 0
+    assert cleaned.statistics.batches_emptied > 0

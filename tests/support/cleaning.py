@@ -1,0 +1,98 @@
+"""Both passes of a cleaning over bytes in memory, for tests of what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafkalog._core.offset_map import OffsetMap
+from kafkalog.cleaner.keys import KeyCollector
+from kafkalog.cleaner.retained import BatchFilter, CleaningRules, LastBatch
+from kafkalog.cleaner.statistics import CleaningStatistics
+from kafkalog.cleaner.transactions import TransactionTracker
+from kafkalog.indexes.transaction_index import AbortedTransaction
+from kafkalog.records.conversion.stretches import BatchRun
+
+__all__ = ["Cleaned", "Cleaning", "offset_map_of"]
+
+SECRET = bytes(range(16))
+
+
+def offset_map_of(entries: int) -> OffsetMap:
+    """Return a map for so many keys."""
+    return OffsetMap(bytearray(24 * max(1, entries)), load_factor=1.0, secret=SECRET)
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What a cleaning made: the runs that stay, one for each given, and what it says of them."""
+
+    runs: list[bytes]
+    statistics: CleaningStatistics
+    aborted: list[AbortedTransaction]
+    offset_map: OffsetMap
+
+    @property
+    def data(self) -> bytes:
+        """All runs together."""
+        return b"".join(self.runs)
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """
+    A cleaning to be: from `first_dirty` to `end_offset`, at the time `now_ms`.
+
+    Attributes:
+        old_tombstones_stay: for all runs of old formats.
+        entries: keys that the map takes.
+    """
+
+    end_offset: int
+    first_dirty: int = 0
+    now_ms: int = 0
+    delete_retention_ms: int = 0
+    last_batches: Mapping[int, LastBatch] = field(default_factory=dict)
+    aborted: Sequence[AbortedTransaction] = ()
+    old_tombstones_stay: bool = True
+    entries: int = 10_000
+    max_message_bytes: int = 1 << 20
+
+    def rules(self) -> CleaningRules:
+        """Return what the second pass goes by."""
+        return CleaningRules(
+            now_ms=self.now_ms,
+            delete_retention_ms=self.delete_retention_ms,
+            end_offset=self.end_offset,
+            last_batches=self.last_batches,
+            max_message_bytes=self.max_message_bytes,
+        )
+
+    def _tracker(self) -> TransactionTracker:
+        transactions = TransactionTracker()
+        transactions.add_aborted(self.aborted)
+        return transactions
+
+    def clean(self, runs: Iterable[bytes]) -> Cleaned:
+        """Build the map of what is dirty and filter all runs."""
+        runs = list(runs)
+        offset_map = offset_map_of(self.entries)
+        collector = KeyCollector(offset_map, self._tracker())
+        full = any(
+            not collector.add(BatchRun(memoryview(run)), start_offset=self.first_dirty)
+            for run in runs
+        )
+        if not full:
+            offset_map.advance_to(self.end_offset - 1)
+        transactions = self._tracker()
+        batch_filter = BatchFilter(offset_map, self.rules(), transactions)
+        kept = [
+            b"".join(
+                bytes(part)
+                for part in batch_filter.filter(
+                    BatchRun(memoryview(run)), old_tombstones_stay=self.old_tombstones_stay
+                )
+            )
+            for run in runs
+        ]
+        return Cleaned(kept, batch_filter.statistics, transactions.kept, offset_map)

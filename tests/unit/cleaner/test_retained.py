@@ -1,0 +1,314 @@
+"""What stays of batches: any log against the reference, and single rules for their own sake."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafkalog._core.offset_map import OffsetMap
+from kafkalog.cleaner.keys import KeyCollector
+from kafkalog.cleaner.retained import BatchFilter, LastBatch
+from kafkalog.cleaner.statistics import CleaningStatistics
+from kafkalog.cleaner.transactions import TransactionTracker
+from kafkalog.errors import CorruptRecordError
+from kafkalog.records.codecs import Codec
+from kafkalog.records.conversion.stretches import BatchRun
+from tests.support import golden
+from tests.support.cleaning import Cleaned, Cleaning, offset_map_of
+from tests.support.cleaning_cases import DirtyLog, dirty_logs
+from tests.support.reference_compaction import ReferenceCleaning, kept_of
+from tests.support.reference_conversion import decode_run
+
+
+def runs_of(log: DirtyLog, cuts: set[int]) -> list[bytes]:
+    """Return the batches in several runs, cut before some of them."""
+    runs: list[bytes] = [b""]
+    for number, batch in enumerate(log.batches):
+        if number in cuts:
+            runs.append(b"")
+        runs[-1] += batch
+    return runs
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(log=dirty_logs(), data=st.data())
+def test_filter_any_log_equals_reference(log: DirtyLog, data: st.DataObject) -> None:
+    """Whatever the batches, what stays is what the rules say, in however many runs it comes."""
+    lives = data.draw(st.sets(st.sampled_from([1, 2, 9])))
+    has_data = data.draw(st.booleans())
+    lasts = {
+        producer: LastBatch(log.lasts.get(producer) if has_data else None, 0) for producer in lives
+    }
+    cleaning = Cleaning(
+        end_offset=data.draw(st.sampled_from([log.end, log.end + 1, *log.ends])),
+        first_dirty=data.draw(st.integers(0, log.end)),
+        now_ms=1000,
+        delete_retention_ms=data.draw(st.sampled_from([0, 300])),
+        last_batches=lasts,
+        aborted=log.aborted,
+        old_tombstones_stay=data.draw(st.booleans()),
+    )
+    # What is beyond the end of the range is not cleaned: it is not in the files that are read.
+    count = sum(end <= cleaning.end_offset for end in log.ends)
+    log = DirtyLog(log.batches[:count], log.ends[:count], log.aborted, log.lasts)
+    cuts = data.draw(st.sets(st.integers(1, max(1, count))))
+    cleaned = cleaning.clean(runs_of(log, cuts))
+    reference = ReferenceCleaning(
+        data=log.data,
+        rules=cleaning.rules(),
+        first_dirty=cleaning.first_dirty,
+        latest_offset=cleaning.end_offset - 1,
+        aborted=log.aborted,
+        old_tombstones_stay=cleaning.old_tombstones_stay,
+    )
+    assert reference.kept() == kept_of(cleaned.data)
+    expected = sorted(reference.kept_transactions())
+    assert expected == sorted(cleaned.aborted)
+    statistics = cleaned.statistics
+    assert len(log.data) == statistics.bytes_read
+    assert len(cleaned.data) == statistics.bytes_written
+    assert statistics.records_read == statistics.records_kept + sum(
+        (
+            statistics.superseded,
+            statistics.tombstones_expired,
+            statistics.keyless_dropped,
+            statistics.aborted_dropped,
+            statistics.control_dropped,
+        )
+    )
+
+
+def add(log: DirtyLog, *records: tuple[bytes | None, bytes | None], **header: Any) -> None:
+    """Add a batch of data with records of consecutive offsets."""
+    settings = {
+        "codec": Codec.NONE,
+        "append_time": False,
+        "horizon": None,
+        "producer_id": -1,
+        "transactional": False,
+        "hole": 0,
+    } | header
+    rows = [(key, value, 100 + delta) for delta, (key, value) in enumerate(records)]
+    log.add_data(rows, list(range(len(rows))), **settings)
+
+
+def kept_offsets(cleaned: Cleaned) -> list[int]:
+    """Return the offsets of the records that stay."""
+    return [record.offset for batch in kept_of(cleaned.data) for record in batch.records]
+
+
+def test_filter_batch_that_loses_nothing_is_not_even_copied() -> None:
+    """The buffers are slices of the run where nothing went."""
+    log = DirtyLog()
+    add(log, (b"a", b"1"), (b"b", b"2"))
+    add(log, (b"c", b"3"), codec=Codec.ZSTD)
+    run = memoryview(log.data)
+    batch_filter = BatchFilter(offset_map_of(1), Cleaning(99).rules(), TransactionTracker())
+    parts = batch_filter.filter(BatchRun(run), old_tombstones_stay=True)
+    assert log.data == b"".join(map(bytes, parts))
+    assert all(isinstance(part, memoryview) and part.obj is run.obj for part in parts)
+    assert 2 == batch_filter.statistics.batches_copied
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+@pytest.mark.parametrize("append_time", [False, True])
+def test_filter_batch_that_loses_records_keeps_its_codec_and_bounds(
+    codec: Codec, append_time: bool
+) -> None:
+    """Offsets, sequence, producer, leader epoch and times of what stays are as they were."""
+    log = DirtyLog()
+    add(
+        log,
+        (b"a", b"old" * 50),
+        (b"b", b"only" * 50),
+        (b"a", b"new" * 50),
+        (b"c", b"old"),
+        codec=codec,
+        append_time=append_time,
+        producer_id=5,
+    )
+    add(log, (b"c", b"new"))
+    before, _ = decode_run(log.data)
+    after, _ = decode_run(Cleaning(log.end).clean([log.data]).data)
+    assert [1, 2] == [record.offset for record in after.records]
+    assert before.records[1:3] == after.records
+    changed = {"batch_length", "crc", "base_timestamp", "max_timestamp", "record_count"}
+    for name, value in vars(before.header).items():
+        if name not in changed:
+            assert value == getattr(after.header, name)
+    assert codec == after.codec
+    # The largest time is what the records have, or when the log took them.
+    assert (2000 if append_time else 102) == after.header.max_timestamp
+    assert (2000 if append_time else 101) == after.header.base_timestamp
+
+
+def test_filter_tombstone_gets_a_horizon_then_goes_when_it_is_over() -> None:
+    """Two cleanings at least, also without any retention; what it hides goes in the first."""
+    log = DirtyLog()
+    add(log, (b"a", b"1"), (b"b", b"2"))
+    add(log, (b"a", None), (b"c", b"3"))
+    first = Cleaning(log.end, now_ms=1000, delete_retention_ms=300).clean([log.data])
+    assert [1, 2, 3] == kept_offsets(first)
+    assert 1 == first.statistics.horizons_set
+    for now_ms, expected in ((1299, [1, 2, 3]), (1300, [1, 3])):
+        again = Cleaning(log.end, now_ms=now_ms, delete_retention_ms=300).clean([first.data])
+        assert expected == kept_offsets(again)
+        assert 0 == again.statistics.horizons_set
+        assert len(expected) == 2 + again.statistics.tombstones_kept
+    # The batch that has a horizon keeps it, and its records their times.
+    _, batch = decode_run(again.data)
+    assert (0x40, 1300, 101) == (
+        batch.header.attributes,
+        batch.header.base_timestamp,
+        batch.records[0].timestamp,
+    )
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_filter_old_tombstone_goes_with_the_age_of_its_segment(magic: int, codec: Codec) -> None:
+    """The old formats have no horizon; a wrapper is written anew in its format."""
+    log = DirtyLog()
+    rows = [(b"a", b"1", 50), (b"b", b"2", 70), (b"a", None, 60), (b"c", b"3", 55)]
+    log.add_old(rows, magic, codec, append_time=False)
+    for stays, expected in ((True, [1, 2, 3]), (False, [1, 3])):
+        cleaned = Cleaning(log.end, old_tombstones_stay=stays).clean([log.data])
+        assert expected == kept_offsets(cleaned)
+        batches = decode_run(cleaned.data)
+        assert {magic} == {batch.header.magic for batch in batches}
+        assert {codec} == {batch.codec for batch in batches}
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_filter_last_message_of_the_range_stays(codec: Codec) -> None:
+    """The old formats have no empty batch that could tell where the log ends."""
+    log = DirtyLog()
+    log.add_old([(b"a", b"1", 50), (None, b"2", 60)], 1, codec, append_time=False)
+    assert [0, 1] == kept_offsets(Cleaning(log.end).clean([log.data]))
+    assert [0] == kept_offsets(Cleaning(log.end + 1).clean([log.data]))
+
+
+def test_filter_records_without_a_key_are_dropped_and_counted() -> None:
+    """Old data has them; a log that is compacted takes no new ones."""
+    log = DirtyLog()
+    add(log, (None, b"1"), (b"a", b"2"), (None, b"3"))
+    add(log, (None, b"4"))
+    cleaned = Cleaning(log.end + 5).clean([log.data])
+    assert [1] == kept_offsets(cleaned)
+    assert 3 == cleaned.statistics.keyless_dropped
+
+
+def test_filter_with_full_map_keeps_all_behind_its_end() -> None:
+    """Cleaning goes as far as the map does."""
+    log = DirtyLog()
+    add(log, (b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4"))
+    add(log, (b"b", b"5"), (None, b"6"))
+    cleaned = Cleaning(log.end, entries=2).clean([log.data])
+    assert 2 == cleaned.offset_map.latest_offset
+    assert [1, 2, 3, 4, 5] == kept_offsets(cleaned)
+
+
+def test_filter_of_parts_one_after_the_other_equals_one_pass() -> None:
+    """No part touches what belongs to another: neither values nor tombstones."""
+    log = DirtyLog()
+    for number in range(40):
+        key = b"%d" % (number % 13)
+        add(log, (key, b"v%d" % number), (key, None if number % 3 else b"w"), horizon=500)
+    cleaning = Cleaning(log.end, now_ms=1000)
+    whole = cleaning.clean([log.data])
+    assert 0 < whole.statistics.tombstones_expired
+    data = log.data
+    for part in range(3):
+        offset_map = offset_map_of(13)
+        offset_map.clear(secret=b"0123456789abcdef", part=part, part_count=3)
+        assert KeyCollector(offset_map, TransactionTracker()).add(BatchRun(memoryview(data)))
+        offset_map.advance_to(log.end - 1)
+        batch_filter = BatchFilter(offset_map, cleaning.rules(), TransactionTracker())
+        parts = batch_filter.filter(BatchRun(memoryview(data)), old_tombstones_stay=True)
+        data = b"".join(map(bytes, parts))
+        assert kept_of(data) != kept_of(whole.data) or part == 2
+    assert kept_of(whole.data) == kept_of(data)
+
+
+@pytest.mark.parametrize(
+    ("identity", "exact", "expected"),
+    [("md5", False, [1]), ("siphash", False, [0, 1]), ("md5", True, [0, 1])],
+)
+def test_filter_of_keys_with_one_md5_sum_keeps_both_unless_told_by_md5(
+    identity: Literal["md5", "siphash"], exact: bool, expected: list[int]
+) -> None:
+    """What Kafka loses, and the two ways not to."""
+    vector = golden.vectors("md5_collision")
+    keys = [bytes.fromhex(vector[name]) for name in ("first", "second")]
+    log = DirtyLog()
+    add(log, (keys[0], b"1"))
+    add(log, (keys[1], b"2"))
+
+    def have_keys(offsets: Sequence[int], wanted: Sequence[bytes]) -> list[bool]:
+        return [keys[offset] == key for offset, key in zip(offsets, wanted, strict=True)]
+
+    offset_map = OffsetMap(bytearray(240), identity=identity, exact=exact, secret=bytes(16))
+    asked = have_keys if exact else None
+    run = BatchRun(memoryview(log.data))
+    assert KeyCollector(offset_map, TransactionTracker(), have_keys=asked).add(run)
+    batch_filter = BatchFilter(
+        offset_map, Cleaning(99).rules(), TransactionTracker(), have_keys=asked
+    )
+    parts = batch_filter.filter(run, old_tombstones_stay=True)
+    found = kept_of(b"".join(map(bytes, parts)))
+    assert expected == [record.offset for batch in found for record in batch.records]
+
+
+def test_filter_batch_larger_than_the_columns_is_cleaned_like_any() -> None:
+    """More records in one batch than rows are decoded at once."""
+    log = DirtyLog()
+    for codec in (Codec.NONE, Codec.LZ4):
+        add(log, *[(b"%d" % (number % 7000), b"") for number in range(20_000)], codec=codec)
+    cleaned = Cleaning(log.end).clean([log.data])
+    assert list(range(33_000, 40_000)) == kept_offsets(cleaned)
+
+
+def test_filter_damaged_batch_raises_with_its_place() -> None:
+    """Nothing is made of a run with a bit flipped, in a batch that is compressed or not."""
+    log = DirtyLog()
+    add(log, (b"a", b"1"))
+    add(log, (b"b", b"2" * 200))
+    add(log, (b"b", b"2" * 200), codec=Codec.GZIP)
+    good = log.data
+    for batch in (0, 1, 2):
+        position = sum(map(len, log.batches[:batch]))
+        data = bytearray(good)
+        data[position + 61 + 8] ^= 1
+        run = BatchRun(memoryview(bytes(data)), "segment", 1000)
+        batch_filter = BatchFilter(offset_map_of(1), Cleaning(9).rules(), TransactionTracker())
+        with pytest.raises(CorruptRecordError, match=f"position {1000 + position} of segment"):
+            batch_filter.filter(run, old_tombstones_stay=True)
+    cut = BatchRun(memoryview(good)[:-1])
+    with pytest.raises(CorruptRecordError, match="the bytes end before the item does"):
+        KeyCollector(offset_map_of(9), TransactionTracker()).add(cut)
+
+
+def test_filter_batch_that_compresses_worse_is_counted() -> None:
+    """It is kept all the same: records must not be lost for their size."""
+    log = DirtyLog()
+    rng = random.Random(1)
+    add(log, (b"a", rng.randbytes(400)), (b"b", None), codec=Codec.LZ4)
+    size = len(log.data)
+    for limit, grown in ((size + 100, 0), (size - 1, 1)):
+        cleaning = Cleaning(log.end, now_ms=10**15, max_message_bytes=limit)
+        cleaned = cleaning.clean([log.data])
+        assert len(cleaned.data) > size
+        assert grown == cleaned.statistics.batches_grown
+
+
+def test_statistics_add_up() -> None:
+    """Counts of several cleanings make one."""
+    first, second = CleaningStatistics(bytes_read=3, superseded=1), CleaningStatistics(bytes_read=4)
+    first.add(second)
+    assert 7 == first.as_dict()["bytes_read"]
+    assert 1 == first.superseded
