@@ -125,7 +125,7 @@ cdef class RecordIterator:
         cdef RecordFields fields
         cdef int status
         if self._left == 0:
-            status = check_end_of_messages(&self._messages, &self._cursor)
+            status = check_end_of_messages(&self._cursor)
             if status != STATUS_OK:
                 self._refuse(status)
             raise StopIteration

@@ -140,7 +140,7 @@ def decode_messages(
             cursor.position = fields.end
             set_item(records, row, make_record(&messages.context, &fields, hold))
         else:
-            status = check_end_of_messages(&messages, &cursor)
+            status = check_end_of_messages(&cursor)
             if status == STATUS_OK:
                 return records
     _refuse(status, &cursor, &hold.view, &messages)
@@ -185,7 +185,7 @@ cdef list _decode_tuples(
             cursor.position = fields.end
             set_item(pairs, row, make_pair(&fields))
         else:
-            status = check_end_of_messages(&messages, &cursor)
+            status = check_end_of_messages(&cursor)
             if status == STATUS_OK:
                 return pairs
     _refuse(status, &cursor, view, &messages)
@@ -233,7 +233,7 @@ cdef tuple _decode_lists(
             store_in_list(<PyObject*>keys, row, new_field(fields.key, fields.key_size))
             store_in_list(<PyObject*>values, row, new_field(fields.value, fields.value_size))
         else:
-            status = check_end_of_messages(&messages, &cursor)
+            status = check_end_of_messages(&cursor)
             if status == STATUS_OK:
                 return keys, values
     _refuse(status, &cursor, view, &messages)
@@ -268,7 +268,7 @@ cdef int _columns_kernel(
         cursor.position = fields.end
         row += 1
         left -= 1
-    return check_end_of_messages(messages, cursor)
+    return check_end_of_messages(cursor)
 
 
 def decode_message_columns(
@@ -380,7 +380,7 @@ cdef int _summary_kernel(
         row += 1
     facts.min_timestamp = lower if lower <= upper else NO_TIMESTAMP
     facts.max_timestamp = upper if lower <= upper else NO_TIMESTAMP
-    return check_end_of_messages(messages, cursor) if status == STATUS_OK else status
+    return check_end_of_messages(cursor) if status == STATUS_OK else status
 
 
 def summarize_messages(
@@ -424,7 +424,7 @@ cdef int _check_kernel(MessageSet* messages, Cursor* cursor) noexcept nogil:
         status = next_message(messages, cursor.position, cursor.end, &fields)
         if status == STATUS_OK:
             cursor.position = fields.end
-    return check_end_of_messages(messages, cursor) if status == STATUS_OK else status
+    return check_end_of_messages(cursor) if status == STATUS_OK else status
 
 
 def check_messages(

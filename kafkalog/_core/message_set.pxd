@@ -217,4 +217,4 @@ cdef inline void finish_fields(RecordFields* fields) noexcept nogil:
 cdef MessageSet messages_of_fields(const BatchFields* entry, bint strict) noexcept nogil
 cdef MessageSet messages_of(BatchHeader header, bint strict) except *
 cdef int survey_messages(MessageSet* messages, Cursor* cursor) noexcept nogil
-cdef int check_end_of_messages(const MessageSet* messages, const Cursor* cursor) noexcept nogil
+cdef int check_end_of_messages(const Cursor* cursor) noexcept nogil

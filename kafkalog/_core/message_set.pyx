@@ -97,6 +97,6 @@ cdef int survey_messages(MessageSet* messages, Cursor* cursor) noexcept nogil:
     return STATUS_OK
 
 
-cdef int check_end_of_messages(const MessageSet* messages, const Cursor* cursor) noexcept nogil:
+cdef int check_end_of_messages(const Cursor* cursor) noexcept nogil:
     """Refuse bytes behind a plain message; behind those of a wrapper the survey left none."""
     return STATUS_OK if cursor.position == cursor.end else STATUS_TRAILING_BYTES
