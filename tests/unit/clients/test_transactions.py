@@ -347,6 +347,7 @@ class SlowTopics(Logs):
 
 
 def test_the_first_positions_of_two_producers_make_the_topic_once(tmp_path: Path) -> None:
+    """Both look for it, and find none, before either has made it."""
     logs = SlowTopics(tmp_path)
     clients = logs.clients()
     producers = [clients.producer(transactional_id=name) for name in ("first", "second")]
