@@ -35,7 +35,6 @@ __all__ = [
     "CLUSTER_METADATA_TOPIC",
     "DATA_DIRECTORY_FILES",
     "HIGH_WATERMARK_CHECKPOINT",
-    "INTERNAL_TOPICS",
     "LEADER_EPOCH_CHECKPOINT",
     "LOCK_FILE",
     "LOG_START_OFFSET_CHECKPOINT",
@@ -100,9 +99,6 @@ OFFSET_CHECKPOINTS: Final = (
 DATA_DIRECTORY_FILES: Final = (META_PROPERTIES, *OFFSET_CHECKPOINTS, CLEAN_SHUTDOWN_MARKER)
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
-INTERNAL_TOPICS: Final = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
-)
 
 
 class FileKind(StrEnum):

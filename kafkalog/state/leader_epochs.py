@@ -179,20 +179,6 @@ class LeaderEpochs:
             changed |= self.assign(int(epochs[row]), int(base_offsets[row]), flush=False)
         return changed
 
-    def begin_epoch(self, start_offset: int) -> int:
-        """
-        Raise the epoch at the log end, and return the new one.
-
-        After a stop that was none, so that no offset gets other content under the same epoch.
-
-        Raises:
-            LogStorageError: the file could not be written.
-        """
-        latest = self.latest_epoch
-        epoch = 0 if latest is None else min(latest + 1, MAX_EPOCH)
-        self.assign(epoch, start_offset)
-        return epoch
-
     def truncate_from_end(self, end_offset: int) -> bool:
         """Forget the epochs that begin at `end_offset` or above; return whether there were any."""
         kept = self._entries[: bisect_left(self._entries, end_offset, key=_start_of)]
@@ -242,17 +228,6 @@ class LeaderEpochs:
         entries = self._entries
         slot = bisect_right(entries, offset, key=_start_of)
         return entries[slot - 1].epoch if slot else None
-
-    def previous_epoch(self, epoch: int) -> int | None:
-        """Return the largest known epoch below another."""
-        slot = bisect_left(self._entries, epoch, key=_epoch_of)
-        return self._entries[slot - 1].epoch if slot else None
-
-    def next_epoch(self, epoch: int) -> int | None:
-        """Return the smallest known epoch above another."""
-        entries = self._entries
-        slot = bisect_right(entries, epoch, key=_epoch_of)
-        return entries[slot].epoch if slot < len(entries) else None
 
 
 def _with_entry(entries: tuple[EpochEntry, ...], entry: EpochEntry) -> tuple[EpochEntry, ...]:

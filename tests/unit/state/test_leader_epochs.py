@@ -119,12 +119,10 @@ def test_end_of_an_epoch_is_answered_as_kafka_does(epoch: int, expected: EpochEn
     assert UNKNOWN_EPOCH_END == LeaderEpochs().end_offset_for(epoch, 99)
 
 
-def test_neighbours_and_the_epoch_of_an_offset() -> None:
+def test_the_epoch_of_an_offset() -> None:
     """None where there is no answer."""
     epochs = in_memory([(2, 10), (5, 20), (7, 30)])
     assert [None, 2, 2, 5, 7, 7] == [epochs.epoch_for(each) for each in (9, 10, 19, 20, 30, 99)]
-    assert [None, None, 2, 5, 7] == [epochs.previous_epoch(each) for each in (1, 2, 5, 6, 9)]
-    assert [2, 5, 5, None] == [epochs.next_epoch(each) for each in (1, 2, 4, 7)]
     assert (7, None) == (epochs.latest_epoch, LeaderEpochs().latest_epoch)
     assert "[(2, 10), (5, 20), (7, 30)]" in repr(epochs)
 
@@ -168,17 +166,15 @@ def test_truncation_from_the_start_lets_the_first_epoch_begin_there(
     assert kept == on_disk(disk)
 
 
-def test_clear_and_new_epoch(disk: SimulatedDisk) -> None:
-    """After a stop that was none the epoch rises; one without records is replaced."""
+def test_clear_forgets_all(disk: SimulatedDisk) -> None:
+    """And an epoch that began where the next one does is replaced."""
     epochs = epochs_on(disk)
     assert not epochs.clear()
-    assert [0, 1, 2] == [epochs.begin_epoch(start) for start in (0, 10, 10)]
+    assert all(epochs.assign(*entry) for entry in [(0, 0), (1, 10), (2, 10)])
     assert [(0, 0), (2, 10)] == on_disk(disk)
     assert epochs.clear()
     epochs.flush()
     assert [] == on_disk(disk)
-    epochs.assign(MAX_EPOCH, 5)
-    assert MAX_EPOCH == epochs.begin_epoch(9)
 
 
 def test_load_takes_the_file_and_owes_nothing(disk: SimulatedDisk) -> None:
@@ -270,7 +266,7 @@ def cut_and_flush(epochs: LeaderEpochs) -> None:
     [
         (lambda epochs: epochs.assign(4, 30), [(0, 0), (2, 10), (3, 20), (4, 30)]),
         (cut_and_flush, [(0, 0), (2, 10)]),
-        (lambda epochs: epochs.begin_epoch(20), [(0, 0), (2, 10), (4, 20)]),
+        (lambda epochs: epochs.assign(4, 20), [(0, 0), (2, 10), (4, 20)]),
     ],
 )
 def test_crash_at_every_call_leaves_the_old_file_or_the_new_one(
