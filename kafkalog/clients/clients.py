@@ -72,7 +72,7 @@ class Clients:
 
         Raises:
             ConfigError: a setting is unknown, or its value wrong.
-            LogStorageError: transactions that were left unfinished could not be finished.
+            LogStorageError: with a transactional_id, what was left under it could not be finished.
         """
         self._recover()
         made = Producer(
@@ -107,7 +107,7 @@ class Clients:
             settings: fields of `ConsumerConfig`.
 
         Raises:
-            ConfigError, LogStorageError: as for `producer`.
+            ConfigError: as for `producer`.
         """
         self._recover()
         return Consumer(
@@ -139,8 +139,7 @@ class Clients:
     def _recover(self) -> None:
         with self._lock:
             if not self._has_recovered:
-                self._coordinator.recover()
-                self._has_recovered = True
+                self._has_recovered = self._coordinator.recover()
 
 
 def _config(kind: type[Any], settings: dict[str, Any]) -> Any:

@@ -30,6 +30,7 @@ from kafkalog.clock import Clock, SystemClock
 from kafkalog.errors import (
     ClientClosedError,
     LogClosedError,
+    LogStorageError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
 )
@@ -366,7 +367,11 @@ class Consumer(ClosedByWith):
         log = self._source.log(*where)
         isolation: Isolation = self.config.isolation_level  # type: ignore[assignment]
         if self._coordinator is not None:
-            self._coordinator.resolve(where, log)
+            try:
+                self._coordinator.resolve(where, log)
+            except LogStorageError as error:
+                # It can be read all the same, up to where the transaction began.
+                logger.warning("%s: a transaction cannot be undone now: %s", where, error)
         assigned = AssignedPartition(where, log, isolation, self._on_corrupt, self._wake)
         self._assigned[where] = assigned
         return assigned

@@ -242,6 +242,10 @@ class Producer(ClosedByWith):
 
         A transaction that is open is aborted. Records that cannot be delivered in `timeout_ms` get
         a ClientClosedError.
+
+        Raises:
+            InvalidProducerEpochError, InvalidTxnStateError, LogStorageError: the transaction could
+                not be aborted; the producer is closed all the same.
         """
         with self._lock:
             if self._closed:

@@ -51,7 +51,7 @@ from kafkalog.clients.transaction_records import (
     encode_value,
 )
 from kafkalog.clock import Clock
-from kafkalog.errors import InvalidProducerEpochError, InvalidTxnStateError
+from kafkalog.errors import InvalidProducerEpochError, InvalidTxnStateError, LogStorageError
 from kafkalog.log.log import Log, Wait
 from kafkalog.model import AppendOrigin, TopicPartition
 from kafkalog.records.control import encode_marker
@@ -115,18 +115,29 @@ class TransactionCoordinator:
         self._followed: dict[int, tuple[Log, int]] = {}
         self._resolved: dict[TopicPartition, Log] = {}
 
-    def recover(self) -> None:
+    def recover(self) -> bool:
         """
-        Finish what was unfinished when the process before this one ended.
+        Finish what was unfinished when the process before this one ended; say whether all of it is.
 
-        Raises:
-            LogStorageError: the disk refused; may be called again.
+        What a disk without room, or one that is offline, does not let finish stays unfinished, and
+        is logged: readers of committed records stop before it, everything else goes on.
         """
+        done = True
         with self._lock:
-            self._follow()
+            try:
+                self._follow()
+            except LogStorageError as error:
+                logger.warning("transactions of the process before are not known: %s", error)
+                return False
             for transactional_id, record in list(self._states.items()):
-                if record.state.is_unfinished and transactional_id not in self._sessions:
+                if not record.state.is_unfinished or transactional_id in self._sessions:
+                    continue
+                try:
                     self._finish(transactional_id, record)
+                except LogStorageError as error:
+                    logger.warning("%r cannot be finished now: %s", transactional_id, error)
+                    done = False
+        return done
 
     def open(self, transactional_id: str, timeout_ms: int) -> TransactionSession:
         """
@@ -171,7 +182,11 @@ class TransactionCoordinator:
             if session.start_ms < 0:
                 session.start_ms = self._clock.now_ms()
             session.partitions |= fresh
-            self._note(session, _STATES.ONGOING)
+            try:
+                self._note(session, _STATES.ONGOING)
+            except BaseException:
+                session.partitions -= fresh
+                raise
 
     def commit(self, session: TransactionSession) -> None:
         """

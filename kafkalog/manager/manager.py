@@ -308,7 +308,7 @@ class LogManager(AbstractContextManager["LogManager"]):
 
         Raises:
             ConfigError: a setting is unknown, or its value wrong.
-            LogStorageError: transactions of the process before could not be finished.
+            LogStorageError: with a transactional_id, what was left under it could not be finished.
         """
         self._ensure_open()
         return self._clients.producer(wait=wait, **settings)
@@ -331,7 +331,7 @@ class LogManager(AbstractContextManager["LogManager"]):
             settings: fields of `ConsumerConfig`.
 
         Raises:
-            ConfigError, LogStorageError: as for `producer`.
+            ConfigError: as for `producer`.
         """
         self._ensure_open()
         return self._clients.consumer(group, on_corrupt=on_corrupt, on_lost=on_lost, **settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from kafkalog.clients.producer import Producer
 from kafkalog.clients.transaction_records import TransactionState, decode_value
 from kafkalog.clients.transactions import TransactionCoordinator
 from kafkalog.errors import (
+    DiskFullError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
     RecordTooLargeError,
@@ -28,6 +30,7 @@ from kafkalog.errors import (
 )
 from kafkalog.records.control import ControlType
 from tests.support.log_sources import Logs
+from tests.support.simulated_disk import SimulatedDisk
 
 GROUP = "billing"
 POSITION = {TopicPartition("input", 0): 17}
@@ -364,4 +367,48 @@ def test_the_first_positions_of_two_producers_make_the_topic_once(tmp_path: Path
     for producer in producers:
         producer.close()
     assert len(GroupOffsets(logs).committed(GROUP)) == 2
+    logs.close()
+
+
+def test_transactions_on_a_full_disk_are_finished_when_there_is_room() -> None:
+    """Readers and other producers go on meanwhile; the id itself has to wait."""
+    disk = SimulatedDisk()
+    disk.make_durable(Path("/data"))
+    logs = Logs(Path("/data"), filesystem=disk)
+    logs.create_topic("orders", 2)
+    left = producer_of(logs)
+    left.begin_transaction()
+    left.send("orders", b"v", partition=0)
+    left.flush()
+    disk.capacity_bytes = 0
+    clients = logs.clients()
+    with clients.consumer(isolation_level="read_committed", auto_offset_reset="earliest") as reader:
+        reader.assign([("orders", 0)])
+        assert reader.poll() == {}
+        with pytest.raises(DiskFullError):
+            clients.producer(transactional_id="t")
+        disk.capacity_bytes = None
+        with clients.producer() as producer:
+            producer.send("orders", b"w", partition=0)
+        assert [b"w"] == [record.value for record in reader.poll()[TopicPartition("orders", 0)]]
+    assert logs.log("orders", 0).list_transactions() == []
+    logs.close()
+
+
+def test_partition_that_could_not_be_noted_is_noted_later() -> None:
+    """A broker that takes over has to know where a transaction wrote."""
+    disk = SimulatedDisk()
+    disk.make_durable(Path("/data"))
+    logs = Logs(Path("/data"), filesystem=disk)
+    logs.create_topic("orders", 1)
+    with producer_of(logs) as producer:
+        producer.begin_transaction()
+        logs.log("orders", 0)
+        disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwrite", "pwritev"}))
+        with pytest.raises(DiskFullError):
+            producer.send("orders", b"v")
+        producer.send("orders", b"v")
+        assert TransactionState.ONGOING is states_of(logs)[-1]
+        producer.commit_transaction()
+    assert [b"v"] == committed_values(logs)
     logs.close()
