@@ -8,7 +8,8 @@ first append that follows, or with the closing, and costs an opening nothing.
 
 Messages of the old formats carry no epoch, so nothing can be said of who led when they came. As a
 broker does, an append of them forgets all epochs, in the file too; the next v2 batch begins anew,
-with the current one.
+with the current one. After an unclean stop only the batches that are scanned tell of those before:
+an epoch that none but lost records had may come again.
 
 The file is written, and on the disk, before the first record of an epoch is written (rules and
 crash points: `kafkalog.state.leader_epochs`). So is the sync note told of it, which takes a change
