@@ -2,8 +2,9 @@
 
 A benchmark that skips itself because "this version has no ..." counts as failed: it may do so in an
 old version, not in the one it lives in. Nothing is measured here: a shared machine has no figures
-worth keeping. asv wants to know the machine it runs on and keeps that in the home directory; it
-gets a temporary one, so that a run leaves nothing behind.
+worth keeping, and the largest sizes of some benchmarks are left out (`common.sizes`). asv wants to
+know the machine it runs on and keeps that in the home directory; it gets a temporary one, so that a
+run leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def asv(arguments: Sequence[str], home: str) -> list[str]:
     # The present checkout is measured: the first name reaches benchmarks, the second those that
     # start an interpreter of their own.
     search = {"ASV_PYTHONPATH": str(ROOT), "PYTHONPATH": str(ROOT)}
-    variables = {**os.environ, "HOME": home, **search}
+    variables = {**os.environ, "HOME": home, "KAFKALOG_BENCH_ONCE": "1", **search}
     lines = []
     command = [sys.executable, "-m", "asv", *arguments]
     with subprocess.Popen(

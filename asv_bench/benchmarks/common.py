@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
+import shutil
 import struct
 import tempfile
 import zlib
@@ -211,3 +213,21 @@ def message_run(magic: int, count: int, value_bytes: int) -> bytes:
         message(magic, offset, BASE_TIMESTAMP_MS + offset, key, value)
         for offset, (key, value) in enumerate(rows)
     )
+
+
+def sizes(whole: tuple[int, ...], once: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the sizes to measure, or the small ones where each is only to run once."""
+    return once if os.environ.get("KAFKALOG_BENCH_ONCE") else whole
+
+
+def copy_partition(source: Path, directory: Path, topic: str, count: int) -> None:
+    """Make a data directory of `count` partitions that hold what one log holds, closed in order."""
+    names = [path.name for path in source.iterdir() if path.name.startswith("0")]
+    for partition in range(count):
+        target = directory / f"{topic}-{partition}"
+        target.mkdir(parents=True)
+        for name in names:
+            shutil.copyfile(source / name, target / name)
+    # An empty checkpoint says that this is a data directory.
+    (directory / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    (directory / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')

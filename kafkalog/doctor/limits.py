@@ -1,8 +1,9 @@
 """Whether this process may have as many descriptors and mappings as the logs can need.
 
-Each log that is open for writing holds a few files; what it reads is held by a pool of files and
-mappings, which gives back what was not used for long. A broker on the same directory has no such
-pool: it keeps every segment open and both its indexes mapped.
+Each log that is appended to holds a few files; what is read is held by the manager's pool of files
+and mappings, which gives back what was not used for long. Where the limit is low, a manager lets
+logs rest that nobody appends to, so it gets on with less, and takes longer. A broker on the same
+directory can do neither: it keeps every segment open and both its indexes mapped.
 
 Thread-safety: pure functions of a situation.
 """
@@ -34,16 +35,14 @@ _PERMANENT: Final = "LimitNOFILE= of the service, or /etc/security/limits.conf"
 
 
 def needs(situation: Situation) -> tuple[int, int]:
-    """Return how many descriptors and mappings there are when every log is open and read."""
-    descriptors, mappings = OTHER_DESCRIPTORS, OTHER_MAPPINGS
-    config = situation.config
-    for _survey, partition in situation.partitions():
-        files = sum(len(partition.live_sizes(kind)) for kind in POOLED_KINDS)
-        mapped = min(files, config.mappings_max)
-        held = mapped if MAPPINGS_HOLD_DESCRIPTORS else 0
-        descriptors += WRITER_DESCRIPTORS + min(files, config.open_files_max) + held
-        mappings += mapped
-    return descriptors, mappings
+    """Return how many descriptors and mappings there are when every log is written and read."""
+    partitions = [partition for _survey, partition in situation.partitions()]
+    files = sum(len(each.live_sizes(kind)) for each in partitions for kind in POOLED_KINDS)
+    opened = min(files, situation.config.open_files_max)
+    mapped = min(files, situation.config.mappings_max)
+    held = opened + (mapped if MAPPINGS_HOLD_DESCRIPTORS else 0)
+    descriptors = OTHER_DESCRIPTORS + held + WRITER_DESCRIPTORS * len(partitions)
+    return descriptors, OTHER_MAPPINGS + mapped
 
 
 def check_descriptors(situation: Situation) -> Iterator[Finding]:
@@ -58,10 +57,10 @@ def check_descriptors(situation: Situation) -> Iterator[Finding]:
         yield Finding(
             Severity.WARNING,
             "limits.descriptors",
-            f"this process may have {soft} descriptors; {partitions} partitions, all open and"
+            f"this process may have {soft} descriptors; {partitions} partitions, all written and"
             f" read, take up to {needed}",
-            "files and mappings of logs are given back early where none are left, and reads are"
-            " slow; where nothing is left to give back, opening a log fails",
+            "a manager lets logs rest, which costs a sync, and opens their files again for the next"
+            " append; who opens logs without one fails where no descriptor is left",
             f"ulimit -n {needed}   ({'' if enough_room else 'as root: '}{_PERMANENT})",
         )
     segments = _segment_count(situation)

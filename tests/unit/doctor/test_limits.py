@@ -43,13 +43,19 @@ def test_enough_descriptors_are_no_finding(data: Path, needed: int, soft: int | 
     assert [] == checks(examined(data, machine=machine))
 
 
-def test_pool_bounds_what_a_log_needs(data: Path, needed: int) -> None:
-    """With three files and one mapping at most for each log, eight descriptors less."""
+def test_pool_bounds_what_all_logs_read_together(tmp_path: Path, needed: int) -> None:
+    """Three files and one mapping at most, for one log or two: the manager has one pool."""
+    one = healthy_directory(tmp_path / "a", "orders-0")
+    other = healthy_directory(tmp_path / "b", "orders-1")
     config = LogConfig(open_files_max=3, mappings_max=1)
-    machine = MadeUpMachine(limits=(needed - 8, None))
-    assert [] == checks(examined(data, machine=machine, config=config))
-    machine = MadeUpMachine(limits=(needed - 9, None))
-    only(examined(data, machine=machine, config=config), "limits.descriptors")
+    for directories, enough in (
+        ((one,), needed - 8),
+        ((one, other), needed - 8 + limits.WRITER_DESCRIPTORS),
+    ):
+        machine = MadeUpMachine(limits=(enough, None))
+        assert [] == checks(examined(*directories, machine=machine, config=config))
+        machine = MadeUpMachine(limits=(enough - 1, None))
+        only(examined(*directories, machine=machine, config=config), "limits.descriptors")
 
 
 def test_mappings_take_no_descriptors_in_newer_pythons(
