@@ -42,8 +42,16 @@ class ManagedHome(PartitionHome):
         return self.data_directory.checkpoints.start_offsets.get(self.topic_partition)
 
     def write_recovery_point(self, offset: int) -> None:
-        """Put the recovery point; on the disk when this returns, if it falls."""
-        self.data_directory.checkpoints.recovery_points.put_or_note(self.topic_partition, offset)
+        """
+        Put the recovery point; on the disk when this returns, if it falls.
+
+        What lies above it may be replaced by other records, which nobody has compacted.
+        """
+        checkpoints = self.data_directory.checkpoints
+        compacted_end = checkpoints.cleaner_offsets.get(self.topic_partition)
+        if compacted_end is not None and offset < compacted_end:
+            checkpoints.cleaner_offsets.put(self.topic_partition, offset)
+        checkpoints.recovery_points.put_or_note(self.topic_partition, offset)
 
     def write_start_offset(self, offset: int | None) -> None:
         """Put the log start offset, on the disk when this returns; None may follow later."""

@@ -1,12 +1,14 @@
 """The periodic work of a manager: what is done, how often, and for what.
 
     kafka-log-retention                 for each partition: deletes what retention lets go
+    kafka-log-flusher                   for each partition that has no `flush.ms` of its own
     kafka-recovery-point-checkpoint     for each directory: how far its logs are on the disk
     kafka-log-start-offset-checkpoint   for each directory: log starts that a segment's base says
     replica-high-watermark-checkpoint   for each directory: high watermarks
 
-Periods and the first delay are Kafka's settings. Each log has timers of its own for `flush.ms` and
-for producers that fell silent, on the same scheduler and in the same ledger.
+Periods and the first delay are Kafka's settings; without `log.flush.scheduler.interval.ms` there is
+no flusher. Each log has timers of its own for `flush.ms` and for producers that fell silent, on the
+same scheduler and in the same ledger.
 
 Thread-safety: run by the supervisor; actions take the locks of what they work on.
 """
@@ -24,10 +26,12 @@ from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.supervision import Supervisor
 from kafkalog.manager_config import ManagerConfig
 from kafkalog.model import TopicPartition
+from kafkalog.settings import LONG_MAX
 
 __all__ = ["Upkeep"]
 
 RETENTION = "kafka-log-retention"
+FLUSHER = "kafka-log-flusher"
 RECOVERY_POINTS = "kafka-recovery-point-checkpoint"
 START_OFFSETS = "kafka-log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replica-high-watermark-checkpoint"
@@ -66,6 +70,14 @@ class Upkeep:
             self.apply_retention,
             delay_ms=delay_ms,
         )
+        if config.log_flush_scheduler_interval_ms < LONG_MAX:
+            supervisor.every(
+                FLUSHER,
+                config.log_flush_scheduler_interval_ms,
+                self._usable_partitions,
+                self.flush,
+                delay_ms=delay_ms,
+            )
         for name, period_ms, action in (
             (
                 RECOVERY_POINTS,
@@ -97,6 +109,15 @@ class Upkeep:
         except (UnknownTopicOrPartitionError, LogClosedError, LogOfflineError):
             # Deleted, closed or failed meanwhile; the failure is told by whoever met it.
             return
+
+    def flush(self, name: TopicPartition) -> None:
+        """Flush one partition, unless it is not open, has a time of its own, or has nothing."""
+        with contextlib.suppress(UnknownTopicOrPartitionError, LogClosedError, LogOfflineError):
+            log = self._registry.get(name).usable_log
+            if log is None or log.config.flush_ms < LONG_MAX:
+                return
+            if log.log_end_offset > log.durable_offset:
+                log.flush()
 
     def write_recovery_points(self, path: Path) -> None:
         """Write how far the logs of a directory are on the disk."""

@@ -14,10 +14,12 @@ from kafkalog import (
     TopicPartition,
 )
 from kafkalog.files.names import (
+    CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
+from kafkalog.state.checkpoints import OffsetCheckpoint
 from tests.support.managers import SMALL_LOG, ManualManager, checkpointed, manual_manager, values
 from tests.support.manual_time import START_MS
 from tests.support.simulated_disk import CrashChoice, SimulatedDisk
@@ -264,3 +266,44 @@ def test_flush_interval_of_a_topic_is_kept_without_a_period_of_the_manager() -> 
     assert 1 == manager.log("orders").durable_offset
     manager.close()
     assert ["one"] == values(manual_manager(DATA, filesystem=_disk), "orders")
+
+
+def test_flusher_flushes_what_has_no_time_of_its_own() -> None:
+    """With a period of the manager; what failed is latched and told, and the others go on."""
+    disk = SimulatedDisk()
+    config = CONFIG.replace(log_flush_scheduler_interval_ms=2_000)
+    manager = manual_manager(DATA, config=config, filesystem=disk)
+    manager.create_topic("every", 2)
+    manager.create_topic("own", 1, {"flush.ms": "100000"})
+    for topic, number in (("every", 0), ("every", 1), ("own", 0)):
+        manager.append(topic, number, "one")
+    manager.scheduler.advance(10_000)
+    assert [1, 1, 0] == [
+        manager.log(*each).durable_offset for each in (("every", 0), ("every", 1), ("own", 0))
+    ]
+    manager.append("every", 0, "two")
+    manager.append("every", 1, "two")
+    disk.fail_at(1, errno.ENOSPC, only=frozenset({"sync"}), suffix="every-0/" + "0" * 20 + ".log")
+    manager.scheduler.advance(2_000)
+    assert 2 == manager.log("every", 1).durable_offset
+    assert (TopicPartition("every", 0),) == manager.health().partitions
+    manager.close()
+
+
+def test_truncation_takes_what_was_compacted_above_it_out_of_the_checkpoint() -> None:
+    """Records that come in its place were not compacted by anybody."""
+    disk, manager = one_manager()
+    manager.create_topic("orders", 2)
+    manager.append("orders", 0, "one", "two", "three")
+    manager.close()
+    compacted = {TopicPartition("orders", 0): 3, TopicPartition("orders", 1): 0}
+    OffsetCheckpoint(disk, DATA / CLEANER_OFFSET_CHECKPOINT).write(compacted)
+    manager = manual_manager(DATA, config=CONFIG, filesystem=disk)
+    manager.append("orders", 0, "four")
+    assert 3 == checkpointed(DATA, CLEANER_OFFSET_CHECKPOINT, disk)["orders-0"]
+    manager.log("orders", 0).truncate_to(1)
+    expected = {"orders-0": 1, "orders-1": 0}
+    assert expected == checkpointed(DATA, CLEANER_OFFSET_CHECKPOINT, disk)
+    manager.delete_partition("orders", 1)
+    assert {"orders-0": 1} == checkpointed(DATA, CLEANER_OFFSET_CHECKPOINT, disk)
+    manager.close()
