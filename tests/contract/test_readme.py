@@ -17,13 +17,20 @@ def _python_blocks(name: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text("ascii"), re.DOTALL)
 
 
+def _run_blocks(name: str, session: dict[str, object]) -> None:
+    """Run what a page prints as a reader does who pastes it in order into one session."""
+    blocks = _python_blocks(name)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, name, "exec"), session)
+
+
 def test_readme_example_runs_and_prints_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It appends three records, reads the last two, and finds one by its time."""
     monkeypatch.chdir(tmp_path)
-    (block,) = _python_blocks("README.md")
-    exec(compile(block, "README.md", "exec"), {})
+    _run_blocks("README.md", {})
     assert [
         "on the disk up to offset 3",
         "1 b'N24211' b'LGA to IAH'",
@@ -44,11 +51,9 @@ def test_readme_example_has_about_twenty_lines() -> None:
 def test_quickstart_blocks_run_one_after_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A reader pastes them in order into one session."""
+    """And print what the page says."""
     monkeypatch.chdir(tmp_path)
-    session: dict[str, object] = {}
-    for block in _python_blocks("docs/quickstart.md"):
-        exec(compile(block, "docs/quickstart.md", "exec"), session)
+    _run_blocks("docs/quickstart.md", {})
     assert [
         "1 b'o-1' b'paid'",
         "2 b'o-1' b'shipped'",
@@ -62,9 +67,7 @@ def test_clients_blocks_run_one_after_another(
 ) -> None:
     """A producer, a consumer and a transaction, as the page has them."""
     monkeypatch.chdir(tmp_path)
-    session: dict[str, object] = {}
-    for block in _python_blocks("docs/clients.md"):
-        exec(compile(block, "docs/clients.md", "exec"), session)
+    _run_blocks("docs/clients.md", {})
     assert ["3 partitions", "read up to 100"] == capsys.readouterr().out.splitlines()
     with kafkalog.LogManager(["data"]) as manager, manager.consumer("billing") as consumer:
         committed = [consumer.committed(kafkalog.TopicPartition("orders", n)) for n in range(3)]
@@ -83,7 +86,4 @@ def test_blocks_of_a_page_run_one_after_another(
             log.append(numbered(0, 10))
     session: dict[str, object] = {name: getattr(kafkalog, name) for name in kafkalog.__all__}
     session["batches"] = (tmp_path / "orders-0" / f"{0:020}.log").read_bytes()
-    blocks = _python_blocks(f"docs/{page}.md")
-    assert blocks
-    for block in blocks:
-        exec(compile(block, page, "exec"), session)
+    _run_blocks(f"docs/{page}.md", session)
