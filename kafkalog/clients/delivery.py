@@ -6,7 +6,8 @@ object with three fields. `concurrent.futures` would give each a lock and four c
 takes longer than the record itself.
 
 To `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future` it is one of theirs: they
-look at `_condition`, `_state` and `_waiters`, which are properties here.
+look at `_condition`, `_state` and `_waiters`, from Python 3.14 on also at `_result` and
+`_exception`, which are properties here.
 
 Thread-safety: every method from any thread. Callbacks run on the thread that finished the batch,
 after it let go of all locks.
@@ -142,12 +143,7 @@ class Delivery(Future[RecordMetadata]):
         outcome = self._wait(timeout)
         if outcome.error is not None:
             raise outcome.error
-        append_time_ms = outcome.append_time_ms
-        return RecordMetadata(
-            *outcome.where,
-            outcome.base_offset + self._slot,
-            self._timestamp_ms if append_time_ms is None else append_time_ms,
-        )
+        return self._metadata(outcome)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return why the record is not in the log, None once it is; TimeoutError as `result`."""
@@ -178,6 +174,14 @@ class Delivery(Future[RecordMetadata]):
             if not outcome.condition.wait_for(self.done, timeout):
                 raise FutureTimeoutError(f"nothing is known of a record for {outcome.where}")
         return self._outcome
+
+    def _metadata(self, outcome: BatchOutcome) -> RecordMetadata:
+        append_time_ms = outcome.append_time_ms
+        return RecordMetadata(
+            *outcome.where,
+            outcome.base_offset + self._slot,
+            self._timestamp_ms if append_time_ms is None else append_time_ms,
+        )
 
     def _tell(self) -> None:
         """Call back, and wake those who wait by `concurrent.futures.wait`."""
@@ -212,6 +216,16 @@ class Delivery(Future[RecordMetadata]):
     @property
     def _state(self) -> str:  # type: ignore[override]
         return self._outcome.state
+
+    @property
+    def _result(self) -> RecordMetadata | None:  # type: ignore[override]
+        outcome = self._outcome
+        done = outcome.state == _FINISHED and outcome.error is None
+        return self._metadata(outcome) if done else None
+
+    @property
+    def _exception(self) -> BaseException | None:  # type: ignore[override]
+        return self._outcome.error
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]

@@ -132,6 +132,22 @@ def test_delivery_is_awaited() -> None:
     assert [each.offset for each in asyncio.run(gather())] == [9, 10, 11]
 
 
+def test_delivery_has_what_a_future_keeps_inside() -> None:
+    """Newer versions of `asyncio` take a snapshot of a future instead of asking it."""
+    outcome, (delivery, *_rest) = batch()
+    assert (delivery._state, delivery._result, delivery._exception) == ("RUNNING", None, None)
+    outcome.succeed(9, None)
+    assert ("FINISHED", delivery.result(), None) == (
+        delivery._state,
+        delivery._result,
+        delivery._exception,
+    )
+    outcome, (delivery, *_rest) = batch()
+    error = DiskFullError("no room")
+    outcome.fail(error)
+    assert ("FINISHED", None, error) == (delivery._state, delivery._result, delivery._exception)
+
+
 def test_delivery_moved_to_another_batch_tells_of_that() -> None:
     """Records that outlive their batch take callbacks and waiting threads along."""
     outcome, (first, second, _third) = batch()
