@@ -23,6 +23,7 @@ from kafkalog.files.names import (
     PARTITION_METADATA,
     REMOTE_INDEX_CACHE,
     SYNC_NOTE,
+    TOPIC_OVERRIDES,
     DirectoryState,
     FileKind,
     FileState,
@@ -49,7 +50,7 @@ WORLD_WRITABLE: Final = 0o002
 
 _BOOTSTRAP: Final = "bootstrap.checkpoint"
 _STATE_FILES: Final = frozenset({LOCK_FILE, *DATA_DIRECTORY_FILES})
-_OF_A_DATA_DIRECTORY: Final = _STATE_FILES | {REMOTE_INDEX_CACHE, _BOOTSTRAP}
+_OF_A_DATA_DIRECTORY: Final = _STATE_FILES | {REMOTE_INDEX_CACHE, TOPIC_OVERRIDES, _BOOTSTRAP}
 _OF_A_PARTITION: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SYNC_NOTE})
 
 _DOOMED: Final = {

@@ -25,6 +25,7 @@ from kafkalog.files.names import (
     OFFSET_CHECKPOINTS,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
+    TOPIC_OVERRIDES,
 )
 
 __all__ = [
@@ -44,6 +45,13 @@ _DAMAGE: Final = {
         Severity.ERROR,
         "a broker does not start on it, and a manager takes the directory offline",
         "restore it from a copy; without one, write version=1, node.id and cluster.id as they were",
+    ),
+    TOPIC_OVERRIDES: Advice(
+        Severity.ERROR,
+        "a manager takes the directory offline: with the defaults it would delete what a topic is"
+        " to keep",
+        "restore it from a copy, or of another directory of the manager; remove it if no topic has"
+        " settings of its own",
     ),
     RECOVERY_POINT_CHECKPOINT: Advice(
         Severity.WARNING,

@@ -35,6 +35,7 @@ from kafkalog.files.names import (
     META_PROPERTIES,
     OFFSET_CHECKPOINTS,
     PARTITION_METADATA,
+    TOPIC_OVERRIDES,
     DirectoryState,
     FileKind,
     FileState,
@@ -46,6 +47,7 @@ from kafkalog.files.names import (
 from kafkalog.log.home import find_home
 from kafkalog.log.loader import open_segment
 from kafkalog.log.segment_types import make_context
+from kafkalog.manager.overrides import read_overrides
 from kafkalog.model import TopicPartition
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint, OffsetCheckpoint
 from kafkalog.state.meta_properties import MetaProperties, read_meta_properties
@@ -279,6 +281,10 @@ def _read_state(filesystem: FileSystem, found: DirectorySurvey) -> None:
         found.meta = read_meta_properties(filesystem, directory)
     except (CorruptStateError, LogStorageError) as error:
         found.problems[directory / META_PROPERTIES] = str(error)
+    try:
+        read_overrides(filesystem, directory)
+    except (CorruptStateError, LogStorageError) as error:
+        found.problems[directory / TOPIC_OVERRIDES] = str(error)
     for name in OFFSET_CHECKPOINTS:
         path = directory / name
         if filesystem.stat(path) is None:

@@ -36,6 +36,7 @@ from kafkalog.model import TopicPartition
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint, OffsetCheckpoint
 from kafkalog.state.meta_properties import MetaProperties, read_meta_properties
 from kafkalog.state.partition_metadata import read_partition_metadata, write_partition_metadata
+from tests.support.doctoring import examined
 from tests.support.producing import Client
 
 from .broker import CLUSTER_ID, Broker, format_directory
@@ -322,6 +323,14 @@ def test_what_comes_back_opens_as_closed_in_order(handover: Handover, tmp_path: 
         assert log.recovery_report.clean
         assert end + 5 == log.log_end_offset
         assert epochs[-1].epoch == log.leader_epoch
+
+
+def test_doctor_finds_nothing_wrong_with_what_comes_back(handover: Handover) -> None:
+    """A directory that two programs have written, and a real broker has closed."""
+    now_ms = SystemClock().now_ms()
+    diagnosis = examined(handover.directory, age_files=False, now_ms=now_ms)
+    assert len(TOPICS) < diagnosis.partition_count  # the broker's own topics are there, too
+    assert diagnosis.is_well, diagnosis.findings
 
 
 def test_log_start_survives_the_way_there_and_back(handover: Handover, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.support.logs import append_sized, manual_log
 from tests.support.machines import MadeUpMachine
 from tests.support.manual_time import START_MS, ManualClock
 
-__all__ = ["checks", "examined", "healthy_directory", "judged", "made_unclean", "only"]
+__all__ = ["NO_SYNCS", "checks", "examined", "healthy_directory", "judged", "made_unclean", "only"]
 
 DISK = PosixFileSystem()
 # Nobody cuts the power of a directory that is only looked at.

@@ -10,12 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog import LogManager
 from kafkalog.doctor.findings import Severity
-from kafkalog.files.names import SYNC_NOTE
+from kafkalog.files.names import SYNC_NOTE, TOPIC_OVERRIDES
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.state.checkpoints import OffsetCheckpoint
 from kafkalog.state.meta_properties import MetaProperties, write_meta_properties
-from tests.support.doctoring import checks, examined, healthy_directory, made_unclean, only
+from tests.support.doctoring import (
+    NO_SYNCS,
+    checks,
+    examined,
+    healthy_directory,
+    made_unclean,
+    only,
+)
+from tests.support.logs import append_sized
 from tests.support.manual_time import START_MS
 
 DISK = PosixFileSystem()
@@ -40,6 +49,7 @@ def rewrite(checkpoint: Path, lines: list[str]) -> None:
         ("log-start-offset-checkpoint", Severity.ERROR),
         ("replication-offset-checkpoint", Severity.WARNING),
         ("cleaner-offset-checkpoint", Severity.WARNING),
+        (".kafkalog_topics", Severity.ERROR),
         ("orders-0/partition.metadata", Severity.WARNING),
         ("orders-0/leader-epoch-checkpoint", Severity.WARNING),
     ],
@@ -52,6 +62,18 @@ def test_file_that_cannot_be_understood_is_found(data: Path, name: str, severity
     assert (data / name,) == finding.paths
     assert str(data / name) in finding.seen
     assert finding.remedy
+
+
+def test_directory_of_a_manager_has_no_finding(tmp_path: Path) -> None:
+    """Nothing that it leaves behind is strange or missing, settings of topics included."""
+    directory = tmp_path / "data"
+    with NO_SYNCS[0], NO_SYNCS[1], LogManager([directory]) as manager:
+        manager.create_topic("orders", 2, {"retention.ms": "-1"})
+        append_sized(manager.log("orders", 0), 120)
+    assert (directory / TOPIC_OVERRIDES).exists()
+    diagnosis = examined(directory)
+    assert [] == checks(diagnosis)
+    assert 2 == diagnosis.partition_count
 
 
 def test_partition_that_cannot_be_read_is_an_error(data: Path) -> None:
