@@ -2,10 +2,10 @@
 
 Steps, in the order of the table below: lint, layers, types, checks, tests, asan, bench, wheel.
 Without a name all run; `--quick` leaves out what is slow and what needs a real Kafka. A failed
-step does not stop the later ones; the exit status is 1 if any failed. The tests have two cores to
-themselves and stream their output; what keeps one core busy runs in two lanes after that, each of
-its steps shown when it ends. A table of all steps follows, and the last line is pytest's own
-summary.
+step does not stop the later ones; the exit status is 1 if any failed. The tests have two
+cores to themselves and stream their output. What keeps one core busy runs behind them in two lanes,
+asan in one, bench and wheel in the other; each of these steps is shown when it ends. A table of all
+steps follows, and the last line is pytest's own summary.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ __all__ = [
     "verify_reopening",
 ]
 
-# Crash states of each moment in the slow run; the quick one has 3. 30 take a core 20 minutes.
+# Crash states of each moment; the quick run takes 3 of them, the slow one the others. 30 take a
+# core 20 minutes.
 MANY_STATES = int(os.environ.get("KAFKALOG_CRASH_STATES", "6"))
 # More changing calls than an opening makes where there is little to recover.
 OPENING_CALLS = 24
