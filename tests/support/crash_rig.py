@@ -19,7 +19,7 @@ from random import Random
 
 import kafkalog
 from kafkalog import LogConfig, Record
-from kafkalog.errors import KafkaLogError
+from kafkalog.errors import DiskFullError, KafkaLogError
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
 from tests.support.model import Doubt, LogModel, RecordFact, Seen, observe, record_fact
 from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
@@ -207,9 +207,16 @@ class Rig:
         self.model.restart_at(offset)
 
     def delete_before(self, offset: int) -> None:
-        """Move the log start, in doubt until it returns."""
+        """Move the log start, in doubt until it returns; where a disk is full, to a segment."""
+        bases = {segment.base_offset for segment in self.log.segments()}
         doubt = self._begin(Doubt("delete", offset))
-        self.log.delete_records_before(offset)
+        try:
+            self.log.delete_records_before(offset)
+        except DiskFullError:
+            reached = self.log.log_start_offset
+            assert reached in bases | {self.model.start_offset, offset}
+            self._begin(Doubt("delete", reached))
+            raise
         self.model.doubts.remove(doubt)
         self.model.delete_before(offset)
 
@@ -218,8 +225,12 @@ class Rig:
         explained = self.log.explain_retention(now_ms=now_ms)
         ends = [each.segment.end_offset for each in explained if each.is_due]
         start_offset = max([*ends, self.model.start_offset])
+        active_base, waiting = self.log.segments()[-1].base_offset, self.disk.faults_waiting
         doubt = self._begin(Doubt("delete", start_offset))
         deletions = self.log.apply_retention(now_ms=now_ms)
+        if self.disk.faults_waiting < waiting and self.log.log_start_offset == active_base:
+            # No room to roll: the others went, to make some.
+            start_offset = active_base
         self.model.doubts.remove(doubt)
         self.model.delete_before(start_offset)
         return len(deletions)
