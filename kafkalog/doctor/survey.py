@@ -64,6 +64,9 @@ __all__ = [
 # What the file system itself puts into its topmost directory.
 LOST_AND_FOUND: Final = "lost+found"
 
+# Where a log ends does not depend on its settings; making them takes as long as finding that end.
+_SETTINGS: Final = LogConfig()
+
 
 @dataclass(slots=True)
 class PartitionSurvey:
@@ -252,7 +255,7 @@ def _survey_end(filesystem: FileSystem, found: PartitionSurvey, clock: Clock) ->
     bases = found.live_sizes()
     if not bases:
         return
-    context = make_context(filesystem, found.path, LogConfig(), clock, read_only=True)
+    context = make_context(filesystem, found.path, _SETTINGS, clock, read_only=True)
     try:
         with storage_errors(found.path, doing="reading"):
             segment = open_segment(context, max(bases))
