@@ -1,10 +1,15 @@
-"""Of the whole suite: thousands of collected tests are no business of the garbage collector."""
+"""Of the whole suite: no example has a deadline, and collected tests are not garbage."""
 
 from __future__ import annotations
 
 import gc
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("kafkalog", deadline=None)
+settings.load_profile("kafkalog")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
