@@ -91,9 +91,12 @@ cdef int _put_kernel(
             words = &block.hashes[2 * i]
             if not is_in_part(table, words[1]):
                 continue
-            if find_slot(table, words, 0, 0, &slot):
+            # Most keys of a log that is worth compacting are known: the place of one that is not is
+            # searched for apart.
+            if find_slot(table, words, 0, LOOK_UP_PATIENCE, &slot):
                 raise_offset(table, slot, rows.offsets[block.rows[i]])
             elif table.count < table.usable:
+                find_slot(table, words, 0, 0, &slot)
                 insert_entry(table, words, rows.offsets[block.rows[i]], slot)
             else:
                 row[0] = block.rows[i]

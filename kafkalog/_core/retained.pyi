@@ -13,6 +13,7 @@ COPY: Final[int]
 EMPTY: Final[int]
 REWRITE: Final[int]
 
+def room_for(columns: RecordColumns, size: int) -> int: ...
 def write_retained(
     data: Buffer,
     position: int,
@@ -22,7 +23,8 @@ def write_retained(
     horizons: NDArray[np.int64],
     columns: RecordColumns,
     keep: NDArray[np.uint8],
-) -> Buffer: ...
+    room: Buffer,
+) -> int: ...
 def retained_records(
     payload: Buffer,
     start: int,

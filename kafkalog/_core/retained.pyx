@@ -262,7 +262,8 @@ cdef int _check_rows(
     return 0
 
 
-cdef int64_t _room(RecordColumns columns, int64_t size) noexcept:
+def room_for(RecordColumns columns not None, int64_t size):
+    """Return the bytes that batches or records of `size` bytes may become at most."""
     return size + RECORD_GROWTH_MAX * columns.count + RECORD_BATCH_OVERHEAD
 
 
@@ -275,9 +276,10 @@ def write_retained(
     const int64_t[::1] horizons not None,
     RecordColumns columns not None,
     const uint8_t[::1] keep not None,
+    uint8_t[::1] room not None,
 ):
     """
-    Return what the batches from `position` have become, which are uncompressed, of any format.
+    Write what the batches from `position` have become, which are uncompressed, of any format.
 
     Args:
         data: what the rows of `columns` point into.
@@ -285,9 +287,14 @@ def write_retained(
         first_rows: the first row of each batch, and the end of the last one's.
         has_horizon, horizons: whether a rewritten batch has a delete horizon, and which.
         columns, keep: the records, and a flag for each that stays.
+        room: where to write; `room_for` says how much is enough. Reused, it costs no new pages.
+
+    Returns:
+        How many bytes were written.
 
     Raises:
         CorruptRecordError: a batch is no such batch, or the columns are not those of `data`.
+        InvalidRecordError: there is not enough room.
         RecordTooLargeError: a batch became too large for the format.
     """
     cdef Cursor source
@@ -295,7 +302,6 @@ def write_retained(
     cdef Py_ssize_t count = actions.shape[0]
     cdef const uint8_t* first = open_cursor(data, position, None, &source)
     cdef const uint8_t* flags = &keep[0] if keep.shape[0] > 0 else NULL
-    cdef uint8_t[::1] room
     cdef Py_ssize_t i
     cdef int status
     if (
@@ -304,12 +310,11 @@ def write_retained(
         or horizons.shape[0] != count
     ):
         raise ValueError(f"{count} actions, and other numbers of rows and horizons")
-    if count == 0:
-        return b""
+    if count == 0 or room.shape[0] == 0:
+        raise_for_status(STATUS_OK if count == 0 else STATUS_FULL, 0)
+        return 0
     for i in range(count):
         _check_rows(columns, keep, first_rows[i], first_rows[i + 1])
-    result = bytearray(_room(columns, data.shape[0] - position))
-    room = result
     target.position = &room[0]
     target.end = target.position + room.shape[0]
     with nogil:
@@ -318,7 +323,7 @@ def write_retained(
             &horizons[0], count, &columns.pointers, flags, &target,
         )
     raise_for_status(status, source.position - first)
-    return memoryview(result)[:target.position - &room[0]]
+    return target.position - &room[0]
 
 
 def retained_records(
@@ -353,7 +358,7 @@ def retained_records(
         if horizon is None
         else horizon
     )
-    result = bytearray(_room(columns, size))
+    result = bytearray(room_for(columns, size))
     room = result
     target.position = &room[0]
     target.end = target.position + room.shape[0]

@@ -37,6 +37,8 @@ _CHUNK_BATCHES: Final = 4096
 # Rows of a piece: their columns, 56 bytes each, should stay in the second-level cache.
 _CHUNK_ROWS: Final = 8192
 _KEPT_ROWS: Final = 1 << 18
+# Bytes of a piece: it is gone over several times, and should still be near then.
+_CHUNK_BYTES: Final = 4 << 20
 # A record has no less: length, attributes, two deltas, two sizes and a count, a byte each.
 _RECORD_BYTES_MIN: Final = 7
 # Of the key of a control record, i16 version and i16 type.
@@ -166,7 +168,11 @@ class PieceReader:
 
     def _plain(self, run: BatchRun, first: int, limit: int) -> Piece:
         """Decode uncompressed batches from `first`, at least one and not the one at `limit`."""
-        start, end = int(self._batches.position[first]), self._end(limit - 1)
+        start = int(self._batches.position[first])
+        # Batches that end within the bound; at least one, however large.
+        ends = self._batches.position[first:limit] + self._batches.size_bytes[first:limit]
+        within = int(np.searchsorted(ends, start + _CHUNK_BYTES, side="right"))
+        end = int(ends[max(1, within) - 1])
         columns = self._columns
         columns.clear()
         _, done, position, status = decode_run(run.data, start, columns, end=end)

@@ -37,6 +37,7 @@ from kafkalog._core.retained import (
     EMPTY,
     REWRITE,
     retained_records,
+    room_for,
     wrap_retained,
     write_retained,
 )
@@ -133,6 +134,8 @@ class BatchFilter:
         self._transactions = transactions
         self._have_keys = have_keys
         self._reader = PieceReader(limit_bytes)
+        # Where pieces are written: fresh memory costs several times what the copying does.
+        self._room = bytearray()
 
     def filter(self, run: BatchRun, *, old_tombstones_stay: bool) -> list[Buffer]:
         """
@@ -184,8 +187,7 @@ class BatchFilter:
         )
         actions = np.full(len(counts), REWRITE, np.uint8)
         actions[(kept_counts == counts) & ~sees_first] = COPY
-        for batch in np.flatnonzero(kept_counts == 0).tolist():
-            actions[batch] = self._without_records(piece, batch)
+        self._judge_empty(piece, kept_counts == 0, actions)
         if piece.view is not None and piece.view.header.is_wrapper:
             self._judge_wrapper(piece, piece.view, actions)
         self.statistics.horizons_set += int(np.count_nonzero(sees_first))
@@ -256,13 +258,17 @@ class BatchFilter:
         if is_old[-1] and int(piece.header("last_offset")[-1]) + 1 == self._rules.end_offset:
             keep[-1] = True
 
-    def _without_records(self, piece: Piece, batch: int) -> int:
-        """Return what becomes of a batch that loses all records."""
-        if piece.magic[batch] < MAGIC_V2:
-            return DROP
-        last_offset = int(piece.header("last_offset")[batch])
-        ends_range = last_offset + 1 == self._rules.end_offset
-        return EMPTY if ends_range or self._ends_producer(piece, batch, last_offset) else DROP
+    def _judge_empty(
+        self, piece: Piece, is_empty: NDArray[np.bool_], actions: NDArray[np.uint8]
+    ) -> None:
+        """Let batches that lose all records go, or leave the headers of some."""
+        actions[is_empty] = DROP
+        is_new = is_empty & (piece.magic >= MAGIC_V2)
+        last_offset = piece.header("last_offset")
+        actions[is_new & (last_offset + 1 == self._rules.end_offset)] = EMPTY
+        for batch in np.flatnonzero(is_new & (piece.header("producer_id") >= 0)).tolist():
+            if self._ends_producer(piece, batch, int(last_offset[batch])):
+                actions[batch] = EMPTY
 
     def _ends_producer(self, piece: Piece, batch: int, last_offset: int) -> bool:
         last = self._rules.last_batches.get(int(piece.header("producer_id")[batch]))
@@ -286,7 +292,10 @@ class BatchFilter:
     # ---- bytes ----
 
     def _write_plain(self, piece: Piece, verdicts: _Verdicts) -> Buffer:
-        return write_retained(
+        needed = room_for(piece.columns, piece.end - piece.start)
+        if len(self._room) < needed:
+            self._room = bytearray(needed)
+        size = write_retained(
             piece.run.data[: piece.end],
             piece.start,
             verdicts.actions,
@@ -295,7 +304,9 @@ class BatchFilter:
             verdicts.horizons,
             piece.columns,
             verdicts.keep.view(np.uint8),
+            self._room,
         )
+        return bytes(memoryview(self._room)[:size])
 
     def _write_compressed(
         self, view: BatchView, piece: Piece, verdicts: _Verdicts

@@ -24,6 +24,7 @@ from kafkalog._core.retained import (
     EMPTY,
     REWRITE,
     retained_records,
+    room_for,
     wrap_retained,
     write_retained,
 )
@@ -63,7 +64,8 @@ def written(
     """Return what batches became."""
     columns, first_rows = decoded(data)
     horizons = horizons or [None] * len(actions)
-    result = write_retained(
+    room = bytearray(room_for(columns, len(data)))
+    size = write_retained(
         exact(data),
         0,
         np.array(actions, np.uint8),
@@ -72,8 +74,9 @@ def written(
         np.array([horizon or 0 for horizon in horizons], np.int64),
         columns,
         np.array(keep, np.uint8),
+        room,
     )
-    return bytes(result)
+    return bytes(room[:size])
 
 
 def records_of(data: bytes) -> list[Record]:
@@ -203,7 +206,9 @@ def test_columns_that_are_not_those_of_the_bytes_are_refused(column: str, value:
         one = np.array([REWRITE], np.uint8)
         nothing = np.zeros(1, np.uint8), np.zeros(1, np.int64)
         with pytest.raises(CorruptRecordError):
-            write_retained(exact(data), 0, one, first_rows, *nothing, columns, keep)
+            write_retained(
+                exact(data), 0, one, first_rows, *nothing, columns, keep, bytearray(1000)
+            )
         with pytest.raises(CorruptRecordError):
             retained_records(exact(data), 61, columns, keep, None)
 
@@ -214,17 +219,33 @@ def test_arguments_that_do_not_fit_each_other_are_refused() -> None:
     columns, first_rows = decoded(data)
     keep, short = np.ones(3, np.uint8), np.ones(2, np.uint8)
     one, nothing = np.array([REWRITE], np.uint8), (np.zeros(1, np.uint8), np.zeros(1, np.int64))
+    many, room = np.ones(9, np.uint8), bytearray(1000)
     with pytest.raises(ValueError, match="1 actions, and other numbers"):
-        write_retained(data, 0, one, first_rows[:1], *nothing, columns, keep)
+        write_retained(data, 0, one, first_rows[:1], *nothing, columns, keep, room)
     with pytest.raises(IndexError, match="rows 0 to 3 are not among 3 with 2 flags"):
-        write_retained(data, 0, one, first_rows, *nothing, columns, short)
+        write_retained(data, 0, one, first_rows, *nothing, columns, short, room)
     with pytest.raises(IndexError, match="rows 0 to 4 are not among 3"):
-        write_retained(data, 0, one, np.array([0, 4]), *nothing, columns, np.ones(9, np.uint8))
+        write_retained(data, 0, one, np.array([0, 4]), *nothing, columns, many, room)
     with pytest.raises(IndexError, match="rows 0 to 3"):
         retained_records(data, 61, columns, short, None)
     with pytest.raises(IndexError, match="records at 999"):
         retained_records(data, 999, columns, keep, None)
     with pytest.raises(CorruptRecordError):
-        write_retained(data[:-1], 0, one, first_rows, *nothing, columns, keep)
+        write_retained(data[:-1], 0, one, first_rows, *nothing, columns, keep, room)
     none = np.zeros(0, np.uint8), np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    assert b"" == write_retained(b"", 0, *none, np.zeros(0, np.int64), columns, keep)
+    assert 0 == write_retained(b"", 0, *none, np.zeros(0, np.int64), columns, keep, room)
+
+
+@pytest.mark.parametrize("action", [COPY, EMPTY, REWRITE])
+def test_room_that_is_too_small_is_refused(action: int) -> None:
+    """At every size below the enough one, and nothing is written behind its end."""
+    data = batch(5, 6, 7)
+    columns, first_rows = decoded(data)
+    keep = np.array([1, 0, 1], np.uint8)
+    rest = np.zeros(1, np.uint8), np.zeros(1, np.int64), columns, keep
+    actions = np.array([action], np.uint8)
+    enough = room_for(columns, len(data))
+    size = write_retained(data, 0, actions, first_rows, *rest, bytearray(enough))
+    for room in range(0, size, 3):
+        with pytest.raises(InvalidRecordError, match="no room left"):
+            write_retained(data, 0, actions, first_rows, *rest, exact(bytes(room)))
