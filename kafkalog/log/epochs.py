@@ -37,6 +37,7 @@ from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reading import walk_segment
 from kafkalog.records.batch_facts import MessageFacts
 from kafkalog.records.packed_run import PackedRun
+from kafkalog.state.checkpoints import EpochEntry
 from kafkalog.state.leader_epochs import MAX_EPOCH, EpochEnd, LeaderEpochs
 from kafkalog.state.sync_note import SyncNote
 
@@ -97,7 +98,7 @@ class LogEpochs:
             LogStorageError: the file could not be written; nothing may be appended.
         """
         self._epochs.assign(self.current, start_offset, flush=False)
-        self.flush()
+        self._flush()
 
     def assign_run(self, run: PackedRun) -> None:
         """
@@ -122,7 +123,12 @@ class LogEpochs:
                 self.current = max(self.current, epoch)
                 before = epoch
             position += batch.size_bytes
-        self.flush()
+        # Whatever is written, an epoch that rose stands in it, or it would fall back with a crash.
+        # Not for an old format, which has none.
+        beyond: EpochEntry | None = None
+        if self.current > (epochs.latest_epoch or 0) and header.magic == MAGIC_V2:
+            beyond = EpochEntry(self.current, run.batches[-1].last_offset + 1)
+        self._flush(beyond)
 
     def forget(self) -> None:
         """
@@ -136,7 +142,7 @@ class LogEpochs:
                 "%s forgets its leader epochs: an old message format, which has none, is appended",
                 self._home.directory,
             )
-        self.flush()
+        self._flush()
 
     def rise(self) -> None:
         """Append under a higher epoch from now on: offsets are given out again."""
@@ -154,16 +160,10 @@ class LogEpochs:
         """Forget all: the log goes on, empty, elsewhere. The file follows later."""
         self._epochs.clear()
 
-    def flush(self) -> None:
-        """
-        Write what the file lacks.
-
-        Raises:
-            LogStorageError: the disk refused.
-        """
+    def _flush(self, beyond: EpochEntry | None = None) -> None:
         if not self._epochs.is_unwritten:
             return
-        self._epochs.flush()
+        self._epochs.flush(beyond)
         if self._note is not None:
             self._note.renew_traces(self._home.traces_of_a_broker())
 
@@ -178,7 +178,7 @@ class LogEpochs:
         """
         if self.current > (self._epochs.latest_epoch or 0):
             self._epochs.assign(self.current, end_offset, flush=False)
-        self.flush()
+        self._flush()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Return where an epoch ended; see `LeaderEpochs.end_offset_for`."""

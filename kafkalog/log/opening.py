@@ -228,7 +228,9 @@ def _load_for_writing(
             # Before the recovery point rises over batches that only a replay would tell of.
             epochs = load_epochs(home, loaded)
             producers = load_producer_state(
-                loaded, expiration_ms=surroundings.producer_expiration_ms
+                loaded,
+                recovery_point=recovery_point,
+                expiration_ms=surroundings.producer_expiration_ms,
             )
             if not clean or loaded.recovery_point < recovery_point:
                 _move_recovery_point(home, recovery_point, loaded, producers)

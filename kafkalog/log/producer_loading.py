@@ -32,12 +32,15 @@ __all__ = ["FollowedProducers", "load_producer_state"]
 logger = logging.getLogger(__name__)
 
 
-def load_producer_state(loaded: LoadedLog, *, expiration_ms: int) -> ProducerStateManager:
+def load_producer_state(
+    loaded: LoadedLog, *, recovery_point: int, expiration_ms: int
+) -> ProducerStateManager:
     """
     Return the producers of a log that was just loaded for writing, as they are at its end.
 
     Args:
         loaded: the log.
+        recovery_point: below which, as was noted before, all is on the disk.
         expiration_ms: after how long a silent producer is forgotten.
 
     Raises:
@@ -51,6 +54,7 @@ def load_producer_state(loaded: LoadedLog, *, expiration_ms: int) -> ProducerSta
         states.clear(max(_first_doubtful_offset(loaded), snapshot.start_offset))
     else:
         files.remove_strays(snapshot.segments.bases)
+        files.truncate(snapshot.start_offset, _believed_end(loaded, recovery_point))
         now_ms = context.clock.now_ms()
         manager.truncate_and_reload(snapshot.start_offset, snapshot.end_offset, now_ms)
     replay_segments(states, snapshot)
@@ -61,6 +65,19 @@ def load_producer_state(loaded: LoadedLog, *, expiration_ms: int) -> ProducerSta
             # The recovery point waits for the next one. What is in the log can be deleted.
             logger.warning("no producer snapshot at offset %d: %s", states.end_offset, error)
     return manager
+
+
+def _believed_end(loaded: LoadedLog, recovery_point: int) -> int:
+    """
+    Return up to where snapshots tell of what is there.
+
+    One of an unsynced segment may have come to the disk when batches below it have not. Whoever
+    believed it would call a batch a duplicate that was lost.
+    """
+    end_offset, first_offset = loaded.local.snapshot.end_offset, loaded.scanned.first_offset
+    if loaded.report.clean or first_offset is None:
+        return end_offset
+    return max(first_offset, recovery_point if recovery_point <= end_offset else 0)
 
 
 def _first_doubtful_offset(loaded: LoadedLog) -> int:

@@ -169,8 +169,7 @@ class LogProducers:
                     self._begin_segment(base)
         snapshot = self._local.snapshot
         self._states.advance_to(snapshot.end_offset)
-        for transaction in aborted_of(completed):
-            add_aborted(self._local.context, snapshot, transaction)
+        add_aborted(self._local.context, snapshot, list(aborted_of(completed)))
         self._publish()
         self._watch_if_known()
 

@@ -24,7 +24,7 @@ Repairs, and additions of the writer, exclude each other by the context's `repai
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -72,22 +72,40 @@ def aborted_between(
 
 
 def add_aborted(
-    context: SegmentContext, snapshot: Snapshot, transaction: AbortedTransaction
+    context: SegmentContext, snapshot: Snapshot, transactions: Sequence[AbortedTransaction]
 ) -> None:
-    """Enter a transaction whose marker was just appended; never fails, the log has the marker."""
-    slot = snapshot.segments.floor_slot(transaction.last_offset)
+    """
+    Enter transactions whose markers were just appended; never fails, the log has the markers.
+
+    Args:
+        context: what the log's segments share.
+        snapshot: the log with the markers.
+        transactions: all of one append, by their markers. An index that was not looked at yet is
+            held against the batches first, and would have to tell those that are left out.
+    """
+    by_slot: dict[int, list[AbortedTransaction]] = {}
+    for each in transactions:
+        by_slot.setdefault(snapshot.segments.floor_slot(each.last_offset), []).append(each)
+    for slot, fresh in by_slot.items():
+        _add_to_segment(context, snapshot, slot, fresh)
+
+
+def _add_to_segment(
+    context: SegmentContext, snapshot: Snapshot, slot: int, fresh: list[AbortedTransaction]
+) -> None:
     own = snapshot.segments.segments[slot].transactions
     with context.repair_lock:
         try:
             if own.verified_end != KEPT:
-                _verify(context, snapshot, slot, fresh=transaction)
+                _verify(context, snapshot, slot, fresh=fresh)
                 own.verified_end = KEPT
-            entries = own.index.entries()
-            if not entries or entries[-1].last_offset < transaction.last_offset:
-                own.index.append(transaction)
+            for transaction in fresh:
+                entries = own.index.entries()
+                if not entries or entries[-1].last_offset < transaction.last_offset:
+                    own.index.append(transaction)
         except (KafkaLogError, OSError, ValueError) as error:
             # The first reader who asks tells it from the batches.
-            logger.warning("%s lacks %s: %s", own.index.path, transaction, error)
+            logger.warning("%s lacks %s: %s", own.index.path, fresh, error)
             own.verified_end = -1
 
 
@@ -136,9 +154,9 @@ def _verify(
     snapshot: Snapshot,
     slot: int,
     *,
-    fresh: AbortedTransaction | None = None,
+    fresh: Sequence[AbortedTransaction] = (),
 ) -> None:
-    """Make an index say what its segment does, but for a transaction that is about to be added."""
+    """Make an index say what its segment does, but for transactions that are about to be added."""
     own: SegmentTransactions = snapshot.segments.segments[slot].transactions
     index = own.index
     damage: CorruptIndexError | None = None
@@ -150,8 +168,7 @@ def _verify(
         own.is_loaded = True
     entries = index.entries()
     markers, offsets = _markers(snapshot, slot)
-    if fresh is not None:
-        markers.discard((fresh.producer_id, fresh.last_offset))
+    markers -= {(each.producer_id, each.last_offset) for each in fresh}
     kept = [
         each
         for each in entries

@@ -119,15 +119,19 @@ class LeaderEpochs:
         self._is_unwritten = self._checkpoint is not None and list(self._entries) != read
         return True
 
-    def flush(self) -> None:
+    def flush(self, beyond: EpochEntry | None = None) -> None:
         """
         Write what the file lacks; on the disk when this returns.
+
+        Args:
+            beyond: an epoch that no record has yet, for the file alone: the next load has to know.
 
         Raises:
             LogStorageError: the disk refused; the file is what it was.
         """
         if self._is_unwritten and self._checkpoint is not None:
-            self._checkpoint.write(self._entries)
+            extra = () if beyond is None else (beyond,)
+            self._checkpoint.write((*self._entries, *extra))
             self._is_unwritten = False
 
     # Changes.

@@ -132,6 +132,22 @@ def test_epoch_that_rose_is_not_lost_with_a_session_that_appends_nothing() -> No
         assert [2] == [b.header.partition_leader_epoch for b in log.batches()]
 
 
+def test_epoch_that_rose_survives_copies_with_lower_ones_and_a_crash() -> None:
+    """Their epochs are written down, and with them the one that the log's own appends get."""
+    disk = SimulatedDisk()
+    disk.make_durable(DIRECTORY.parent)
+    log = manual_log(DIRECTORY, filesystem=disk)
+    log.append(numbered(0, 3))
+    log.truncate_to(0)
+    log.append(numbered(0, 2))
+    log.truncate_to(0)
+    log.append_batches(_with_epoch(0, 0), assign_offsets=False)
+    assert 2 == log.leader_epoch
+    left = disk.crash(CrashChoice("all"))
+    with manual_log(DIRECTORY, filesystem=left) as again:
+        assert (3, EpochEnd(0, 1)) == (again.leader_epoch, again.end_offset_for_epoch(0))
+
+
 def test_epochs_of_a_damaged_file_are_told_from_the_batches(tmp_path: Path) -> None:
     """After a clean stop too, where nothing is scanned."""
     directory = tmp_path / "orders-0"

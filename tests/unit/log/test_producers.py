@@ -284,3 +284,24 @@ def test_log_of_others_without_snapshots_is_asked_from_its_start(is_ours: bool) 
         assert again.recovery_report.scanned_segments < len(again.segments())
         info = again.append_batches(data, origin=AppendOrigin.CLIENT)
         assert is_ours is not info.is_duplicate
+
+
+def test_snapshot_of_lost_batches_is_not_believed() -> None:
+    """It came to the disk, the segment below it did not: what was lost is no duplicate."""
+    disk, client = disk_with_room(), Client(7)
+    log = manual_log(DIRECTORY, filesystem=disk, **SMALL)
+    log.append(numbered(0, 1), wait="durable")
+    data = client.batch(2)
+    log.append_batches(data, origin=AppendOrigin.CLIENT)
+    log.roll()
+    (name,) = (name for name in disk.list(DIRECTORY) if name.endswith(".snapshot"))
+    handle = disk.open(DIRECTORY / name, write=True)
+    handle.sync()
+    handle.close()
+    disk.sync_directory(DIRECTORY)
+    left = disk.crash(CrashChoice("nothing"))
+    assert name in left.list(DIRECTORY)
+    with manual_log(DIRECTORY, filesystem=left, **SMALL) as again:
+        assert [0] == [record.offset for record in again.records()]
+        info = again.append_batches(data, origin=AppendOrigin.CLIENT)
+        assert not info.is_duplicate

@@ -12,6 +12,7 @@ from kafkalog.files.names import SegmentFiles
 from kafkalog.indexes.transaction_index import ENTRY_SIZE, decode_entries
 from tests.support.logs import manual_log, numbered
 from tests.support.manual_time import START_MS, ManualClock
+from tests.support.producer_batches import Produced, encoded
 from tests.support.producing import Client, committed_offsets, outcome_of
 
 SMALL: dict[str, Any] = {"segment_bytes": 400, "index_interval_bytes": 100}
@@ -261,3 +262,24 @@ def test_copies_of_several_transactions_in_one_append_are_as_if_they_came_one_by
             copy.append_batches(data, origin=AppendOrigin.REPLICATION, assign_offsets=False)
             assert expected == committed_offsets(copy)
             check(copy)
+
+
+def test_transactions_that_one_append_aborts_are_all_entered_after_a_reopening(
+    tmp_path: Path,
+) -> None:
+    """The index is held against the batches then, which have all of their markers already."""
+    parts = [
+        Produced(2, count=4, transactional=True),
+        Produced(3, count=4, transactional=True),
+        Produced(2, ends="abort"),
+        Produced(3, ends="abort"),
+    ]
+    with manual_log(tmp_path / "orders-0") as log:
+        log.append(numbered(0, 3))
+    with manual_log(tmp_path / "orders-0") as log:
+        log.append_batches(encoded(parts, 3), assign_offsets=False)
+        assert [0, 1, 2] == committed_offsets(log)
+        aborted = log.read(0, isolation="read_committed").aborted_transactions
+        assert aborted is not None
+        assert [(2, 3, 11), (3, 7, 12)] == [each[:3] for each in aborted]
+        check(log)
