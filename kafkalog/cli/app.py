@@ -24,7 +24,7 @@ NOT_DONE = 2
 
 app = typer.Typer(
     name="kafkalog",
-    help="Apache Kafka's log, embedded: look into it, convert it, see it at work.",
+    help="Apache Kafka's log, embedded: look into it, examine it, convert it, see it at work.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -34,7 +34,7 @@ app = typer.Typer(
 
 @app.callback()
 def kafkalog() -> None:
-    """Apache Kafka's log, embedded: look into it, convert it, see it at work."""
+    """Apache Kafka's log, embedded: look into it, examine it, convert it, see it at work."""
 
 
 @app.command()
