@@ -1,0 +1,57 @@
+"""Compaction in memory: keys into the offset map, then what stays of each batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..common import load
+
+RECORDS = 128_000
+BATCH_RECORDS = 128
+VALUE_BYTES = 100
+SECRET = bytes(range(16))
+
+
+class Compact:
+    """One run of batches, all of it dirty."""
+
+    params = (0, 9)
+    param_names = ("superseded_of_ten",)
+
+    def setup(self, superseded_of_ten):
+        """Make the run, and a map in which later offsets wait for so many of ten keys."""
+        (batch_run,) = load("kafkalog.records.conversion.stretches", "BatchRun")
+        (self.tracker,) = load("kafkalog.cleaner.transactions", "TransactionTracker")
+        (self.collector,) = load("kafkalog.cleaner.keys", "KeyCollector")
+        self.filter, rules = load("kafkalog.cleaner.retained", "BatchFilter", "CleaningRules")
+        (offset_map,) = load("kafkalog._core.offset_map", "OffsetMap")
+        (builder_type,) = load("kafkalog._core.builder", "BatchBuilder")
+        keys = [b"key-%012d" % number for number in range(RECORDS)]
+        builder, batches = builder_type(), []
+        for start in range(0, RECORDS, BATCH_RECORDS):
+            for key in keys[start : start + BATCH_RECORDS]:
+                builder.append(key, bytes(VALUE_BYTES), start)
+            batches.append(bytes(builder.finish(base_offset=start)))
+            builder.reset()
+        self.data = batch_run(memoryview(b"".join(batches)))
+        self.rules = rules(0, 0, 2 * RECORDS, {}, 1 << 20)
+        self.empty, self.map = (
+            offset_map(np.zeros(2 * RECORDS * 24, np.uint8), secret=SECRET) for _ in range(2)
+        )
+        offsets = np.arange(RECORDS, dtype=np.int64)
+        self.map.put_run(
+            b"".join(keys),
+            offsets * len(keys[0]),
+            np.full(RECORDS, len(keys[0]), np.int32),
+            np.where(offsets % 10 < superseded_of_ten, offsets + RECORDS, offsets),
+        )
+
+    def time_collect_keys(self, superseded_of_ten):
+        """The first pass."""
+        self.empty.clear(secret=SECRET)
+        self.collector(self.empty, self.tracker()).add(self.data)
+
+    def time_filter(self, superseded_of_ten):
+        """The second pass."""
+        batch_filter = self.filter(self.map, self.rules, self.tracker())
+        batch_filter.filter(self.data, old_tombstones_stay=True)

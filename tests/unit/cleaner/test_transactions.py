@@ -1,0 +1,103 @@
+"""Verdicts on markers and aborted batches, one transaction after the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkalog._core.builder import BatchBuilder
+from kafkalog.cleaner.keys import KeyCollector
+from kafkalog.cleaner.transactions import TransactionTracker
+from kafkalog.errors import CorruptRecordError
+from kafkalog.indexes.transaction_index import AbortedTransaction
+from kafkalog.records.control import ControlType
+from kafkalog.records.conversion.stretches import BatchRun
+from tests.support.cleaning import offset_map_of
+
+ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
+
+
+def tracker(*aborted: tuple[int, int, int]) -> TransactionTracker:
+    """Return a tracker that knows of (producer, first offset, marker) aborted."""
+    transactions = TransactionTracker()
+    transactions.add_aborted(AbortedTransaction(*each, each[2] + 1) for each in aborted)
+    return transactions
+
+
+def test_aborted_transaction_that_was_met_keeps_its_marker_and_entry() -> None:
+    """One cleaning takes the records, the next the marker."""
+    transactions = tracker((1, 10, 20))
+    assert transactions.is_aborted(1, 12)
+    assert not transactions.may_drop_marker(1, 20, ABORT)
+    assert [AbortedTransaction(1, 10, 20, 21)] == transactions.kept
+    # What follows is another transaction.
+    assert not transactions.is_aborted(1, 25)
+
+
+def test_aborted_transaction_that_left_nothing_loses_its_marker_and_entry() -> None:
+    """Nothing refers to it any more."""
+    transactions = tracker((1, 10, 20))
+    assert transactions.may_drop_marker(1, 20, ABORT)
+    assert [] == transactions.kept
+
+
+def test_abort_marker_of_an_unknown_transaction_may_go() -> None:
+    """It had no records, or lost them and its entry before."""
+    assert tracker().may_drop_marker(1, 20, ABORT)
+
+
+def test_commit_marker_stays_while_its_records_do() -> None:
+    """Each counts for the next marker of its producer only."""
+    transactions = tracker()
+    assert not transactions.is_aborted(1, 5)
+    assert transactions.may_drop_marker(2, 6, COMMIT)
+    assert not transactions.may_drop_marker(1, 7, COMMIT)
+    assert transactions.may_drop_marker(1, 8, COMMIT)
+
+
+def test_transactions_of_one_producer_follow_each_other() -> None:
+    """Aborted, committed, aborted: each batch belongs to the one that it lies in."""
+    transactions = tracker((1, 30, 40), (1, 10, 20))
+    verdicts = [transactions.is_aborted(1, 15)]
+    transactions.may_drop_marker(1, 20, ABORT)
+    verdicts += [transactions.is_aborted(1, 25)]
+    transactions.may_drop_marker(1, 28, COMMIT)
+    verdicts += [transactions.is_aborted(1, 30), transactions.is_aborted(2, 31)]
+    assert not transactions.may_drop_marker(1, 40, ABORT)
+    assert [True, False, True, False] == verdicts
+    assert [10, 30] == [transaction.first_offset for transaction in transactions.kept]
+
+
+@pytest.mark.parametrize("kind", set(ControlType) - {ABORT, COMMIT})
+def test_other_control_records_stay(kind: ControlType) -> None:
+    """What a quorum writes is not ours to judge; a control batch that was emptied is gone."""
+    assert not tracker().may_drop_marker(-1, 3, kind)
+    assert tracker().may_drop_marker(-1, 3, None)
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\0"])
+def test_control_record_with_damaged_key_is_refused(key: bytes | None) -> None:
+    """With its offset and place."""
+    builder = BatchBuilder()
+    builder.append(key, b"")
+    data = builder.finish(
+        base_offset=7, producer_id=1, producer_epoch=0, transactional=True, control=True
+    )
+    run = BatchRun(memoryview(bytes(data)), "segment", 500)
+    with pytest.raises(CorruptRecordError, match="control record at offset 7") as raised:
+        KeyCollector(offset_map_of(1), TransactionTracker()).add(run)
+    assert ("segment", 500, 7) == (
+        raised.value.path,
+        raised.value.position,
+        raised.value.base_offset,
+    )
+
+
+def test_control_record_of_an_unknown_type_stays() -> None:
+    """Later versions may write some."""
+    builder = BatchBuilder()
+    builder.append(b"\0\0\0\x63", b"")
+    data = builder.finish(producer_id=1, producer_epoch=0, transactional=True, control=True)
+    offset_map = offset_map_of(1)
+    collector = KeyCollector(offset_map, TransactionTracker())
+    assert collector.add(BatchRun(memoryview(bytes(data))))
+    assert (0, 0, 1) == (len(offset_map), offset_map.latest_offset, collector.records_read)
