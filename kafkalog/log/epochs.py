@@ -8,8 +8,7 @@ first append that follows, or with the closing, and costs an opening nothing.
 
 Messages of the old formats carry no epoch, so nothing can be said of who led when they came. As a
 broker does, an append of them forgets all epochs, in the file too; the next v2 batch begins anew,
-with the current one. After an unclean stop only the batches that are scanned tell of those before:
-an epoch that none but lost records had may come again.
+with the current one. After an unclean stop all batches of the log are asked for the highest.
 
 The file is written, and on the disk, before the first record of an epoch is written (rules and
 crash points: `kafkalog.state.leader_epochs`). So is the sync note told of it, which takes a change
@@ -35,6 +34,7 @@ from kafkalog.log.home import PartitionHome
 from kafkalog.log.loader import LoadedLog
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reading import walk_segment
+from kafkalog.log.scanner import NO_EPOCH
 from kafkalog.records.batch_facts import MessageFacts
 from kafkalog.records.packed_run import PackedRun
 from kafkalog.state.checkpoints import EpochEntry
@@ -190,7 +190,8 @@ def load_epochs(home: PartitionHome, loaded: LoadedLog) -> LogEpochs:
     Return the epochs of a log that was just loaded, made to fit its range.
 
     A file with entries has every epoch of the log. Where there is none, as beside a `.log` file
-    that was copied, the batches that were scanned tell them; where it is damaged, all batches do.
+    that was copied, the batches that were scanned tell them; where it is damaged, or was emptied
+    before an unclean stop, all batches do.
 
     Raises:
         LogStorageError: the file cannot be read.
@@ -203,14 +204,14 @@ def load_epochs(home: PartitionHome, loaded: LoadedLog) -> LogEpochs:
     if not epochs.load(checkpoint):
         found = _epochs_of(local.snapshot)
     elif not epochs.entries:
-        # Only then: no sum covers the epoch of a batch.
-        found = loaded.scanned.leader_epochs
-    for epoch, base_offset in found:
-        latest = epochs.latest_epoch
-        if latest is None or epoch > latest:
-            epochs.assign(epoch, base_offset, flush=False)
+        # Only then: no sum covers the epoch of a batch. One that was emptied by an append of an old
+        # format had some, which a close in order would have told the highest of.
+        was_emptied = not report.clean and home.filesystem.stat(checkpoint.path) is not None
+        found = _epochs_of(local.snapshot) if was_emptied else loaded.scanned.leader_epochs
+    highest = _assign(epochs, found)
     latest = epochs.latest_epoch
-    if latest is None:
+    latest = highest if latest is None else max(latest, highest)
+    if latest == NO_EPOCH:
         current = 0
     else:
         # Before the list is cut: what was lost had its epoch, too. Without a segment nothing was.
@@ -222,16 +223,34 @@ def load_epochs(home: PartitionHome, loaded: LoadedLog) -> LogEpochs:
     return LogEpochs(epochs, current, home, local.context.note)
 
 
+def _assign(epochs: LeaderEpochs, found: Iterable[tuple[int, int]]) -> int:
+    """Take epochs as they rise in the log; return the highest, also of those forgotten again."""
+    highest = NO_EPOCH
+    for epoch, base_offset in found:
+        latest = epochs.latest_epoch
+        if epoch == NO_EPOCH:
+            epochs.clear()
+        elif latest is None or epoch > latest:
+            epochs.assign(epoch, base_offset, flush=False)
+        highest = max(highest, epoch)
+    return highest
+
+
 def _epochs_of(snapshot: Snapshot) -> Iterable[tuple[int, int]]:
-    """Yield epoch and base offset of the batches in which the epoch changes, around damage."""
-    before = -1
+    """
+    Yield epoch and base offset of the batches in which the epoch changes, around damage.
+
+    NO_EPOCH where messages of an old format begin.
+    """
+    before = NO_EPOCH
     columns = BatchColumns(WALK_BATCHES)
     for slot, segment in enumerate(snapshot.segments.segments):
         bound = snapshot.bound_of(slot)
         for _start, walk in walk_segment(segment, 0, bound, segment.base_offset, columns, "skip"):
             epochs = columns.leader_epoch[: walk.count].tolist()
             bases = columns.base_offset[: walk.count].tolist()
-            for epoch, base_offset in zip(epochs, bases, strict=True):
-                if epoch != before and epoch >= 0:
+            is_new = columns.magic[: walk.count] >= MAGIC_V2
+            for epoch, base_offset, has_epoch in zip(epochs, bases, is_new.tolist(), strict=True):
+                if epoch != before and (epoch >= 0 or not has_epoch):
                     before = epoch
                     yield epoch, base_offset

@@ -60,7 +60,8 @@ class ScanFacts:
     Attributes:
         first_offset: base of the first segment that was scanned, None where none was.
         has_producers: whether a batch names a producer.
-        leader_epochs: epochs as they rise, with the base offset where each begins.
+        leader_epochs: epochs as they rise, with the base offset where each begins; NO_EPOCH where
+            those before are forgotten.
     """
 
     first_offset: int | None = None

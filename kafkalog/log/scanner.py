@@ -14,6 +14,7 @@ import numpy as np
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
+from kafkalog.layout import MAGIC_V2
 from kafkalog.log.fences import FencedRange, find_fence
 from kafkalog.log.walk import walk_batches
 
@@ -24,6 +25,7 @@ FULL = STATUS_CODES["FULL"]
 
 CHUNK_BATCHES = 4096
 RELATIVE_OFFSET_MAX = 2**31 - 1
+NO_EPOCH = -1
 
 
 @dataclass(slots=True)
@@ -40,7 +42,8 @@ class SegmentScan:
         batch_count, record_count: whole batches, and records that their headers declare; those
             inside wrappers of old formats are not counted, which only decompression could do.
         has_producers: whether a batch names a producer.
-        leader_epochs: each epoch that is above all before it, with the base offset of its batch.
+        leader_epochs: each epoch that is above all before it, with the base offset of its batch;
+            NO_EPOCH where a message of an old format, which has none, begins that count anew.
         fences: damaged ranges with whole batches behind them.
         tail_status: why the scan ended: OK at the end of the data, else what failed there.
         offset_entries, time_entries: the index files of the segment, as bytes.
@@ -152,11 +155,24 @@ def _count(scan: SegmentScan, columns: BatchColumns, count: int) -> None:
 
 
 def _note_epochs(scan: SegmentScan, columns: BatchColumns, count: int) -> None:
-    epochs = columns.leader_epoch[:count]
-    known = scan.leader_epochs[-1][0] if scan.leader_epochs else -1
-    if int(epochs.max()) <= known:
+    start = 0
+    is_old = columns.magic[:count] < MAGIC_V2
+    if is_old.any():
+        last = int(np.flatnonzero(is_old)[-1])
+        _note_rising(scan, columns, 0, last)
+        scan.leader_epochs.append((NO_EPOCH, int(columns.base_offset[last])))
+        start = last + 1
+    if start < count:
+        _note_rising(scan, columns, start, count)
+
+
+def _note_rising(scan: SegmentScan, columns: BatchColumns, start: int, stop: int) -> None:
+    """Take note of the epochs of these rows that are above all since the last old message."""
+    epochs = columns.leader_epoch[start:stop]
+    known = scan.leader_epochs[-1][0] if scan.leader_epochs else NO_EPOCH
+    if not epochs.size or int(epochs.max()) <= known:
         return
     highest = np.maximum.accumulate(np.concatenate(([known], epochs)))
     rows = np.flatnonzero(highest[1:] > highest[:-1])
-    offsets = columns.base_offset[rows].tolist()
+    offsets = columns.base_offset[start:stop][rows].tolist()
     scan.leader_epochs += zip(epochs[rows].tolist(), offsets, strict=True)

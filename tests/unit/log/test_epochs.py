@@ -12,7 +12,7 @@ from kafkalog.state.leader_epochs import UNKNOWN_EPOCH_END, EpochEnd
 from tests.support.logs import manual_log, numbered
 from tests.support.old_logs import chapter
 from tests.support.producer_batches import Produced, encoded
-from tests.support.simulated_disk import CrashChoice, SimulatedDisk
+from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
 
 DIRECTORY = Path("/data-of-one/orders-0")
 
@@ -195,6 +195,57 @@ def test_replicated_messages_of_an_old_format_forget_the_epochs_before_them(
         run = b"".join(chapter(0, 0, [offset]).data for offset in range(4, 40))
         log.append_batches(run, assign_offsets=False)
         assert (3, []) == (log.leader_epoch, epoch_lines(directory))
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+@pytest.mark.parametrize("behind", [False, True])
+def test_epochs_before_old_messages_stay_forgotten_after_an_unclean_stop(
+    tmp_path: Path, *, is_damaged: bool, behind: bool
+) -> None:
+    """Told from the batches, scanned or all of them; what is appended then has a higher one."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory) as log:
+        log.append_batches(_with_epoch(0, 4), assign_offsets=False)
+        log.append_batches(chapter(1, 0, [1]).data, assign_offsets=False)
+        if behind:
+            log.append_batches(_with_epoch(2, 4), assign_offsets=False)
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (directory / name).unlink()
+    # What is there is none of a list that ends with an epoch without records.
+    content = "0\n1\nnonsense\n" if is_damaged else "0\n0\n"
+    (directory / LEADER_EPOCH_CHECKPOINT).write_text(content)
+    with manual_log(directory) as log:
+        known = EpochEnd(4, 3) if behind else UNKNOWN_EPOCH_END
+        assert (5, known) == (log.leader_epoch, log.end_offset_for_epoch(4))
+        end = log.log_end_offset
+        log.append(numbered(end, 1))
+        assert [*(["4 2"] if behind else []), f"5 {end}"] == epoch_lines(directory)
+
+
+def test_crash_while_epochs_are_forgotten_leaves_no_old_message_under_one() -> None:
+    """At each call of the first append of an old format, with each set of what survives."""
+    for number in range(1, 30):
+        disk = SimulatedDisk()
+        disk.make_durable(DIRECTORY.parent)
+        with manual_log(DIRECTORY, filesystem=disk) as log:
+            log.append_batches(_with_epoch(0, 4), assign_offsets=False)
+        log = manual_log(DIRECTORY, filesystem=disk, message_format_version="0.10.2")
+        disk.crash_at(number)
+        try:
+            log.append(numbered(1, 2), wait="durable")
+        except PowerCut:
+            ended = False
+        else:
+            ended = True
+        for _choice, left in disk.crash_states(8, seed=number):
+            with manual_log(DIRECTORY, filesystem=left) as again:
+                end = again.log_end_offset
+                assert end in ((3,) if ended else (1, 2, 3))
+                expected = EpochEnd(4, 1) if end == 1 else UNKNOWN_EPOCH_END
+                assert (5, expected) == (again.leader_epoch, again.end_offset_for_epoch(4))
+        if ended:
+            return
+    pytest.fail("the append makes more calls than were tried")
 
 
 def test_append_of_an_old_format_to_an_old_log_writes_no_epochs(tmp_path: Path) -> None:
