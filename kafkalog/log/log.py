@@ -40,9 +40,9 @@ from kafkalog.log.replacement import replace_segment
 from kafkalog.log.report import RecoveryReport
 from kafkalog.log.resting import RestingLog
 from kafkalog.log.retaining import Retainer
-from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.retention_plan import SegmentExplanation
 from kafkalog.log.segment import LogSegment
+from kafkalog.log.surroundings import Surroundings
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.truncation import find_cut, truncate_fully_and_start_at, truncate_to
 from kafkalog.model import AppendInfo, AppendOrigin
@@ -86,22 +86,20 @@ class Log(RestingLog, AbstractContextManager["Log"]):
         scheduler: Scheduler,
         lock: PartitionLock | None,
         on_close: Callable[[], None],
-        retention: Sequence[RetentionPolicy] | None = None,
-        on_deletion: Callable[[SegmentDeletion], object] | None = None,
-        on_offline: Callable[[BaseException], object] | None = None,
-        on_wake: Callable[[RestingLog], object] | None = None,
+        surroundings: Surroundings,
     ) -> None:
         tail = ReadOnlyTail(local, home.read_start_offset) if lock is None else None
-        super().__init__(home, local, tail, epochs, producers, scheduler, on_wake)
+        super().__init__(home, local, tail, epochs, producers, scheduler, surroundings)
         self._report = report
         self._rules = AppendRules.of(self.config)
         self._directory_lock = lock
         self._on_close = on_close
-        self._on_offline = on_offline
         self._committer = Committer(self._sync, durable_offset)
         self._checkpointed_base = local.snapshot.segments.active.base_offset
-        self._deleter = Deleter(local.context, scheduler, home.topic_partition, on_deletion)
-        self._retainer = Retainer(local, home, self._deleter, retention)
+        self._deleter = Deleter(
+            local.context, scheduler, home.topic_partition, surroundings.on_deletion
+        )
+        self._retainer = Retainer(local, home, self._deleter, surroundings.retention)
         if tail is None:
             self._appender = Appender(local, self._producers, epochs, self._latch)
         self._flush_task = self._schedule_flush()

@@ -128,10 +128,7 @@ def open_at_home(
             scheduler=scheduler,
             lock=opened.lock,
             on_close=on_close,
-            retention=surroundings.retention,
-            on_deletion=surroundings.on_deletion,
-            on_offline=surroundings.on_offline,
-            on_wake=surroundings.on_wake,
+            surroundings=surroundings,
         )
 
 

@@ -20,7 +20,6 @@ put others to rest while it holds its own; it does wait for a sync.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from kafkalog.errors import LogStorageError
@@ -29,6 +28,7 @@ from kafkalog.log.committer import Committer
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog
+from kafkalog.log.surroundings import Surroundings
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.transacting import TransactionalLog
 from kafkalog.scheduler import Scheduler
@@ -48,8 +48,7 @@ class RestingLog(TransactionalLog):
 
     Args:
         home, local, tail, epochs, producers, scheduler: as for `TransactionalLog`.
-        on_wake: called when a log at rest takes writes again, under its lock; None for a log that
-            never rests.
+        surroundings: the same; with an `on_wake` it may rest.
     """
 
     _committer: Committer
@@ -62,10 +61,10 @@ class RestingLog(TransactionalLog):
         epochs: LogEpochs,
         producers: ProducerStateManager | None,
         scheduler: Scheduler,
-        on_wake: Callable[[RestingLog], object] | None,
+        surroundings: Surroundings,
     ) -> None:
-        super().__init__(home, local, tail, epochs, producers, scheduler)
-        self._on_wake = on_wake
+        super().__init__(home, local, tail, epochs, producers, scheduler, surroundings)
+        self._on_wake = surroundings.on_wake
         self._is_resting = tail is None and local.snapshot.segments.active.is_resting
         # Nothing of it was written since it was found closed in order.
         self._is_untouched = self._is_resting

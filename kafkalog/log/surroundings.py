@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalog.clock import Clock
 from kafkalog.files.locking import DirectoryLock
 from kafkalog.files.pool import FilePool
 from kafkalog.log.deletion import SegmentDeletion
-from kafkalog.log.resting import RestingLog
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.scheduler import Scheduler
 
+if TYPE_CHECKING:
+    from kafkalog.log.resting import RestingLog
+
 __all__ = ["PRODUCER_EXPIRATION_MS", "Surroundings"]
 
-# Kafka's default of `producer.id.expiration.ms`.
+# Kafka's defaults of `producer.id.expiration.ms`, and of the time between two looks.
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
+PRODUCER_CHECK_MS: Final = 600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,7 @@ class Surroundings:
         on_wake: called when a log at rest takes writes again, under its lock; it may put others
             to rest (`Log.try_rest`). A log without it never rests.
         producer_expiration_ms: after how long a silent producer is forgotten.
+        producer_check_ms: time between two looks for such producers.
     """
 
     clock: Clock
@@ -52,3 +56,4 @@ class Surroundings:
     on_offline: Callable[[BaseException], object] | None = None
     on_wake: Callable[[RestingLog], object] | None = None
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
+    producer_check_ms: int = PRODUCER_CHECK_MS

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from kafkalog.errors import LogStorageError, ReadOnlyLogError
 from kafkalog.log.epochs import LogEpochs
@@ -20,6 +19,7 @@ from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.producers import LogProducers
 from kafkalog.log.standing import LogStanding
+from kafkalog.log.surroundings import Surroundings
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.model import OngoingTransaction
 from kafkalog.scheduler import ScheduledTask, Scheduler
@@ -30,9 +30,6 @@ __all__ = ["TransactionalLog"]
 
 logger = logging.getLogger(__name__)
 
-# Kafka's default of `producer.id.expiration.check.interval.ms`.
-EXPIRATION_CHECK_MS: Final = 600_000
-
 
 class TransactionalLog(LogStanding):
     """
@@ -42,6 +39,7 @@ class TransactionalLog(LogStanding):
         home, local, tail, epochs: as for `LogReader`.
         producers: its producers' state; None for a log that is open read-only.
         scheduler: runs the look for silent producers, once there is one.
+        surroundings: says how often.
     """
 
     def __init__(
@@ -52,9 +50,12 @@ class TransactionalLog(LogStanding):
         epochs: LogEpochs,
         producers: ProducerStateManager | None,
         scheduler: Scheduler,
+        surroundings: Surroundings,
     ) -> None:
         super().__init__(home, local, tail, epochs)
+        self._on_offline = surroundings.on_offline
         self._scheduler = scheduler
+        self._producer_check_ms = surroundings.producer_check_ms
         self._expiry_task: ScheduledTask | None = None
         self._watchers: tuple[tuple[Callable[[], object]], ...] = ()
         self._state: LogProducers | None = None
@@ -146,8 +147,8 @@ class TransactionalLog(LogStanding):
         self._expiry_task = self._scheduler.schedule(
             "expire-producers",
             self._expire_producers,
-            delay_ms=EXPIRATION_CHECK_MS,
-            period_ms=EXPIRATION_CHECK_MS,
+            delay_ms=self._producer_check_ms,
+            period_ms=self._producer_check_ms,
         )
 
     def _expire_producers(self) -> None:

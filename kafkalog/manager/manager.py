@@ -433,6 +433,7 @@ class LogManager(AbstractContextManager["LogManager"]):
             on_offline=lambda error: self._opener.failed(partition, error),
             on_wake=self._awake.woke,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
+            producer_check_ms=self._config.producer_id_expiration_check_interval_ms,
         )
 
     def _directory_failed(self, directory: DataDirectory, error: BaseException) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
+import pytest
+
 from kafkalog import (
     LogFacts,
     ManagerConfig,
+    OutOfOrderSequenceError,
     Record,
     RetentionDecision,
     SegmentDeletion,
@@ -22,6 +25,7 @@ from kafkalog.files.names import (
 from kafkalog.state.checkpoints import OffsetCheckpoint
 from tests.support.managers import SMALL_LOG, ManualManager, checkpointed, manual_manager, values
 from tests.support.manual_time import START_MS
+from tests.support.producer_batches import Produced, encoded
 from tests.support.simulated_disk import CrashChoice, SimulatedDisk
 
 DATA = Path("/data")
@@ -306,4 +310,22 @@ def test_truncation_takes_what_was_compacted_above_it_out_of_the_checkpoint() ->
     assert expected == checkpointed(DATA, CLEANER_OFFSET_CHECKPOINT, disk)
     manager.delete_partition("orders", 1)
     assert {"orders-0": 1} == checkpointed(DATA, CLEANER_OFFSET_CHECKPOINT, disk)
+    manager.close()
+
+
+def test_silent_producers_are_forgotten_by_the_settings_of_the_manager() -> None:
+    """After the expiration, with the first look that follows: a sequence may begin anew then."""
+    config = CONFIG.replace(
+        producer_id_expiration_ms=50_000, producer_id_expiration_check_interval_ms=20_000
+    )
+    manager = manual_manager(DATA, config=config, filesystem=SimulatedDisk())
+    manager.create_topic("orders")
+    log = manager.log("orders")
+    log.append_batches(encoded([Produced(7, sequence=0, timestamp_ms=START_MS)]))
+    gap = encoded([Produced(7, sequence=5, timestamp_ms=START_MS + 60_000)])
+    manager.scheduler.advance(59_999)
+    with pytest.raises(OutOfOrderSequenceError):
+        log.append_batches(gap)
+    manager.scheduler.advance(1)
+    log.append_batches(gap)
     manager.close()
