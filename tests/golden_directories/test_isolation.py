@@ -18,7 +18,7 @@ from tests.golden_directories.producer_files import (
     identify,
     snapshots,
 )
-from tests.support.golden import CLEAN, Manifest, canonical_hash, copy_data_directory
+from tests.support.golden import CLEAN, UNCLEAN, Manifest, canonical_hash, copy_data_directory
 from tests.support.golden_old import OldManifest, rendered
 from tests.support.manual_time import ManualClock, ManualScheduler
 
@@ -69,6 +69,33 @@ def test_committed_records_are_those_of_the_manifest(
     with opened(copy, read_only=read_only) as log:
         assert fact.end_offset == log.last_stable_offset
         assert fact.data == canonical_hash(log.records(isolation="read_committed"))
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("has_snapshots", [True, False])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_committed_records_after_a_crash_are_those_that_a_broker_served(
+    damage: str, has_snapshots: bool, read_only: bool, tmp_path: Path
+) -> None:
+    """Recovered by the broker there, by us here; without its snapshots all is told from batches."""
+    summary = Manifest(UNCLEAN, "u-txn-0").summary
+    uncommitted, committed = summary.read_uncommitted, summary.read_committed
+    assert uncommitted is not None
+    assert committed is not None
+    assert committed.end_offset < uncommitted.end_offset
+    copy = copy_data_directory(UNCLEAN, tmp_path / "data") / "u-txn-0"
+    spoil(copy, damage)
+    if not has_snapshots:
+        for path in files_of(copy, FileKind.SNAPSHOT).values():
+            path.unlink()
+    with opened(copy, read_only=read_only) as log:
+        assert not log.recovery_report.clean
+        assert (uncommitted.end_offset, committed.end_offset) == (
+            log.high_watermark,
+            log.last_stable_offset,
+        )
+        assert uncommitted.data == canonical_hash(log.records())
+        assert committed.data == canonical_hash(log.records(isolation="read_committed"))
 
 
 @pytest.mark.parametrize(
