@@ -321,7 +321,7 @@ class Log(RestingLog, AbstractContextManager["Log"]):
             with self._changing("truncating"), self._truncating():
                 cut = find_cut(self._local, offset)
                 self._committer.lower(cut.kept_offset)
-                self._lower_recovery_point()
+                self._lower_recovery_point(offset)
                 leaving = truncate_to(self._local, cut)
                 self._deleter.truncated(leaving, snapshot, self._local.snapshot)
             # Again: a sync that ran meanwhile still saw the old end.
@@ -337,7 +337,7 @@ class Log(RestingLog, AbstractContextManager["Log"]):
             snapshot = self._local.snapshot
             self._committer.lower(offset)
             with self._changing("truncating"), self._truncating():
-                self._lower_recovery_point()
+                self._lower_recovery_point(offset)
                 # A higher start is checkpointed first: what a crash leaves lies below it. A lower
                 # one comes last, or a crash would bring back what was deleted before.
                 self._home.write_start_offset(max(offset, snapshot.start_offset))
@@ -580,12 +580,15 @@ class Log(RestingLog, AbstractContextManager["Log"]):
             self._latch(error)
             raise translate(error, self.directory, doing="syncing") from error
 
-    def _lower_recovery_point(self) -> None:
+    def _lower_recovery_point(self, end_offset: int) -> None:
         """First step of a truncation: what comes in place of the cut bytes is not durable."""
         durable_offset = self._committer.durable_offset
         recovery_point = durable_offset
         if not self._producers.make_durable():
             recovery_point = min(self._home.read_recovery_point(), durable_offset)
+        if not self._producers.keep_a_snapshot(end_offset):
+            # Until there is another: a log without any is asked from the recovery point on.
+            recovery_point = 0
         self._home.write_recovery_point(recovery_point)
         if self._local.context.note is not None:
             self._local.context.note.lower(durable_offset)

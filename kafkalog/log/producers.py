@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from kafkalog.errors import InvalidTxnStateError, LogStorageError
+from kafkalog.errors import DiskFullError, InvalidTxnStateError, LogStorageError
 from kafkalog.log.isolation import StableOffsets
 from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.log.producer_recovery import aborted_of, add_batch
@@ -239,6 +239,11 @@ class LogProducers:
             now_ms = self._local.context.clock.now_ms()
             self._manager.truncate_and_reload(snapshot.start_offset, snapshot.end_offset, now_ms)
             replay_segments(self._states, snapshot)
+            try:
+                self._manager.take_snapshot()
+            except DiskFullError as error:
+                logger.warning("no producer snapshot behind a truncation: %s", error)
+                self._lacking.append(snapshot.end_offset)
         else:
             self._states.clear(snapshot.end_offset)
         self._forget_above(snapshot.end_offset)
@@ -291,6 +296,11 @@ class LogProducers:
         # Without any, a recovery takes it that there was no producer below the recovery point.
         has_none = bool(self._states.entries) and self._manager.files.latest_offset is None
         return not self._lacking and not has_none
+
+    def keep_a_snapshot(self, end_offset: int) -> bool:
+        """Say whether a truncation leaves a snapshot, where there are producers to tell of."""
+        kept = any(each <= end_offset for each in self._manager.files.offsets)
+        return kept or not self.are_known
 
     def close(self) -> None:
         """
