@@ -305,3 +305,15 @@ def test_snapshot_of_lost_batches_is_not_believed() -> None:
         assert [0] == [record.offset for record in again.records()]
         info = again.append_batches(data, origin=AppendOrigin.CLIENT)
         assert not info.is_duplicate
+
+
+def test_truncation_leaves_a_snapshot_at_the_new_end(tmp_path: Path) -> None:
+    """Where there is none at all, a recovery takes it that no producer wrote below its start."""
+    directory, client = tmp_path / "orders-0", Client(7)
+    with manual_log(directory) as log:
+        for _ in range(3):
+            client.send(log)
+    assert {3} == set(snapshots(directory))
+    with manual_log(directory) as log:
+        log.truncate_to(2)
+        assert {2} == set(snapshots(directory))
