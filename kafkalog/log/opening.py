@@ -234,8 +234,9 @@ def _load_for_writing(
             if not loaded.local.snapshot.segments.active.is_resting:
                 note.settle(loaded.recovery_point)
         except (OSError, KafkaLogError):
-            # Nothing was appended: what was clean before still is.
-            home.end_session(in_order=clean)
+            # Nothing was appended: what was clean before still is, but for its producer snapshots.
+            is_known = context.note is None or not context.note.lacks_producers
+            home.end_session(in_order=clean and is_known)
             raise
         except BaseException:
             # Interrupted anywhere: the next opening, in this process too, has to look again.

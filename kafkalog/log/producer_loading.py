@@ -8,6 +8,12 @@ believed unread, as by a broker: one that closes a log leaves a snapshot there.
 An opening for writing that had to replay leaves a snapshot at the log end, on the disk before the
 recovery point rises to it: a crash before that only repeats the work, and so does a full disk.
 
+Crash points, while snapshots that are damaged, or tell of more than is there, make room for it:
+  * before the note says that producers are missing: the snapshots are there yet;
+  * from there to the end of the opening: any or none of them is left, and where there is none the
+    next opening asks the whole log, however often that is cut short;
+  * after it: the new snapshot is on the disk, and whether the note has come there does not matter.
+
 Thread-safety: `load_producer_state` before the log has any other user; a follower may be asked by
 any thread, one after the other.
 """
@@ -50,13 +56,16 @@ def load_producer_state(
     files = SnapshotFiles(context.filesystem, context.directory)
     states = ProducerStates(context.directory, end_offset=snapshot.start_offset)
     manager = ProducerStateManager(states, files, expiration_ms)
+    note = context.note
     if files.latest_offset is None:
         states.clear(max(_first_doubtful_offset(loaded), snapshot.start_offset))
     else:
+        files.before_last = None if note is None else note.doubt_producers
         files.remove_strays(snapshot.segments.bases)
         files.truncate(snapshot.start_offset, _believed_end(loaded, recovery_point))
         now_ms = context.clock.now_ms()
         manager.truncate_and_reload(snapshot.start_offset, snapshot.end_offset, now_ms)
+        files.before_last = None
     replay_segments(states, snapshot)
     if manager.is_behind:
         try:
@@ -64,6 +73,8 @@ def load_producer_state(
         except DiskFullError as error:
             # The recovery point waits for the next one. What is in the log can be deleted.
             logger.warning("no producer snapshot at offset %d: %s", states.end_offset, error)
+    if note is not None and not (manager.is_behind and files.latest_offset is None):
+        note.lacks_producers = False
     return manager
 
 
@@ -83,7 +94,7 @@ def _believed_end(loaded: LoadedLog, recovery_point: int) -> int:
 def _first_doubtful_offset(loaded: LoadedLog) -> int:
     """Return where a log without snapshots may have its first batch of a producer."""
     note, scanned = loaded.local.context.note, loaded.scanned
-    if not loaded.report.clean and (note is None or not note.was_believed):
+    if not loaded.report.clean and (note is None or note.lacks_producers):
         return 0
     if scanned.has_producers and scanned.first_offset is not None:
         return scanned.first_offset

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kafkalog.errors import CorruptStateError
@@ -43,6 +43,9 @@ class SnapshotFiles:
         read_only: whether the disk is left alone: what is removed is only forgotten, what is
             written is not.
 
+    Attributes:
+        before_last: called before a removal, by name, that leaves no snapshot; None for nothing.
+
     Raises:
         LogStorageError: the directory cannot be listed.
     """
@@ -51,6 +54,7 @@ class SnapshotFiles:
         self._filesystem = filesystem
         self._directory = directory
         self._read_only = read_only
+        self.before_last: Callable[[], None] | None = None
         with storage_errors(directory, doing="listing"):
             self._offsets = live_offsets(filesystem, directory, FileKind.SNAPSHOT)
 
@@ -180,7 +184,11 @@ class SnapshotFiles:
         self.truncate(-1, -1)
 
     def _remove(self, offsets: Iterable[int]) -> None:
-        for offset in list(offsets):
+        going = list(offsets)
+        if going and len(going) == len(self._offsets) and self.before_last is not None:
+            with storage_errors(self._directory, doing="syncing"):
+                self.before_last()
+        for offset in going:
             self._offsets.remove(offset)
             if self._read_only:
                 continue

@@ -9,11 +9,17 @@ is being tried, and unsaid only after one has succeeded. What the next opening f
   * trying: what lies at or above the noted offset may be lost, whatever a sync says.
   * no note, or one that is not of this log: all above the recovery point may be.
 
+It tells too whether producers may be missing from the producer snapshots: where there is none, may
+it be taken that no producer wrote below the recovery point? Not in a log of another program, nor
+while an opening has taken the last snapshot away and not yet written the next. That is said, on the
+disk, before, and holds over every crash until an opening has come to its end.
+
 `.kafkalog_syncs` in the partition directory, 32 bytes, big-endian:
 
     magic   8  "kafkalog"            traces  8  digest of what other programs leave behind
     version 1  1                     offset  8  everything below it is on the disk
-    trying  1  0 or 1                crc     4  CRC-32C of the 28 bytes before
+    trying  1  0, 1, or 2 for trying crc     4  CRC-32C of the 28 bytes before
+               with producers missing
     zero    2
 
 A disk that loses the note's own bytes must not make it say more than is true, so every state that
@@ -48,6 +54,9 @@ logger = logging.getLogger(__name__)
 
 _MAGIC: Final = b"kafkalog"
 _VERSION: Final = 1
+_NOT_TRYING: Final = 0
+_TRYING_WITHOUT_PRODUCERS: Final = 2
+_TRYING: Final = (_NOT_TRYING, 1, _TRYING_WITHOUT_PRODUCERS)
 _FIELDS: Final = struct.Struct(">8sBBH8sq")
 _SUM: Final = struct.Struct(">I")
 _SIZE: Final = _FIELDS.size + _SUM.size
@@ -66,12 +75,12 @@ class SyncNote:
         traces: 8 bytes that change when another program has written to the log.
 
     Attributes:
-        was_believed: whether the writer before was this program, as far as `begin_recovery` found.
+        lacks_producers: whether a log without producer snapshots may have producers all the same.
     """
 
     def __init__(self, filesystem: FileSystem, path: Path, traces: bytes) -> None:
         self.path = path
-        self.was_believed = False
+        self.lacks_producers = False
         self._filesystem = filesystem
         self._traces = traces
         self._handle: FileHandle | None = None
@@ -102,12 +111,27 @@ class SyncNote:
             OSError: the note can neither be written nor removed.
         """
         noted = self._read()
-        self.was_believed = noted is not None
-        synced_offset, was_trying = noted or (recovery_point, True)
+        synced_offset, was_trying, lacks_producers = noted or (recovery_point, True, True)
         with self._guard:
+            self.lacks_producers = lacks_producers
             self._synced_offset = max(synced_offset, recovery_point)
             self._try()
             return self._synced_offset if was_trying or not errors_are_kept else None
+
+    def doubt_producers(self) -> None:
+        """
+        Note, on the disk, that the last producer snapshot goes before there is another.
+
+        Raises:
+            OSError: the note can neither be synced nor removed; it must stay.
+        """
+        with self._guard:
+            if self.lacks_producers:
+                return
+            self.lacks_producers = True
+            self._try()
+            # Else an older note of this name, removed without a sync, might come back.
+            self._filesystem.sync_directory(self.path.parent)
 
     def settle(self, synced_offset: int) -> None:
         """Note that the log as it was opened is on the disk up to its end, and no sync is tried."""
@@ -197,7 +221,7 @@ class SyncNote:
             self._is_gone = True
             self._let_go()
 
-    def _read(self) -> tuple[int, bool] | None:
+    def _read(self) -> tuple[int, bool, bool] | None:
         try:
             data = read_whole(self._filesystem, self.path, max_bytes=_SIZE)
         except (OSError, ValueError) as error:
@@ -208,10 +232,10 @@ class SyncNote:
         magic, version, trying, zero, traces, offset = _FIELDS.unpack_from(data)
         (checksum,) = _SUM.unpack_from(data, _FIELDS.size)
         whole = checksum == crc32c(data[: _FIELDS.size])
-        known = (magic, version, zero) == (_MAGIC, _VERSION, 0) and trying in (0, 1)
+        known = (magic, version, zero) == (_MAGIC, _VERSION, 0) and trying in _TRYING
         if not whole or not known or traces != self._traces:
             return None
-        return offset, bool(trying)
+        return offset, trying != _NOT_TRYING, trying == _TRYING_WITHOUT_PRODUCERS
 
     def _try(self) -> None:
         """Say "trying", on the disk; go on without a note where that cannot be done."""
@@ -240,9 +264,8 @@ class SyncNote:
     def _write(self, *, synced: bool) -> None:
         if self._is_gone:
             return
-        fields = _FIELDS.pack(
-            _MAGIC, _VERSION, self._is_trying, 0, self._traces, self._synced_offset
-        )
+        trying = _TRYING_WITHOUT_PRODUCERS if self.lacks_producers else int(self._is_trying)
+        fields = _FIELDS.pack(_MAGIC, _VERSION, trying, 0, self._traces, self._synced_offset)
         if self._handle is None:
             self._handle = self._filesystem.open(self.path, create=True, write=True)
         self._handle.pwrite(fields + _SUM.pack(crc32c(fields)), 0)

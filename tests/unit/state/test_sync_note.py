@@ -228,3 +228,23 @@ def test_removed_note_stays_away(disk: SimulatedDisk) -> None:
     note.settle(8)
     assert disk.stat(PATH) is None
     assert "none" in repr(note)
+
+
+def test_missing_producers_are_told_until_they_are_there_again(disk: SimulatedDisk) -> None:
+    """On the disk at once, byte by byte as documented, and over every opening in between."""
+    note = fresh(disk, 7)
+    note.doubt_producers()
+    assert [] == disk.unsynced()
+    content = disk.snapshot()[str(PATH)]
+    assert content is not None
+    assert 2 == content[9]
+    for _ in range(2):
+        again = SyncNote(disk, PATH, TRACES)
+        assert 7 == again.begin_recovery(0, errors_are_kept=True)
+        assert again.lacks_producers
+        again.settle(7)
+    again.lacks_producers = False
+    again.settle(9)
+    last = SyncNote(disk, PATH, TRACES)
+    assert last.begin_recovery(0, errors_are_kept=True) is None
+    assert not last.lacks_producers
