@@ -360,6 +360,11 @@ class LogReader:
 
     def _visible(self, isolation: Isolation) -> tuple[Snapshot, int]:
         """Return the log as it is now, and how far a reader may go in it."""
+        if isolation == "read_uncommitted":
+            snapshot = self._snapshot()
+            # Asked behind the snapshot: one that was set before it was taken is seen.
+            if self._stable.visibility.high_watermark is None:
+                return snapshot, snapshot.end_offset
         visibility, snapshot = self._take(isolation)
         return snapshot, visibility.limit_of(snapshot, isolation)
 
