@@ -21,3 +21,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_earlier_modules_keep_is_not_garbage() -> None:
+    """Take what the modules before this one left alive (reports, caches) out of them as well."""
+    gc.collect()
+    gc.freeze()

@@ -212,6 +212,20 @@ def test_dump_text_of_records_shows_keys_values_and_markers() -> None:
     assert any("SnapshotHeader {" in line for line in metadata)
 
 
+def test_dump_summary_names_the_kinds_that_were_asked_for() -> None:
+    """Whoever asks for no records is not told that there are none."""
+    segment = Manifest(CLEAN, "plain-small-0").directory / f"{0:020}.log"
+
+    batches = CliRunner().invoke(app, ["dump", str(segment)]).stderr.strip()
+    records = CliRunner().invoke(app, ["dump", "-r", "--no-batches", str(segment)]).stderr.strip()
+
+    shown = run("--json", "-r", segment)
+    batch_count = len(of_kind("batch", map(json.loads, shown)))
+    record_count = len(of_kind("record", map(json.loads, shown)))
+    assert f"1 file, {batch_count} batches; no damage" == batches
+    assert f"1 file, {record_count} records; no damage" == records
+
+
 def sections(lines: Iterable[str]) -> dict[str, list[str]]:
     """Sort lines of text by the file they belong to."""
     found: dict[str, list[str]] = {}

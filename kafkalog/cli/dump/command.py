@@ -52,8 +52,9 @@ class Tally:
             self.damaged_bytes += fact.size_bytes
 
     def summary(self) -> str:
-        """Return one line for people."""
-        shown = f"{self.files:,} files, {self.batches:,} batches, {self.records:,} records"
+        """Return one line for people; of a kind that was not asked for it says nothing, not 0."""
+        kinds = (("file", self.files), ("batch", self.batches), ("record", self.records))
+        shown = ", ".join(_counted(word, count) for word, count in kinds if count) or "nothing"
         if not self.damages:
             return f"{shown}; no damage"
         ranges = "1 damaged range" if self.damages == 1 else f"{self.damages:,} damaged ranges"
@@ -92,6 +93,11 @@ def dump_to(
         raise
     stream.flush()
     return tally
+
+
+def _counted(word: str, count: int) -> str:
+    ending = "" if count == 1 else "es" if word.endswith("ch") else "s"
+    return f"{count:,} {word}{ending}"
 
 
 def as_json(fact: Fact) -> str:
