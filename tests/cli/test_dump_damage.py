@@ -380,7 +380,7 @@ def test_dump_empty_log_has_no_batches(tmp_path: Path) -> None:
 
     assert 0 == status
     assert [f"Dumping {directory / FIRST_LOG}", "Log starting offset: 0"] == lines
-    assert "1 files, 0 batches" in errors
+    assert "1 file, 0 batches" in errors
 
 
 def test_dump_into_a_closed_pipe_ends_quietly() -> None:

@@ -31,8 +31,9 @@ class Selection:
 
 @dataclass(slots=True)
 class Tally:
-    """How much of each kind was shown."""
+    """How much was shown of each kind that was asked for."""
 
+    selection: Selection
     files: int = 0
     batches: int = 0
     records: int = 0
@@ -53,8 +54,12 @@ class Tally:
 
     def summary(self) -> str:
         """Return one line for people; of a kind that was not asked for it says nothing, not 0."""
-        kinds = (("file", self.files), ("batch", self.batches), ("record", self.records))
-        shown = ", ".join(_counted(word, count) for word, count in kinds if count) or "nothing"
+        kinds = [_counted("file", self.files)]
+        if self.selection.batches:
+            kinds.append(_counted("batch", self.batches))
+        if self.selection.records:
+            kinds.append(_counted("record", self.records))
+        shown = ", ".join(kinds)
         if not self.damages:
             return f"{shown}; no damage"
         ranges = "1 damaged range" if self.damages == 1 else f"{self.damages:,} damaged ranges"
@@ -80,7 +85,7 @@ def dump_to(
         others=selection.others,
         records=batch_records if selection.records else None,
     )
-    tally = Tally()
+    tally = Tally(selection)
     try:
         for path in paths:
             for fact in dump_path(filesystem, path, options):
