@@ -27,20 +27,17 @@ from kafkalog.layout import CODEC_MASK, MAGIC_V2
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import ControlType
 from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.reused_columns import ReusedColumns
 
 __all__ = ["Piece", "PieceReader"]
 
 _OK: Final = STATUS_CODES["OK"]
 _FULL: Final = STATUS_CODES["FULL"]
-_RECORD_COUNT: Final = STATUS_CODES["RECORD_COUNT"]
 _CHUNK_BATCHES: Final = 4096
 # Rows of a piece: their columns, 56 bytes each, should stay in the second-level cache.
 _CHUNK_ROWS: Final = 8192
-_KEPT_ROWS: Final = 1 << 18
 # Bytes of a piece: it is gone over several times, and should still be near then.
 _CHUNK_BYTES: Final = 4 << 20
-# A record has no less: length, attributes, two deltas, two sizes and a count, a byte each.
-_RECORD_BYTES_MIN: Final = 7
 # Of the key of a control record, i16 version and i16 type.
 _CONTROL_KEY_SIZE_MIN: Final = 4
 
@@ -122,7 +119,7 @@ class PieceReader:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._batches = BatchColumns(_CHUNK_BATCHES)
-        self._columns = RecordColumns(_CHUNK_ROWS)
+        self._reused = ReusedColumns(_CHUNK_ROWS, limit_bytes)
         self._next_offset = 0
 
     def pieces(self, run: BatchRun) -> Iterator[Piece]:
@@ -173,12 +170,12 @@ class PieceReader:
         ends = self._batches.position[first:limit] + self._batches.size_bytes[first:limit]
         within = int(np.searchsorted(ends, start + _CHUNK_BYTES, side="right"))
         end = int(ends[max(1, within) - 1])
-        columns = self._columns
+        columns = self._reused.columns
         columns.clear()
         _, done, position, status = decode_run(run.data, start, columns, end=end)
         if done == 0 and status == _FULL:
             # One batch has more rows than there is room for; its header was held against its size.
-            columns = self._roomy(int(self._batches.record_count[first]))
+            columns = self._reused.with_room_for(int(self._batches.record_count[first]))
             _, done, position, status = decode_run(run.data, start, columns, end=self._end(first))
         if done == 0:
             check_status(status, run.position + position, run.path)
@@ -201,13 +198,8 @@ class PieceReader:
         start, end = int(self._batches.position[batch]), self._end(batch)
         view = BatchView(run.data[start:end], path=run.path, position=run.position + start)
         view.check()
-        payload, payload_start, payload_end = view.payload(self._limit_bytes)
-        count = len(view)
-        if count > (payload_end - payload_start) // _RECORD_BYTES_MIN:
-            # Before rows are made for records that cannot be there.
-            check_status(_RECORD_COUNT, view.position, view.path, view.header.base_offset)
-        columns = self._roomy(count)
-        view.columns(columns, limit_bytes=self._limit_bytes)
+        payload, payload_start, _ = view.payload(self._limit_bytes)
+        columns, _ = self._reused.decode(view)
         return Piece(
             run,
             start,
@@ -218,16 +210,6 @@ class PieceReader:
             payload,
             payload_start,
             columns,
-            np.array([0, count], np.int64),
+            np.array([0, len(view)], np.int64),
             view,
         )
-
-    def _roomy(self, count: int) -> RecordColumns:
-        """Return empty columns for so many rows, which are kept if they are not too many."""
-        columns = self._columns
-        if columns.capacity < count:
-            columns = RecordColumns(count)
-            if count <= _KEPT_ROWS:
-                self._columns = columns
-        columns.clear()
-        return columns

@@ -63,17 +63,7 @@ class Clients:
         self._producers: WeakSet[Producer] = WeakSet()
 
     def producer(self, *, wait: Wait = "written", **settings: Any) -> Producer:
-        """
-        Return a producer; close it, or use it in a `with`.
-
-        Args:
-            wait: when a record counts as delivered: "written" or "durable".
-            settings: fields of `ProducerConfig`.
-
-        Raises:
-            ConfigError: a setting is unknown, or its value wrong.
-            LogStorageError: with a transactional_id, what was left under it could not be finished.
-        """
+        """See `LogManager.producer`."""
         self._recover()
         made = Producer(
             self._source,
@@ -97,18 +87,7 @@ class Clients:
         on_lost: Callable[[LostRecords], object] | None = None,
         **settings: Any,
     ) -> Consumer:
-        """
-        Return a consumer; close it, or use it in a `with`.
-
-        Args:
-            group: under which name positions are kept; "" to keep none.
-            on_corrupt: "raise" at damage, or "skip".
-            on_lost: called with records that a position wanted and the log no longer has.
-            settings: fields of `ConsumerConfig`.
-
-        Raises:
-            ConfigError: as for `producer`.
-        """
+        """See `LogManager.consumer`."""
         self._recover()
         return Consumer(
             self._source,

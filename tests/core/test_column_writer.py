@@ -64,7 +64,7 @@ TIME = st.one_of(st.integers(-1, 200), st.integers(T, T + 100), st.integers(0, 2
 
 
 @given(st.lists(st.tuples(CELL, CELL, TIME), min_size=1, max_size=30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_mixture_is_written_as_one_by_one(rows: list[tuple[Field, Field, int]]) -> None:
     """Nulls, deltas that fall, and sizes that change between the two paths."""
     keys, values, times = (list(part) for part in zip(*rows, strict=True))

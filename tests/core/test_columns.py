@@ -138,7 +138,7 @@ def test_run_with_a_flipped_bit_gets_the_references_verdict(strict: bool) -> Non
 
 
 @given(st.binary(max_size=150), st.integers(0, len(RUN)), st.integers(0, len(RUN)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_spliced_run_gets_the_references_verdict(junk: bytes, cut: int, resume: int) -> None:
     """Foreign bytes between two pieces of a good run."""
     data = RUN[:cut] + junk + RUN[resume:]

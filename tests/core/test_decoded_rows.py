@@ -53,7 +53,7 @@ def test_extend_decoded_of_mixed_records_equals_appending_one_by_one(gaps: bool)
     assert expected == rebuilt(MIXED_PAYLOAD, MIXED, BASE if gaps else None)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(entries().filter(bool))
 def test_extend_decoded_of_any_records_equals_appending_one_by_one(
     found: list[Entry],

@@ -76,7 +76,7 @@ def assert_like_one_by_one(data: bytes) -> None:
             assert (pairs, [position, status]) == (list(zip(keys, values, strict=True)), end)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     runs() | messages().map(encode_messages),
     st.lists(st.tuples(st.integers(0), st.integers(1, 255)), max_size=2),

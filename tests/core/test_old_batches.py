@@ -150,7 +150,7 @@ def test_find_offset_and_timestamp_go_by_what_messages_reach() -> None:
     assert (0, 0) == find_timestamp(exact(MIXED), -1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     noise=st.binary(max_size=200),
     magics=st.lists(st.integers(0, 2), min_size=1, max_size=4),

@@ -180,7 +180,7 @@ def reference_fields(data: bytes) -> tuple[Any, ...]:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_records_of_any_shape_are_decoded_like_the_reference(data: st.DataObject) -> None:
     """Null, empty and long fields, many headers, extreme deltas, in strictly rising offsets."""
     records = data.draw(entries())
@@ -225,7 +225,7 @@ def test_payload_with_a_flipped_bit_gets_the_references_verdict(strict: bool) ->
     st.integers(-1, 20),
     st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_spliced_payload_gets_the_references_verdict(
     junk: bytes, cut: int, resume: int, count: int, strict: bool
 ) -> None:

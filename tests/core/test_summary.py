@@ -62,7 +62,7 @@ def test_summary_verdict_on_hostile_batches_equals_check_records() -> None:
     assert seen > 50
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     rows=st.lists(st.tuples(st.none() | st.binary(max_size=3), TIMESTAMPS), min_size=1, max_size=20)
 )

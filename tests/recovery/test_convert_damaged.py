@@ -79,7 +79,7 @@ def readable(directory: Path) -> list[tuple[int, bytes | None]]:
         return found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(flips)
 def test_damaged_log_into_a_new_directory_is_refused_or_told(
     damage: list[tuple[int, int, int]],
@@ -102,7 +102,7 @@ def test_damaged_log_into_a_new_directory_is_refused_or_told(
         shutil.rmtree(root)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(flips)
 def test_damaged_log_in_place_loses_nothing_that_could_be_read(
     damage: list[tuple[int, int, int]],

@@ -155,4 +155,4 @@ class ClientsMachine(RuleBasedStateMachine):
 
 
 TestClients = ClientsMachine.TestCase
-TestClients.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestClients.settings = settings(max_examples=25, stateful_step_count=25)

@@ -6,7 +6,6 @@ import gc
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -18,6 +17,7 @@ from hypothesis.stateful import (
 
 from kafkalog import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetOutOfRangeError
 from tests.support.crash_rig import PLACES, Place, Rig, small_config
+from tests.support.machine_runs import run_lengths
 from tests.support.manual_time import START_MS
 from tests.support.model import observe, record_fact
 from tests.support.simulated_disk import CrashChoice, PowerCut
@@ -218,21 +218,12 @@ class LogMachine(RuleBasedStateMachine):
         assert not log.fences()
 
 
-def _settings(examples: int, steps: int) -> settings:
-    return settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-
-
 def test_log_in_any_order_of_calls_and_crashes_agrees_with_its_model() -> None:
     """Append, read, look up, roll, flush, truncate, delete, close, crash, reopen."""
-    run_state_machine_as_test(LogMachine, settings=_settings(60, 25))
+    run_state_machine_as_test(LogMachine, settings=run_lengths(60, 25))
 
 
 @pytest.mark.slow
 def test_log_in_many_orders_of_calls_and_crashes_agrees_with_its_model() -> None:
     """The same, for longer."""
-    run_state_machine_as_test(LogMachine, settings=_settings(120, 40))
+    run_state_machine_as_test(LogMachine, settings=run_lengths(120, 40))

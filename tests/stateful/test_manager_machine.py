@@ -191,4 +191,4 @@ class ManagerMachine(RuleBasedStateMachine):
 
 
 TestManagerMachine = ManagerMachine.TestCase
-TestManagerMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestManagerMachine.settings = settings(max_examples=40, stateful_step_count=25)

@@ -348,4 +348,4 @@ class ProducerMachine(RuleBasedStateMachine):
 
 
 TestProducerMachine = ProducerMachine.TestCase
-TestProducerMachine.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestProducerMachine.settings = settings(max_examples=100, stateful_step_count=60)

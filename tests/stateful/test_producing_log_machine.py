@@ -14,7 +14,6 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -37,6 +36,7 @@ from kafkalog import (
 )
 from kafkalog.files.names import FileKind, try_parse_segment_file
 from tests.support.crash_rig import PLACES, Place
+from tests.support.machine_runs import run_lengths
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
 from tests.support.producer_batches import Produced, encoded
 from tests.support.producing import committed_offsets
@@ -489,21 +489,12 @@ class ProducingLogMachine(RuleBasedStateMachine):
         model.note_contents(log)
 
 
-def _settings(examples: int, steps: int) -> settings:
-    return settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-
-
 def test_log_of_several_producers_agrees_with_its_model() -> None:
     """Send, send again, end, abort, replicate, cut, delete, lose files, crash, reopen."""
-    run_state_machine_as_test(ProducingLogMachine, settings=_settings(50, 25))
+    run_state_machine_as_test(ProducingLogMachine, settings=run_lengths(50, 25))
 
 
 @pytest.mark.slow
 def test_log_of_several_producers_agrees_with_its_model_for_long() -> None:
     """The same, with more and longer runs."""
-    run_state_machine_as_test(ProducingLogMachine, settings=_settings(200, 50))
+    run_state_machine_as_test(ProducingLogMachine, settings=run_lengths(200, 50))

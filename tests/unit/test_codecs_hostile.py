@@ -54,7 +54,7 @@ def test_decompress_every_flipped_bit_is_refused_or_bounded(codec: Codec) -> Non
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.binary(max_size=200))
 def test_decompress_random_bytes_are_refused_or_bounded(codec: Codec, data: bytes) -> None:
     """Alone, and behind the beginning of a real stream."""
@@ -65,7 +65,7 @@ def test_decompress_random_bytes_are_refused_or_bounded(codec: Codec, data: byte
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     data=st.binary(max_size=3000), edits=st.lists(st.tuples(st.integers(0), st.integers(0, 255)))
 )

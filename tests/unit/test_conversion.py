@@ -475,7 +475,7 @@ def message_runs(draw: st.DrawFn) -> bytes:
     return data
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(message_runs(), st.none() | st.sampled_from(list(Codec)), st.integers(100, 400))
 def test_any_old_messages_convert_up_as_the_reference_says(
     data: bytes, codec: Codec | None, batch_bytes: int
@@ -486,7 +486,7 @@ def test_any_old_messages_convert_up_as_the_reference_says(
     assert STATUS_CODES["OK"] == scan_batches(result.data).status
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(message_runs(), st.integers(0, 1), st.integers(0, 20))
 def test_any_messages_convert_down_as_the_reference_says(
     data: bytes, magic: int, first: int
@@ -501,7 +501,7 @@ def test_any_messages_convert_down_as_the_reference_says(
         assert count == result.report.records_converted
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(message_runs())
 def test_up_and_down_again_gives_the_records_back(data: bytes) -> None:
     """What v1 can say survives the way there and back."""

@@ -438,7 +438,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps=STEPS, seed=st.integers(0, 2**32 - 1))
 def test_every_surviving_sector_is_one_of_its_moments(
     steps: list[tuple[str, int, bytes]], seed: int

@@ -413,7 +413,7 @@ def transactions(draw: st.DrawFn) -> list[AbortedTransaction]:
     return entries
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(transactions(), st.integers(0, 1500), st.integers(0, 1500))
 def test_collect_equals_the_walk_over_all_entries(
     entries: list[AbortedTransaction], start: int, end: int
@@ -438,7 +438,7 @@ def test_collect_equals_the_walk_over_all_entries(
     assert entries == loaded(disk).entries()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=3 * ENTRY_SIZE))
 def test_any_bytes_are_entries_or_refused(data: bytes) -> None:
     """What is taken writes the same bytes back."""

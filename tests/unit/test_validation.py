@@ -453,7 +453,7 @@ def test_own_offsets_batch_over_a_segment_is_refused() -> None:
 # -- hostile -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     codec=st.sampled_from(list(Codec)),
     edits=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4),
@@ -477,7 +477,7 @@ def test_edited_batches_are_accepted_whole_or_refused_typed(
     assert (0, len(data)) == (result.status, result.position)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.binary(max_size=300))
 def test_random_bytes_are_refused_typed(data: bytes) -> None:
     """Nothing but kafkalog's own errors comes out."""

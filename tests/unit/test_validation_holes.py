@@ -184,7 +184,7 @@ def mixed_runs(draw: st.DrawFn) -> bytes:
     return data
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=mixed_runs(), choice=st.data())
 def test_follower_stores_mixed_runs_as_they_are_and_finds_what_is_out_of_order(
     data: bytes, choice: st.DataObject

@@ -203,7 +203,7 @@ def producer_sets(draw: st.DrawFn) -> bytes:
     return encode_set(drawn, codec=codec)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(
     data=producer_sets(),
     magic=st.sampled_from([0, 1, 2]),

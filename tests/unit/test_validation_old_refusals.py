@@ -184,7 +184,7 @@ def test_limits_hold_for_what_comes_and_for_what_is_stored() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(choice=st.data())
 def test_hostile_bytes_are_refused_with_a_typed_error_or_stored_whole(
     magic: int, choice: st.DataObject

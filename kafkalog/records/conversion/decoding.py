@@ -18,18 +18,15 @@ from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.conversion.stretches import BatchRun, Stretch
+from kafkalog.records.reused_columns import ReusedColumns
 
 __all__ = ["Decoder"]
 
 _OK: Final = STATUS_CODES["OK"]
 _FULL: Final = STATUS_CODES["FULL"]
 _OFFSET_ORDER: Final = STATUS_CODES["OFFSET_ORDER"]
-_RECORD_COUNT: Final = STATUS_CODES["RECORD_COUNT"]
-# Rows of one go over plain messages, and the most that are kept from one batch to the next.
+# Rows of one go over plain messages.
 _CHUNK_ROWS: Final = 4096
-_KEPT_ROWS: Final = 1 << 18
-# Length, attributes, two deltas, two sizes and a count, a byte each: a record has no less.
-_RECORD_BYTES_MIN: Final = 7
 
 
 class Decoder:
@@ -41,13 +38,12 @@ class Decoder:
     """
 
     def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._columns = RecordColumns(_CHUNK_ROWS)
+        self._reused = ReusedColumns(_CHUNK_ROWS, limit_bytes)
         self._next_offset = 0
 
     def plain(self, run: BatchRun, stretch: Stretch) -> Iterator[RecordColumns]:
         """Yield the records of plain messages, some thousand at a time; they point into the run."""
-        columns = self._columns
+        columns = self._reused.columns
         position, status = stretch.start, _FULL
         while position < stretch.end:
             start = position
@@ -63,20 +59,8 @@ class Decoder:
 
     def batch(self, view: BatchView) -> tuple[RecordColumns, Buffer]:
         """Return the records of one batch, and the buffer that they point into."""
-        limit_bytes = self._limit_bytes
-        _, start, end = view.payload(limit_bytes)
-        count = len(view)
-        if count > (end - start) // _RECORD_BYTES_MIN:
-            # Before rows are made for records that cannot be there.
-            check_status(_RECORD_COUNT, view.position, view.path, view.header.base_offset)
-        columns = self._columns
-        if columns.capacity < count:
-            columns = RecordColumns(count)
-            if count <= _KEPT_ROWS:
-                self._columns = columns
-        columns.clear()
-        _, buffer = view.columns(columns, limit_bytes=limit_bytes)
-        if count:
+        columns, buffer = self._reused.decode(view)
+        if len(view):
             self._ensure_rising(columns, view.position, view.path)
         return columns, buffer
 

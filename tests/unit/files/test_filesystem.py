@@ -320,9 +320,7 @@ EDITS = st.lists(
 )
 
 
-@settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=EDITS, position=st.integers(0, 6000), size=st.integers(0, 6000))
 def test_edits_read_back_as_from_one_array(
     disk: Disk, edits: list[tuple[str, int, bytes]], position: int, size: int

@@ -182,7 +182,7 @@ def test_index_files_of_a_reopened_segment_grow_on(directory: Path) -> None:
     assert [(START_MS + 1, 1), (START_MS + 3, 3)] == time_entries(index_files(directory, 0)[1])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     batches=st.lists(st.tuples(st.integers(0, 500), st.integers(-1, 20)), min_size=1, max_size=40),
     interval=st.sampled_from([0, 1, 100, 333, 1000, 4096]),

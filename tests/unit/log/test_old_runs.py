@@ -84,7 +84,7 @@ def assert_like_one_by_one(directory: Path, ranges: list[tuple[int, int]]) -> No
             assert outcomes[0] == outcomes[1], (on_corrupt, start, end)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from(PLAIN * 4 + OTHERS), min_size=1, max_size=25),
     st.lists(st.tuples(st.integers(0), st.integers(1, 255)), max_size=2),
@@ -210,7 +210,7 @@ def list_of_facts(*arguments: Any) -> list[BatchFacts]:
     return list(facts_of_messages(*arguments))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from([0, 1]),
     st.lists(
@@ -275,7 +275,7 @@ def test_message_facts_are_those_of_a_list() -> None:
     assert "3 messages, 100 bytes" in repr(facts)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from(PLAIN * 6 + OTHERS), min_size=1, max_size=60),
     st.lists(st.tuples(st.integers(0), st.integers(1, 255)), max_size=1),

@@ -150,7 +150,7 @@ BATCHES = st.builds(
 ).map(lambda batch: batch if batch.producer_id >= 0 else Produced(-1, -1, count=batch.count))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.lists(BATCHES, max_size=40), max_size=4))
 def test_short_way_equals_the_long_one(runs: list[list[Produced]]) -> None:
     """Anything in any order, in several runs; a log may hold what no producer would send."""

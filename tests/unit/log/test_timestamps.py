@@ -160,7 +160,7 @@ def test_lookup_gives_the_leader_epoch_of_the_batch(directory: Path) -> None:
         assert TimestampOffset(START_MS + 10, 0, 6) == log.offset_for_timestamp(START_MS)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     batches=st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=4), min_size=1, max_size=30),
     interval=st.sampled_from([0, 150, 4096]),

@@ -184,7 +184,7 @@ def test_truncate_fully_begins_at_the_offset(directory: Path, offset: int) -> No
         assert [offset, offset + 1] == offsets(log)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     steps=st.lists(
         st.one_of(

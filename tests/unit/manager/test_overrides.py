@@ -47,7 +47,7 @@ def test_file_has_one_line_for_each_setting_and_its_generation_last() -> None:
     assert SavedOverrides(5, said) == read_overrides(disk, DATA)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     topics=st.dictionaries(
         st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True),

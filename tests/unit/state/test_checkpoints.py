@@ -323,7 +323,7 @@ def test_crash_at_every_call_of_an_update_keeps_all_entries_of_others(
 TOPICS = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(is_topic_name)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.dictionaries(
         st.builds(TopicPartition, TOPICS, st.integers(0, 2**31 - 1)),
@@ -340,7 +340,7 @@ def test_any_offsets_come_back(offsets: dict[TopicPartition, int]) -> None:
     assert list(offsets.items()) == list(checkpoint.read().items())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.one_of(st.binary(max_size=60), st.text("0123456789 eu\n-\t", max_size=60)))
 def test_any_bytes_are_read_or_refused(content: bytes | str) -> None:
     """No other exception, and what is read can be written."""

@@ -293,7 +293,7 @@ def test_crash_at_every_call_leaves_the_old_file_or_the_new_one(
     assert 6 == number
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 30)), max_size=12), st.integers(-1, 9))
 def test_any_assignments_rise_and_answer_like_a_list(pairs: Pairs, epoch: int) -> None:
     """Against the rules of the specification, one after the other over a plain list."""

@@ -296,7 +296,7 @@ def snapshots(draw: st.DrawFn) -> list[ProducerSnapshotEntry]:
     return entries
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(snapshots())
 def test_any_entries_come_back(entries: list[ProducerSnapshotEntry]) -> None:
     """And their bytes are a fixed point: what is read is written the same."""
@@ -308,7 +308,7 @@ def test_any_entries_come_back(entries: list[ProducerSnapshotEntry]) -> None:
     assert sorted(entries) == sorted(decode_snapshot(encode_snapshot(shuffled)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=150))
 def test_any_bytes_with_a_right_checksum_are_entries_or_refused(covered: bytes) -> None:
     """Nothing but the typed error comes out."""
