@@ -86,6 +86,12 @@ class Piece:
         )
         return has_bits
 
+    def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return how many records of each batch a flag is set for."""
+        sums = np.concatenate(([0], np.cumsum(flags, dtype=np.int64)))
+        counts: NDArray[np.int64] = np.diff(sums[self.first_rows])
+        return counts
+
     def control_type(self, batch: int) -> ControlType | None:
         """Return what a control batch says; None for one without records."""
         row = int(self.first_rows[batch])

@@ -56,7 +56,7 @@ from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, compress
 from kafkalog.records.conversion.stretches import BatchRun
 
-__all__ = ["BatchFilter", "CleaningRules", "LastBatch"]
+__all__ = ["BatchFilter", "CleaningRules", "LastBatch", "Verdicts"]
 
 
 class LastBatch(NamedTuple):
@@ -94,8 +94,15 @@ class CleaningRules:
 
 
 @dataclass(slots=True)
-class _Verdicts:
-    """What becomes of the batches of a piece, and of its records."""
+class Verdicts:
+    """
+    What becomes of the batches of a piece, and of its records.
+
+    Attributes:
+        actions: of each batch: COPY, REWRITE, EMPTY or DROP.
+        has_horizon, horizons: the delete horizon of each batch that stays, where it has one.
+        keep: which records stay.
+    """
 
     actions: NDArray[np.uint8]
     has_horizon: NDArray[np.uint8]
@@ -158,7 +165,7 @@ class BatchFilter:
                 parts.append(self._write_plain(piece, verdicts))
             elif (part := self._write_compressed(piece.view, piece, verdicts)) is not None:
                 parts.append(part)
-            self._count(piece, verdicts)
+            self._take_note(piece, verdicts)
         written = sum(memoryview(part).nbytes for part in parts)
         self.statistics.bytes_read += len(run.data)
         self.statistics.bytes_written += written
@@ -166,7 +173,7 @@ class BatchFilter:
 
     # ---- verdicts ----
 
-    def _judge(self, piece: Piece, *, old_tombstones_stay: bool) -> _Verdicts:
+    def _judge(self, piece: Piece, *, old_tombstones_stay: bool) -> Verdicts:
         is_old = piece.magic < MAGIC_V2
         has_horizon = piece.has_bits(DELETE_HORIZON_MASK)
         horizons = piece.header("base_timestamp")
@@ -178,9 +185,9 @@ class BatchFilter:
         dropped, empty_markers = self._judge_transactions(
             piece, keep, has_horizon & (horizons <= self._rules.now_ms)
         )
-        kept_counts = _counts(keep, piece.first_rows)
+        kept_counts = piece.counts(keep)
         counts = np.diff(piece.first_rows)
-        tombstones = _counts(keep & (piece.columns.value_size < 0), piece.first_rows)
+        tombstones = piece.counts(keep & (piece.columns.value_size < 0))
         sees_first = ~is_old & ~has_horizon & (kept_counts > 0) & ((tombstones > 0) | empty_markers)
         horizons = np.where(
             sees_first, self._rules.now_ms + self._rules.delete_retention_ms, horizons
@@ -192,7 +199,7 @@ class BatchFilter:
             self._judge_wrapper(piece, piece.view, actions)
         self.statistics.horizons_set += int(np.count_nonzero(sees_first))
         self._count_dropped(piece, ~keep, expired, dropped)
-        return _Verdicts(
+        return Verdicts(
             actions,
             (has_horizon | sees_first).astype(np.uint8),
             np.ascontiguousarray(horizons, np.int64),
@@ -291,7 +298,7 @@ class BatchFilter:
 
     # ---- bytes ----
 
-    def _write_plain(self, piece: Piece, verdicts: _Verdicts) -> Buffer:
+    def _write_plain(self, piece: Piece, verdicts: Verdicts) -> Buffer:
         needed = room_for(piece.columns, piece.end - piece.start)
         if len(self._room) < needed:
             self._room = bytearray(needed)
@@ -309,7 +316,7 @@ class BatchFilter:
         return bytes(memoryview(self._room)[:size])
 
     def _write_compressed(
-        self, view: BatchView, piece: Piece, verdicts: _Verdicts
+        self, view: BatchView, piece: Piece, verdicts: Verdicts
     ) -> Buffer | None:
         action = int(verdicts.actions[0])
         if action == DROP:
@@ -366,7 +373,8 @@ class BatchFilter:
 
     # ---- counts ----
 
-    def _count(self, piece: Piece, verdicts: _Verdicts) -> None:
+    def _take_note(self, piece: Piece, verdicts: Verdicts) -> None:
+        """Count what becomes of a piece; who wants to know more of it goes on from here."""
         statistics = self.statistics
         statistics.batches_read += len(verdicts.actions)
         statistics.batches_copied += int(np.count_nonzero(verdicts.actions == COPY))
@@ -399,10 +407,3 @@ class BatchFilter:
         statistics.keyless_dropped += keyless
         statistics.tombstones_expired += tombstones
         statistics.superseded += int(np.count_nonzero(gone)) - keyless - tombstones
-
-
-def _counts(flags: NDArray[np.bool_], first_rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many flags are set in each batch."""
-    sums = np.concatenate(([0], np.cumsum(flags, dtype=np.int64)))
-    counts: NDArray[np.int64] = np.diff(sums[first_rows])
-    return counts
