@@ -92,8 +92,7 @@ MANAGER = """\
 ## Settings of a manager
 
 The fields of `ManagerConfig` are Kafka's broker settings, dots turned into underscores. The
-defaults of all topics are in its field `log`. The manager itself is not there yet; its settings
-are, and the defaults of topics that they hold.
+defaults of all topics are in its field `log`.
 
 ```python
 config = ManagerConfig(log_retention_check_interval_ms=60_000, log=LogConfig(retention_ms=-1))
@@ -109,6 +108,20 @@ topics = topics.with_topic("orders", {"segment.bytes": "1048576", "retention.ms"
 topics = topics.with_defaults(config.log.replace(compression_type="zstd"))
 topics.config_of("orders")
 ```
+
+Both can be changed while a manager runs, in all open logs and for every later start:
+
+```python
+with LogManager(["data"], config) as manager:
+    manager.create_topic("orders", 3, {"segment.bytes": "1048576"})
+    manager.reconfigure("orders", {"retention.ms": "-1", "segment.bytes": None})
+    manager.reconfigure_defaults({"log.retention.ms": "3600000"})
+```
+
+`None` takes a change back. Changed defaults lie over the config that a manager is given, now and
+later, as a broker's dynamic settings lie over its `server.properties`; `manager.config` shows what
+counts. They take a broker's names, of several for one setting the first (`log.roll.ms`, not
+`log.roll.hours`), and none whose new value waits for opening again.
 """
 
 CLIENTS = """\

@@ -38,6 +38,8 @@ __all__ = [
     "PRODUCERS",
     "CleanerConfig",
     "ManagerConfig",
+    "changeable_keys",
+    "ensure_used",
     "used_keys",
 ]
 
@@ -210,21 +212,25 @@ class ManagerConfig:
             ConfigError: a key is unknown (the message has the nearest known one) or means nothing
                 here, or a value is wrong.
         """
+        return cls().with_overrides(properties)
+
+    def with_overrides(self, properties: Mapping[str, str]) -> ManagerConfig:
+        """
+        Return a config in which some of a broker's keys say something else than now.
+
+        Raises:
+            ConfigError: as `from_properties`.
+        """
         for key in properties:
-            if key in used_keys():
-                continue
-            reason = reason_without_use(key)
-            if reason is not None:
-                raise ConfigError(f"{key} has no meaning here: {reason}")
-            raise unknown_name("setting", key, used_keys())
-        arguments = _own_arguments(cls, properties)
+            ensure_used(key)
+        arguments = _own_arguments(ManagerConfig, properties)
         if LOG_DIR in properties:
-            directories = settings_of(cls)["log_dirs"].parse(properties[LOG_DIR])
+            directories = settings_of(ManagerConfig)["log_dirs"].parse(properties[LOG_DIR])
             arguments.setdefault("log_dirs", directories)
-        return cls(
+        return self.replace(
             **arguments,
-            cleaner=CleanerConfig(**_own_arguments(CleanerConfig, properties)),
-            log=LogConfig(**resolve(properties).arguments),
+            cleaner=self.cleaner.replace(**_own_arguments(CleanerConfig, properties)),
+            log=self.log.replace(**resolve(properties).arguments),
         )
 
     def to_properties(self) -> dict[str, str]:
@@ -255,6 +261,36 @@ def used_keys() -> frozenset[str]:
     own = {each.key for cls in (ManagerConfig, CleanerConfig) for each in settings_of(cls).values()}
     logs = {each.setting.key for keys in LOG_KEYS.values() for each in keys}
     return frozenset(own | logs | {LOG_DIR})
+
+
+def ensure_used(key: str) -> None:
+    """Raise ConfigError unless a broker's key means something here."""
+    if key not in used_keys():
+        reason = reason_without_use(key)
+        if reason is not None:
+            raise ConfigError(f"{key} has no meaning here: {reason}")
+        raise unknown_name("setting", key, used_keys())
+
+
+@functools.cache
+def changeable_keys() -> frozenset[str]:
+    """
+    Return every broker's key that may be changed while a manager runs.
+
+    As with a broker, of several names of one setting that is the one that counts first.
+    """
+    own = {
+        each.key
+        for cls in (ManagerConfig, CleanerConfig)
+        for each in settings_of(cls).values()
+        if each.effect != "reopening"
+    }
+    logs = {
+        LOG_KEYS[name][0].setting.key
+        for name, each in settings_of(LogConfig).items()
+        if name in LOG_KEYS and each.effect != "reopening"
+    }
+    return frozenset(own | logs)
 
 
 def _own_arguments(cls: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:

@@ -272,6 +272,10 @@ class LogProducers:
         self._manager.raise_start(snapshot.start_offset)
         self._publish()
 
+    def forget_after(self, expiration_ms: int) -> None:
+        """Let producers be forgotten after another time of silence."""
+        self._manager.expiration_ms = expiration_ms
+
     def expire(self) -> int:
         """Forget producers that were silent for long; return how many."""
         return self._manager.remove_expired(self._local.context.clock.now_ms())

@@ -116,6 +116,11 @@ class TransactionalLog(LogStanding):
         self._tell_watchers()
         return self.high_watermark
 
+    def forget_producers_after(self, expiration_ms: int) -> None:
+        """Let a producer be forgotten after another time of silence than now."""
+        with self._write_lock:
+            self._producers.forget_after(expiration_ms)
+
     def watch(self, on_change: Callable[[], object]) -> Callable[[], None]:
         """
         Have a function called when there may be more to read; return one that ends it.

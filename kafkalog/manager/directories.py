@@ -47,8 +47,6 @@ class DirectoryGroup:
         settings: what topics say.
         ledger: what does not go well.
         clock: dates what is written.
-        thread_count: threads for each directory when logs are recovered or closed.
-        doomed_delay_ms: how long directories of deleted partitions stay after a start.
         on_progress: called with each partition that is recovered.
     """
 
@@ -60,8 +58,6 @@ class DirectoryGroup:
         ledger: Ledger,
         clock: Clock,
         *,
-        thread_count: int,
-        doomed_delay_ms: int,
         on_progress: Callable[[RecoveryProgress], object] | None,
     ) -> None:
         self.all = tuple(directories)
@@ -70,9 +66,12 @@ class DirectoryGroup:
         self._settings = settings
         self._ledger = ledger
         self._clock = clock
-        self._thread_count = thread_count
-        self._doomed_delay_ms = doomed_delay_ms
         self._on_progress = on_progress
+
+    @property
+    def _thread_count(self) -> int:
+        """Threads for each directory when logs are recovered or closed."""
+        return self._settings.config.num_recovery_threads_per_data_dir
 
     @property
     def online(self) -> list[DataDirectory]:
@@ -118,11 +117,12 @@ class DirectoryGroup:
         def recovered(partition: ManagedPartition) -> RecoveryReport:
             return opener.opened(partition).recovery_report
 
+        delay_ms = self._settings.config.log.file_delete_delay_ms
         work = []
         for directory in directories:
             enrolled = enrol(directory, self._registry, self._ledger)
             for name in directory.inventory.doomed:
-                doomed.add(directory.path / name, delay_ms=self._doomed_delay_ms)
+                doomed.add(directory.path / name, delay_ms=delay_ms)
             if not directory.sessions.had_marker:
                 work.append((directory, [each for each in enrolled if not each.is_blocked]))
         recover(work, recovered, thread_count=self._thread_count, on_progress=self._on_progress)

@@ -112,7 +112,7 @@ class LogManager(AbstractContextManager["LogManager"]):
         cluster_id: str | None = None,
         node_id: int | None = None,
     ) -> None:
-        self._config = _config_of(config, topic_configs)
+        config = _config_of(config, topic_configs)
         self._filesystem = PosixFileSystem() if filesystem is None else filesystem
         self._clock = SystemClock() if clock is None else clock
         self._retention = None if retention is None else tuple(retention)
@@ -127,18 +127,16 @@ class LogManager(AbstractContextManager["LogManager"]):
         self._supervisor = Supervisor(scheduler, self._clock)
         ledger = self._supervisor.ledger
         self._registry = PartitionRegistry()
-        self._settings = TopicSettings(self._config.log, self._clock, self._directory_failed)
+        self._settings = TopicSettings(config, self._clock, self._directory_failed)
         self._directories = DirectoryGroup(
-            as_directories(directories or self._config.log_dirs, self._filesystem),
+            as_directories(directories or config.log_dirs, self._filesystem),
             self._registry,
             self._settings,
             ledger,
             self._clock,
-            thread_count=self._config.num_recovery_threads_per_data_dir,
-            doomed_delay_ms=self._config.log.file_delete_delay_ms,
             on_progress=on_progress,
         )
-        group, log = self._directories, self._config.log
+        group, log = self._directories, config.log
         self._pool = FilePool(
             self._filesystem, max_open_files=log.open_files_max, max_mappings=log.mappings_max
         )
@@ -162,8 +160,8 @@ class LogManager(AbstractContextManager["LogManager"]):
 
     @property
     def config(self) -> ManagerConfig:
-        """The settings of the manager."""
-        return self._config
+        """The settings of the manager, as they are now."""
+        return self._settings.config
 
     @property
     def topic_configs(self) -> TopicConfigs:
@@ -296,6 +294,30 @@ class LogManager(AbstractContextManager["LogManager"]):
         with self._changing():
             return self._topics.reconfigure(topic, changes)
 
+    def reconfigure_defaults(self, changes: Mapping[str, str | None]) -> ConfigChange:
+        """
+        Let other defaults count than now, from this moment and after restarts.
+
+        They count for every topic that does not say otherwise, and lie over the config that the
+        manager is given, now and later, as a broker's dynamic settings lie over its file.
+
+        >>> manager.reconfigure_defaults({"log.retention.ms": "3600000"}).at_once
+        ('retention.ms',)
+
+        Args:
+            changes: a broker's key -> text, or None to go back to the config that was given.
+
+        Returns:
+            Which settings differ, under their topics' names, and when that counts.
+
+        Raises:
+            ConfigError: a key is unknown, or read only when a manager is made, or a value is wrong
+                or contradicts a topic; nothing was changed.
+            LogStorageError: no directory could keep it; nothing was changed.
+        """
+        with self._changing():
+            return self._topics.reconfigure_defaults(changes)
+
     # ------------------------------------------------------------------------ producing, consuming
 
     def producer(self, *, wait: Wait = "written", **settings: Any) -> Producer:
@@ -411,7 +433,7 @@ class LogManager(AbstractContextManager["LogManager"]):
         try:
             self._identity = group.open(topic_configs, cluster_id=cluster_id, node_id=node_id)
             group.take_up(group.online, self._opener, self._doomed)
-            self._upkeep.start(self._supervisor, self._config)
+            self._upkeep.start(self._supervisor, self._settings.config)
         except BaseException:
             self._is_closed = True
             self._supervisor.close()
@@ -423,6 +445,7 @@ class LogManager(AbstractContextManager["LogManager"]):
             raise
 
     def _surroundings_of(self, partition: ManagedPartition) -> Surroundings:
+        config = self._settings.config
         return Surroundings(
             clock=self._clock,
             scheduler=self._supervisor.scheduler_for(partition.topic_partition),
@@ -432,8 +455,8 @@ class LogManager(AbstractContextManager["LogManager"]):
             on_deletion=self._on_deletion,
             on_offline=lambda error: self._opener.failed(partition, error),
             on_wake=self._awake.woke,
-            producer_expiration_ms=self._config.producer_id_expiration_ms,
-            producer_check_ms=self._config.producer_id_expiration_check_interval_ms,
+            producer_expiration_ms=config.producer_id_expiration_ms,
+            producer_check_ms=config.producer_id_expiration_check_interval_ms,
         )
 
     def _directory_failed(self, directory: DataDirectory, error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""What topics say otherwise than the defaults, kept across restarts.
+"""What topics say otherwise than the defaults, and changed defaults, kept across restarts.
 
 A broker has this from its controller. Here each data directory has a file of it, all of them the
 same; a broker that gets the directory passes over it. `.kafkalog_topics`, a Java properties file in
@@ -6,6 +6,7 @@ ASCII:
 
     #
     #Sat Nov 21 08:01:20 UTC 2026
+    <default>/log.retention.ms=3600000  a default that was changed, under a broker's name
     orders/retention.ms=-1              topic/key=text
     generation=1763712080000            last; rises with every change
 
@@ -42,6 +43,8 @@ __all__ = ["SavedOverrides", "read_overrides", "write_overrides"]
 
 _MAX_BYTES: Final = 128 * 1024 * 1024
 _GENERATION: Final = "generation"
+# Stands where a topic's name does; no topic can be called so.
+_DEFAULTS: Final = "<default>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +55,23 @@ class SavedOverrides:
     Attributes:
         generation: higher than that of every earlier one.
         topics: topic -> dotted key -> text.
+        defaults: a broker's key -> text, of defaults that were changed.
     """
 
     generation: int = 0
     topics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
     def followed_by(
-        self, topics: Mapping[str, Mapping[str, str]], *, now_ms: int
+        self,
+        topics: Mapping[str, Mapping[str, str]],
+        defaults: Mapping[str, str],
+        *,
+        now_ms: int,
     ) -> SavedOverrides:
         """Return what comes after this."""
         said = {topic: dict(pairs) for topic, pairs in topics.items() if pairs}
-        return SavedOverrides(max(self.generation + 1, now_ms), said)
+        return SavedOverrides(max(self.generation + 1, now_ms), said, dict(defaults))
 
 
 def read_overrides(filesystem: FileSystem, directory: Path) -> SavedOverrides | None:
@@ -95,12 +104,13 @@ def _parse(data: bytes) -> SavedOverrides:
             generation = int(pair.value)
             continue
         topic, slash, key = pair.key.partition("/")
-        if not slash or not is_topic_name(topic) or not key:
+        if not slash or not (topic == _DEFAULTS or is_topic_name(topic)) or not key:
             raise ValueError(f"line {pair.line}: {pair.key[:80]!r}, where topic/key belongs")
         topics.setdefault(topic, {})[key] = pair.value
     if generation is None:
         raise ValueError("no generation: the file was cut")
-    return SavedOverrides(generation, topics)
+    defaults = topics.pop(_DEFAULTS, {})
+    return SavedOverrides(generation, topics, defaults)
 
 
 def write_overrides(
@@ -115,7 +125,7 @@ def write_overrides(
     path = directory / TOPIC_OVERRIDES
     pairs = {
         f"{topic}/{key}": text
-        for topic, said in sorted(saved.topics.items())
+        for topic, said in [(_DEFAULTS, saved.defaults), *sorted(saved.topics.items())]
         for key, text in sorted(said.items())
     }
     # Last: a file that was cut has none.

@@ -136,6 +136,19 @@ class TopicAdministration:
                     log.reconfigure(after)
         return before.change_to(after)
 
+    def reconfigure_defaults(self, changes: Mapping[str, str | None]) -> ConfigChange:
+        """See `LogManager.reconfigure_defaults`."""
+        before = self._settings.config
+        self._settings.change_defaults(changes, self._directories)
+        after = self._settings.config
+        for partition in self._registry.all():
+            with partition.lock:
+                log = partition.usable_log
+                if log is not None:
+                    log.reconfigure(self._settings.config_of(partition.topic_partition.topic))
+                    log.forget_producers_after(after.producer_id_expiration_ms)
+        return before.change_to(after)
+
     def _partitions_of(self, topic: str) -> list[ManagedPartition]:
         found = self._registry.of_topic(topic)
         if not found:

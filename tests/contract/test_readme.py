@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,16 @@ def _python_blocks(name: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text("ascii"), re.DOTALL)
 
 
-def _run_blocks(name: str, session: dict[str, object]) -> None:
-    """Run what a page prints as a reader does who pastes it in order into one session."""
+def _run_blocks(name: str, session: dict[str, object], root: str = "/") -> None:
+    """
+    Run what a page prints as a reader does who pastes it in order into one session.
+
+    Disks that it names at the root are below `root`.
+    """
     blocks = _python_blocks(name)
     assert blocks
     for block in blocks:
+        block = block.replace('"/disk', f'"{root}disk')
         exec(compile(block, name, "exec"), session)
 
 
@@ -72,6 +78,22 @@ def test_clients_blocks_run_one_after_another(
     with kafkalog.LogManager(["data"]) as manager, manager.consumer("billing") as consumer:
         committed = [consumer.committed(kafkalog.TopicPartition("orders", n)) for n in range(3)]
     assert sum(each.offset for each in committed if each is not None) == 100
+
+
+def test_operations_blocks_run_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A manager of two disks, with the settings of a broker's file."""
+    monkeypatch.chdir(tmp_path)
+    Path("server.properties").write_text("log.dirs=/elsewhere\nlog.retention.hours=24\n", "ascii")
+    session: dict[str, Any] = {}
+    _run_blocks("docs/operations.md", session, f"{tmp_path}/")
+    assert "is_online=True" in capsys.readouterr().out
+    assert session["manager"].is_closed
+    with kafkalog.LogManager([tmp_path / "disk1/logs", tmp_path / "disk2/logs"]) as manager:
+        assert manager.topics() == {"orders": tuple(range(12))}
+        assert [each.partition_count for each in manager.health().directories] == [6, 6]
+        assert manager.log("orders", 3).log_end_offset == 1
 
 
 @pytest.mark.parametrize("page", ["configuration", "convert", "retention"])

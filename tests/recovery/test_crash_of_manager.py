@@ -29,6 +29,7 @@ class Promised:
         durable: texts that are on the disk, by topic (its partition 0).
         settings: what topics say.
         starts: log starts.
+        retention_bytes: the default, where it was changed.
         changing: topics that a call is changing: either state is right.
     """
 
@@ -37,6 +38,7 @@ class Promised:
     durable: dict[str, list[str]] = field(default_factory=dict)
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     starts: dict[str, int] = field(default_factory=dict)
+    retention_bytes: int = SMALL_LOG.retention_bytes
     changing: set[str] = field(default_factory=set)
 
     @contextlib.contextmanager
@@ -84,6 +86,8 @@ def living(manager: ManualManager, promised: Promised) -> None:
 
 def closing(manager: ManualManager, promised: Promised) -> None:
     """Written, retained, and closed in order."""
+    manager.reconfigure_defaults({"log.retention.bytes": "9999"})
+    promised.retention_bytes = 9999
     create(manager, promised, "one", 2)
     append(manager, promised, "one", *(f"{number:400d}" for number in range(3)))
     promised.durable["one"] = promised.durable["one"][2:]
@@ -112,6 +116,7 @@ def verify(disk: SimulatedDisk, promised: Promised) -> None:
     """Open what a crash left; what was promised is there, and the manager works."""
     manager = manual_manager(A, B, config=CONFIG, filesystem=disk)
     assert manager.health().is_healthy
+    assert manager.config.log.retention_bytes in (promised.retention_bytes, 9999)
     topics = manager.topics()
     for topic, count in promised.partitions.items():
         if topic not in promised.changing:

@@ -33,18 +33,20 @@ def test_file_has_one_line_for_each_setting_and_its_generation_last() -> None:
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     said = {"b.c": {"retention.ms": "-1"}, "a": {"x": "1=2", "cleanup.policy": "compact,delete"}}
-    write_overrides(disk, DATA, SavedOverrides(5, said), now_ms=START_MS)
+    saved = SavedOverrides(5, said, {"log.retention.ms": "7"})
+    write_overrides(disk, DATA, saved, now_ms=START_MS)
     handle = disk.open(DATA / TOPIC_OVERRIDES)
     lines = handle.pread(handle.size(), 0).decode().splitlines()
     assert [
         "#",
         "#Tue Nov 14 22:13:20 UTC 2023",
+        "<default>/log.retention.ms=7",
         "a/cleanup.policy=compact,delete",
         "a/x=1\\=2",
         "b.c/retention.ms=-1",
         "generation=5",
     ] == lines
-    assert SavedOverrides(5, said) == read_overrides(disk, DATA)
+    assert saved == read_overrides(disk, DATA)
 
 
 @settings(max_examples=30)
@@ -87,9 +89,9 @@ def test_damaged_file_is_an_error_that_says_what_to_do(content: bytes) -> None:
 
 def test_generation_rises_with_the_clock_or_without_it() -> None:
     """So that of two directories the one that was changed later counts."""
-    first = SavedOverrides(10).followed_by({"a": {"x": "1"}, "b": {}}, now_ms=100)
-    assert SavedOverrides(100, {"a": {"x": "1"}}) == first
-    assert 101 == first.followed_by({}, now_ms=50).generation
+    first = SavedOverrides(10).followed_by({"a": {"x": "1"}, "b": {}}, {"y": "2"}, now_ms=100)
+    assert SavedOverrides(100, {"a": {"x": "1"}}, {"y": "2"}) == first
+    assert 101 == first.followed_by({}, {}, now_ms=50).generation
 
 
 def test_directory_that_missed_a_change_learns_of_it() -> None:
