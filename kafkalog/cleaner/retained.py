@@ -315,9 +315,7 @@ class BatchFilter:
         )
         return bytes(memoryview(self._room)[:size])
 
-    def _write_compressed(
-        self, view: BatchView, piece: Piece, verdicts: Verdicts
-    ) -> Buffer | None:
+    def _write_compressed(self, view: BatchView, piece: Piece, verdicts: Verdicts) -> Buffer | None:
         action = int(verdicts.actions[0])
         if action == DROP:
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from kafkalog.records.codecs import Codec, compress
 from kafkalog.records.control import encode_marker
 from tests.support.reference_messages import LOG_APPEND_TIME, Message, encode_set
 
-__all__ = ["DirtyLog", "dirty_logs"]
+__all__ = ["DirtyLog", "add_records", "dirty_logs"]
 
 Fields = tuple[bytes | None, bytes | None, int]
 CODECS = (Codec.NONE, Codec.GZIP, Codec.LZ4, Codec.ZSTD)
@@ -138,6 +139,20 @@ def _marker_with_horizon(producer_id: int, horizon: int, *, abort: bool) -> byte
             delete_horizon=True,
         )
     )
+
+
+def add_records(log: DirtyLog, *records: tuple[bytes | None, bytes | None], **header: Any) -> None:
+    """Add a batch of data with records of consecutive offsets; `header` as for `add_data`."""
+    settings = {
+        "codec": Codec.NONE,
+        "append_time": False,
+        "horizon": None,
+        "producer_id": -1,
+        "transactional": False,
+        "hole": 0,
+    } | header
+    rows = [(key, value, 100 + delta) for delta, (key, value) in enumerate(records)]
+    log.add_data(rows, list(range(len(rows))), **settings)
 
 
 KEYS = st.sampled_from([None, b"", b"a", b"b", b"c", b"d" * 40])

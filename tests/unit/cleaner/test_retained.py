@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,7 +20,7 @@ from kafkalog.records.codecs import Codec
 from kafkalog.records.conversion.stretches import BatchRun
 from tests.support import golden
 from tests.support.cleaning import Cleaned, Cleaning, offset_map_of
-from tests.support.cleaning_cases import DirtyLog, dirty_logs
+from tests.support.cleaning_cases import DirtyLog, add_records, dirty_logs
 from tests.support.reference_compaction import ReferenceCleaning, kept_of
 from tests.support.reference_conversion import decode_run
 
@@ -83,20 +83,6 @@ def test_filter_any_log_equals_reference(log: DirtyLog, data: st.DataObject) -> 
     )
 
 
-def add(log: DirtyLog, *records: tuple[bytes | None, bytes | None], **header: Any) -> None:
-    """Add a batch of data with records of consecutive offsets."""
-    settings = {
-        "codec": Codec.NONE,
-        "append_time": False,
-        "horizon": None,
-        "producer_id": -1,
-        "transactional": False,
-        "hole": 0,
-    } | header
-    rows = [(key, value, 100 + delta) for delta, (key, value) in enumerate(records)]
-    log.add_data(rows, list(range(len(rows))), **settings)
-
-
 def kept_offsets(cleaned: Cleaned) -> list[int]:
     """Return the offsets of the records that stay."""
     return [record.offset for batch in kept_of(cleaned.data) for record in batch.records]
@@ -105,8 +91,8 @@ def kept_offsets(cleaned: Cleaned) -> list[int]:
 def test_filter_batch_that_loses_nothing_is_not_even_copied() -> None:
     """The buffers are slices of the run where nothing went."""
     log = DirtyLog()
-    add(log, (b"a", b"1"), (b"b", b"2"))
-    add(log, (b"c", b"3"), codec=Codec.ZSTD)
+    add_records(log, (b"a", b"1"), (b"b", b"2"))
+    add_records(log, (b"c", b"3"), codec=Codec.ZSTD)
     run = memoryview(log.data)
     batch_filter = BatchFilter(offset_map_of(1), Cleaning(99).rules(), TransactionTracker())
     parts = batch_filter.filter(BatchRun(run), old_tombstones_stay=True)
@@ -122,7 +108,7 @@ def test_filter_batch_that_loses_records_keeps_its_codec_and_bounds(
 ) -> None:
     """Offsets, sequence, producer, leader epoch and times of what stays are as they were."""
     log = DirtyLog()
-    add(
+    add_records(
         log,
         (b"a", b"old" * 50),
         (b"b", b"only" * 50),
@@ -132,7 +118,7 @@ def test_filter_batch_that_loses_records_keeps_its_codec_and_bounds(
         append_time=append_time,
         producer_id=5,
     )
-    add(log, (b"c", b"new"))
+    add_records(log, (b"c", b"new"))
     before, _ = decode_run(log.data)
     after, _ = decode_run(Cleaning(log.end).clean([log.data]).data)
     assert [1, 2] == [record.offset for record in after.records]
@@ -150,8 +136,8 @@ def test_filter_batch_that_loses_records_keeps_its_codec_and_bounds(
 def test_filter_tombstone_gets_a_horizon_then_goes_when_it_is_over() -> None:
     """Two cleanings at least, also without any retention; what it hides goes in the first."""
     log = DirtyLog()
-    add(log, (b"a", b"1"), (b"b", b"2"))
-    add(log, (b"a", None), (b"c", b"3"))
+    add_records(log, (b"a", b"1"), (b"b", b"2"))
+    add_records(log, (b"a", None), (b"c", b"3"))
     first = Cleaning(log.end, now_ms=1000, delete_retention_ms=300).clean([log.data])
     assert [1, 2, 3] == kept_offsets(first)
     assert 1 == first.statistics.horizons_set
@@ -196,8 +182,8 @@ def test_filter_last_message_of_the_range_stays(codec: Codec) -> None:
 def test_filter_records_without_a_key_are_dropped_and_counted() -> None:
     """Old data has them; a log that is compacted takes no new ones."""
     log = DirtyLog()
-    add(log, (None, b"1"), (b"a", b"2"), (None, b"3"))
-    add(log, (None, b"4"))
+    add_records(log, (None, b"1"), (b"a", b"2"), (None, b"3"))
+    add_records(log, (None, b"4"))
     cleaned = Cleaning(log.end + 5).clean([log.data])
     assert [1] == kept_offsets(cleaned)
     assert 3 == cleaned.statistics.keyless_dropped
@@ -206,8 +192,8 @@ def test_filter_records_without_a_key_are_dropped_and_counted() -> None:
 def test_filter_with_full_map_keeps_all_behind_its_end() -> None:
     """Cleaning goes as far as the map does."""
     log = DirtyLog()
-    add(log, (b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4"))
-    add(log, (b"b", b"5"), (None, b"6"))
+    add_records(log, (b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4"))
+    add_records(log, (b"b", b"5"), (None, b"6"))
     cleaned = Cleaning(log.end, entries=2).clean([log.data])
     assert 2 == cleaned.offset_map.latest_offset
     assert [1, 2, 3, 4, 5] == kept_offsets(cleaned)
@@ -218,7 +204,7 @@ def test_filter_of_parts_one_after_the_other_equals_one_pass() -> None:
     log = DirtyLog()
     for number in range(40):
         key = b"%d" % (number % 13)
-        add(log, (key, b"v%d" % number), (key, None if number % 3 else b"w"), horizon=500)
+        add_records(log, (key, b"v%d" % number), (key, None if number % 3 else b"w"), horizon=500)
     cleaning = Cleaning(log.end, now_ms=1000)
     whole = cleaning.clean([log.data])
     assert 0 < whole.statistics.tombstones_expired
@@ -246,8 +232,8 @@ def test_filter_of_keys_with_one_md5_sum_keeps_both_unless_told_by_md5(
     vector = golden.vectors("md5_collision")
     keys = [bytes.fromhex(vector[name]) for name in ("first", "second")]
     log = DirtyLog()
-    add(log, (keys[0], b"1"))
-    add(log, (keys[1], b"2"))
+    add_records(log, (keys[0], b"1"))
+    add_records(log, (keys[1], b"2"))
 
     def have_keys(offsets: Sequence[int], wanted: Sequence[bytes]) -> list[bool]:
         return [keys[offset] == key for offset, key in zip(offsets, wanted, strict=True)]
@@ -268,7 +254,7 @@ def test_filter_batch_larger_than_the_columns_is_cleaned_like_any() -> None:
     """More records in one batch than rows are decoded at once."""
     log = DirtyLog()
     for codec in (Codec.NONE, Codec.LZ4):
-        add(log, *[(b"%d" % (number % 7000), b"") for number in range(20_000)], codec=codec)
+        add_records(log, *[(b"%d" % (number % 7000), b"") for number in range(20_000)], codec=codec)
     cleaned = Cleaning(log.end).clean([log.data])
     assert list(range(33_000, 40_000)) == kept_offsets(cleaned)
 
@@ -276,9 +262,9 @@ def test_filter_batch_larger_than_the_columns_is_cleaned_like_any() -> None:
 def test_filter_damaged_batch_raises_with_its_place() -> None:
     """Nothing is made of a run with a bit flipped, in a batch that is compressed or not."""
     log = DirtyLog()
-    add(log, (b"a", b"1"))
-    add(log, (b"b", b"2" * 200))
-    add(log, (b"b", b"2" * 200), codec=Codec.GZIP)
+    add_records(log, (b"a", b"1"))
+    add_records(log, (b"b", b"2" * 200))
+    add_records(log, (b"b", b"2" * 200), codec=Codec.GZIP)
     good = log.data
     for batch in (0, 1, 2):
         position = sum(map(len, log.batches[:batch]))
@@ -297,7 +283,7 @@ def test_filter_batch_that_compresses_worse_is_counted() -> None:
     """It is kept all the same: records must not be lost for their size."""
     log = DirtyLog()
     rng = random.Random(1)
-    add(log, (b"a", rng.randbytes(400)), (b"b", None), codec=Codec.LZ4)
+    add_records(log, (b"a", rng.randbytes(400)), (b"b", None), codec=Codec.LZ4)
     size = len(log.data)
     for limit, grown in ((size + 100, 0), (size - 1, 1)):
         cleaning = Cleaning(log.end, now_ms=10**15, max_message_bytes=limit)

@@ -1,0 +1,388 @@
+"""`explain_compaction`: which rule keeps or removes the record at an offset, if a cleaning ran now.
+
+The first pass is made as a cleaning makes it, so it is known which keys are in the map and how far
+it goes; then the rules are asked one by one for this record alone, in the order of the filter
+(`retained`). Only for the marker of a transaction is the log before it gone through: whether
+something of the transaction is left decides.
+
+Thread-safety: pure functions over the log as it is at the call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.header import parse_header
+from kafkalog.cleaner.dry_run import FirstPass, KeyRoom, first_pass
+from kafkalog.cleaner.pieces import Piece, PieceReader
+from kafkalog.cleaner.plan_facts import BoundKind, SegmentState, bounds_of, state_of
+from kafkalog.cleaner.subject import CleaningSubject, subject_of
+from kafkalog.errors import OffsetOutOfRangeError
+from kafkalog.layout import CONTROL_MASK, DELETE_HORIZON_MASK, MAGIC_V2, TRANSACTIONAL_MASK
+from kafkalog.log.log import Log
+from kafkalog.manager_config import CleanerConfig
+from kafkalog.records.control import ControlType
+from kafkalog.records.conversion.stretches import BatchRun
+
+__all__ = ["CompactionExplanation", "CompactionRule", "explain_compaction"]
+
+_KEY_SHOWN: Final = 40
+
+
+class CompactionRule(StrEnum):
+    """What decides about a record, in the order in which it is asked."""
+
+    ACTIVE_SEGMENT = "active segment"
+    LAST_STABLE_OFFSET = "last stable offset"
+    MIN_LAG = "min lag"
+    HOLE = "hole"
+    EMPTY_BATCH = "empty batch"
+    CONTROL = "control"
+    MARKER_NEEDED = "marker needed"
+    MARKER_WAITS = "marker waits"
+    MARKER_EXPIRED = "marker expired"
+    ABORTED = "aborted"
+    MEMORY = "memory"
+    KEYLESS = "keyless"
+    SUPERSEDED = "superseded"
+    TOMBSTONE_WAITS = "tombstone waits"
+    TOMBSTONE_EXPIRED = "tombstone expired"
+    LAST_MESSAGE = "last message"
+    LATEST = "latest of its key"
+
+
+Fate = Literal["stays", "goes", "is not there"]
+
+_GOES: Final = frozenset(
+    {
+        CompactionRule.MARKER_EXPIRED,
+        CompactionRule.ABORTED,
+        CompactionRule.KEYLESS,
+        CompactionRule.SUPERSEDED,
+        CompactionRule.TOMBSTONE_EXPIRED,
+    }
+)
+_NOT_THERE: Final = frozenset({CompactionRule.HOLE, CompactionRule.EMPTY_BATCH})
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionExplanation:
+    """
+    What a cleaning would do with a record, and why.
+
+    Attributes:
+        offset: which one.
+        segment: base offset of the segment that it is in; `state`: what becomes of that.
+        rule: what decides.
+        text: the same in a sentence.
+        key: of the record, where it has one and is no control record.
+        later_offset: the latest record of the key, for SUPERSEDED.
+        horizon_ms: until when a tombstone or marker stays, or did.
+        until_ms: when a bound goes by itself, where that is known.
+        producer_id: of the transaction, or of the batch that was left empty.
+    """
+
+    offset: int
+    segment: int
+    state: SegmentState
+    rule: CompactionRule
+    text: str
+    key: bytes | None = None
+    later_offset: int | None = None
+    horizon_ms: int | None = None
+    until_ms: int | None = None
+    producer_id: int | None = None
+
+    @property
+    def fate(self) -> Fate:
+        """What becomes of it: "stays", "goes", or it "is not there"."""
+        if self.rule in _NOT_THERE:
+            return "is not there"
+        return "goes" if self.rule in _GOES else "stays"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values; the key in base 16."""
+        key = None if self.key is None else self.key.hex()
+        return asdict(self) | {"fate": self.fate, "key": key}
+
+
+def explain_compaction(
+    log: Log,
+    offset: int,
+    *,
+    include_active: bool = False,
+    config: CleanerConfig | None = None,
+    checkpoint: int | None = None,
+    memory_bytes: int | None = None,
+    now_ms: int | None = None,
+) -> CompactionExplanation:
+    """
+    Say what a cleaning that ran now would do with the record at an offset, and by which rule.
+
+    Arguments and errors as for `plan_compaction`.
+
+    Raises:
+        OffsetOutOfRangeError: the log has no such offset.
+    """
+    subject = subject_of(log, include_active=include_active, checkpoint=checkpoint, now_ms=now_ms)
+    facts = subject.facts
+    if not facts.log_start_offset <= offset < facts.log_end_offset:
+        raise OffsetOutOfRangeError(
+            f"there is no record at offset {offset} in {log.directory}, which holds"
+            f" {facts.log_start_offset} to {facts.log_end_offset - 1}",
+            requested=offset,
+            log_start_offset=facts.log_start_offset,
+            log_end_offset=facts.log_end_offset,
+            path=log.directory,
+        )
+    room = KeyRoom(config or CleanerConfig(), memory_bytes)
+    return _Explainer(subject, offset, room).explain()
+
+
+class _Explainer:
+    """
+    The answer to one question.
+
+    Args:
+        subject: the log.
+        offset: where.
+        room: memory for the keys.
+    """
+
+    def __init__(self, subject: CleaningSubject, offset: int, room: KeyRoom) -> None:
+        self._subject = subject
+        self._offset = offset
+        self._room = room
+        self._span = subject.span()
+        self._boundary = subject.boundary(self._span)
+        self._slot = subject.slot_of(offset)
+        self._found = CompactionExplanation(
+            offset,
+            subject.facts.segments[self._slot].base_offset,
+            state_of(subject, self._slot, self._span.first_dirty, self._boundary),
+            CompactionRule.HOLE,
+            "",
+        )
+
+    def explain(self) -> CompactionExplanation:
+        """Ask one rule after the other."""
+        piece = self._piece()
+        row = -1 if piece is None else int(np.searchsorted(piece.columns.offset, self._offset))
+        is_there = piece is not None and (
+            row < len(piece.columns) and int(piece.columns.offset[row]) == self._offset
+        )
+        if piece is None or not is_there:
+            return self._hole(piece)
+        is_control = bool(piece.has_bits(CONTROL_MASK)[0])
+        if not is_control and piece.columns.key_size[row] >= 0:
+            start, size = int(piece.columns.key_position[row]), int(piece.columns.key_size[row])
+            self._found = replace(
+                self._found, key=bytes(memoryview(piece.data)[start : start + size])
+            )
+        if self._found.segment >= self._boundary:
+            return self._untouched()
+        span = self._span
+        first = first_pass(self._subject, span.first_dirty, self._boundary, self._room)
+        if self._found.segment >= first.end_offset:
+            return self._beyond_map(first)
+        return self._control(piece) if is_control else self._data(piece, row, first)
+
+    def _say(self, rule: CompactionRule, text: str, **fields: Any) -> CompactionExplanation:
+        found = replace(self._found, rule=rule, **fields)
+        what = "control record" if rule.startswith(("control", "marker")) else "record"
+        key = "" if found.key is None else f" with key {_shown(found.key)}"
+        if rule in _NOT_THERE:
+            return replace(found, text=f"There is no record at offset {self._offset}: {text}.")
+        begins = f"The {what} at offset {self._offset}{key} {found.fate}"
+        return replace(found, text=f"{begins}: {text}.")
+
+    # ---- where it is ----
+
+    def _piece(self) -> Piece | None:
+        """Return the batch that covers the offset, decoded; None where none does."""
+        for run in self._subject.runs(self._slot, self._offset):
+            columns = BatchColumns(1)
+            scan_batches(run.data, columns=columns, check_crc=False)
+            size = int(columns.size_bytes[0])
+            batch = BatchRun(run.data[:size], run.path, run.position)
+            reader = PieceReader(self._subject.config.decompressed_max_bytes)
+            piece = next(iter(reader.pieces(batch)))
+            begins = int(piece.header("base_offset")[0])
+            if len(piece.columns):
+                begins = min(begins, int(piece.columns.offset[0]))
+            return piece if begins <= self._offset else None
+        return None
+
+    def _hole(self, piece: Piece | None) -> CompactionExplanation:
+        if piece is None:
+            text = "an earlier compaction removed its batch, or there never was one"
+            return self._say(CompactionRule.HOLE, text)
+        if len(piece.columns):
+            text = "its batch is there, and an earlier compaction took the record out of it"
+            return self._say(CompactionRule.HOLE, text)
+        header = parse_header(memoryview(piece.run.data)[piece.start : piece.end])
+        producer = header.producer_id if header.producer_id >= 0 else None
+        text = "compaction left the header of its batch, which shows how far the log was cleaned"
+        last = None if producer is None else self._subject.last_batches.get(producer)
+        if last is not None and last.last_offset in (None, header.last_offset):
+            text = f"compaction left the header of its batch, the last of producer {producer}"
+        return self._say(CompactionRule.EMPTY_BATCH, text, producer_id=producer)
+
+    def _untouched(self) -> CompactionExplanation:
+        bound = bounds_of(self._subject, self._span)[0]
+        rules = {
+            BoundKind.LAST_STABLE_OFFSET: CompactionRule.LAST_STABLE_OFFSET,
+            BoundKind.MIN_LAG: CompactionRule.MIN_LAG,
+        }
+        rule = rules.get(bound.kind, CompactionRule.ACTIVE_SEGMENT)
+        text = bound.text
+        if self._found.state is SegmentState.ACTIVE:
+            rule, text = CompactionRule.ACTIVE_SEGMENT, "the active segment is never cleaned"
+            return self._say(rule, text)
+        if bound.until_ms is not None:
+            text += f", until {_moment(bound.until_ms)}"
+        if bound.offset < self._found.segment:
+            text = f"it lies behind offset {bound.offset}, where cleaning ends: {text}"
+        return self._say(rule, text, until_ms=bound.until_ms, producer_id=bound.producer_id)
+
+    # ---- records of the system ----
+
+    def _control(self, piece: Piece) -> CompactionExplanation:
+        kind = piece.control_type(0)
+        producer = int(piece.header("producer_id")[0])
+        if kind not in (ControlType.ABORT, ControlType.COMMIT):
+            text = "it is no marker of a transaction, and such records are never removed"
+            return self._say(CompactionRule.CONTROL, text, producer_id=producer)
+        verb = "aborted" if kind is ControlType.ABORT else "committed"
+        what = f"the transaction that producer {producer} {verb}"
+        if not self._is_empty_marker():
+            text = f"it is the marker of {what}, of which something is left"
+            return self._say(CompactionRule.MARKER_NEEDED, text, producer_id=producer)
+        horizon = self._horizon_of(piece)
+        nothing = f"nothing is left of {what}"
+        if horizon is None:
+            horizon = self._subject.now_ms + self._subject.config.delete_retention_ms
+            text = f"{nothing}, and this cleaning would find that first: until {_moment(horizon)}"
+            rule = CompactionRule.MARKER_WAITS
+        elif horizon > self._subject.now_ms:
+            rule, text = CompactionRule.MARKER_WAITS, f"{nothing}: until {_moment(horizon)}"
+        else:
+            rule = CompactionRule.MARKER_EXPIRED
+            text = f"{nothing}, and its time was over on {_moment(horizon)}"
+        return self._say(rule, text, horizon_ms=horizon, producer_id=producer)
+
+    def _is_empty_marker(self) -> bool:
+        """Say whether nothing of a marker's transaction is left before it."""
+        subject = self._subject
+        start = subject.facts.segments[0].base_offset
+        tracker = subject.tracker(start, self._boundary)
+        reader = PieceReader(subject.config.decompressed_max_bytes)
+        for slot in range(self._slot + 1):
+            for run in subject.runs(slot):
+                for piece in reader.pieces(run):
+                    offsets = piece.header("base_offset")
+                    for batch, _is_control, is_gone in tracker.judge(piece):
+                        if int(offsets[batch]) == self._offset:
+                            return is_gone
+        raise AssertionError(f"the marker at offset {self._offset} was seen, and is not there")
+
+    # ---- data ----
+
+    def _data(self, piece: Piece, row: int, first: FirstPass) -> CompactionExplanation:
+        if (aborted := self._aborted(piece)) is not None:
+            return aborted
+        is_old = int(piece.magic[0]) < MAGIC_V2
+        found = self._judge(piece, row, first, is_old=is_old)
+        if found.fate == "goes" and is_old and self._offset + 1 == self._boundary:
+            text = "it is the last message of what is cleaned, and shows how far that goes"
+            return self._say(CompactionRule.LAST_MESSAGE, text)
+        return found
+
+    def _judge(
+        self, piece: Piece, row: int, first: FirstPass, *, is_old: bool
+    ) -> CompactionExplanation:
+        if self._offset > first.offset_map.latest_offset:
+            return self._beyond_map(first)
+        key = self._found.key
+        if key is None:
+            text = "a compacted log cannot keep what has no key"
+            return self._say(CompactionRule.KEYLESS, text)
+        later = first.offset_map.get(key)
+        if later > self._offset:
+            text = f"offset {later} has the same key"
+            return self._say(CompactionRule.SUPERSEDED, text, later_offset=later)
+        if piece.columns.value_size[row] < 0:
+            return self._old_tombstone() if is_old else self._tombstone(piece)
+        return self._say(CompactionRule.LATEST, "nothing that is cleaned has its key later")
+
+    def _beyond_map(self, first: FirstPass) -> CompactionExplanation:
+        text = (
+            f"the memory for keys is full with those below offset {first.end_offset}, and what lies"
+            " above waits for the next cleaning"
+        )
+        return self._say(CompactionRule.MEMORY, text)
+
+    def _aborted(self, piece: Piece) -> CompactionExplanation | None:
+        if not piece.has_bits(TRANSACTIONAL_MASK)[0]:
+            return None
+        producer, last = int(piece.header("producer_id")[0]), int(piece.header("last_offset")[0])
+        first = int(piece.header("base_offset")[0])
+        if not self._subject.tracker(first, last + 1).is_aborted(producer, last):
+            return None
+        text = f"producer {producer} aborted the transaction that it belongs to"
+        return self._say(CompactionRule.ABORTED, text, producer_id=producer)
+
+    def _tombstone(self, piece: Piece) -> CompactionExplanation:
+        horizon, now_ms = self._horizon_of(piece), self._subject.now_ms
+        if horizon is None:
+            horizon = now_ms + self._subject.config.delete_retention_ms
+            text = (
+                "it is the latest of its key, a tombstone that this cleaning would see first: it"
+                f" stays until {_moment(horizon)}"
+            )
+            rule = CompactionRule.TOMBSTONE_WAITS
+        elif now_ms < horizon:
+            text = f"it is the latest of its key, a tombstone that stays until {_moment(horizon)}"
+            rule = CompactionRule.TOMBSTONE_WAITS
+        else:
+            text = f"it is a tombstone whose time was over on {_moment(horizon)}"
+            rule = CompactionRule.TOMBSTONE_EXPIRED
+        return self._say(rule, text, horizon_ms=horizon)
+
+    def _old_tombstone(self) -> CompactionExplanation:
+        subject = self._subject
+        horizon = subject.modified_ms[self._slot] + subject.config.delete_retention_ms
+        if subject.old_tombstones_stay(self._slot, self._span.first_dirty):
+            text = (
+                "it is the latest of its key, a tombstone of an old format: it stays until a"
+                f" cleaning finds a clean segment that was written on {_moment(horizon)} or later"
+            )
+            return self._say(CompactionRule.TOMBSTONE_WAITS, text, horizon_ms=horizon)
+        text = (
+            "it is a tombstone of an old format, and the last clean segment was written"
+            f" on {_moment(horizon)} or later"
+        )
+        return self._say(CompactionRule.TOMBSTONE_EXPIRED, text, horizon_ms=horizon)
+
+    @staticmethod
+    def _horizon_of(piece: Piece) -> int | None:
+        has_horizon = bool(piece.has_bits(DELETE_HORIZON_MASK)[0])
+        return int(piece.header("base_timestamp")[0]) if has_horizon else None
+
+
+def _shown(key: bytes) -> str:
+    return repr(key) if len(key) <= _KEY_SHOWN else f"{key[:_KEY_SHOWN]!r}... ({len(key)} bytes)"
+
+
+def _moment(time_ms: int) -> str:
+    """Return a time as people write it; as a number where no calendar has it."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"

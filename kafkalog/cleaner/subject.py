@@ -1,0 +1,242 @@
+"""A log as one cleaning sees it, taken at one moment and without any lock.
+
+What a plan, an explanation and a picture are made of: they read the same state of the log, whatever
+is appended or deleted meanwhile, and a log that another process writes like one of their own.
+
+Thread-safety: immutable; as for reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kafkalog.cleaner.retained import CleaningRules, LastBatch
+from kafkalog.cleaner.selection import (
+    CleanableRange,
+    CleaningCandidate,
+    LogFacts,
+    SegmentFacts,
+    cleanable_range,
+    cleaning_candidate,
+)
+from kafkalog.cleaner.transactions import TransactionTracker
+from kafkalog.config import LogConfig
+from kafkalog.errors import CorruptStateError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.names import CLEANER_OFFSET_CHECKPOINT
+from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX
+from kafkalog.log.conversion.source import SegmentSource, segment_runs
+from kafkalog.log.hints import read_header
+from kafkalog.log.local_log import Snapshot
+from kafkalog.log.log import Log
+from kafkalog.log.producer_replay import load_states, replay_segments
+from kafkalog.log.segment import LogSegment
+from kafkalog.log.segment_types import SegmentContext
+from kafkalog.log.surroundings import PRODUCER_EXPIRATION_MS
+from kafkalog.log.transactions import aborted_between
+from kafkalog.model import TopicPartition
+from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.state.checkpoints import OffsetCheckpoint
+from kafkalog.state.producers import OpenTransaction
+
+__all__ = ["CleaningSubject", "subject_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningSubject:
+    """
+    What is known of a log before it is read.
+
+    Attributes:
+        topic_partition: its name.
+        config: its settings.
+        now_ms: the time of the question.
+        facts: its segments and ends. With `include_active` there is one more, empty, which a roll
+            would begin.
+        checkpoint: first dirty offset as it was written down; None for none.
+        last_batches: of the live producers.
+        open_transactions: the earliest first.
+        modified_ms: when each segment's file was last written, -1 for one that is not there.
+    """
+
+    topic_partition: TopicPartition
+    config: LogConfig
+    now_ms: int
+    facts: LogFacts
+    checkpoint: int | None
+    last_batches: Mapping[int, LastBatch]
+    open_transactions: tuple[OpenTransaction, ...]
+    modified_ms: tuple[int, ...]
+    _context: SegmentContext
+    _snapshot: Snapshot
+
+    def span(self) -> CleanableRange:
+        """Return what may be cleaned, by offsets."""
+        return cleanable_range(
+            self.facts,
+            checkpoint=self.checkpoint,
+            now_ms=self.now_ms,
+            min_lag_ms=self.config.min_compaction_lag_ms,
+        )
+
+    def candidate(self) -> CleaningCandidate:
+        """Return how urgent it is."""
+        return cleaning_candidate(
+            self.topic_partition,
+            self.facts,
+            self.span(),
+            now_ms=self.now_ms,
+            max_lag_ms=self.config.max_compaction_lag_ms,
+            min_dirty_ratio=self.config.min_cleanable_dirty_ratio,
+        )
+
+    def boundary(self, span: CleanableRange) -> int:
+        """
+        Return where a cleaning ends: the base of the segment that must wait.
+
+        It lies below the first dirty offset where the last cleaning ended within that segment.
+        """
+        return self.facts.segments[self.slot_of(span.first_uncleanable)].base_offset
+
+    def slot_of(self, offset: int) -> int:
+        """Return the segment that holds an offset."""
+        bases = [segment.base_offset for segment in self.facts.segments]
+        return max(0, sum(base <= offset for base in bases) - 1)
+
+    def slots_between(self, start_offset: int, end_offset: int) -> range:
+        """Return the segments from that which holds an offset to those that begin below another."""
+        if start_offset >= end_offset:
+            return range(0)
+        end = sum(segment.base_offset < end_offset for segment in self.facts.segments)
+        return range(self.slot_of(start_offset), min(end, len(self._snapshot.segments)))
+
+    def runs(self, slot: int, start_offset: int | None = None) -> Iterator[BatchRun]:
+        """
+        Yield the batches of a segment, from the one that holds an offset on.
+
+        Raises:
+            CorruptRecordError: there is damage.
+            LogStorageError: the disk failed.
+        """
+        segment = self._snapshot.segments.segments[slot]
+        start = max(segment.base_offset, start_offset or 0)
+        source = SegmentSource(segment, self._snapshot.bound_of(slot), start)
+        return segment_runs(source, "raise")
+
+    def tracker(self, start_offset: int, end_offset: int) -> TransactionTracker:
+        """Return a tracker that knows what was aborted between two offsets."""
+        tracker = TransactionTracker()
+        tracker.add_aborted(
+            aborted_between(self._context, self._snapshot, start_offset, end_offset)
+        )
+        return tracker
+
+    def rules(self, end_offset: int) -> CleaningRules:
+        """Return what a cleaning up to an offset goes by."""
+        return CleaningRules(
+            now_ms=self.now_ms,
+            delete_retention_ms=self.config.delete_retention_ms,
+            end_offset=end_offset,
+            last_batches=self.last_batches,
+            max_message_bytes=self.config.max_message_bytes,
+        )
+
+    def old_tombstones_stay(self, slot: int, first_dirty: int) -> bool:
+        """Return whether tombstones of old formats stay in a segment: see `until_old_ms`."""
+        until = self.old_horizon_ms(first_dirty)
+        return until is None or self.modified_ms[slot] > until
+
+    def old_horizon_ms(self, first_dirty: int) -> int | None:
+        """
+        Return how new a segment must be to keep its tombstones of old formats.
+
+        That is the time of the last clean segment less the retention; None where nothing is clean:
+        then all stay.
+        """
+        clean = [
+            modified
+            for modified, segment in zip(self.modified_ms, self.facts.segments, strict=False)
+            if segment.base_offset < first_dirty
+        ]
+        return clean[-1] - self.config.delete_retention_ms if clean else None
+
+
+def subject_of(
+    log: Log,
+    *,
+    include_active: bool = False,
+    checkpoint: int | None = None,
+    now_ms: int | None = None,
+) -> CleaningSubject:
+    """
+    Look at a log.
+
+    Args:
+        log: open in any way.
+        include_active: whether the active segment is to be rolled first.
+        checkpoint: first dirty offset; the one in the checkpoint file beside the log if None.
+        now_ms: the time; the clock's if None.
+
+    Raises:
+        LogStorageError: the disk refused.
+    """
+    # Before the snapshot: what is stable then is stable in what is seen.
+    stable = log.last_stable_offset
+    snapshot = log.snapshot()
+    context = log._local.context
+    now_ms = context.clock.now_ms() if now_ms is None else now_ms
+    with storage_errors(log.directory, doing="planning"):
+        segments = [
+            _facts_of(segment, snapshot, slot)
+            for slot, segment in enumerate(snapshot.segments.segments)
+        ]
+        modified = tuple(_modified_ms(segment, context) for segment in snapshot.segments.segments)
+        if include_active and segments[-1].size_bytes:
+            segments.append(SegmentFacts(snapshot.end_offset, 0))
+        states = load_states(context, snapshot.start_offset, snapshot.end_offset)
+        replay_segments(states, snapshot)
+    states.remove_expired(now_ms, PRODUCER_EXPIRATION_MS)
+    if checkpoint is None:
+        checkpoint = _checkpoint_of(log)
+    return CleaningSubject(
+        topic_partition=log.topic_partition,
+        config=log.config,
+        now_ms=now_ms,
+        facts=LogFacts(segments, snapshot.start_offset, snapshot.end_offset, stable),
+        checkpoint=checkpoint,
+        last_batches={
+            producer: LastBatch(entry.last_offset if entry.batches else None, entry.producer_epoch)
+            for producer, entry in states.entries.items()
+        },
+        open_transactions=tuple(states.open_transactions()),
+        modified_ms=modified,
+        _context=context,
+        _snapshot=snapshot,
+    )
+
+
+def _facts_of(segment: LogSegment, snapshot: Snapshot, slot: int) -> SegmentFacts:
+    bound = snapshot.bound_of(slot)
+    return SegmentFacts(
+        base_offset=segment.base_offset,
+        size_bytes=bound.end,
+        offset_index_bytes=len(segment.offset_index.view) * OFFSET_INDEX.entry_size,
+        time_index_bytes=len(segment.time_index.view) * TIME_INDEX.entry_size,
+        first_timestamp_ms=read_header(segment.file, 0).max_timestamp if bound.end else -1,
+        largest_timestamp_ms=segment.max_timestamp if bound.end else -1,
+    )
+
+
+def _modified_ms(segment: LogSegment, context: SegmentContext) -> int:
+    facts = context.filesystem.stat(segment.path)
+    return -1 if facts is None else facts.modified_ms
+
+
+def _checkpoint_of(log: Log) -> int | None:
+    home = log._home
+    path = home.state_directory / CLEANER_OFFSET_CHECKPOINT
+    try:
+        return OffsetCheckpoint(home.filesystem, path).read().get(log.topic_partition)
+    except CorruptStateError:
+        return None
