@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,24 +51,12 @@ from kafkalog.layout import (
     MAGIC_V2,
     NO_TIMESTAMP,
 )
+from kafkalog.log.cleanable import LastBatch
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, compress
 from kafkalog.records.conversion.stretches import BatchRun
 
 __all__ = ["BatchFilter", "CleaningRules", "LastBatch", "Verdicts"]
-
-
-class LastBatch(NamedTuple):
-    """
-    What a log knows of a live producer when a cleaning begins.
-
-    Attributes:
-        last_offset: of its last batch of data, None where there is none.
-        producer_epoch: its current epoch.
-    """
-
-    last_offset: int | None
-    producer_epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ Thread-safety: pure functions.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+
+from kafkalog.log.cleaning_facts import LogFacts, SegmentFacts
 
 __all__ = [
     "CheckpointReset",
@@ -28,68 +29,6 @@ __all__ = [
     "cleaning_candidate",
     "compaction_delay_ms",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentFacts:
-    """
-    What is known of a segment without reading it.
-
-    Attributes:
-        base_offset: its name.
-        size_bytes, offset_index_bytes, time_index_bytes: used, without room ahead.
-        first_timestamp_ms: of its first batch, -1 for none.
-        largest_timestamp_ms: of its records, -1 for none.
-    """
-
-    base_offset: int
-    size_bytes: int
-    offset_index_bytes: int = 0
-    time_index_bytes: int = 0
-    first_timestamp_ms: int = -1
-    largest_timestamp_ms: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class LogFacts:
-    """
-    A log at one moment.
-
-    Attributes:
-        segments: all of them in order; the last is the active one, which is never cleaned.
-        log_start_offset, log_end_offset: first offset, and that of the next record.
-        last_stable_offset: up to here every transaction is decided.
-    """
-
-    segments: Sequence[SegmentFacts]
-    log_start_offset: int
-    log_end_offset: int
-    last_stable_offset: int
-
-    @property
-    def active_base_offset(self) -> int:
-        """The base of the active segment."""
-        return self.segments[-1].base_offset
-
-    def sealed_from(self, offset: int) -> Sequence[SegmentFacts]:
-        """Return the segments but the active one, from that which contains an offset."""
-        return self._between(offset, self.active_base_offset)
-
-    def _between(self, start: int, end: int) -> Sequence[SegmentFacts]:
-        """Return the segments from that which contains `start` to those that begin below `end`."""
-        if start >= end:
-            return ()
-        first = bisect_right(self.segments, start, key=_base_of) - 1
-        chosen = self.segments[max(0, first) :]
-        return [segment for segment in chosen if segment.base_offset < end]
-
-    def bytes_between(self, start: int, end: int) -> int:
-        """Return the size of these segments."""
-        return sum(segment.size_bytes for segment in self._between(start, end))
-
-
-def _base_of(segment: SegmentFacts) -> int:
-    return segment.base_offset
 
 
 class CheckpointReset(Enum):

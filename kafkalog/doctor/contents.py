@@ -78,6 +78,8 @@ _UNFINISHED: Final = {
     " removes it",
     FileState.SWAP: "output of a compaction or conversion that was interrupted while it took the"
     " place of older segments; the next opening completes that, or undoes it",
+    FileState.COVERED: "marks segments that a compaction was replacing when it was interrupted; the"
+    " next opening removes those, or only the marks",
     FileState.DELETED: "segments whose file.delete.delay.ms was not over; the next opening removes"
     " them",
     FileState.TEMPORARY: "a small file that was being replaced, and is what it was; the next"

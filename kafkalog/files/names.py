@@ -4,6 +4,7 @@
     00000000000000005000.index          its offset index; .timeindex .txnindex likewise
     00000000000000005000.snapshot       producer state as of (exclusive) offset 5000
     00000000000000005000.log.deleted    any of them in a state: .deleted .cleaned .swap .tmp
+    00000000000000005000.log.covered    marks a segment that others take the place of
     00000000000000005000.log.broken     bytes that recovery cut from that file; with the position
     00000000000000005000.log.817.broken   at which they were cut
     orders-eu-0                         directory of partition 0 of topic orders-eu
@@ -118,6 +119,7 @@ class FileState(StrEnum):
     DELETED = ".deleted"  # doomed, readers may still hold it; removed at load
     CLEANED = ".cleaned"  # output of compaction or of a split, incomplete; removed at load
     SWAP = ".swap"  # the same, complete, on its way to the final name
+    COVERED = ".covered"  # marks an old segment that a lower new one replaces; ours alone
     TEMPORARY = ".tmp"  # written beside the final name, before the rename
     BROKEN = ".broken"  # bytes that recovery cut off and kept
 

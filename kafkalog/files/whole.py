@@ -23,7 +23,7 @@ from typing_extensions import Buffer
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import temporary_path
 
-__all__ = ["NameSyncError", "read_whole", "replace_whole", "sync_names"]
+__all__ = ["NameSyncError", "read_whole", "replace_whole", "sync_names", "write_synced"]
 
 
 class NameSyncError(OSError):
@@ -89,3 +89,14 @@ def sync_names(filesystem: FileSystem, directory: Path) -> None:
         filesystem.sync_directory(directory)
     except OSError as error:
         raise NameSyncError(error.errno, error.strerror, str(directory)) from error
+
+
+def write_synced(filesystem: FileSystem, path: Path, data: Buffer) -> None:
+    """Write a file that nobody reads yet, onto the disk; its name is the caller's to sync."""
+    handle = filesystem.open(path, create=True, write=True)
+    try:
+        handle.truncate(0)
+        handle.pwrite(data, 0)
+        handle.sync()
+    finally:
+        handle.close()

@@ -147,6 +147,17 @@ class Deleter:
         why = RetentionReason("truncation", f"truncated to offset {after.end_offset}")
         self.delete_later(segments, before=before, log_start_offset=after.start_offset, why=why)
 
+    def delete_replaced(self, base_offsets: Sequence[int]) -> None:
+        """
+        Unlink later the files of segments that others replaced, the snapshots too.
+
+        It is no event: their records are in the log yet, or were left out for later ones.
+        """
+        group = _Group(list(base_offsets))
+        with self._guard:
+            self._waiting.append(group)
+        self._schedule(group, self._context.config.file_delete_delay_ms)
+
     @contextmanager
     def telling(self, lock: AbstractContextManager[object]) -> Iterator[None]:
         """

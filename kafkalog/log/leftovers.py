@@ -5,16 +5,18 @@
     .cleaned   output of a compaction or split that had not finished: removed
     .swap      output that had: it is swapped in, unless a `.cleaned` file at or below its base
                offset shows that the renames to `.swap` had only begun (they go downwards)
+    .covered   marks an old segment in whose place a lower one comes, or has come: that goes, as
+               long as no `.cleaned` file speaks against it
     .broken    bytes that a recovery cut: kept for people
 
 Crash points while a swap is completed: after the removal of any covered file, after any rename.
 What is covered is gone from the disk before the first `.swap` file takes its name, and they take
 them in order of offset (upwards or downwards is all the same), each on the disk before the next. So
 the next start finds a `.swap` name for all that is not done yet, and nothing that is done already
-between the lowest and the highest of them.
+between the lowest and the highest of them. Markers go last: what they name is gone by then.
 
-Crash points while an unfinished one is undone: the `.swap` files are gone from the disk before the
-`.cleaned` ones that speak against them.
+Crash points while an unfinished one is undone: `.swap` files and markers are gone from the disk
+before the `.cleaned` ones that speak against them.
 
 Removals that nothing rests on are left to the directory sync at the end of the opening.
 """
@@ -26,14 +28,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.listing import live_offsets, segment_files
+from kafkalog.files.listing import segment_files
 from kafkalog.files.names import (
     FileKind,
     FileState,
     SegmentFileName,
     SegmentFiles,
     segment_file_name,
+    try_parse_segment_file,
 )
+from kafkalog.log.covering import is_covered
 from kafkalog.log.scanner import scan_segment
 
 __all__ = ["Leftovers", "clear_leftovers", "live_bases"]
@@ -57,8 +61,25 @@ class Leftovers:
 
 
 def live_bases(filesystem: FileSystem, directory: Path) -> list[int]:
-    """Return the base offsets of the segments in a directory, ascending."""
-    return live_offsets(filesystem, directory, FileKind.LOG)
+    """
+    Return the base offsets of the segments in a directory, ascending.
+
+    Without those that are marked as covered, once the new segment has its name (`replacement`): who
+    looks in the midst of an exchange sees no record twice.
+    """
+    names = filesystem.list(directory)
+    bases = _log_bases(names, FileState.LIVE)
+    covered = _log_bases(names, FileState.COVERED)
+    if covered and not _log_bases(names, FileState.SWAP) | _log_bases(names, FileState.CLEANED):
+        bases -= {base for base in covered if is_covered(filesystem, directory, base)}
+    return sorted(bases)
+
+
+def _log_bases(names: list[str], state: FileState) -> set[int]:
+    # Of a log of many segments most names do not end with this.
+    suffix = FileKind.LOG.value + state.value
+    parsed = (try_parse_segment_file(name) for name in names if name.endswith(suffix))
+    return {name.base_offset for name in parsed if name is not None}
 
 
 def clear_leftovers(filesystem: FileSystem, directory: Path) -> Leftovers:
@@ -69,7 +90,7 @@ def clear_leftovers(filesystem: FileSystem, directory: Path) -> Leftovers:
     first_cleaned = min(cleaned, default=None)
     swaps: list[SegmentFileName] = []
     for name in files:
-        if name.state is not FileState.SWAP:
+        if name.state not in (FileState.SWAP, FileState.COVERED):
             continue
         if first_cleaned is not None and name.base_offset >= first_cleaned:
             _remove(filesystem, directory, name, done)
@@ -93,20 +114,30 @@ def clear_leftovers(filesystem: FileSystem, directory: Path) -> Leftovers:
 def _complete_swaps(
     filesystem: FileSystem, directory: Path, swaps: list[SegmentFileName], done: Leftovers
 ) -> None:
+    markers = [name for name in swaps if name.state is FileState.COVERED]
+    swaps = [name for name in swaps if name.state is FileState.SWAP]
     logs = sorted(name for name in swaps if name.kind is FileKind.LOG)
+    covered = {
+        name.base_offset for name in markers if is_covered(filesystem, directory, name.base_offset)
+    }
+    lower = upper = 0
     if logs:
         lower = logs[0].base_offset
         upper = max(_next_offset(filesystem, directory, name) for name in logs)
-        for name in segment_files(filesystem, directory):
-            if name.state is FileState.LIVE and lower <= name.base_offset < upper:
-                _remove(filesystem, directory, name, done)
-        filesystem.sync_directory(directory)
+    for name in segment_files(filesystem, directory):
+        is_old = lower <= name.base_offset < upper or name.base_offset in covered
+        if name.state is FileState.LIVE and is_old:
+            _remove(filesystem, directory, name, done)
+    filesystem.sync_directory(directory)
     for name in logs:
         done.completed_swaps.append(_swap_in(filesystem, directory, name))
         filesystem.sync_directory(directory)
     for name in swaps:
         if name.kind is not FileKind.LOG:
             _swap_in(filesystem, directory, name)
+    for name in markers:
+        _remove(filesystem, directory, name, done)
+    filesystem.sync_directory(directory)
 
 
 def _swap_in(filesystem: FileSystem, directory: Path, name: SegmentFileName) -> Path:

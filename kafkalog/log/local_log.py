@@ -10,7 +10,7 @@ Thread-safety: `snapshot` from any thread without a lock; every change under the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from typing_extensions import Buffer
@@ -219,7 +219,12 @@ class LocalLog:
             raise
 
     def rename_deleted(
-        self, leaving: list[LogSegment], *, in_order: bool = False, newest_first: bool = True
+        self,
+        leaving: list[LogSegment],
+        *,
+        in_order: bool = False,
+        newest_first: bool = True,
+        kinds: Iterable[FileKind] = FileKind,
     ) -> None:
         """
         Rename the files of retired segments `.deleted`, the `.log` first.
@@ -230,7 +235,7 @@ class LocalLog:
         filesystem = self.context.filesystem
         for segment in sorted(leaving, key=lambda left: left.base_offset, reverse=newest_first):
             files = SegmentFiles(self.context.directory, segment.base_offset)
-            for kind in FileKind:
+            for kind in kinds:
                 if filesystem.stat(files.path(kind)) is not None:
                     doomed = files.in_state(FileState.DELETED).path(kind)
                     filesystem.rename(files.path(kind), doomed)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
@@ -28,12 +28,12 @@ from kafkalog.errors import (
 from kafkalog.files.errors import storage_errors, translate
 from kafkalog.files.locking import PartitionLock
 from kafkalog.log.appending import Appender
+from kafkalog.log.cleanable import CleanableLog
 from kafkalog.log.committer import Committer
 from kafkalog.log.deletion import Deleter, SegmentDeletion
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog
-from kafkalog.log.replacement import replace_segment
 from kafkalog.log.report import RecoveryReport
 from kafkalog.log.retaining import Retainer
 from kafkalog.log.retention_plan import SegmentExplanation
@@ -41,7 +41,7 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.surroundings import Surroundings
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.truncation import find_cut, truncate_fully_and_start_at, truncate_to
-from kafkalog.log.writable import Wait, WritableLog
+from kafkalog.log.writable import Wait
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.scheduler import ScheduledTask, Scheduler
 from kafkalog.settings import ConfigChange
@@ -52,7 +52,7 @@ __all__ = ["Log", "Wait"]
 logger = logging.getLogger(__name__)
 
 
-class Log(WritableLog, AbstractContextManager["Log"]):
+class Log(CleanableLog, AbstractContextManager["Log"]):
     """
     One partition's records on disk. Made by `kafkalog.open_log`.
 
@@ -254,22 +254,6 @@ class Log(WritableLog, AbstractContextManager["Log"]):
 
     def _limit_of_retention(self, limit_offset: int | None) -> int | None:
         return self._stable.visibility.high_watermark if limit_offset is None else limit_offset
-
-    def replace_segment(self, leaving: LogSegment, bases: Sequence[int]) -> None:
-        """
-        Put segments that were made of a sealed one in its place; see `replacement`.
-
-        Args:
-            leaving: a segment of the log, not the active one.
-            bases: base offsets of the `.cleaned` segments.
-
-        Raises:
-            LogCleaningAbortedError: `leaving` has left the log meanwhile.
-        """
-        with self._write_lock:
-            self._ensure_writable()
-            with self._changing("replacing a segment"):
-                replace_segment(self._local, leaving, bases)
 
     def reconfigure(self, config: LogConfig) -> ConfigChange:
         """

@@ -25,7 +25,7 @@ Thread-safety: everything under the log's lock.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kafkalog.errors import DiskFullError, InvalidTxnStateError, LogStorageError
 from kafkalog.log.isolation import StableOffsets
@@ -38,7 +38,7 @@ from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import encode_marker
 from kafkalog.records.packed_run import PackedRun
 from kafkalog.state.producer_append import CompletedTransaction, ProducerAppend, ProducerChecks
-from kafkalog.state.producer_entry import ProducedBatch
+from kafkalog.state.producer_entry import ProducedBatch, ProducerEntry
 from kafkalog.state.producer_state_manager import ProducerStateManager
 
 __all__ = ["LogProducers", "PendingAppend", "duplicate_info"]
@@ -275,6 +275,24 @@ class LogProducers:
     def forget_after(self, expiration_ms: int) -> None:
         """Let producers be forgotten after another time of silence."""
         self._manager.expiration_ms = expiration_ms
+
+    def forget_snapshots(self, offsets: Iterable[int]) -> None:
+        """
+        Rename the snapshots of segments that others replaced; what the disk refuses stays.
+
+        The newest snapshot of all stays in any case: without one a log never had a producer.
+        """
+        for offset in offsets:
+            if offset == self._manager.files.latest_offset:
+                continue
+            try:
+                self._manager.files.mark_deleted(offset)
+            except LogStorageError as error:
+                logger.warning("the producer snapshot at offset %d stays: %s", offset, error)
+
+    def last_entries(self) -> dict[int, ProducerEntry]:
+        """Return what is known of each producer, by its id."""
+        return dict(self._states.entries)
 
     def expire(self) -> int:
         """Forget producers that were silent for long; return how many."""

@@ -90,6 +90,7 @@ class ReadOnlyTail:
         bases = live_bases(context.filesystem, context.directory)
         if not bases:
             return False
+        listed = list(bases)
         known = {segment.base_offset: segment for segment in snapshot.segments.segments}
         while len(bases) > 1 and bases[-1] in self._set_aside and not self._begins_whole(bases[-1]):
             bases.pop()
@@ -111,6 +112,9 @@ class ReadOnlyTail:
         start = max(self._read_start_offset() or 0, segments[0].base_offset)
         fresh = Snapshot(snapshot.segments, end_offset, end_position, min(start, end_offset))
         if segments != list(snapshot.segments.segments):
+            if live_bases(context.filesystem, context.directory) != listed:
+                # A new segment may have come in the place of several that were listed.
+                raise FileNotFoundError(f"{context.directory} has changed")
             fresh = replace(fresh, segments=LogSegments(segments))
         if fresh != snapshot:
             self._publish(fresh, {base: facts[base].file_id for base in bases})

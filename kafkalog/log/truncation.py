@@ -6,7 +6,7 @@ above the target are removed afterwards, by whoever keeps the producers (`produc
 anything is appended.
 
 Crash points of `truncate_to`:
-  1. while the copy is written: it is `.cleaned` and removed at the next start; nothing happened.
+  1. while the copy is written: it is `.tmp` and removed at the next start; nothing happened.
   2. after any later segment was renamed `.deleted` (newest first): the log ends earlier, at a
      segment boundary at or above the target.
   3. after the copy was renamed over the `.log`, before new indexes were made: the old ones reach
@@ -133,7 +133,7 @@ def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment
 
 def _copy_prefix(local: LocalLog, segment: LogSegment, size: int) -> Path:
     filesystem = local.context.filesystem
-    target = _files(local, segment).in_state(FileState.CLEANED).log
+    target = _files(local, segment).in_state(FileState.TEMPORARY).log
     handle = filesystem.open(target, create=True, write=True)
     try:
         handle.truncate(0)

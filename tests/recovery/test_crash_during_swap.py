@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -129,7 +130,7 @@ class Split(Scenario):
         rig.disk.make_durable()
 
     def run(self, rig: Rig) -> None:
-        rig.log.replace_segment(rig.log.segments()[0], (0, 4, 8))
+        rig.log.replace_segments(rig.log.segments()[:1], (0, 4, 8))
 
 
 def test_split_crashed_at_any_call_has_happened_or_not() -> None:
@@ -141,3 +142,47 @@ def test_split_crashed_at_any_call_has_happened_or_not() -> None:
             found.add(tuple(segment.base_offset for segment in rig.log.segments()))
             assert crash.rig.model.served() == [record_fact(each) for each in rig.log.records()]
     assert {(0, RECORD_COUNT), (0, 4, 8, RECORD_COUNT)} == found
+
+
+class Merge(Scenario):
+    """Puts one segment in the place of three, which may end below the last of them."""
+
+    def __init__(self, kept: Sequence[int]) -> None:
+        self.kept = kept
+
+    def prepare(self, rig: Rig) -> None:
+        log = rig.open()
+        for _ in range(3):
+            rig.append(4, 40)
+            rig.roll()
+        rig.append(2, 40)
+        rig.flush()
+        batches = [bytes(batch.data[: batch.header.size_bytes]) for batch in log.batches(0)]
+        files = SegmentFiles(LARGE.directory, 0).in_state(FileState.CLEANED)
+        put(rig.disk, files.log, b"".join(batches[offset] for offset in self.kept))
+        put(rig.disk, files.offset_index, b"")
+        put(rig.disk, files.time_index, b"")
+        rig.disk.make_durable()
+
+    def run(self, rig: Rig) -> None:
+        rig.log.replace_segments(rig.log.segments()[:3], [0])
+
+
+@pytest.mark.parametrize("kept", [(0, 5), (), (1, 11)], ids=str)
+def test_merge_crashed_at_any_call_has_happened_or_not(kept: tuple[int, ...]) -> None:
+    """Nothing that was removed is there again once a reader may have missed it."""
+    found = set()
+    for crash in crashes(Merge(kept), LARGE, limit=STATES):
+        old = crash.rig.model.served()
+        new = [fact for fact in old if fact.offset in kept or fact.offset >= RECORD_COUNT]
+        was_seen = len(crash.rig.log.segments()) == 2
+        with crash.reopened() as rig:
+            verify_finished(rig)
+            records = [record_fact(each) for each in rig.log.records()]
+            assert records == new or (records == old and not was_seen)
+            assert 0 == rig.log.log_start_offset
+            found.add(len(records))
+        with crash.told(), contextlib.closing(Rig(LARGE, crash.disk).open()) as log:
+            assert not log.recovery_report.completed_swaps
+            assert records == [record_fact(each) for each in log.records()]
+    assert {len(kept) + 2, RECORD_COUNT + 2} == found

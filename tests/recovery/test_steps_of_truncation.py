@@ -156,7 +156,7 @@ def test_truncation_tried_again_leaves_nothing_of_the_first_try() -> None:
     rig.open()
     rig.append(20, 90)
     assert 1 == len(rig.log.segments())
-    rig.disk.fail_at(1, errno.EIO, only=SYNCING, suffix=".cleaned")
+    rig.disk.fail_at(1, errno.EIO, only=SYNCING, suffix=".tmp")
     with pytest.raises(LogStorageError):
         rig.truncate_to(15)
     rig.model.doubts.clear()

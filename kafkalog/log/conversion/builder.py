@@ -14,15 +14,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
-from pathlib import Path
 from typing import Final
 
 from typing_extensions import Buffer
 
 from kafkalog._core.header import parse_header
 from kafkalog.errors import CorruptRecordError
-from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.whole import read_whole
+from kafkalog.files.whole import read_whole, write_synced
 from kafkalog.log.loader import open_segment
 from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.log.segment import LogSegment
@@ -31,7 +29,7 @@ from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 from kafkalog.records.batch_facts import BatchFacts
 
-__all__ = ["SegmentsBuilder", "open_built", "write_synced"]
+__all__ = ["SegmentsBuilder", "open_built"]
 
 # What is gathered before it is written: one system call for many batches.
 _WRITE_BYTES: Final = 1 << 20
@@ -160,17 +158,6 @@ class SegmentsBuilder:
         return LocalLog(
             context, LogSegments([segment]), end_offset=base_offset, start_offset=base_offset
         )
-
-
-def write_synced(filesystem: FileSystem, path: Path, data: Buffer) -> None:
-    """Write a file that nobody reads yet, onto the disk; its name is the caller's to sync."""
-    handle = filesystem.open(path, create=True, write=True)
-    try:
-        handle.truncate(0)
-        handle.pwrite(data, 0)
-        handle.sync()
-    finally:
-        handle.close()
 
 
 def open_built(context: SegmentContext, bases: Sequence[int], end_offset: int) -> Snapshot:

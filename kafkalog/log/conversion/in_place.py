@@ -42,9 +42,10 @@ from kafkalog.errors import (
 )
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.listing import segment_files
-from kafkalog.files.names import FileState, segment_file_name
+from kafkalog.files.names import FileState
+from kafkalog.files.whole import write_synced
 from kafkalog.layout import CODEC_MASK
-from kafkalog.log.conversion.builder import SegmentsBuilder, open_built, write_synced
+from kafkalog.log.conversion.builder import SegmentsBuilder, open_built
 from kafkalog.log.conversion.digest import RecordDigest, ensure_equal
 from kafkalog.log.conversion.outcome import (
     ConversionProgress,
@@ -61,6 +62,7 @@ from kafkalog.log.conversion.source import SegmentSource, segment_runs, sources
 from kafkalog.log.leftovers import live_bases
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
+from kafkalog.log.replacement import remove_cleaned
 from kafkalog.log.segment_types import SegmentContext, make_context
 from kafkalog.records.conversion.convert import codec_name, convert_runs
 from kafkalog.records.conversion.options import ConversionOptions
@@ -227,7 +229,7 @@ class _Work:
                 _remove_cleaned(context)
             raise
         if bases:
-            self.log.replace_segment(segment, bases)
+            self.log.replace_segments([segment], bases)
         else:
             _remove_cleaned(context)
 
@@ -320,6 +322,6 @@ def _kept_whole(source: SegmentSource, error: KafkaLogError) -> LeftOut:
 
 
 def _remove_cleaned(context: SegmentContext) -> None:
-    for name in segment_files(context.filesystem, context.directory):
-        if name.state is FileState.CLEANED:
-            context.filesystem.unlink(context.directory / segment_file_name(*name))
+    names = segment_files(context.filesystem, context.directory)
+    bases = {name.base_offset for name in names if name.state is FileState.CLEANED}
+    remove_cleaned(context, bases)

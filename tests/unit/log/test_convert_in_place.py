@@ -192,14 +192,14 @@ def test_readers_of_a_replaced_segment_read_on(tmp_path: Path) -> None:
         for kind in ("log", "index", "timeindex"):
             path = directory / f"{0:020}.{kind}"
             path.with_name(path.name + ".cleaned").write_bytes(path.read_bytes())
-        log.replace_segment(leaving, [0])
+        log.replace_segments([leaving], [0])
         assert leaving is not log.segments()[0]
         assert [0, *range(1, 400)] == [first.offset, *(record.offset for record in records)]
         assert 0 == next(iter(held.batches())).base_offset
         assert list(range(400)) == [record.offset for record in log.records()]
         assert 0 == log.append([Record(value=b"v")]).first_offset - 400
         with pytest.raises(LogCleaningAbortedError, match="has left"):
-            log.replace_segment(leaving, [0])
+            log.replace_segments([leaving], [0])
     assert not list(directory.glob("*.cleaned"))
 
 

@@ -1,0 +1,127 @@
+"""What compaction asks of a log, and does to it.
+
+A cleaning reads a snapshot of the log without a lock, beside appends and readers. Only the exchange
+of segments takes the lock: `replacement` says how.
+
+Thread-safety: everything may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kafkalog.indexes.transaction_index import AbortedTransaction
+from kafkalog.log.cleaning_facts import LogFacts, cleaning_facts
+from kafkalog.log.deletion import Deleter
+from kafkalog.log.local_log import Snapshot
+from kafkalog.log.replacement import replace_segments
+from kafkalog.log.segment import LogSegment
+from kafkalog.log.segment_types import SegmentContext
+from kafkalog.log.transactions import aborted_between
+from kafkalog.log.writable import WritableLog
+
+__all__ = ["CleanableLog", "LastBatch"]
+
+logger = logging.getLogger(__name__)
+
+
+class LastBatch(NamedTuple):
+    """
+    What a log knows of a live producer when a cleaning begins.
+
+    Attributes:
+        last_offset: of its last batch of data, None where there is none.
+        producer_epoch: its current epoch.
+    """
+
+    last_offset: int | None
+    producer_epoch: int
+
+
+class CleanableLog(WritableLog):
+    """A log that can be compacted; `Log` makes what it needs."""
+
+    _deleter: Deleter
+
+    def cleaning_facts(self, *, with_times: bool = True) -> LogFacts:
+        """
+        Return what a log is chosen for cleaning by.
+
+        Args:
+            with_times: whether to find out timestamps, which may cost a look into each segment.
+
+        Raises:
+            LogStorageError, CorruptRecordError: a segment cannot be looked into.
+        """
+        # Before the snapshot: what is stable stays so, unless the log is truncated.
+        stable = self.last_stable_offset
+        snapshot = self._snapshot()
+        with self._reading():
+            return cleaning_facts(self._local.context, snapshot, stable, with_times=with_times)
+
+    def last_batches(self) -> Mapping[int, LastBatch]:
+        """Return the last batch of each live producer, by its id."""
+        with self._write_lock:
+            self._ensure_in_charge()
+            return {
+                producer_id: LastBatch(
+                    entry.last_offset if entry.batches else None, entry.producer_epoch
+                )
+                for producer_id, entry in self._producers.last_entries().items()
+            }
+
+    def aborted_transactions(
+        self, start: int, end: int, *, snapshot: Snapshot | None = None
+    ) -> list[AbortedTransaction]:
+        """
+        Return the aborted transactions that may hide records from `start` up to `end`.
+
+        Args:
+            start, end: offsets.
+            snapshot: an earlier view of the log; what it is now if None.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        snapshot = self._snapshot() if snapshot is None else snapshot
+        with self._reading():
+            return aborted_between(self._local.context, snapshot, start, end)
+
+    def segment_context(self) -> SegmentContext:
+        """Return what the segments of this log share, for who makes others to replace them."""
+        return self._local.context
+
+    def replace_segments(
+        self,
+        leaving: Sequence[LogSegment],
+        bases: Sequence[int],
+        *,
+        witnesses: Sequence[LogSegment] = (),
+    ) -> None:
+        """
+        Put segments that were made of sealed ones in their place; see `replacement`.
+
+        Readers that hold the old ones are not disturbed. Files of old segments whose base offset no
+        new one has are removed after `file.delete.delay.ms`, with their producer snapshots.
+
+        Args:
+            leaving: segments of the log one behind the other, the active one not among them.
+            bases: base offsets of the `.cleaned` segments; the first is that of the first old one.
+            witnesses: segments that must still be in the log too, since the new ones rely on what
+                they say: records that are left out for later ones.
+
+        Raises:
+            LogCleaningAbortedError: a segment has left the log meanwhile. Nothing was changed, and
+                the `.cleaned` files are gone.
+            LogStorageError: the disk refused. The log is latched where that was half way.
+        """
+        with self._write_lock:
+            self._ensure_writable()
+            with self._changing("replacing segments"):
+                covered = replace_segments(self._local, leaving, bases, witnesses=witnesses)
+            if covered:
+                gone = [segment.base_offset for segment in covered]
+                self._producers.forget_snapshots(gone)
+                self._deleter.delete_replaced(gone)
