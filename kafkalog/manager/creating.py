@@ -27,7 +27,7 @@ from kafkalog.model import TopicPartition
 from kafkalog.state.kafka_uuid import new_id
 from kafkalog.state.partition_metadata import read_partition_metadata, write_partition_metadata
 
-__all__ = ["make_partition", "rename_doomed", "topic_id_of", "undo_partition"]
+__all__ = ["forget_partition", "make_partition", "rename_doomed", "topic_id_of", "undo_partition"]
 
 
 def make_partition(
@@ -62,9 +62,14 @@ def undo_partition(partition: ManagedPartition) -> None:
     name = partition_directory_name(partition.topic_partition)
     with contextlib.suppress(OSError):
         remove_tree(directory.filesystem, directory.path / name)
-    _forget(partition, name)
+    forget_partition(directory, partition.topic_partition)
+
+
+def forget_partition(directory: DataDirectory, partition: TopicPartition) -> None:
+    """Take note that a directory has a partition no more; its checkpoints follow when written."""
+    _forget(directory, partition_directory_name(partition))
     for notes in directory.checkpoints.all:
-        notes.note(partition.topic_partition, None)
+        notes.note(partition, None)
 
 
 def rename_doomed(partition: ManagedPartition) -> Path:
@@ -82,7 +87,7 @@ def rename_doomed(partition: ManagedPartition) -> Path:
     with storage_errors(directory.path / name, doing="deleting"):
         filesystem.rename(directory.path / name, doomed)
         filesystem.sync_directory(directory.path)
-    _forget(partition, name)
+    _forget(directory, name)
     directory.checkpoints.forget([partition.topic_partition])
     return doomed
 
@@ -108,6 +113,6 @@ def topic_id_of(partitions: list[ManagedPartition]) -> uuid.UUID:
     return new_id()
 
 
-def _forget(partition: ManagedPartition, name: str) -> None:
-    partition.directory.inventory.partitions.pop(name, None)
-    partition.directory.sessions.removed(name)
+def _forget(directory: DataDirectory, name: str) -> None:
+    directory.inventory.partitions.pop(name, None)
+    directory.sessions.removed(name)

@@ -115,7 +115,10 @@ class DirectoryGroup:
         """Enrol what lies in directories that were opened; recover what was not closed in order."""
 
         def recovered(partition: ManagedPartition) -> RecoveryReport:
-            return opener.opened(partition).recovery_report
+            log = opener.opened(partition)
+            # Or the last ones would stay awake, as many as may be, whoever needs them.
+            opener.rest(log)
+            return log.recovery_report
 
         delay_ms = self._settings.config.log.file_delete_delay_ms
         work = []

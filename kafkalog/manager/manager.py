@@ -54,6 +54,7 @@ from kafkalog.manager.settings import TopicSettings
 from kafkalog.manager.startup import as_directories
 from kafkalog.manager.supervision import Supervisor
 from kafkalog.manager.topics import TopicAdministration
+from kafkalog.manager.twice import look_again
 from kafkalog.manager.upkeep import Upkeep
 from kafkalog.manager_config import ManagerConfig
 from kafkalog.model import TopicPartition
@@ -209,7 +210,10 @@ class LogManager(AbstractContextManager["LogManager"]):
             LogClosedError: the manager is closed.
         """
         self._ensure_open()
-        return self._opener.opened(self._registry.get(TopicPartition(topic, partition)))
+        found = self._registry.get(TopicPartition(topic, partition))
+        if found.is_blocked:
+            found = look_again(found, self._registry, self._supervisor.ledger)
+        return self._opener.opened(found)
 
     def health(self) -> ManagerHealth:
         """Return which directories are online, how the tasks go, and what does not go well."""

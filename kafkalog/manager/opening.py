@@ -115,6 +115,11 @@ class LogOpener:
                     self._on_failure(partition.directory, error)
                 raise
 
+    def rest(self, log: Log) -> None:
+        """Let a log go to rest that nobody has asked for yet."""
+        if log.try_rest():
+            self._awake.forget(log)
+
     def let_go(self, partition: ManagedPartition, error: BaseException | None = None) -> None:
         """Let the log of a partition go as it is, writing nothing more; `error` says why."""
         with partition.lock:

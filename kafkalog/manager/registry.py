@@ -28,6 +28,7 @@ class ManagedPartition:
         log: its log, None while that is not open.
         error: why it could not be opened the last time, or is not to be; None otherwise.
         is_blocked: whether only a change by hand lets it be opened.
+        rivals: data directories that have it too, which is why.
         is_gone: whether it was deleted, or its directory opened again.
     """
 
@@ -38,6 +39,7 @@ class ManagedPartition:
         "is_gone",
         "lock",
         "log",
+        "rivals",
         "topic_partition",
     )
 
@@ -48,6 +50,7 @@ class ManagedPartition:
         self.log: Log | None = None
         self.error: BaseException | None = None
         self.is_blocked = False
+        self.rivals: tuple[DataDirectory, ...] = ()
         self.is_gone = False
 
     def __repr__(self) -> str:
@@ -64,6 +67,10 @@ class ManagedPartition:
     def block(self, error: BaseException) -> None:
         """Let it not be opened until somebody has changed something by hand."""
         self.error, self.is_blocked = error, True
+
+    def free(self) -> None:
+        """Let it be opened again."""
+        self.error, self.is_blocked, self.rivals = None, False, ()
 
 
 class PartitionRegistry:
@@ -108,6 +115,14 @@ class PartitionRegistry:
         """Add a partition that was just made; TopicExistsError where there is one of its name."""
         if self.add(partition) is not None:
             raise TopicExistsError(f"partition {partition.topic_partition} exists")
+
+    def replace(self, partition: ManagedPartition, other: ManagedPartition) -> None:
+        """Put another partition in the place of one, whose name it has."""
+        topic, number = partition.topic_partition
+        with self._guard:
+            self._topics[topic][number] = other
+            self._counts[partition.directory] -= 1
+            self._counts[other.directory] += 1
 
     def remove(self, partition: ManagedPartition) -> None:
         """Remove a partition; nothing to do where it is gone."""

@@ -21,16 +21,15 @@ from kafkalog.errors import (
     ConfigError,
     CorruptStateError,
     LogLockedError,
-    LogOfflineError,
     LogStorageError,
 )
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.identity import agree, complete
-from kafkalog.manager.opening import OPEN
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
 from kafkalog.manager.supervision import Ledger
+from kafkalog.manager.twice import block
 
 __all__ = ["Identity", "admit", "as_directories", "enrol", "open_directories"]
 
@@ -134,17 +133,11 @@ def enrol(
     the operator knows.
     """
     enrolled = []
-    for name, topic_partition in directory.inventory.partitions.items():
+    for topic_partition in directory.inventory.partitions.values():
         partition = ManagedPartition(topic_partition, directory)
         other = registry.add(partition)
         if other is None:
             enrolled.append(partition)
             continue
-        error = LogOfflineError(
-            f"{topic_partition} lies in {other.directory.path} and in {directory.path}: move one"
-            " of the two out of its data directory",
-            path=directory.path / name,
-        )
-        other.block(error)
-        ledger.failed(OPEN, topic_partition, error)
+        block(other, directory, ledger)
     return enrolled

@@ -33,6 +33,7 @@ from kafkalog.manager.placement import by_partition_count, ensure_new_topic_name
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
 from kafkalog.manager.supervision import Ledger
+from kafkalog.manager.twice import look_again
 from kafkalog.model import TopicPartition
 from kafkalog.settings import ConfigChange
 
@@ -117,7 +118,7 @@ class TopicAdministration:
 
     def delete_partition(self, name: TopicPartition) -> None:
         """See `LogManager.delete_partition`."""
-        found = self._registry.get(name)
+        found = self._seen_again(self._registry.get(name))
         _ensure_usable(found)
         self._delete(found)
         if not self._registry.of_topic(name.topic):
@@ -153,7 +154,11 @@ class TopicAdministration:
         found = self._registry.of_topic(topic)
         if not found:
             raise UnknownTopicOrPartitionError(f"there is no topic {topic}")
-        return found
+        return [self._seen_again(each) for each in found]
+
+    def _seen_again(self, partition: ManagedPartition) -> ManagedPartition:
+        """Return a partition, or the copy of it that is left of two."""
+        return look_again(partition, self._registry, self._ledger)
 
     def _forget_settings(self, topic: str) -> None:
         self._settings.change(self._settings.configs.without_topic(topic), self._directories)

@@ -11,6 +11,7 @@ from kafkalog import ManagerConfig, Record
 from kafkalog.log.resting import RestingLog
 from kafkalog.manager.awake import AwakeLogs, default_awake_limit
 from tests.support.managers import SMALL_LOG, manual_manager, values
+from tests.support.simulated_disk import SimulatedDisk
 
 
 class Sleeper:
@@ -99,6 +100,27 @@ def test_default_limit_leaves_descriptors_for_others() -> None:
     """It follows the limit of the process, within bounds."""
     assert 16 <= default_awake_limit(0) <= 4096
     assert 16 == default_awake_limit(10**9)
+
+
+def test_logs_that_were_recovered_rest_until_they_are_wanted() -> None:
+    """After an unclean stop none holds a file, however many they are; and all can be written."""
+    disk, data = SimulatedDisk(), Path("/data")
+    manager = manual_manager(data, filesystem=disk)
+    manager.create_topic("orders", 5)
+    for number in range(5):
+        manager.log("orders", number).append([Record(value=b"one")], wait="durable")
+    ((_choice, after),) = disk.crash_states(limit=1, seed=1)
+    with manual_manager(data, filesystem=after) as manager:
+        assert 5 == manager.health().directories[0].open_count
+        assert 0 == len(manager._awake)
+        for number in range(5):
+            log = manager.log("orders", number)
+            assert log.is_resting
+            assert (1, False) == (log.durable_offset, log.recovery_report.clean)
+            manager.append("orders", number, "two")
+            assert not log.is_resting
+            assert ["one", "two"] == values(manager, "orders", number)
+        assert 5 == len(manager._awake)
 
 
 def test_many_logs_share_a_few_descriptors(tmp_path: Path) -> None:

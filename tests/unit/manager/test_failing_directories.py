@@ -238,9 +238,34 @@ def test_partition_in_two_directories_is_not_opened(tmp_path: Path) -> None:
         assert (TopicPartition("orders", 0),) == manager.health().partitions
         with pytest.raises(LogOfflineError, match="move one"):
             manager.delete_partition("orders", 0)
-    (second / "orders-0").rmdir()
-    with manual_manager(first, second) as manager:
+        (second / "orders-0").rmdir()
         assert ["one"] == values(manager, "orders", 0)
+        assert manager.health().is_healthy
+    assert has_marker(first)
+    with manual_manager(first, second) as manager:
+        assert manager.log("orders", 0).recovery_report.clean
+
+
+def test_of_two_copies_of_a_partition_the_one_that_stays_is_opened(tmp_path: Path) -> None:
+    """Also where it is the other directory's, and what is wanted is to delete it."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for directory, text in ((first, "old"), (second, "new")):
+        with manual_manager(directory) as manager:
+            manager.create_topic("orders", 2)
+            manager.append("orders", 0, text)
+    for directory in (first, second):
+        (directory / "meta.properties").unlink()
+    with manual_manager(first, second) as manager:
+        for number in range(2):
+            (first / f"orders-{number}").rename(tmp_path / f"orders-{number}")
+        assert ["new"] == values(manager, "orders", 0)
+        assert second == manager.directory_of("orders", 0)
+        manager.delete_partition("orders", 1)
+        assert {"orders": (0,)} == manager.topics()
+        assert [0, 1] == [each.partition_count for each in manager.health().directories]
+        assert manager.health().is_healthy
+    assert has_marker(first)
+    assert has_marker(second)
 
 
 def test_directory_that_somebody_else_has_is_an_error(tmp_path: Path) -> None:
