@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 from kafkalog.errors import CorruptStateError
@@ -126,13 +126,18 @@ class OffsetNotes:
         else:
             self.note(partition, offset)
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove partitions, from the disk too when this returns."""
+    def forget(self, partition: TopicPartition) -> None:
+        """
+        Remove a partition, from the disk too when this returns.
+
+        Raises:
+            LogStorageError: the disk refused; the next `write` tries again.
+        """
         with self._guard:
-            for partition in partitions:
-                self._put(partition, None)
+            self._put(partition, None)
             wanted = self._changes
-        self._write_up_to(wanted)
+        if self._is_unsure or partition in self._written:
+            self._write_up_to(wanted)
 
     def write(self) -> bool:
         """Write what the file lacks; say whether that was anything."""
@@ -189,10 +194,10 @@ class DirectoryCheckpoints:
         for notes in self.all:
             notes.load(present)
 
-    def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Remove partitions from all files, on the disk too when this returns."""
+    def forget(self, partition: TopicPartition) -> None:
+        """Remove a partition from all files; see `OffsetNotes.forget`."""
         for notes in self.all:
-            notes.forget(partitions)
+            notes.forget(partition)
 
     def write(self) -> None:
         """Write what the files lack."""

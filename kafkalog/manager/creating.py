@@ -1,12 +1,11 @@
 """Partitions made and deleted on the disk.
 
 Crash points of making: after the directory, with or without `partition.metadata`: an empty
-partition, whose creation is made up for when it is opened; its caller had no answer. Several
-partitions of a topic are made one behind the other: a crash leaves some of them, and the rest may
-be created then.
+partition, whose creation is made up for when it is opened; its caller had no answer.
 
 Crash points of deleting: before the renaming is on the disk, nothing happened; after it, the next
-start removes the directory, and forgets what the checkpoints say of the partition.
+start removes the directory, and forgets what the checkpoints say of the partition. On a full disk
+they go on saying it for a while, and a partition of that name cannot be made meanwhile.
 
 Thread-safety: the manager's lock is held.
 """
@@ -42,6 +41,8 @@ def make_partition(
     filesystem = directory.filesystem
     name = partition_directory_name(partition)
     path = directory.path / name
+    # What is left there of one that had this name must not speak of this one.
+    directory.checkpoints.forget(partition)
     with storage_errors(path, doing="creating"):
         filesystem.make_directory(path)
         try:
@@ -62,12 +63,16 @@ def undo_partition(partition: ManagedPartition) -> None:
     name = partition_directory_name(partition.topic_partition)
     with contextlib.suppress(OSError):
         remove_tree(directory.filesystem, directory.path / name)
+        # A part of a topic must not be back after a crash, when nobody notes any longer that it is.
+        directory.filesystem.sync_directory(directory.path)
     forget_partition(directory, partition.topic_partition)
 
 
 def forget_partition(directory: DataDirectory, partition: TopicPartition) -> None:
     """Take note that a directory has a partition no more; its checkpoints follow when written."""
-    _forget(directory, partition_directory_name(partition))
+    name = partition_directory_name(partition)
+    directory.inventory.partitions.pop(name, None)
+    directory.sessions.removed(name)
     for notes in directory.checkpoints.all:
         notes.note(partition, None)
 
@@ -76,8 +81,11 @@ def rename_doomed(partition: ManagedPartition) -> Path:
     """
     Give a partition's directory the name of a deleted one; return it. On the disk when it returns.
 
+    What the checkpoints say of the partition is forgotten with their next writing, which must come
+    before another one gets its name.
+
     Raises:
-        LogStorageError: the disk refused; the partition may be there under either name.
+        LogStorageError: the disk refused; after a crash the partition may have either name.
     """
     directory, filesystem = partition.directory, partition.directory.filesystem
     name = partition_directory_name(partition.topic_partition)
@@ -86,9 +94,14 @@ def rename_doomed(partition: ManagedPartition) -> Path:
     )
     with storage_errors(directory.path / name, doing="deleting"):
         filesystem.rename(directory.path / name, doomed)
-        filesystem.sync_directory(directory.path)
-    _forget(directory, name)
-    directory.checkpoints.forget([partition.topic_partition])
+        try:
+            filesystem.sync_directory(directory.path)
+        except OSError:
+            # Whoever asks for its log must not find that it has none, and make it anew.
+            with contextlib.suppress(OSError):
+                filesystem.rename(doomed, directory.path / name)
+            raise
+    forget_partition(directory, partition.topic_partition)
     return doomed
 
 
@@ -111,8 +124,3 @@ def topic_id_of(partitions: list[ManagedPartition]) -> uuid.UUID:
         if found is not None:
             return found
     return new_id()
-
-
-def _forget(directory: DataDirectory, name: str) -> None:
-    directory.inventory.partitions.pop(name, None)
-    directory.sessions.removed(name)

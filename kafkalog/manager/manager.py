@@ -230,8 +230,8 @@ class LogManager(AbstractContextManager["LogManager"]):
         """
         Create a topic, all of its partitions or none.
 
-        Each goes to the directory that has the fewest partitions. A crash may leave some of them;
-        `create_partition` makes up for the others.
+        Each goes to the directory that has the fewest partitions. Where a crash leaves some of them
+        the next start makes the others.
 
         Args:
             topic: its name.
@@ -263,8 +263,8 @@ class LogManager(AbstractContextManager["LogManager"]):
         """
         Delete all partitions of a topic, and forget what it said.
 
-        The files go after `file.delete.delay.ms`; readers keep what they hold. A crash may leave
-        some of the partitions.
+        The files go after `file.delete.delay.ms`; readers keep what they hold. Where a crash, or an
+        error, leaves some of the partitions, another call or the next start deletes them.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
@@ -383,6 +383,7 @@ class LogManager(AbstractContextManager["LogManager"]):
             if not found.is_online:
                 self._directories.bring_online(found, self._identity, self._opener)
                 self._directories.take_up([found], self._opener, self._doomed)
+                self._topics.finish()
 
     def close(self) -> None:
         """
@@ -437,6 +438,7 @@ class LogManager(AbstractContextManager["LogManager"]):
         try:
             self._identity = group.open(topic_configs, cluster_id=cluster_id, node_id=node_id)
             group.take_up(group.online, self._opener, self._doomed)
+            self._topics.finish()
             self._upkeep.start(self._supervisor, self._settings.config)
         except BaseException:
             self._is_closed = True

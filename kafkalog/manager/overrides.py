@@ -1,4 +1,4 @@
-"""What topics say otherwise than the defaults, and changed defaults, kept across restarts.
+"""What topics say otherwise than the defaults, and what is under way, kept across restarts.
 
 A broker has this from its controller. Here each data directory has a file of it, all of them the
 same; a broker that gets the directory passes over it. `.kafkalog_topics`, a Java properties file in
@@ -7,6 +7,8 @@ ASCII:
     #
     #Sat Nov 21 08:01:20 UTC 2026
     <default>/log.retention.ms=3600000  a default that was changed, under a broker's name
+    <creating>/bills=12                 a topic that is getting so many partitions
+    <deleting>/receipts=                one whose partitions are being deleted
     orders/retention.ms=-1              topic/key=text
     generation=1763712080000            last; rises with every change
 
@@ -16,6 +18,9 @@ than the last, so that what was changed later counts.
 
 Crash points: those of replacing one file, for each directory. A change that was begun is there
 after a crash if one of the directories has it, and then in all.
+
+Topics of several partitions are noted here while they are made or deleted, so that the next start
+can bring that to its end.
 
 A file that is damaged is an error and not nothing: without what it says the defaults would delete
 what a topic is to keep.
@@ -27,7 +32,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -43,8 +48,11 @@ __all__ = ["SavedOverrides", "read_overrides", "write_overrides"]
 
 _MAX_BYTES: Final = 128 * 1024 * 1024
 _GENERATION: Final = "generation"
-# Stands where a topic's name does; no topic can be called so.
+# These stand where a topic's name does; no topic can be called so.
 _DEFAULTS: Final = "<default>"
+_CREATING: Final = "<creating>"
+_DELETING: Final = "<deleting>"
+_OTHERS: Final = (_DEFAULTS, _CREATING, _DELETING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +64,20 @@ class SavedOverrides:
         generation: higher than that of every earlier one.
         topics: topic -> dotted key -> text.
         defaults: a broker's key -> text, of defaults that were changed.
+        creating: topics that are being made -> how many partitions they get.
+        deleting: topics that are being deleted.
     """
 
     generation: int = 0
     topics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
+    creating: Mapping[str, int] = field(default_factory=dict)
+    deleting: frozenset[str] = frozenset()
 
-    def followed_by(
-        self,
-        topics: Mapping[str, Mapping[str, str]],
-        defaults: Mapping[str, str],
-        *,
-        now_ms: int,
-    ) -> SavedOverrides:
-        """Return what comes after this."""
-        said = {topic: dict(pairs) for topic, pairs in topics.items() if pairs}
-        return SavedOverrides(max(self.generation + 1, now_ms), said, dict(defaults))
+    def followed_by(self, content: SavedOverrides, *, now_ms: int) -> SavedOverrides:
+        """Return what comes after this, with another content."""
+        said = {topic: dict(pairs) for topic, pairs in content.topics.items() if pairs}
+        return replace(content, generation=max(self.generation + 1, now_ms), topics=said)
 
 
 def read_overrides(filesystem: FileSystem, directory: Path) -> SavedOverrides | None:
@@ -104,13 +110,22 @@ def _parse(data: bytes) -> SavedOverrides:
             generation = int(pair.value)
             continue
         topic, slash, key = pair.key.partition("/")
-        if not slash or not (topic == _DEFAULTS or is_topic_name(topic)) or not key:
+        if not slash or not (topic in _OTHERS or is_topic_name(topic)) or not key:
             raise ValueError(f"line {pair.line}: {pair.key[:80]!r}, where topic/key belongs")
         topics.setdefault(topic, {})[key] = pair.value
     if generation is None:
         raise ValueError("no generation: the file was cut")
-    defaults = topics.pop(_DEFAULTS, {})
-    return SavedOverrides(generation, topics, defaults)
+    defaults, creating, deleting = (topics.pop(name, {}) for name in _OTHERS)
+    for topic, count in creating.items():
+        if re.fullmatch(r"[0-9]{1,9}", count) is None:
+            raise ValueError(f"{count[:40]!r} is no number of partitions for {topic}")
+    return SavedOverrides(
+        generation,
+        topics,
+        defaults,
+        {topic: int(count) for topic, count in creating.items()},
+        frozenset(deleting),
+    )
 
 
 def write_overrides(
@@ -123,10 +138,14 @@ def write_overrides(
         LogStorageError: the disk refused.
     """
     path = directory / TOPIC_OVERRIDES
+    sections: list[tuple[str, Mapping[str, str]]] = [
+        (_DEFAULTS, saved.defaults),
+        (_CREATING, {topic: str(count) for topic, count in saved.creating.items()}),
+        (_DELETING, dict.fromkeys(saved.deleting, "")),
+        *sorted(saved.topics.items()),
+    ]
     pairs = {
-        f"{topic}/{key}": text
-        for topic, said in [(_DEFAULTS, saved.defaults), *sorted(saved.topics.items())]
-        for key, text in sorted(said.items())
+        f"{topic}/{key}": text for topic, said in sections for key, text in sorted(said.items())
     }
     # Last: a file that was cut has none.
     pairs[_GENERATION] = str(saved.generation)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from kafkalog.clock import Clock
@@ -52,6 +53,8 @@ class TopicSettings:
         self.configs = TopicConfigs(given.log)
         self._given = given
         self._saved = SavedOverrides()
+        # Whether no file has what counts: see `settle`.
+        self._is_behind = False
         self._clock = clock
         self._on_failure = on_failure
 
@@ -59,6 +62,16 @@ class TopicSettings:
     def changed_defaults(self) -> Mapping[str, str]:
         """The defaults that were changed: a broker's key -> text."""
         return MappingProxyType(dict(self._saved.defaults))
+
+    @property
+    def creating(self) -> Mapping[str, int]:
+        """Topics whose making was begun -> how many partitions they get."""
+        return self._saved.creating
+
+    @property
+    def deleting(self) -> frozenset[str]:
+        """Topics whose deletion was begun."""
+        return self._saved.deleting
 
     def config_of(self, topic: str) -> LogConfig:
         """Return the config of a topic."""
@@ -95,15 +108,60 @@ class TopicSettings:
             except LogStorageError as error:
                 self._failed(directory, error)
 
-    def change(self, configs: TopicConfigs, directories: Iterable[DataDirectory]) -> None:
+    def change(
+        self,
+        configs: TopicConfigs,
+        directories: Iterable[DataDirectory],
+        *,
+        creating: Mapping[str, int] | None = None,
+        deleting: frozenset[str] | None = None,
+    ) -> None:
         """
         Let other settings count, once one of the directories has them on its disk.
+
+        Args:
+            configs: the settings of all topics.
+            directories: where they are kept.
+            creating, deleting: the topics that are being made, or deleted; as before if None.
 
         Raises:
             LogStorageError: none of them could take them; nothing counts then.
         """
-        if configs != self.configs:
-            self._keep(configs, self._saved.defaults, directories)
+        saved = self._saved_with(configs, creating=creating, deleting=deleting)
+        if saved != self._saved or self._is_behind:
+            self._keep(saved, directories)
+            self.configs = configs
+
+    def settle(
+        self, topic: str, configs: TopicConfigs, directories: Iterable[DataDirectory]
+    ) -> None:
+        """
+        Take note that a topic was made, or deleted, and let `configs` count.
+
+        Where no directory can take that now it is written with the next change: until then a
+        restart looks whether anything is left to do.
+        """
+        creating = {name: count for name, count in self._saved.creating.items() if name != topic}
+        saved = self._saved_with(
+            configs, creating=creating, deleting=self._saved.deleting - {topic}
+        )
+        if saved == self._saved:
+            return
+        self.configs = configs
+        try:
+            self._keep(saved, directories)
+        except LogStorageError:
+            self._saved, self._is_behind = self._next(saved), True
+
+    def catch_up(self, directories: Iterable[DataDirectory]) -> None:
+        """
+        Write what the files lack, if they lack anything.
+
+        Raises:
+            LogStorageError: no directory could take it.
+        """
+        if self._is_behind:
+            self._keep(self._saved, directories)
 
     def change_defaults(
         self, changes: Mapping[str, str | None], directories: Iterable[DataDirectory]
@@ -134,17 +192,30 @@ class TopicSettings:
         if defaults == self._saved.defaults:
             return
         config = self._given.with_overrides(defaults)
-        self._keep(self.configs.with_defaults(config.log), defaults, directories)
-        self.config = config
+        configs = self.configs.with_defaults(config.log)
+        self._keep(replace(self._saved, defaults=defaults), directories)
+        self.config, self.configs = config, configs
 
-    def _keep(
+    def _saved_with(
         self,
         configs: TopicConfigs,
-        defaults: Mapping[str, str],
-        directories: Iterable[DataDirectory],
-    ) -> None:
-        said = {topic: configs.overrides_of(topic) for topic in configs.topics}
-        saved = self._saved.followed_by(said, defaults, now_ms=self._clock.now_ms())
+        *,
+        creating: Mapping[str, int] | None,
+        deleting: frozenset[str] | None,
+    ) -> SavedOverrides:
+        return replace(
+            self._saved,
+            topics={topic: dict(configs.overrides_of(topic)) for topic in configs.topics},
+            creating=self._saved.creating if creating is None else creating,
+            deleting=self._saved.deleting if deleting is None else deleting,
+        )
+
+    def _next(self, content: SavedOverrides) -> SavedOverrides:
+        return self._saved.followed_by(content, now_ms=self._clock.now_ms())
+
+    def _keep(self, content: SavedOverrides, directories: Iterable[DataDirectory]) -> None:
+        """Write a content to every directory; LogStorageError where none could take it."""
+        saved = self._next(content)
         written, failure = 0, None
         for directory in directories:
             if not directory.is_online:
@@ -157,7 +228,7 @@ class TopicSettings:
                 self._failed(directory, error)
         if not written:
             raise failure or LogOfflineError("no data directory is online")
-        self.configs, self._saved = configs, saved
+        self._saved, self._is_behind = saved, False
 
     def changed(self, topic: str, changes: Mapping[str, str | None]) -> TopicConfigs:
         """Return the configs with other settings of a topic; ConfigError where they are wrong."""

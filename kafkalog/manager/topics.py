@@ -1,9 +1,16 @@
 """Topics and partitions of a manager: created, deleted, told other settings.
 
 Order of making a topic: what it says otherwise is on the disk first, then its partitions. Of
-deleting: the partitions, then what it said. What a crash leaves between is told in `creating` and
-`overrides`; settings of a topic without partitions count for nobody, and go with the next topic of
-that name.
+deleting: the partitions, then what it said. Where there are several partitions it is noted before
+that this is begun, and afterwards that it has ended. Settings of a topic without partitions count
+for nobody, and go with the next topic of that name.
+
+Crash points, beside those of one partition (`creating`) and of a note (`overrides`): before the
+note nothing was begun. After it the next start makes the partitions that are missing, unless there
+is none, or deletes those that are there. A topic that was made may have records already, so nothing
+of one is undone. A directory that is offline then may have the partition that seems to be missing:
+the end waits for it. On a full disk there is no note of a deletion, and a crash may leave some of
+the partitions; the call can be made again.
 
 Thread-safety: the manager's lock is held.
 """
@@ -11,10 +18,12 @@ Thread-safety: the manager's lock is held.
 from __future__ import annotations
 
 import contextlib
+import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kafkalog.errors import (
+    DiskFullError,
     LogOfflineError,
     LogStorageError,
     TopicExistsError,
@@ -38,6 +47,8 @@ from kafkalog.model import TopicPartition
 from kafkalog.settings import ConfigChange
 
 __all__ = ["TopicAdministration"]
+
+logger = logging.getLogger(__name__)
 
 
 class TopicAdministration:
@@ -81,11 +92,15 @@ class TopicAdministration:
         ensure_new_topic_name(topic, self._registry.topic_names())
         if self._registry.of_topic(topic):
             raise TopicExistsError(f"topic {topic} exists")
+        self._ensure_not_going(topic)
         # What an earlier topic of this name said does not count.
         configs = self._settings.configs.without_topic(topic)
         if config:
             configs = configs.with_topic(topic, dict(config))
-        self._settings.change(configs, self._directories)
+        creating = {topic: partition_count} if partition_count > 1 else {}
+        self._settings.change(
+            configs, self._directories, creating=dict(self._settings.creating) | creating
+        )
         topic_id = topic_id_of([])
         made: list[ManagedPartition] = []
         try:
@@ -96,15 +111,16 @@ class TopicAdministration:
             for partition in made:
                 self._registry.remove(partition)
                 undo_partition(partition)
-            with contextlib.suppress(LogStorageError):
-                self._forget_settings(topic)
+            self._forget_settings(topic)
             raise
+        self._settings.settle(topic, self._settings.configs, self._directories)
 
     def create_partition(self, name: TopicPartition) -> ManagedPartition:
         """See `LogManager.create_partition`."""
         ensure_new_topic_name(name.topic, self._registry.topic_names())
         if name in self._registry:
             raise TopicExistsError(f"partition {name} exists")
+        self._ensure_not_going(name.topic)
         return self._make(name, topic_id_of(self._registry.of_topic(name.topic)))
 
     def delete_topic(self, topic: str) -> None:
@@ -112,6 +128,8 @@ class TopicAdministration:
         partitions = self._partitions_of(topic)
         for partition in partitions:
             _ensure_usable(partition)
+        if len(partitions) > 1:
+            self._note_deletion(topic)
         for partition in partitions:
             self._delete(partition)
         self._forget_settings(topic)
@@ -120,6 +138,9 @@ class TopicAdministration:
         """See `LogManager.delete_partition`."""
         found = self._seen_again(self._registry.get(name))
         _ensure_usable(found)
+        # Or the next start could think that its topic is still being made.
+        with contextlib.suppress(DiskFullError):
+            self._settings.catch_up(self._directories)
         self._delete(found)
         if not self._registry.of_topic(name.topic):
             self._forget_settings(name.topic)
@@ -160,8 +181,53 @@ class TopicAdministration:
         """Return a partition, or the copy of it that is left of two."""
         return look_again(partition, self._registry, self._ledger)
 
+    def finish(self) -> None:
+        """Bring to an end what was begun before a crash; the directories have been taken up."""
+        if not all(directory.is_online for directory in self._directories):
+            return
+        for topic, count in list(self._settings.creating.items()):
+            with self._finishing(topic):
+                present = self._registry.of_topic(topic)
+                numbers = {each.topic_partition.partition for each in present}
+                for number in sorted(set(range(count)) - numbers) if present else ():
+                    self._make(TopicPartition(topic, number), topic_id_of(present))
+                self._settings.settle(topic, self._settings.configs, self._directories)
+        for topic in sorted(self._settings.deleting):
+            with self._finishing(topic):
+                for partition in self._registry.of_topic(topic):
+                    self._delete(partition)
+                self._forget_settings(topic)
+
+    @contextlib.contextmanager
+    def _finishing(self, topic: str) -> Iterator[None]:
+        """Around what is tried once more after the next start, or `bring_online`."""
+        try:
+            yield
+        except LogStorageError as error:
+            logger.warning("topic %s was not made, or deleted, to the end: %s", topic, error)
+
+    def _ensure_not_going(self, topic: str) -> None:
+        """Raise TopicExistsError while partitions of a deleted topic may come back online."""
+        if topic in self._settings.deleting:
+            raise TopicExistsError(
+                f"topic {topic} is being deleted: a part of it is in a directory that is offline,"
+                " or refused to go; delete it again"
+            )
+
+    def _note_deletion(self, topic: str) -> None:
+        settings = self._settings
+        creating = {name: count for name, count in settings.creating.items() if name != topic}
+        # A full disk must not keep anybody from making room on it.
+        with contextlib.suppress(DiskFullError):
+            settings.change(
+                settings.configs,
+                self._directories,
+                creating=creating,
+                deleting=settings.deleting | {topic},
+            )
+
     def _forget_settings(self, topic: str) -> None:
-        self._settings.change(self._settings.configs.without_topic(topic), self._directories)
+        self._settings.settle(topic, self._settings.configs.without_topic(topic), self._directories)
 
     def _make(self, name: TopicPartition, topic_id: uuid.UUID) -> ManagedPartition:
         """Make a partition in the first directory that can take it."""
@@ -194,6 +260,12 @@ class TopicAdministration:
         self._registry.remove(partition)
         self._ledger.forget(name)
         self._doomed.add(doomed, delay_ms=delay_ms)
+        try:
+            partition.directory.checkpoints.forget(name)
+        except LogStorageError as error:
+            # It is gone all the same, and the next one of its name waits for this.
+            logger.warning("the checkpoints still speak of %s: %s", name, error)
+            self._on_error(partition.directory, error)
 
 
 def _ensure_usable(partition: ManagedPartition) -> None:

@@ -31,6 +31,7 @@ class Promised:
         starts: log starts.
         retention_bytes: the default, where it was changed.
         changing: topics that a call is changing: either state is right.
+        sizes: topic -> how many partitions it gets, of topics whose creation was begun.
     """
 
     partitions: dict[str, int] = field(default_factory=dict)
@@ -40,6 +41,7 @@ class Promised:
     starts: dict[str, int] = field(default_factory=dict)
     retention_bytes: int = SMALL_LOG.retention_bytes
     changing: set[str] = field(default_factory=set)
+    sizes: dict[str, int] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def change(self, topic: str) -> Iterator[None]:
@@ -54,6 +56,7 @@ Scenario = Callable[[ManualManager, Promised], None]
 
 def create(manager: ManualManager, promised: Promised, topic: str, count: int) -> None:
     """Create a topic with a setting of its own."""
+    promised.sizes[topic] = count
     with promised.change(topic):
         manager.create_topic(topic, count, {"retention.bytes": "12345"})
     promised.partitions[topic] = count
@@ -71,7 +74,7 @@ def living(manager: ManualManager, promised: Promised) -> None:
     """Topics come and go, with everything that a manager writes in between."""
     create(manager, promised, "one", 3)
     append(manager, promised, "one", "a", "b")
-    create(manager, promised, "two", 1)
+    create(manager, promised, "two", 3)
     append(manager, promised, "two", "c")
     with promised.change("one"):
         manager.reconfigure("one", {"retention.bytes": None, "segment.bytes": "700"})
@@ -99,7 +102,7 @@ def closing(manager: ManualManager, promised: Promised) -> None:
 
 def coming_again(manager: ManualManager, promised: Promised) -> None:
     """Deleted and created again under the same name, with other content."""
-    create(manager, promised, "one", 1)
+    create(manager, promised, "one", 2)
     append(manager, promised, "one", "old", "old", "old")
     manager.scheduler.advance(40_000)
     with promised.change("one"):
@@ -107,7 +110,7 @@ def coming_again(manager: ManualManager, promised: Promised) -> None:
         promised.durable.clear()
         promised.partitions.clear()
         promised.settings.clear()
-        create(manager, promised, "one", 1)
+        create(manager, promised, "one", 2)
     append(manager, promised, "one", "new")
     manager.close()
 
@@ -118,6 +121,9 @@ def verify(disk: SimulatedDisk, promised: Promised) -> None:
     assert manager.health().is_healthy
     assert manager.config.log.retention_bytes in (promised.retention_bytes, 9999)
     topics = manager.topics()
+    for topic, numbers in topics.items():
+        # All of them or none, whatever was cut short.
+        assert tuple(range(promised.sizes[topic])) == numbers
     for topic, count in promised.partitions.items():
         if topic not in promised.changing:
             assert tuple(range(count)) == topics[topic]

@@ -68,7 +68,7 @@ def test_offset_that_rises_waits_and_one_that_falls_does_not() -> None:
     notes.put_or_note(ONE, 4)
     assert {ONE: 4, TWO: 3} == on_disk(disk)
     notes.note(TWO, None)
-    notes.forget([ONE])
+    notes.forget(ONE)
     assert {} == on_disk(disk)
 
 

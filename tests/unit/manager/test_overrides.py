@@ -33,7 +33,7 @@ def test_file_has_one_line_for_each_setting_and_its_generation_last() -> None:
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     said = {"b.c": {"retention.ms": "-1"}, "a": {"x": "1=2", "cleanup.policy": "compact,delete"}}
-    saved = SavedOverrides(5, said, {"log.retention.ms": "7"})
+    saved = SavedOverrides(5, said, {"log.retention.ms": "7"}, {"d": 12}, frozenset({"e", "f"}))
     write_overrides(disk, DATA, saved, now_ms=START_MS)
     handle = disk.open(DATA / TOPIC_OVERRIDES)
     lines = handle.pread(handle.size(), 0).decode().splitlines()
@@ -41,6 +41,9 @@ def test_file_has_one_line_for_each_setting_and_its_generation_last() -> None:
         "#",
         "#Tue Nov 14 22:13:20 UTC 2023",
         "<default>/log.retention.ms=7",
+        "<creating>/d=12",
+        "<deleting>/e=",
+        "<deleting>/f=",
         "a/cleanup.policy=compact,delete",
         "a/x=1\\=2",
         "b.c/retention.ms=-1",
@@ -79,7 +82,13 @@ def test_file_that_was_cut_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"generation=x\n", b"retention.ms=5\ngeneration=1\n", b"a b/x=1\ngeneration=1\n", b"\\u12"],
+    [
+        b"<creating>/a=x\ngeneration=1\n",
+        b"generation=x\n",
+        b"retention.ms=5\ngeneration=1\n",
+        b"a b/x=1\ngeneration=1\n",
+        b"\\u12",
+    ],
 )
 def test_damaged_file_is_an_error_that_says_what_to_do(content: bytes) -> None:
     """It is not taken for one that says nothing."""
@@ -89,9 +98,10 @@ def test_damaged_file_is_an_error_that_says_what_to_do(content: bytes) -> None:
 
 def test_generation_rises_with_the_clock_or_without_it() -> None:
     """So that of two directories the one that was changed later counts."""
-    first = SavedOverrides(10).followed_by({"a": {"x": "1"}, "b": {}}, {"y": "2"}, now_ms=100)
+    content = SavedOverrides(topics={"a": {"x": "1"}, "b": {}}, defaults={"y": "2"})
+    first = SavedOverrides(10).followed_by(content, now_ms=100)
     assert SavedOverrides(100, {"a": {"x": "1"}}, {"y": "2"}) == first
-    assert 101 == first.followed_by({}, {}, now_ms=50).generation
+    assert 101 == first.followed_by(SavedOverrides(), now_ms=50).generation
 
 
 def test_directory_that_missed_a_change_learns_of_it() -> None:

@@ -1,0 +1,157 @@
+"""Topics that were made or deleted in part: what brings them to an end, and when it has to wait."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from pathlib import Path
+
+import pytest
+
+from kafkalog import DiskFullError, LogStorageError, TopicExistsError
+from kafkalog.files.names import TOPIC_OVERRIDES
+from kafkalog.manager.overrides import read_overrides
+from tests.support.managers import ManualManager, manual_manager, values
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
+
+A, B = Path("/disks/a"), Path("/disks/b")
+
+
+def after_power_cut(disk: SimulatedDisk) -> SimulatedDisk:
+    """Return a disk as a power cut leaves it, without all that was not synced."""
+    ((_choice, after),) = disk.crash_states(limit=1)
+    return after
+
+
+def half_made() -> SimulatedDisk:
+    """Return a disk on which the power went when a topic had two of its four partitions."""
+    disk = SimulatedDisk()
+    manager = manual_manager(A, B, filesystem=disk)
+    disk.crash_at(3, only=frozenset({"make_directory"}))
+    with contextlib.suppress(PowerCut):
+        manager.create_topic("orders", 4, {"retention.ms": "-1"})
+    return after_power_cut(disk)
+
+
+def begun(disk: SimulatedDisk, directory: Path = A) -> tuple[dict[str, int], set[str]]:
+    """Return the topics that a directory says are being made, and deleted."""
+    found = read_overrides(disk, directory)
+    assert found is not None
+    return dict(found.creating), set(found.deleting)
+
+
+def test_topic_half_made_is_made_to_the_end_by_the_next_start() -> None:
+    """With what it says, its id, and its partitions where they belong."""
+    disk = half_made()
+    with manual_manager(A, B, filesystem=disk) as manager:
+        assert {"orders": (0, 1, 2, 3)} == manager.topics()
+        assert [2, 2] == [each.partition_count for each in manager.health().directories]
+        assert -1 == manager.log("orders", 3).config.retention_ms
+    assert ({}, set()) == begun(disk)
+
+
+def test_making_to_the_end_waits_for_a_directory_that_is_offline() -> None:
+    """Partitions that seem to be missing may be there."""
+    disk = half_made()
+    disk.fail_at(1, errno.EIO, only=frozenset({"open"}), suffix="b/meta.properties")
+    with manual_manager(A, B, filesystem=disk) as manager:
+        assert {"orders": (0,)} == manager.topics()
+        assert ({"orders": 4}, set()) == begun(disk)
+        manager.bring_online(B)
+        assert {"orders": (0, 1, 2, 3)} == manager.topics()
+        assert manager.health().is_healthy
+
+
+def test_topic_of_which_nothing_was_made_is_not() -> None:
+    """Its caller had no answer, and nothing of it can have been used."""
+    disk = SimulatedDisk()
+    manager = manual_manager(A, filesystem=disk)
+    disk.crash_at(1, only=frozenset({"make_directory"}))
+    with contextlib.suppress(PowerCut):
+        manager.create_topic("orders", 4)
+    disk = after_power_cut(disk)
+    assert ({"orders": 4}, set()) == begun(disk)
+    with manual_manager(A, filesystem=disk) as manager:
+        assert {} == manager.topics()
+        assert ({}, set()) == begun(disk)
+        manager.create_topic("orders", 2)
+        assert {"orders": (0, 1)} == manager.topics()
+
+
+def deleted_in_part(disk: SimulatedDisk) -> ManualManager:
+    """Return a manager that could delete the first of four partitions only."""
+    manager = manual_manager(A, filesystem=disk)
+    manager.create_topic("orders", 4, {"retention.ms": "-1"})
+    disk.fail_at(1, errno.EACCES, only=frozenset({"rename"}), suffix="/orders-1")
+    with contextlib.suppress(LogStorageError):
+        manager.delete_topic("orders")
+    assert {"orders": (1, 2, 3)} == manager.topics()
+    return manager
+
+
+def test_topic_half_deleted_is_deleted_to_the_end_by_another_call() -> None:
+    """And cannot be made anew before."""
+    with deleted_in_part(SimulatedDisk()) as manager:
+        for number in (0, 4):
+            with pytest.raises(TopicExistsError, match="delete it again"):
+                manager.create_partition("orders", number)
+        manager.delete_topic("orders")
+        assert {} == manager.topics()
+        manager.create_topic("orders", 2)
+        assert manager.topic_configs.defaults == manager.log("orders", 1).config
+
+
+def test_topic_half_deleted_is_deleted_to_the_end_by_the_next_start() -> None:
+    """Whether or not the last one was closed in order."""
+    disk = SimulatedDisk()
+    deleted_in_part(disk).close()
+    with manual_manager(A, filesystem=disk) as manager:
+        assert {} == manager.topics()
+        assert frozenset() == manager.topic_configs.topics
+    assert ({}, set()) == begun(disk)
+
+
+def test_deletion_makes_room_where_there_is_none_for_a_note() -> None:
+    """Nothing has to be written for it."""
+    disk = SimulatedDisk()
+    with manual_manager(A, filesystem=disk) as manager:
+        manager.create_topic("orders", 2, {"retention.ms": "-1"})
+        before = read_overrides(disk, A)
+        for number in range(1, 9):
+            disk.fail_at(number, errno.ENOSPC, only=frozenset({"pwrite"}))
+        manager.delete_topic("orders")
+        assert {} == manager.topics()
+        assert frozenset() == manager.topic_configs.topics
+        assert before == read_overrides(disk, A)
+        disk.clear_faults()
+        manager.create_topic("bills", 2)
+        assert ({}, set()) == begun(disk)
+
+
+def test_topic_whose_end_could_not_be_noted_keeps_no_deleted_partition() -> None:
+    """The next change notes it; the deletion of one of its partitions sees to that."""
+    disk = SimulatedDisk()
+    with manual_manager(A, filesystem=disk) as manager:
+        disk.fail_at(2, errno.ENOSPC, only=frozenset({"create"}), suffix=f"{TOPIC_OVERRIDES}.tmp")
+        manager.create_topic("orders", 3)
+        assert ({"orders": 3}, set()) == begun(disk)
+        manager.append("orders", 0, "one")
+        manager.delete_partition("orders", 1)
+        assert ({}, set()) == begun(disk)
+    with manual_manager(A, filesystem=disk) as manager:
+        assert {"orders": (0, 2)} == manager.topics()
+        assert ["one"] == values(manager, "orders")
+
+
+def test_topic_that_could_not_be_made_is_not_made_later() -> None:
+    """Its caller was told so; not even where the disk was too full to note that."""
+    disk = SimulatedDisk()
+    manager = manual_manager(A, filesystem=disk)
+    disk.fail_at(3, errno.ENOSPC, only=frozenset({"make_directory"}))
+    disk.fail_at(2, errno.ENOSPC, only=frozenset({"create"}), suffix=f"{TOPIC_OVERRIDES}.tmp")
+    with pytest.raises(DiskFullError):
+        manager.create_topic("orders", 4)
+    assert {} == manager.topics()
+    assert ({"orders": 4}, set()) == begun(disk)
+    with manual_manager(A, filesystem=after_power_cut(disk)) as manager:
+        assert {} == manager.topics()
