@@ -33,6 +33,7 @@ from kafkalog.errors import (
     CorruptStateError,
     DeliveryTimeoutError,
     DiskFullError,
+    FetchTooLargeError,
     ForkedLogError,
     InvalidProducerEpochError,
     InvalidRecordError,
@@ -63,6 +64,7 @@ from kafkalog.errors import (
     UnsupportedCodecError,
     UnsupportedForMessageFormatError,
 )
+from kafkalog.fetch import FetchReader, FetchReply, MultiFetchReply
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.conversion.data_directory import DirectoryConversion, convert_directory
@@ -161,6 +163,9 @@ __all__ = [
     "Fault",
     "FencedRange",
     "FetchData",
+    "FetchReader",
+    "FetchReply",
+    "FetchTooLargeError",
     "FileSystem",
     "Finding",
     "ForkedLogError",
@@ -187,6 +192,7 @@ __all__ = [
     "LostRecords",
     "ManagerConfig",
     "ManagerHealth",
+    "MultiFetchReply",
     "NoOffsetForPartitionError",
     "NotALogError",
     "OffsetOutOfRangeError",

@@ -22,6 +22,7 @@ KafkaLogError
 |-- DeliveryTimeoutError          a record could not be written in time (Kafka code 7)
 |-- TransactionAbortedError       a record's transaction was aborted, or has to be
 |-- NoOffsetForPartitionError     no position, and no rule where to begin
+|-- FetchTooLargeError            a batch or a reply is larger than who fetches it takes
 |-- OffsetOverflowError           an offset does not fit 32 bits beside its base: roll or split
 |-- UnknownTopicOrPartitionError  a manager has no such partition (Kafka code 3)
 |-- InvalidTopicError             no topic may have this name (Kafka code 17)
@@ -61,6 +62,7 @@ __all__ = [
     "CorruptStateError",
     "DeliveryTimeoutError",
     "DiskFullError",
+    "FetchTooLargeError",
     "ForkedLogError",
     "InvalidProducerEpochError",
     "InvalidRecordError",
@@ -291,6 +293,10 @@ class TransactionAbortedError(KafkaLogError):
 
 class NoOffsetForPartitionError(KafkaLogError, LookupError):
     """A group has no position in a partition, and `auto.offset.reset` is `none`: seek to one."""
+
+
+class FetchTooLargeError(KafkaLogError):
+    """A batch does not fit the largest fetch, or a reply is too large: raise the reader's limit."""
 
 
 class OffsetOverflowError(KafkaLogError):

@@ -1,11 +1,14 @@
 """What `Log.read` returns: a range of one segment, whose bytes are fetched when asked for.
 
-Holding it holds the segment: its bytes can be fetched after it was deleted, and what was fetched
-stays valid after the log is closed.
+Holding it holds the segment: its bytes can be fetched, or sent, after it was deleted. What was
+fetched stays valid after the log is closed, and what has begun to be sent can be sent to its end.
+
+Thread-safety: what it says may be asked from any thread; `send_to` belongs to one at a time.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +17,21 @@ from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import parse_header
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.errors import CorruptRecordError, InvalidRecordError, LogClosedError
+from kafkalog.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    LogClosedError,
+    LogStorageError,
+)
+from kafkalog.files.errors import translate
+from kafkalog.files.filesystem import FileHandle
+from kafkalog.files.sending import (
+    SendfileRefusedError,
+    SocketLike,
+    can_sendfile,
+    send_file,
+    send_memory,
+)
 from kafkalog.indexes.aborted_records import AbortedRecords
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.segment import LogSegment
@@ -66,6 +83,8 @@ class FetchData:
         self.aborted_transactions = aborted_transactions
         self._segment = segment
         self._bound = bound
+        self._leased: FileHandle | None = None
+        self._sends_memory = False
 
     def __repr__(self) -> str:
         return (
@@ -90,6 +109,65 @@ class FetchData:
             raise LogClosedError(
                 f"the log was closed before the bytes of {self.path} were fetched", path=self.path
             ) from error
+
+    def send_to(self, target: SocketLike, start: int = 0) -> int:
+        """
+        Send the bytes from `start` on to a socket, by `os.sendfile` where that may be.
+
+        Compressed or not, they go as they are stored, and past this process. Where the system, the
+        file system or the socket refuses (TLS does, which has to encrypt them), they are sent from
+        the mapped segment. So are those that were fetched already, as a log that is open read-only
+        does with all of them, and those of a segment that was deleted.
+
+        A blocking socket, or one with a timeout, gets everything. A non-blocking one gets what it
+        takes; wait until it is writable, and go on:
+
+        >>> sent += fetched.send_to(connection, sent)
+
+        Args:
+            target: a connected socket.
+            start: how many bytes went before.
+
+        Returns:
+            How many went now.
+
+        Raises:
+            LogStorageError: the disk refused, or the file is shorter than it was.
+            LogClosedError: the log was closed before the first of them went.
+            TimeoutError, OSError: as the socket has it.
+        """
+        if not 0 <= start <= self.size_bytes:
+            raise ValueError(f"{start} is outside the {self.size_bytes} bytes of the slice")
+        handle = self._lease() if can_sendfile(target) else None
+        if handle is not None:
+            try:
+                return send_file(target, handle, self.position + start, self.size_bytes - start)
+            except SendfileRefusedError:
+                self._leased, self._sends_memory = None, True
+            except EOFError as error:
+                raise LogStorageError(f"sending {error}", path=self.path) from error
+            except OSError as error:
+                # Of a broken connection the system says other things.
+                if error.errno == errno.EIO:
+                    raise translate(error, self.path, doing="sending") from error
+                raise
+        return send_memory(target, self.data[start:])
+
+    def _lease(self) -> FileHandle | None:
+        """Return what to send from; None where that is memory."""
+        if self._leased is None and not self._sends_memory:
+            # What was fetched is what the reader has seen, whatever the name stands for by now.
+            if "data" not in self.__dict__:
+                try:
+                    self._leased = self._segment.file.lease()
+                except OSError as error:
+                    raise translate(error, self.path, doing="sending") from error
+                except ValueError as error:
+                    raise LogClosedError(
+                        f"the log was closed before {self.path} was sent", path=self.path
+                    ) from error
+            self._sends_memory = self._leased is None
+        return self._leased
 
     @property
     def first_offset(self) -> int | None:

@@ -78,6 +78,28 @@ class SegmentFile:
         self._mapped_bytes = size
         return mapped
 
+    def lease(self) -> FileHandle | None:
+        """
+        Return an open handle on this very file, good for as long as the caller refers to it.
+
+        None where the file has lost its name: what the name opens may be another, and the bytes of
+        this one are mapped.
+
+        Raises:
+            OSError, ValueError: it cannot be opened, or was closed.
+        """
+        if self._pinned is None:
+            try:
+                handle = self._pooled.lease()
+            except (OSError, ValueError):
+                if self._pinned is None:
+                    raise
+            else:
+                # Pinning comes before the name goes: not pinned yet, the handle is this file's.
+                if self._pinned is None:
+                    return handle
+        return None
+
     def open_for_append(self) -> None:
         """Take appends behind the present bytes."""
         if self._handle is None:

@@ -1,0 +1,481 @@
+"""Fetch replies: message sets in a frame, sent past this process, and read where they end anywhere.
+
+The frame is the one that Kafka's log began with:
+
+    fetch reply            total length (4 bytes), error code (2 bytes), message set
+    multi-partition reply  total length (4 bytes), error code (2 bytes), fetch reply after reply
+
+Numbers are big-endian; a total length counts what follows it. A message set is what `Log.read`
+gives: batches back to back in any format, each of which has its size at bytes 8 to 11, the last
+one perhaps cut by the reader's limit. `FetchReader` is the other side: it stops at what is cut, and
+asks again with twice the room where not even one batch came whole.
+
+Thread-safety: a reply, a reader and a connection belong to one thread at a time. What is read from
+the other side is not believed: sizes are bounded before memory is asked for.
+"""
+
+from __future__ import annotations
+
+import socket as sockets
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from typing_extensions import Buffer
+
+from kafkalog._core.record import Record
+from kafkalog.errors import CorruptRecordError, FetchTooLargeError, KafkaLogError
+from kafkalog.files.sending import SocketLike, send_memory
+from kafkalog.log.fetch import FetchData
+from kafkalog.log.walk import check_wrapper
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES
+from kafkalog.records.conversion.fetch import ConvertedFetch
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = [
+    "NO_ERROR",
+    "UNKNOWN_ERROR",
+    "FetchReader",
+    "FetchReply",
+    "MultiFetchReply",
+    "ReceivedReply",
+    "parse_multi_reply",
+    "parse_reply",
+    "receive_reply",
+    "send_reply",
+]
+
+NO_ERROR: Final = 0
+# What Kafka's protocol says of an error that it has no number for.
+UNKNOWN_ERROR: Final = -1
+
+_HEAD: Final = struct.Struct(">ih")
+_LENGTH: Final = struct.Struct(">i")
+_CODE_BYTES: Final = _HEAD.size - _LENGTH.size
+_LENGTH_MAX: Final = 2**31 - 1
+# Offset and size, with which messages and batches of every format begin.
+_ENTRY_HEAD: Final = struct.Struct(">qi")
+
+_Content = FetchData | ConvertedFetch | Buffer | None
+
+
+class FetchReply:
+    """
+    The reply for one partition.
+
+    >>> reply = FetchReply(log.read(offset, max_bytes, min_one_batch=False))
+    >>> while reply.left_bytes:
+    ...     reply.send_to(connection)
+
+    Args:
+        content: the message set: a slice of a log, one that was converted for an old consumer, or
+            bytes; None for an empty one.
+        error: what went wrong instead; its code is that of Kafka's protocol.
+
+    Attributes:
+        error_code: 0 where nothing went wrong.
+        size_bytes: of the whole reply, its length included.
+        sent_bytes: how many of them went so far.
+    """
+
+    def __init__(self, content: _Content = None, *, error: KafkaLogError | None = None) -> None:
+        self.error_code = _code_of(error)
+        length = _CODE_BYTES + _size_of(content)
+        if length > _LENGTH_MAX:
+            raise ValueError(f"a reply of {length} bytes does not fit its length of 31 bits")
+        self.size_bytes = _LENGTH.size + length
+        self.sent_bytes = 0
+        self._pieces = _pieces(_HEAD.pack(length, self.error_code), content)
+        self._piece: FetchData | memoryview = memoryview(b"")
+        self._piece_sent = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} error code {self.error_code},"
+            f" {self.sent_bytes} of {self.size_bytes} bytes sent>"
+        )
+
+    @property
+    def left_bytes(self) -> int:
+        """How many bytes have not been sent yet."""
+        return self.size_bytes - self.sent_bytes
+
+    def send_to(self, target: SocketLike, *, more: bool = False) -> int:
+        """
+        Send what is left, as far as the socket takes it; return how many bytes went.
+
+        A blocking socket takes everything. After a non-blocking one has taken a part, wait until it
+        is writable and call again: the reply knows where it was. `FetchData.send_to` says more.
+
+        Args:
+            target: a connected socket.
+            more: whether another reply follows at once.
+
+        Raises:
+            LogStorageError, LogClosedError, TimeoutError, OSError: as for `FetchData.send_to`. The
+                other side has got a part, and nothing but closing the connection helps.
+        """
+        before = self.sent_bytes
+        while self.left_bytes:
+            piece = self._piece
+            if self._piece_sent == len(piece):
+                self._piece, self._piece_sent = next(self._pieces), 0
+                continue
+            if isinstance(piece, FetchData):
+                count = piece.send_to(target, self._piece_sent)
+            else:
+                rest = piece[self._piece_sent :]
+                count = send_memory(target, rest, more=more or len(rest) < self.left_bytes)
+            self._piece_sent += count
+            self.sent_bytes += count
+            if self._piece_sent < len(piece):
+                break
+        return self.sent_bytes - before
+
+
+class MultiFetchReply:
+    """
+    The reply for several partitions, in the order in which they were asked for.
+
+    Args:
+        replies: one for each; none of them may have been sent.
+        error: what went wrong with all of them.
+
+    Attributes:
+        error_code, size_bytes, sent_bytes: as of a `FetchReply`.
+    """
+
+    def __init__(
+        self, replies: Sequence[FetchReply] = (), *, error: KafkaLogError | None = None
+    ) -> None:
+        length = _CODE_BYTES + sum(reply.size_bytes for reply in replies)
+        if length > _LENGTH_MAX:
+            raise ValueError(f"a reply of {length} bytes does not fit its length of 31 bits")
+        if any(reply.sent_bytes for reply in replies):
+            raise ValueError("one of the replies has been sent, or a part of it")
+        self.error_code = _code_of(error)
+        self.size_bytes = _LENGTH.size + length
+        self._head = memoryview(_HEAD.pack(length, self.error_code))
+        self._head_sent = 0
+        self._replies = tuple(replies)
+        self._slot = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<MultiFetchReply of {len(self._replies)}, error code {self.error_code},"
+            f" {self.sent_bytes} of {self.size_bytes} bytes sent>"
+        )
+
+    @property
+    def sent_bytes(self) -> int:
+        """How many bytes went so far."""
+        return self._head_sent + sum(reply.sent_bytes for reply in self._replies)
+
+    @property
+    def left_bytes(self) -> int:
+        """How many bytes have not been sent yet."""
+        return self.size_bytes - self.sent_bytes
+
+    def send_to(self, target: SocketLike) -> int:
+        """Send what is left, as `FetchReply.send_to` does."""
+        count = 0
+        if self._head_sent < len(self._head):
+            rest = self._head[self._head_sent :]
+            count = send_memory(target, rest, more=bool(self._replies))
+            self._head_sent += count
+            if count < len(rest):
+                return count
+        while self._slot < len(self._replies):
+            reply = self._replies[self._slot]
+            count += reply.send_to(target, more=self._slot + 1 < len(self._replies))
+            if reply.left_bytes:
+                break
+            self._slot += 1
+        return count
+
+
+async def send_reply(reply: FetchReply | MultiFetchReply, connection: sockets.socket) -> None:
+    """
+    Send a reply over a non-blocking socket of the running event loop.
+
+    Others run while the socket takes no more; what is not in the page cache is read meanwhile.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    while True:
+        reply.send_to(connection)
+        if not reply.left_bytes:
+            return
+        await _writable(loop, connection)
+
+
+async def _writable(loop: asyncio.AbstractEventLoop, connection: sockets.socket) -> None:
+    is_writable = loop.create_future()
+    loop.add_writer(connection, _tell, is_writable)
+    try:
+        await is_writable
+    finally:
+        loop.remove_writer(connection)
+
+
+def _tell(future: asyncio.Future[None]) -> None:
+    # Twice before the one who waits has run, or after he has given up.
+    if not future.done():
+        future.set_result(None)
+
+
+# ------------------------------------------------------------------------------ the other side
+
+
+class ReceivedReply(NamedTuple):
+    """
+    A fetch reply as it came.
+
+    Attributes:
+        error_code: 0 where nothing went wrong; else one of Kafka's protocol.
+        message_set: batches back to back, the last one perhaps cut.
+    """
+
+    error_code: int
+    message_set: memoryview
+
+
+def parse_reply(data: Buffer) -> ReceivedReply:
+    """
+    Return what a fetch reply holds, its length included, without a copy.
+
+    Raises:
+        CorruptRecordError: it is longer or shorter than it says.
+    """
+    view = memoryview(data).cast("B")
+    reply, end = _reply_at(view, 0)
+    _check_end(view, end)
+    return reply
+
+
+def parse_multi_reply(data: Buffer) -> tuple[int, list[ReceivedReply]]:
+    """
+    Return the error code of a multi-partition reply and the replies in it, without a copy.
+
+    Raises:
+        CorruptRecordError: it, or a reply in it, is longer or shorter than it says.
+    """
+    view = memoryview(data).cast("B")
+    (error_code, inside), end = _reply_at(view, 0)
+    _check_end(view, end)
+    replies, position = [], 0
+    while position < len(inside):
+        reply, position = _reply_at(inside, position)
+        replies.append(reply)
+    return error_code, replies
+
+
+def receive_reply(connection: sockets.socket, *, max_bytes: int = 64 << 20) -> memoryview:
+    """
+    Return the next reply of a blocking connection, whole, for `parse_reply` or `parse_multi_reply`.
+
+    Args:
+        connection: from which it comes.
+        max_bytes: more than that is refused before it is read.
+
+    Raises:
+        CorruptRecordError: its length is impossible.
+        FetchTooLargeError: it is larger than `max_bytes`.
+        EOFError: the connection ended before it did.
+    """
+    head = bytearray(_LENGTH.size)
+    _receive_into(connection, memoryview(head))
+    (length,) = _LENGTH.unpack(head)
+    if length < _CODE_BYTES:
+        raise CorruptRecordError(f"a reply of {length} bytes has no error code", position=0)
+    if length + _LENGTH.size > max_bytes:
+        raise FetchTooLargeError(f"a reply of {length} bytes, and {max_bytes} are allowed")
+    data = bytearray(_LENGTH.size + length)
+    data[: _LENGTH.size] = head
+    view = memoryview(data)
+    _receive_into(connection, view[_LENGTH.size :])
+    return view.toreadonly()
+
+
+def _receive_into(connection: sockets.socket, target: memoryview) -> None:
+    done = 0
+    while done < len(target):
+        count = connection.recv_into(target[done:])
+        if not count:
+            raise EOFError(f"the connection ended {len(target) - done} bytes early")
+        done += count
+
+
+class FetchReader:
+    """
+    Where a reader of one partition is, and what to ask for next.
+
+    >>> reader = FetchReader(0)
+    >>> for record in reader.records(ask):       # ask(offset, max_bytes) gives a message set
+    ...     print(record.offset, record.value)
+
+    Who cannot wait in a call asks himself, and hands over what came:
+
+    >>> batches = reader.take(await ask(reader.offset, reader.max_bytes))
+
+    Args:
+        offset: first offset wanted.
+        max_bytes: size to ask for.
+        limit_bytes: size to ask for at most, where a batch is larger than `max_bytes`.
+        decompressed_max_bytes: largest size that the records of one batch may have uncompressed.
+
+    Attributes:
+        offset, max_bytes: what to ask for next.
+    """
+
+    def __init__(
+        self,
+        offset: int,
+        *,
+        max_bytes: int = 1 << 20,
+        limit_bytes: int = 64 << 20,
+        decompressed_max_bytes: int = DEFAULT_LIMIT_BYTES,
+    ) -> None:
+        if not 0 < max_bytes <= limit_bytes:
+            raise ValueError(f"max_bytes is {max_bytes}, limit_bytes {limit_bytes}")
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self._usual_bytes = max_bytes
+        self._limit_bytes = limit_bytes
+        self._decompressed_max_bytes = decompressed_max_bytes
+
+    def take(self, message_set: Buffer) -> list[BatchView]:
+        """
+        Return the whole batches of a message set, CRC checked; the next one is asked for behind.
+
+        Where something came, and not even one batch of it is whole, `max_bytes` is twice as large.
+
+        Args:
+            message_set: what came for `offset` and `max_bytes`; nothing at the end of the log.
+
+        Raises:
+            FetchTooLargeError: the batch is larger than `limit_bytes`.
+            CorruptRecordError: a batch is damaged, or all lie below what was asked for.
+        """
+        data = memoryview(message_set).cast("B")
+        spans, needed = _whole_entries(data)
+        if not spans:
+            if len(data):
+                self._ask_for_more(needed)
+            return []
+        batches = [BatchView(data[start:end], position=start) for start, end in spans]
+        for batch in batches:
+            batch.check()
+        following = max(batch.header.next_offset for batch in batches)
+        if following <= self.offset:
+            raise CorruptRecordError(
+                f"asked for offset {self.offset}, and got what ends below it",
+                base_offset=batches[0].header.base_offset,
+            )
+        self.offset, self.max_bytes = following, self._usual_bytes
+        return batches
+
+    def batches(self, fetch: Callable[[int, int], Buffer]) -> Iterator[BatchView]:
+        """
+        Yield whole batches from `offset` on, until an empty message set comes; then call again.
+
+        Args:
+            fetch: given an offset and a size, returns a message set that begins with the batch of
+                that offset and ends where the size does.
+
+        Raises:
+            FetchTooLargeError, CorruptRecordError: as `take`.
+        """
+        while True:
+            data = fetch(self.offset, self.max_bytes)
+            if not memoryview(data).nbytes:
+                return
+            yield from self.take(data)
+
+    def records(self, fetch: Callable[[int, int], Buffer]) -> Iterator[Record]:
+        """Yield records as `batches` does batches; control records are left out."""
+        before: BatchView | None = None
+        start = self.offset
+        for batch in self.batches(fetch):
+            if not batch.header.is_control:
+                records = batch.records(limit_bytes=self._decompressed_max_bytes)
+                check_wrapper(batch, records, before)
+                yield from (record for record in records if record.offset >= start)
+            before, start = batch, max(start, batch.header.next_offset)
+
+    def _ask_for_more(self, needed: int) -> None:
+        if self.max_bytes >= self._limit_bytes:
+            raise FetchTooLargeError(
+                f"the batch at offset {self.offset} takes {needed} bytes or more, and a fetch may"
+                f" have {self._limit_bytes}",
+                base_offset=self.offset,
+            )
+        while True:
+            self.max_bytes = min(2 * self.max_bytes, self._limit_bytes)
+            if self.max_bytes >= min(needed, self._limit_bytes):
+                return
+
+
+def _whole_entries(data: memoryview) -> tuple[list[tuple[int, int]], int]:
+    """Return where whole batches begin and end, and how large the first one at least is."""
+    spans: list[tuple[int, int]] = []
+    position, needed = 0, _ENTRY_HEAD.size
+    while len(data) - position >= _ENTRY_HEAD.size:
+        _, size = _ENTRY_HEAD.unpack_from(data, position)
+        if size < 0:
+            raise CorruptRecordError(f"a batch of {size} bytes", position=position)
+        needed = _ENTRY_HEAD.size + size
+        if needed > len(data) - position:
+            break
+        spans.append((position, position + needed))
+        position += needed
+    return spans, needed
+
+
+def _reply_at(view: memoryview, position: int) -> tuple[ReceivedReply, int]:
+    if len(view) - position < _HEAD.size:
+        raise CorruptRecordError(
+            f"{len(view) - position} bytes are no fetch reply", position=position
+        )
+    length, error_code = _HEAD.unpack_from(view, position)
+    begins = position + _LENGTH.size
+    if not _CODE_BYTES <= length <= len(view) - begins:
+        raise CorruptRecordError(
+            f"a reply of {length} bytes, of which {len(view) - begins} are there",
+            position=position,
+        )
+    end = begins + length
+    return ReceivedReply(error_code, view[begins + _CODE_BYTES : end]), end
+
+
+def _check_end(view: memoryview, end: int) -> None:
+    if end != len(view):
+        raise CorruptRecordError(f"{len(view) - end} bytes behind a reply", position=end)
+
+
+def _code_of(error: KafkaLogError | None) -> int:
+    if error is None:
+        return NO_ERROR
+    return UNKNOWN_ERROR if error.kafka_code is None else error.kafka_code
+
+
+def _size_of(content: _Content) -> int:
+    if content is None:
+        return 0
+    if isinstance(content, (FetchData, ConvertedFetch)):
+        return content.size_bytes
+    return memoryview(content).nbytes
+
+
+def _pieces(head: bytes, content: _Content) -> Iterator[FetchData | memoryview]:
+    yield memoryview(head)
+    if isinstance(content, FetchData):
+        yield content
+    elif isinstance(content, ConvertedFetch):
+        yield from (memoryview(chunk) for chunk in content.chunks())
+    elif content is not None:
+        yield memoryview(content).cast("B")
