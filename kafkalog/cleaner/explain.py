@@ -11,7 +11,6 @@ Thread-safety: pure functions over the log as it is at the call.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Literal
 
@@ -21,7 +20,7 @@ from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.header import parse_header
 from kafkalog.cleaner.dry_run import FirstPass, KeyRoom, first_pass
 from kafkalog.cleaner.pieces import Piece, PieceReader
-from kafkalog.cleaner.plan_facts import BoundKind, SegmentState, bounds_of, state_of
+from kafkalog.cleaner.plan_facts import BoundKind, SegmentState, bounds_of, moment_text, state_of
 from kafkalog.cleaner.subject import CleaningSubject, subject_of
 from kafkalog.errors import OffsetOutOfRangeError
 from kafkalog.layout import CONTROL_MASK, DELETE_HORIZON_MASK, MAGIC_V2, TRANSACTIONAL_MASK
@@ -246,7 +245,7 @@ class _Explainer:
             rule, text = CompactionRule.ACTIVE_SEGMENT, "the active segment is never cleaned"
             return self._say(rule, text)
         if bound.until_ms is not None:
-            text += f", until {_moment(bound.until_ms)}"
+            text += f", until {moment_text(bound.until_ms)}"
         if bound.offset < self._found.segment:
             text = f"it lies behind offset {bound.offset}, where cleaning ends: {text}"
         return self._say(rule, text, until_ms=bound.until_ms, producer_id=bound.producer_id)
@@ -268,13 +267,15 @@ class _Explainer:
         nothing = f"nothing is left of {what}"
         if horizon is None:
             horizon = self._subject.now_ms + self._subject.config.delete_retention_ms
-            text = f"{nothing}, and this cleaning would find that first: until {_moment(horizon)}"
+            text = (
+                f"{nothing}, and this cleaning would find that first: until {moment_text(horizon)}"
+            )
             rule = CompactionRule.MARKER_WAITS
         elif horizon > self._subject.now_ms:
-            rule, text = CompactionRule.MARKER_WAITS, f"{nothing}: until {_moment(horizon)}"
+            rule, text = CompactionRule.MARKER_WAITS, f"{nothing}: until {moment_text(horizon)}"
         else:
             rule = CompactionRule.MARKER_EXPIRED
-            text = f"{nothing}, and its time was over on {_moment(horizon)}"
+            text = f"{nothing}, and its time was over on {moment_text(horizon)}"
         return self._say(rule, text, horizon_ms=horizon, producer_id=producer)
 
     def _is_empty_marker(self) -> bool:
@@ -344,14 +345,16 @@ class _Explainer:
             horizon = now_ms + self._subject.config.delete_retention_ms
             text = (
                 "it is the latest of its key, a tombstone that this cleaning would see first: it"
-                f" stays until {_moment(horizon)}"
+                f" stays until {moment_text(horizon)}"
             )
             rule = CompactionRule.TOMBSTONE_WAITS
         elif now_ms < horizon:
-            text = f"it is the latest of its key, a tombstone that stays until {_moment(horizon)}"
+            text = (
+                f"it is the latest of its key, a tombstone that stays until {moment_text(horizon)}"
+            )
             rule = CompactionRule.TOMBSTONE_WAITS
         else:
-            text = f"it is a tombstone whose time was over on {_moment(horizon)}"
+            text = f"it is a tombstone whose time was over on {moment_text(horizon)}"
             rule = CompactionRule.TOMBSTONE_EXPIRED
         return self._say(rule, text, horizon_ms=horizon)
 
@@ -361,12 +364,13 @@ class _Explainer:
         if subject.old_tombstones_stay(self._slot, self._span.first_dirty):
             text = (
                 "it is the latest of its key, a tombstone of an old format: it stays until a"
-                f" cleaning finds a clean segment that was written on {_moment(horizon)} or later"
+                " cleaning finds a clean segment that was written on"
+                f" {moment_text(horizon)} or later"
             )
             return self._say(CompactionRule.TOMBSTONE_WAITS, text, horizon_ms=horizon)
         text = (
             "it is a tombstone of an old format, and the last clean segment was written"
-            f" on {_moment(horizon)} or later"
+            f" on {moment_text(horizon)} or later"
         )
         return self._say(CompactionRule.TOMBSTONE_EXPIRED, text, horizon_ms=horizon)
 
@@ -378,11 +382,3 @@ class _Explainer:
 
 def _shown(key: bytes) -> str:
     return repr(key) if len(key) <= _KEY_SHOWN else f"{key[:_KEY_SHOWN]!r}... ({len(key)} bytes)"
-
-
-def _moment(time_ms: int) -> str:
-    """Return a time as people write it; as a number where no calendar has it."""
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ __all__ = [
     "begin_of",
     "bounds_of",
     "due_ms_of",
+    "moment_text",
     "state_of",
 ]
 
@@ -140,7 +142,6 @@ class CompactionPlan:
         memory_bytes: what the map may take; `bytes_for_one_pass`: what all these keys would.
         passes: how often all keys have to be gone through with this memory.
         waiting: tombstones and markers that stay after it, and until when.
-        sizes_are_estimate: whether bytes after were not measured, with several passes.
         duration_ms: about how long it takes: both passes as they were measured here, without the
             writing; or what the throttle makes of it.
     """
@@ -261,3 +262,11 @@ def state_of(
     return (
         SegmentState.CLEAN if segments[slot + 1].base_offset <= first_dirty else SegmentState.DIRTY
     )
+
+
+def moment_text(time_ms: int) -> str:
+    """Return a time as people write it; as a number where no calendar has it."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"

@@ -9,7 +9,7 @@ Thread-safety: immutable; as for reading.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafkalog.cleaner.retained import CleaningRules, LastBatch
 from kafkalog.cleaner.selection import (
@@ -25,9 +25,8 @@ from kafkalog.config import LogConfig
 from kafkalog.errors import CorruptStateError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.names import CLEANER_OFFSET_CHECKPOINT
-from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX
+from kafkalog.log.cleaning_facts import cleaning_facts
 from kafkalog.log.conversion.source import SegmentSource, segment_runs
-from kafkalog.log.hints import read_header
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.log import Log
 from kafkalog.log.producer_replay import load_states, replay_segments
@@ -184,27 +183,23 @@ def subject_of(
     # Before the snapshot: what is stable then is stable in what is seen.
     stable = log.last_stable_offset
     snapshot = log.snapshot()
-    context = log._local.context
+    context = log.segment_context()
     now_ms = context.clock.now_ms() if now_ms is None else now_ms
-    with storage_errors(log.directory, doing="planning"):
-        segments = [
-            _facts_of(segment, snapshot, slot)
-            for slot, segment in enumerate(snapshot.segments.segments)
-        ]
+    with storage_errors(log.directory, doing="reading"):
+        facts = cleaning_facts(context, snapshot, stable)
+        if include_active and facts.segments[-1].size_bytes:
+            rolled = SegmentFacts(snapshot.end_offset, 0)
+            facts = replace(facts, segments=(*facts.segments, rolled))
         modified = tuple(_modified_ms(segment, context) for segment in snapshot.segments.segments)
-        if include_active and segments[-1].size_bytes:
-            segments.append(SegmentFacts(snapshot.end_offset, 0))
         states = load_states(context, snapshot.start_offset, snapshot.end_offset)
         replay_segments(states, snapshot)
     states.remove_expired(now_ms, PRODUCER_EXPIRATION_MS)
-    if checkpoint is None:
-        checkpoint = _checkpoint_of(log)
     return CleaningSubject(
         topic_partition=log.topic_partition,
         config=log.config,
         now_ms=now_ms,
-        facts=LogFacts(segments, snapshot.start_offset, snapshot.end_offset, stable),
-        checkpoint=checkpoint,
+        facts=facts,
+        checkpoint=_checkpoint_of(log) if checkpoint is None else checkpoint,
         last_batches={
             producer: LastBatch(entry.last_offset if entry.batches else None, entry.producer_epoch)
             for producer, entry in states.entries.items()
@@ -213,18 +208,6 @@ def subject_of(
         modified_ms=modified,
         _context=context,
         _snapshot=snapshot,
-    )
-
-
-def _facts_of(segment: LogSegment, snapshot: Snapshot, slot: int) -> SegmentFacts:
-    bound = snapshot.bound_of(slot)
-    return SegmentFacts(
-        base_offset=segment.base_offset,
-        size_bytes=bound.end,
-        offset_index_bytes=len(segment.offset_index.view) * OFFSET_INDEX.entry_size,
-        time_index_bytes=len(segment.time_index.view) * TIME_INDEX.entry_size,
-        first_timestamp_ms=read_header(segment.file, 0).max_timestamp if bound.end else -1,
-        largest_timestamp_ms=segment.max_timestamp if bound.end else -1,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from kafkalog.cli.compact.verbs import explain, plan
 from kafkalog.errors import KafkaLogError
 
 __all__ = ["app"]
@@ -203,3 +204,7 @@ def demo(
         raise typer.Exit(NOT_DONE) from error
     if not good:
         raise typer.Exit(PROMISE_BROKEN)
+
+
+for verb in (plan, explain):
+    app.command()(verb)

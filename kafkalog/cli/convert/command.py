@@ -5,16 +5,14 @@ Progress goes to standard error, results to standard output; with `--json` these
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from kafkalog.cli.printing import print_json, progress_bar
 from kafkalog.errors import ConfigError, UnsupportedCodecError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.log.conversion.data_directory import (
@@ -115,7 +113,11 @@ def run_convert(
         raise ConfigError("name the directory to make, or say --in-place: one of the two")
     done: list[LogConversion] = []
     try:
-        with _progress_bar(progress) as tell:
+        with progress_bar(progress) as move:
+
+            def tell(step: ConversionProgress) -> None:
+                move(f"{step.stage} {step.source.name}", step.done_bytes, step.total_bytes)
+
             made = _convert(filesystem, request, tell, done.append)
     except BaseException:
         if done:
@@ -138,7 +140,7 @@ def _show(
         "left_out": list(made.left_out),
         "not_done": not_done,
     }
-    _print_json(output, shown)
+    print_json(output, shown)
 
 
 def _not_done(filesystem: FileSystem, source: Path, done: list[LogConversion]) -> list[str]:
@@ -189,35 +191,6 @@ def run_estimate(output: Console, filesystem: FileSystem, request: ConvertReques
     }
     if request.as_json:
         shown = {str(path): estimate_as_dict(found) for path, found in estimates.items()}
-        _print_json(output, shown)
+        print_json(output, shown)
     else:
         show_estimate(output, estimates)
-
-
-@contextmanager
-def _progress_bar(console: Console) -> Iterator[Callable[[ConversionProgress], None]]:
-    """Give a callback that moves a bar: one for each partition and stage."""
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        console=console,
-        transient=True,
-    ) as bars:
-        tasks: dict[tuple[Path, str], Any] = {}
-
-        def tell(step: ConversionProgress) -> None:
-            key = (step.source, step.stage)
-            if key not in tasks:
-                for task in tasks.values():
-                    bars.update(task, visible=False)
-                name = f"{step.stage} {step.source.name}"
-                tasks[key] = bars.add_task(name, total=step.total_bytes)
-            bars.update(tasks[key], completed=step.done_bytes)
-
-        yield tell
-
-
-def _print_json(output: Console, shown: dict[str, Any]) -> None:
-    output.file.write(json.dumps(shown, separators=(",", ":")) + "\n")

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 
+from kafkalog.cli.printing import make_table, percent, print_line, print_table
 from kafkalog.log.conversion.data_directory import DirectoryConversion
 from kafkalog.log.conversion.estimate import CodecEstimate, LogEstimate
 from kafkalog.log.conversion.outcome import LeftOut, LogConversion, SegmentConversion
 from kafkalog.records.conversion.report import ConversionReport
 
 __all__ = ["conversion_as_dict", "estimate_as_dict", "show_conversions", "show_estimate"]
-
-_WIDTH_MAX: Final = 10_000
 
 
 def conversion_as_dict(log: LogConversion) -> dict[str, Any]:
@@ -73,11 +71,8 @@ def show_conversions(
 ) -> None:
     """Show a line for each log, what was left out, sizes by segment and codec, and the sum."""
     logs = made.logs
-    table = Table(box=None, pad_edge=False)
-    for title in ("partition", "offsets", "records converted", "copied batches"):
-        table.add_column(title, justify="left" if title == "partition" else "right")
-    for title in ("before", "after", "saved", "verified"):
-        table.add_column(title, justify="right")
+    counts = ("offsets", "records converted", "copied batches")
+    table = make_table(("partition",), (*counts, "before", "after", "saved", "verified"))
     for log in logs:
         table.add_row(
             log.source.name,
@@ -86,42 +81,42 @@ def show_conversions(
             f"{log.report.batches_copied:,}",
             f"{log.source_bytes:,}",
             f"{log.result_bytes:,}",
-            _percent(log.saved_bytes, log.source_bytes),
+            percent(log.saved_bytes, log.source_bytes),
             "yes" if log.verified else "no",
         )
-    _print_table(console, table)
+    print_table(console, table)
     for log in logs:
         for left in log.left_out:
-            _print(console, _left_out_line(left))
+            print_line(console, _left_out_line(left))
         if not log.is_complete:
             count = sum(segment.was_converted for segment in log.segments)
-            _print(console, f"ended in {log.source.name}: {count} segments of it are converted")
+            print_line(console, f"ended in {log.source.name}: {count} segments of it are converted")
     for name in made.left_out:
-        _print(console, f"left out: {name}, which is no live partition")
+        print_line(console, f"left out: {name}, which is no live partition")
     if not_done:
-        _print(console, f"not done: {', '.join(not_done)}")
+        print_line(console, f"not done: {', '.join(not_done)}")
     if made.copied:
-        _print(console, f"copied as they are: {', '.join(made.copied)}")
+        print_line(console, f"copied as they are: {', '.join(made.copied)}")
     if len(logs) == 1 and len(logs[0].segments) > 1:
-        _print_table(console, _segment_table(logs[0].segments))
-    _print_table(console, _codec_table(logs))
+        print_table(console, _segment_table(logs[0].segments))
+    print_table(console, _codec_table(logs))
     before = sum(log.source_bytes for log in logs)
     after = sum(log.result_bytes for log in logs)
-    share = _percent(before - after, before)
-    _print(console, f"{before:,} bytes before, {after:,} after: {before - after:,} saved ({share})")
+    share = percent(before - after, before)
+    print_line(
+        console, f"{before:,} bytes before, {after:,} after: {before - after:,} saved ({share})"
+    )
 
 
 def _segment_table(segments: Sequence[SegmentConversion]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for title in ("segment", "before", "after", "saved"):
-        table.add_column(title, justify="right")
+    table = make_table((), ("segment", "before", "after", "saved"))
     for segment in segments:
         saved = segment.source_bytes - segment.result_bytes
         table.add_row(
             f"{segment.base_offset:,}",
             f"{segment.source_bytes:,}",
             f"{segment.result_bytes:,}" if segment.was_converted else "as it was",
-            _percent(saved, segment.source_bytes),
+            percent(saved, segment.source_bytes),
         )
     return table
 
@@ -130,10 +125,7 @@ def _codec_table(logs: Sequence[LogConversion]) -> Table:
     total = ConversionReport()
     for log in logs:
         total.add(log.report)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("codec")
-    for title in ("bytes before", "bytes after"):
-        table.add_column(title, justify="right")
+    table = make_table(("codec",), ("bytes before", "bytes after"))
     before, after = total.source_bytes_by_codec, total.result_bytes_by_codec
     for name in sorted(before.keys() | after.keys()):
         table.add_row(name, f"{before[name]:,}", f"{after[name]:,}")
@@ -143,18 +135,16 @@ def _codec_table(logs: Sequence[LogConversion]) -> Table:
 def show_estimate(console: Console, estimates: Mapping[Path, LogEstimate]) -> None:
     """Show a table for each log: a line for each codec."""
     for path, found in estimates.items():
-        _print(
+        print_line(
             console,
             f"{path.name}: {found.log_bytes:,} bytes,"
             f" {found.sampled_bytes:,} of them sampled in {found.sample_count} places",
         )
-        table = Table(box=None, pad_edge=False)
-        table.add_column("codec")
-        for title in ("ratio", "expected bytes", "compress MB/s", "decompress MB/s"):
-            table.add_column(title, justify="right")
+        titles = ("ratio", "expected bytes", "compress MB/s", "decompress MB/s")
+        table = make_table(("codec",), titles)
         for estimate in found.codecs:
             table.add_row(*_estimate_cells(found, estimate))
-        _print_table(console, table)
+        print_table(console, table)
 
 
 def _estimate_cells(found: LogEstimate, estimate: CodecEstimate) -> list[str]:
@@ -174,10 +164,6 @@ def _estimate_cells(found: LogEstimate, estimate: CodecEstimate) -> list[str]:
 
 def _speed(bytes_per_s: float) -> str:
     return f"{bytes_per_s / 1e6:,.0f}" if bytes_per_s else "-"
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
 def _left_out_line(left: LeftOut) -> str:
@@ -201,17 +187,3 @@ def _left_out_as_dict(left: LeftOut) -> dict[str, Any]:
         "reason": left.reason,
         "kept": left.kept,
     }
-
-
-def _print_table(console: Console, table: Table) -> None:
-    # As wide as it is: a cut name or number is of no use, and in a file there is no width.
-    before = console.width
-    room = console.options.update(max_width=_WIDTH_MAX)
-    console.width = max(before, Measurement.get(console, room, table).maximum)
-    console.print(table)
-    console.width = before
-
-
-def _print(console: Console, line: str) -> None:
-    # Names and messages are data: no markup in them means anything.
-    console.print(line, markup=False, highlight=False, soft_wrap=True)

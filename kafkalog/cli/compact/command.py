@@ -1,0 +1,112 @@
+"""What `kafkalog plan` and `kafkalog explain` do with their arguments.
+
+Progress goes to standard error, results to standard output; with `--json` these are one object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from kafkalog.cleaner.explain import explain_compaction
+from kafkalog.cleaner.plan import plan_compaction
+from kafkalog.cleaner.plan_facts import CompactionPlan
+from kafkalog.cli.compact.places import Place, PlacesRequest, compacted, find_places
+from kafkalog.cli.compact.plans import show_plan
+from kafkalog.cli.printing import print_json, print_line, progress_bar
+from kafkalog.errors import ConfigError
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.log.log import Log
+from kafkalog.log.opening import open_log
+
+__all__ = ["CompactRequest", "run_explain", "run_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactRequest:
+    """
+    What the words on the command line ask for.
+
+    Attributes:
+        places: which logs.
+        include_active: whether the active segment is rolled first.
+        memory_bytes: for the map of keys; as in the settings if None.
+        throttle: bytes a second that may be read and written; as in the settings if None.
+        as_json: the result as one JSON object.
+    """
+
+    places: PlacesRequest
+    include_active: bool = False
+    memory_bytes: int | None = None
+    throttle: float | None = None
+    as_json: bool = False
+
+
+def run_plan(
+    output: Console, progress: Console, filesystem: FileSystem, request: CompactRequest
+) -> None:
+    """
+    Say what a cleaning of each log would do.
+
+    Raises:
+        KafkaLogError: a log cannot be read, or is not to be compacted.
+    """
+    places = find_places(filesystem, request.places)
+    plans: list[CompactionPlan] = []
+    with progress_bar(progress) as move:
+        for place in compacted(places, request.places):
+
+            def tell(done: int, total: int, name: str = place.name) -> None:
+                move(f"planning {name}", done, total)
+
+            with open_read_only(filesystem, place) as log:
+                plans.append(
+                    plan_compaction(
+                        log,
+                        include_active=request.include_active,
+                        config=places.cleaner,
+                        memory_bytes=request.memory_bytes,
+                        on_progress=tell,
+                    )
+                )
+    if request.as_json:
+        print_json(output, {"logs": [plan.as_dict() for plan in plans]})
+        return
+    for plan in plans:
+        show_plan(output, plan)
+
+
+def run_explain(
+    output: Console, filesystem: FileSystem, request: CompactRequest, offset: int
+) -> None:
+    """
+    Say what a cleaning would do with one record, and why.
+
+    Raises:
+        KafkaLogError: the log cannot be read, is not to be compacted, or has no such offset.
+    """
+    places = find_places(filesystem, request.places)
+    if len(places.logs) != 1:
+        raise ConfigError(
+            f"{places.directory} holds {len(places.logs)} partitions: name the one that is meant"
+            " with --partition"
+        )
+    (place,) = compacted(places, request.places)
+    with open_read_only(filesystem, place) as log:
+        found = explain_compaction(
+            log,
+            offset,
+            include_active=request.include_active,
+            config=places.cleaner,
+            memory_bytes=request.memory_bytes,
+        )
+    if request.as_json:
+        print_json(output, found.as_dict())
+    else:
+        print_line(output, found.text)
+
+
+def open_read_only(filesystem: FileSystem, place: Place) -> Log:
+    """Open a log that may be somebody else's; NotALogError, LogStorageError as `open_log`."""
+    return open_log(place.path, config=place.config, read_only=True, filesystem=filesystem)

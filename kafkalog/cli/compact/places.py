@@ -1,0 +1,171 @@
+"""Which logs a command is about, and with which settings.
+
+A broker keeps the settings of its topics in the log of its controllers, which no partition
+directory tells. What counts here, each over the one before:
+
+    Kafka's defaults
+    --properties FILE            a broker's server.properties
+    .kafkalog_topics             in the data directory, where a manager of ours has written it
+    --set KEY=VALUE              a topic's settings, for all logs of the command
+
+Thread-safety: pure functions over the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalog.config import LogConfig
+from kafkalog.errors import ConfigError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.log.conversion.data_directory import convertible_partitions, is_data_directory
+from kafkalog.log.home import find_home
+from kafkalog.log.leftovers import live_bases
+from kafkalog.manager.overrides import SavedOverrides, read_overrides
+from kafkalog.manager_config import CleanerConfig, ManagerConfig
+from kafkalog.server_properties import read_server_properties
+from kafkalog.topic_configs import TopicConfigs
+
+__all__ = ["Place", "Places", "PlacesRequest", "compacted", "find_places"]
+
+_POLICY = "cleanup.policy"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesRequest:
+    """
+    What the words on the command line ask for.
+
+    Attributes:
+        directory: a partition directory or a data directory.
+        partitions: names of those that are meant in a data directory; all if there are none.
+        properties: a broker's file.
+        settings: KEY=VALUE, of topics.
+    """
+
+    directory: Path
+    partitions: Sequence[str] = ()
+    properties: Path | None = None
+    settings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """
+    A log.
+
+    Attributes:
+        path: its partition directory.
+        config: its settings.
+    """
+
+    path: Path
+    config: LogConfig
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables."""
+        return self.path.name
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """
+    What a command is about.
+
+    Attributes:
+        directory: as it was given.
+        is_data_directory: whether that is one.
+        logs: what lies there.
+        cleaner: settings of compaction.
+    """
+
+    directory: Path
+    is_data_directory: bool
+    logs: tuple[Place, ...]
+    cleaner: CleanerConfig
+
+
+def find_places(filesystem: FileSystem, request: PlacesRequest) -> Places:
+    """
+    Return the logs that are asked for, whatever their policy.
+
+    Raises:
+        ConfigError: a setting is wrong, or there is no such partition.
+        NotALogError: nothing there is a log.
+        LogStorageError: the disk refused.
+    """
+    directory = request.directory.absolute()
+    said = _settings(request.settings)
+    with storage_errors(directory, doing="opening"):
+        is_whole = is_data_directory(filesystem, directory)
+        if is_whole:
+            known = convertible_partitions(filesystem, directory)
+            if missing := [name for name in request.partitions if name not in known]:
+                raise ConfigError(f"{directory} has no partition {missing[0]}")
+            # A partition that nothing was ever written to may have no segment yet.
+            names = request.partitions or [
+                name for name in known if live_bases(filesystem, directory / name)
+            ]
+            topics = {directory / name: known[name].topic for name in names}
+            state = directory
+        else:
+            if request.partitions:
+                raise ConfigError(f"{directory} is no data directory: no partitions to be named")
+            home = find_home(filesystem, directory)
+            topics, state = {directory: home.topic_partition.topic}, home.state_directory
+        saved = read_overrides(filesystem, state) or SavedOverrides()
+    given = ManagerConfig()
+    if request.properties is not None:
+        given = read_server_properties(request.properties, filesystem=filesystem).config
+    given = given.with_overrides(saved.defaults)
+    configs = TopicConfigs(given.log, saved.topics)
+    logs = tuple(
+        Place(path, configs.config_of(topic).with_overrides(said)) for path, topic in topics.items()
+    )
+    return Places(directory, is_whole, logs, given.cleaner)
+
+
+def compacted(places: Places, request: PlacesRequest) -> tuple[Place, ...]:
+    """
+    Return those of the logs whose policy is to be compacted.
+
+    Raises:
+        ConfigError: none is, or one that was named is not; or all of a data directory would be
+            by a policy given for them together.
+    """
+    by_word = _POLICY in _settings(request.settings)
+    if places.is_data_directory and by_word and not request.partitions:
+        raise ConfigError(
+            f"--set {_POLICY} counts for every log of the command: name the partitions of"
+            f" {places.directory} that are meant with --partition"
+        )
+    is_named = bool(request.partitions) or not places.is_data_directory
+    for place in places.logs:
+        if is_named and not place.config.is_compacted:
+            policy = ",".join(place.config.cleanup_policy)
+            raise ConfigError(
+                f"{place.path} has {_POLICY}={policy} as far as is known here: compaction would"
+                f" remove records that its topic may need. If its topic is compacted, say"
+                f" --set {_POLICY}=compact"
+            )
+    chosen = tuple(place for place in places.logs if place.config.is_compacted)
+    if not chosen:
+        raise ConfigError(
+            f"no partition of {places.directory} has compact in its {_POLICY} as far as is known"
+            f" here: name those that do with --partition, and say --set {_POLICY}=compact"
+        )
+    return chosen
+
+
+def _settings(pairs: Sequence[str]) -> dict[str, str]:
+    said = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"--set {pair}: say KEY=VALUE")
+        said[key.strip()] = value.strip()
+    return said

@@ -1,0 +1,106 @@
+"""The verbs about compaction: `kafkalog plan` and `kafkalog explain`.
+
+Exit status: 0 all well, 2 the command could not be carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from kafkalog.errors import KafkaLogError
+
+__all__ = ["explain", "plan"]
+
+NOT_DONE = 2
+
+DirectoryArgument: TypeAlias = Annotated[
+    Path, typer.Argument(help="A partition directory, or a data directory.")
+]
+PartitionOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--partition", help="Of a data directory only this one; may be given again."),
+]
+PropertiesOption: TypeAlias = Annotated[
+    Path | None, typer.Option("--properties", help="A broker's server.properties.")
+]
+SettingOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting of the topic, as KEY=VALUE; may be given again."),
+]
+ActiveOption: TypeAlias = Annotated[
+    bool, typer.Option("--include-active", help="The active segment too: it is rolled first.")
+]
+MemoryOption: TypeAlias = Annotated[
+    int | None, typer.Option("--memory", min=1, help="Bytes for the map of keys, 24 a key.")
+]
+JsonOption: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="The result as one JSON object.")
+]
+
+
+@contextmanager
+def _told_errors() -> Iterator[None]:
+    """Say what could not be done, and leave with the status for it."""
+    try:
+        yield
+    except KafkaLogError as error:
+        typer.echo(f"kafkalog: {error}", err=True)
+        raise typer.Exit(NOT_DONE) from error
+
+
+def plan(
+    directory: DirectoryArgument,
+    partition: PartitionOption = None,
+    include_active: ActiveOption = False,
+    memory: MemoryOption = None,
+    properties: PropertiesOption = None,
+    settings: SettingOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """
+    Say what compaction would do with a log now: what goes and why, bytes, memory, time.
+
+    Both passes are made, nothing is written, and a running broker is not disturbed.
+    """
+    from rich.console import Console
+
+    from kafkalog.cli.compact.command import CompactRequest, run_plan
+    from kafkalog.cli.compact.places import PlacesRequest
+    from kafkalog.files.posix import PosixFileSystem
+
+    places = PlacesRequest(directory, partition or (), properties, settings or ())
+    request = CompactRequest(places, include_active, memory, as_json=as_json)
+    with _told_errors():
+        run_plan(Console(), Console(stderr=True), PosixFileSystem(), request)
+
+
+def explain(
+    directory: DirectoryArgument,
+    offset: Annotated[int, typer.Argument(min=0, help="Of the record.")],
+    partition: PartitionOption = None,
+    include_active: ActiveOption = False,
+    memory: MemoryOption = None,
+    properties: PropertiesOption = None,
+    settings: SettingOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """
+    Say which rule of compaction keeps or removes the record at an offset.
+
+    Nothing is written, and a running broker is not disturbed.
+    """
+    from rich.console import Console
+
+    from kafkalog.cli.compact.command import CompactRequest, run_explain
+    from kafkalog.cli.compact.places import PlacesRequest
+    from kafkalog.files.posix import PosixFileSystem
+
+    places = PlacesRequest(directory, partition or (), properties, settings or ())
+    request = CompactRequest(places, include_active, memory, as_json=as_json)
+    with _told_errors():
+        run_explain(Console(), PosixFileSystem(), request, offset)

@@ -1,0 +1,78 @@
+"""Lines, tables and JSON objects as commands print them: as wide as they are, and nothing in them
+taken for markup.
+
+Thread-safety: one caller at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+__all__ = ["make_table", "percent", "print_json", "print_line", "print_table", "progress_bar"]
+
+_WIDTH_MAX: Final = 10_000
+
+
+def print_line(console: Console, line: str) -> None:
+    """Print a line; names and messages are data, no markup in them means anything."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def make_table(texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    """Return an empty table: columns of text, then of numbers."""
+    table = Table(box=None, pad_edge=False)
+    for title in texts:
+        table.add_column(title)
+    for title in numbers:
+        table.add_column(title, justify="right")
+    return table
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table as wide as it is: a cut name or number is of no use."""
+    before = console.width
+    room = console.options.update(max_width=_WIDTH_MAX)
+    console.width = max(before, Measurement.get(console, room, table).maximum)
+    console.print(table)
+    console.width = before
+
+
+def print_json(console: Console, shown: Any) -> None:
+    """Print plain values as one line."""
+    console.file.write(json.dumps(shown, separators=(",", ":")) + "\n")
+
+
+def percent(part: int, whole: int) -> str:
+    """Return a share with one decimal."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+@contextmanager
+def progress_bar(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """Give a callback (what, bytes done, bytes in all) that moves a bar: one for each thing."""
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=console,
+        transient=True,
+    ) as bars:
+        tasks: dict[str, Any] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                for task in tasks.values():
+                    bars.update(task, visible=False)
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield tell

@@ -1,0 +1,161 @@
+"""`kafkalog plan` and `kafkalog explain`: which logs, by which settings, and what they show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from kafkalog import LogConfig, LogManager, ManagerConfig, Record, open_log
+from kafkalog.cli.app import app
+from tests.support.golden import data_directory, unchanged
+
+DATA = data_directory("kafka-4.1")
+COMPACT = ("--set", "cleanup.policy=compact")
+# Enough for the few keys here, and quicker cleared than the default.
+LITTLE = ("--memory", "65536")
+
+
+def run(*arguments: str | Path | int) -> Result:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+    return result
+
+
+def parsed(result: Result) -> Any:
+    assert 0 == result.exit_code, result.output
+    return json.loads(result.stdout)
+
+
+def fill(log: Any) -> None:
+    """Append ten records of two keys, and one in another segment."""
+    for number in range(10):
+        log.append([Record(key=b"k%d" % (number % 2), value=b"v", timestamp_ms=1000 + number)])
+    log.roll()
+    log.append([Record(key=b"k0", value=b"v", timestamp_ms=2000)])
+
+
+@pytest.fixture(name="alone")
+def fixture_alone(tmp_path: Path) -> Path:
+    """A partition directory that stands alone."""
+    with open_log(tmp_path / "orders-0", config=LogConfig(cleanup_policy=("compact",))) as log:
+        fill(log)
+    return tmp_path / "orders-0"
+
+
+@pytest.fixture(name="data")
+def fixture_data(tmp_path: Path) -> Iterator[Path]:
+    """A data directory of a manager, with a compacted topic and another."""
+    directory = tmp_path / "data"
+    with LogManager([directory], ManagerConfig()) as manager:
+        manager.create_topic("table", 2, {"cleanup.policy": "compact"})
+        manager.create_topic("stream", 1)
+        fill(manager.log("table", 0))
+        fill(manager.log("stream", 0))
+    yield directory
+
+
+def test_plan_shows_what_goes_and_why(alone: Path) -> None:
+    """Lines, and a table of the segments; the log is only read."""
+    with unchanged(alone):
+        result = run("plan", alone, *COMPACT, *LITTLE)
+    assert 0 == result.exit_code, result.output
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    assert lines[0].startswith("orders-0, offsets 0..11, at 20")
+    assert "  from    0: it was never cleaned" == lines[1]
+    assert "  to      10: the active segment is never cleaned" == lines[2]
+    assert "  due     yes: dirty ratio 1.000 is above 0.5" == lines[3]
+    assert "  goes    8 of 10 records: 8 superseded" == lines[4]
+    assert "  bytes   710 become 142 (80.0 % less), in 1 segments instead of 1" == lines[5]
+    assert "  keys    2 in the dirty part; 72 of 65,536 bytes for the map" == lines[6]
+    assert ["segment", "state", "group", "bytes", "after", "less", "records", "after"] == (
+        lines[8].split()
+    )
+    assert "  0        dirty       0    710    142  80.0 %       10      2" == lines[9]
+    assert "  10       active      -     71     71   0.0 %        -      -" == lines[10]
+
+
+def test_plan_as_json_is_one_object(alone: Path) -> None:
+    """With everything that a plan says."""
+    (log,) = parsed(run("plan", alone, *COMPACT, *LITTLE, "--json", "--include-active"))["logs"]
+    assert "orders-0" == log["topic_partition"]
+    assert (11, 2) == (log["statistics"]["records_read"], log["statistics"]["records_kept"])
+
+
+def test_plan_of_a_data_directory_takes_what_its_topics_say(data: Path) -> None:
+    """All that are compacted; a manager of ours has written down which."""
+    found = parsed(run("plan", data, *LITTLE, "--json"))["logs"]
+    # Nothing was written to the other partition.
+    assert ["table-0"] == [log["topic_partition"] for log in found]
+    (one,) = parsed(run("plan", data, *LITTLE, "--json", "--partition", "table-0"))["logs"]
+    assert "table-0" == one["topic_partition"]
+    # A partition directory within it knows as much.
+    assert 0 == run("plan", data / "table-0", *LITTLE).exit_code
+
+
+def test_plan_takes_the_defaults_of_a_broker_s_file(alone: Path, tmp_path: Path) -> None:
+    """`log.cleanup.policy`, and the settings of the cleaner."""
+    file = tmp_path / "server.properties"
+    file.write_text("log.cleanup.policy=compact\nlog.cleaner.dedupe.buffer.size=2097152\n")
+    (log,) = parsed(run("plan", alone, "--properties", file, "--json"))["logs"]
+    assert 2_097_152 == log["memory_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("plan", "{alone}"), "orders-0 has cleanup.policy=delete as far as is known here"),
+        (("plan", "{data}", "--partition", "stream-0"), "stream-0 has cleanup.policy=delete"),
+        (("plan", "{data}", "--partition", "table-9"), "has no partition table-9"),
+        (("plan", "{data}", *COMPACT), "name the partitions of"),
+        (("plan", "{alone}", "--partition", "x-0"), "is no data directory"),
+        (("plan", "{alone}", "--set", "cleanup.policy"), "say KEY=VALUE"),
+        (("plan", "{alone}", "--set", "cleanup.polcy=compact"), "cleanup.polcy"),
+        (("plan", "{alone}/absent"), "absent"),
+        (("explain", "{alone}", "11", *COMPACT), "no record at offset 11 in"),
+        (("explain", "{data}", "0"), "holds 2 partitions: name the one that is meant"),
+        (("explain", "{data}", "0", "--partition", "stream-0"), "cleanup.policy=delete"),
+    ],
+)
+def test_plan_that_cannot_be_made_says_why(
+    alone: Path, data: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    """With status 2, and nothing on standard output."""
+    result = run(*(each.format(alone=alone, data=data) for each in arguments))
+    assert 2 == result.exit_code
+    assert "" == result.stdout
+    assert said in result.stderr
+
+
+def test_plan_of_a_directory_without_compacted_logs_says_so(tmp_path: Path) -> None:
+    """As a broker's is, whose topics' settings are elsewhere."""
+    with unchanged(DATA):
+        result = run("plan", DATA)
+    assert 2 == result.exit_code
+    assert "has compact in its cleanup.policy as far as is known here" in result.stderr
+
+
+def test_plan_of_what_a_broker_compacted_finds_it_clean() -> None:
+    """The broker's checkpoint says how far it came; nothing below it is superseded."""
+    with unchanged(DATA):
+        found = run("plan", DATA, *COMPACT, "--partition", "compact-none-0", "--json", *LITTLE)
+    (log,) = parsed(found)["logs"]
+    assert ("checkpoint", 1961) == (log["begins"]["kind"], log["begins"]["offset"])
+    assert (0, 0) == (log["statistics"]["superseded"], log["keys"])
+    assert not log["is_due"]
+
+
+def test_explain_says_it_in_a_sentence(alone: Path) -> None:
+    """Or as one object."""
+    with unchanged(alone):
+        result = run("explain", alone, 1, *COMPACT, *LITTLE)
+    expected = "The record at offset 1 with key b'k1' goes: offset 9 has the same key.\n"
+    assert (0, expected) == (result.exit_code, result.stdout)
+    shown = parsed(run("explain", alone, 1, *COMPACT, *LITTLE, "--json"))
+    assert ("superseded", 9, b"k1".hex()) == (shown["rule"], shown["later_offset"], shown["key"])
+    active = parsed(run("explain", alone, 8, *COMPACT, *LITTLE, "--json", "--include-active"))
+    assert 10 == active["later_offset"]
