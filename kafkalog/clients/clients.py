@@ -18,6 +18,7 @@ from weakref import WeakSet
 from kafkalog.clients.config import ConsumerConfig, ProducerConfig
 from kafkalog.clients.consumer import Consumer, LostRecords
 from kafkalog.clients.group_offsets import GroupOffsets
+from kafkalog.clients.internal_topics import OnUnreadable
 from kafkalog.clients.producer import Producer
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.transactions import TransactionCoordinator
@@ -42,6 +43,7 @@ class Clients:
         clock: of all of them; the machine's if None.
         scheduler: of all producers; a thread of each one's own if None.
         random: draws producer ids, and partitions for records without a key.
+        on_unreadable: told of records of Kafka's own topics that cannot be understood.
     """
 
     def __init__(
@@ -51,13 +53,14 @@ class Clients:
         clock: Clock | None = None,
         scheduler: Scheduler | None = None,
         random: Random | None = None,
+        on_unreadable: OnUnreadable | None = None,
     ) -> None:
         self._source = source
         self._clock = SystemClock() if clock is None else clock
         self._scheduler = scheduler
         self._random = SystemRandom() if random is None else random
-        self._offsets = GroupOffsets(source)
-        self._coordinator = TransactionCoordinator(source, self._clock, self._random)
+        self._offsets = GroupOffsets(source, on_unreadable)
+        self._coordinator = TransactionCoordinator(source, self._clock, self._random, on_unreadable)
         self._lock = threading.Lock()
         self._has_recovered = False
         self._producers: WeakSet[Producer] = WeakSet()

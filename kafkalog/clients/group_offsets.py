@@ -5,8 +5,8 @@ once; one of a transaction when its marker is there, and never if that says abor
 one with the highest offset in the topic counts. So the topic is followed uncommitted, and
 transactions are kept apart until they end: one that hangs holds nobody else's position back.
 
-Damage is passed over and logged: the positions in it are lost, those before them count again, and
-their groups read some records twice.
+Damage is passed over and logged, and so is a record that cannot be understood: the positions in it
+are lost, those before them count again, and their groups read some records twice.
 
 Thread-safety: every method from any thread; one at a time follows a partition.
 """
@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterable, Mapping
 
 from kafkalog._core.record import Record
-from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, InternalTopic
+from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, InternalTopic, OnUnreadable
 from kafkalog.clients.offset_records import (
     CommittedOffset,
     GroupPartition,
@@ -78,10 +78,11 @@ class GroupOffsets:
 
     Args:
         source: the logs.
+        on_unreadable: told of every record that cannot be understood.
     """
 
-    def __init__(self, source: LogSource) -> None:
-        self.topic = InternalTopic(source, CONSUMER_OFFSETS)
+    def __init__(self, source: LogSource, on_unreadable: OnUnreadable | None = None) -> None:
+        self.topic = InternalTopic(source, CONSUMER_OFFSETS, on_unreadable)
         self._lock = threading.Lock()
         self._followed: dict[int, _FollowedPartition] = {}
 
@@ -122,15 +123,17 @@ class GroupOffsets:
             followed = self._followed.get(number)
             if followed is None or followed.log is not log:
                 # Another log object: the directory was closed and opened since.
-                followed = self._followed[number] = _FollowedPartition(log)
+                followed = self._followed[number] = _FollowedPartition(self.topic, number, log)
             return followed
 
 
 class _FollowedPartition:
     """What one partition of the topic says, as far as it was read."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, topic: InternalTopic, number: int, log: Log) -> None:
         self.log = log
+        self._topic = topic
+        self._number = number
         self._lock = threading.Lock()
         self._begin()
 
@@ -171,7 +174,7 @@ class _FollowedPartition:
                 if control.type is ControlType.COMMIT:
                     self._apply(pending)
             return
-        found = list(_positions_in(batch))
+        found = list(self._positions_in(batch))
         if header.is_transactional:
             self._pending.setdefault(header.producer_id, []).extend(found)
         else:
@@ -184,12 +187,16 @@ class _FollowedPartition:
             if of_group.get(partition, (-1, None))[0] < offset:
                 of_group[partition] = offset, position
 
-
-def _positions_in(
-    batch: BatchView,
-) -> Iterable[tuple[int, GroupPartition, CommittedOffset | None]]:
-    for record in batch.records():
-        where = decode_key(record.key)
-        if where is not None:
-            value = record.value
-            yield record.offset, where, None if value is None else decode_value(value)
+    def _positions_in(
+        self, batch: BatchView
+    ) -> Iterable[tuple[int, GroupPartition, CommittedOffset | None]]:
+        for record in batch.records():
+            try:
+                where = decode_key(record.key)
+                if where is None:
+                    continue
+                position = None if record.value is None else decode_value(record.value)
+            except CorruptRecordError as why:
+                self._topic.pass_over(self._number, record.offset, why)
+                continue
+            yield record.offset, where, position

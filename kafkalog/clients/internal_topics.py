@@ -10,14 +10,28 @@ Thread-safety: every method from any thread; two threads that make a topic make 
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from kafkalog.clients.source import LogSource
+from kafkalog.errors import CorruptRecordError
 from kafkalog.log.log import Log
+from kafkalog.model import TopicPartition
 
-__all__ = ["CONSUMER_OFFSETS", "TRANSACTION_STATE", "InternalTopic", "partition_for"]
+__all__ = [
+    "CONSUMER_OFFSETS",
+    "TRANSACTION_STATE",
+    "InternalTopic",
+    "OnUnreadable",
+    "partition_for",
+]
+
+logger = logging.getLogger(__name__)
+
+# Called with a partition of these topics, and why a record of it says nothing.
+OnUnreadable = Callable[[TopicPartition, CorruptRecordError], object]
 
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
@@ -49,10 +63,14 @@ class InternalTopic:
     Args:
         source: the logs.
         name: the topic's.
+        on_unreadable: told of every record that cannot be understood.
     """
 
-    def __init__(self, source: LogSource, name: str) -> None:
+    def __init__(
+        self, source: LogSource, name: str, on_unreadable: OnUnreadable | None = None
+    ) -> None:
         self.name = name
+        self._on_unreadable = on_unreadable
         self._source = source
         self._lock = threading.Lock()
 
@@ -63,6 +81,15 @@ class InternalTopic:
     def log(self, partition: int) -> Log:
         """Return a partition's log."""
         return self._source.log(self.name, partition)
+
+    def pass_over(self, partition: int, offset: int, why: CorruptRecordError) -> CorruptRecordError:
+        """Tell of a record that cannot be understood, and return what was told."""
+        where = TopicPartition(self.name, partition)
+        error = CorruptRecordError(f"{where}, offset {offset}: {why}")
+        logger.warning("a record is passed over: %s", error)
+        if self._on_unreadable is not None:
+            self._on_unreadable(where, error)
+        return error
 
     def partition_of(self, key: str) -> int | None:
         """Return the partition of a group or a transactional id, None while there is no topic."""

@@ -20,7 +20,10 @@ anyone can read through it; the data was on the disk before the decision was.
 
 Damage in the topic is passed over. What a power cut leaves of it lies behind the last sync, and so
 behind every decision that counts. Where a disk garbles a decision later on, and the process ended
-before the markers were written, the transaction is undone where it has none: that is logged.
+before the markers were written, the transaction is undone where it has none: that is logged, and
+the damage is told by the manager's health. A record that is whole and cannot be understood, as one
+of a broker's version to come, is told there too; nothing is decided for its transactional id, and
+nobody opens a session under it.
 
 Each transaction has a producer epoch of its own, as with Kafka's transaction version 2: the record
 that decides raises it, the markers carry the raised one, and a batch that comes late is fenced.
@@ -39,7 +42,7 @@ from random import Random
 from typing import Final
 
 from kafkalog._core.record import Record
-from kafkalog.clients.internal_topics import TRANSACTION_STATE, InternalTopic
+from kafkalog.clients.internal_topics import TRANSACTION_STATE, InternalTopic, OnUnreadable
 from kafkalog.clients.producer_batch import Identity
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.transaction_records import (
@@ -51,7 +54,12 @@ from kafkalog.clients.transaction_records import (
     encode_value,
 )
 from kafkalog.clock import Clock
-from kafkalog.errors import InvalidProducerEpochError, InvalidTxnStateError, LogStorageError
+from kafkalog.errors import (
+    CorruptRecordError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    LogStorageError,
+)
 from kafkalog.log.log import Log, Wait
 from kafkalog.model import AppendOrigin, TopicPartition
 from kafkalog.records.control import encode_marker
@@ -101,16 +109,25 @@ class TransactionCoordinator:
         source: the logs.
         clock: dates what is noted.
         random: draws producer ids.
+        on_unreadable: told of every record that cannot be understood.
     """
 
-    def __init__(self, source: LogSource, clock: Clock, random: Random) -> None:
+    def __init__(
+        self,
+        source: LogSource,
+        clock: Clock,
+        random: Random,
+        on_unreadable: OnUnreadable | None = None,
+    ) -> None:
         self._source = source
         self._clock = clock
         self._random = random
-        self._topic = InternalTopic(source, TRANSACTION_STATE)
+        self._topic = InternalTopic(source, TRANSACTION_STATE, on_unreadable)
         self._lock = threading.RLock()
         self._sessions: dict[str, TransactionSession] = {}
         self._states: dict[str, TransactionRecord] = {}
+        # Transactional ids of which the last record cannot be understood.
+        self._unreadable: dict[str, CorruptRecordError] = {}
         # Partition of the topic -> its log, and how far that was read.
         self._followed: dict[int, tuple[Log, int]] = {}
         self._resolved: dict[TopicPartition, Log] = {}
@@ -145,9 +162,13 @@ class TransactionCoordinator:
 
         Raises:
             DiskFullError, LogOfflineError: it could not be noted.
+            CorruptRecordError: what the topic says of the name cannot be understood.
         """
         with self._lock:
             self._follow()
+            unreadable = self._unreadable.get(transactional_id)
+            if unreadable is not None:
+                raise unreadable
             record = self._states.get(transactional_id)
             if record is not None and record.state.is_unfinished:
                 record = self._finish(transactional_id, record)
@@ -382,11 +403,23 @@ class TransactionCoordinator:
             if log.fences():
                 logger.warning("%s has damage, which is passed over: %s", log, log.fences())
             for record in log.records(offset, end, on_corrupt="skip"):
-                transactional_id = decode_key(record.key)
-                if transactional_id is None:
-                    continue
-                if record.value is None:
-                    self._states.pop(transactional_id, None)
-                else:
-                    self._states[transactional_id] = decode_value(record.value)
+                self._take(number, record)
             self._followed[number] = log, end
+
+    def _take(self, partition: int, record: Record) -> None:
+        """Take note of what a record of the topic says."""
+        transactional_id: str | None = None
+        try:
+            transactional_id = decode_key(record.key)
+            state = None if record.value is None else decode_value(record.value)
+        except CorruptRecordError as why:
+            error = self._topic.pass_over(partition, record.offset, why)
+            if transactional_id is not None:
+                self._states.pop(transactional_id, None)
+                self._unreadable[transactional_id] = error
+            return
+        if transactional_id is not None:
+            self._unreadable.pop(transactional_id, None)
+            self._states.pop(transactional_id, None)
+            if state is not None:
+                self._states[transactional_id] = state

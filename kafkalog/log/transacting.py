@@ -90,7 +90,7 @@ class TransactionalLog(LogStanding):
             ReadOnlyLogError, LogClosedError: as for a write.
         """
         with self._write_lock:
-            self._ensure_writable()
+            self._ensure_in_charge()
             return self._producers.transactions()
 
     def set_high_watermark(self, offset: int | None) -> int:
@@ -147,6 +147,10 @@ class TransactionalLog(LogStanding):
             except Exception:
                 # Whoever listens must not make an append fail that is in the log.
                 logger.exception("%s: whoever was told of a change failed", self.directory)
+
+    def _ensure_in_charge(self) -> None:
+        """Raise as `_ensure_writable` does; nothing is going to be written."""
+        self._ensure_writable()
 
     def _watch_producers(self) -> None:
         self._expiry_task = self._scheduler.schedule(

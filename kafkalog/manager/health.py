@@ -5,10 +5,12 @@ Thread-safety: immutable values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkalog.model import TopicPartition
+from kafkalog.log.fences import FencedRange
+from kafkalog.model import OngoingTransaction, TopicPartition
 
 __all__ = ["DirectoryHealth", "Fault", "ManagerHealth", "Subject", "TaskHealth"]
 
@@ -71,7 +73,8 @@ class Fault:
     Something that went wrong, and has not gone well since.
 
     Attributes:
-        task: what was being done: the name of a task, or "open".
+        task: what was being done: the name of a task, "open", or "read" for a record of Kafka's own
+            topics that cannot be understood.
         subject: the partition or directory that it concerns, None for the task as a whole.
         error: what happened last.
         failure_count: how often in a row.
@@ -97,16 +100,26 @@ class ManagerHealth:
         directories: the data directories, in their order.
         tasks: the periodic tasks, by name.
         faults: everything that does not go well now, by task and subject.
+        damage: damaged ranges of the logs that are open, as far as recovery and readers met them.
+        late_transactions: transactions in these logs that are open for longer than
+            `transaction.max.timeout.ms` and five minutes: they hang, and with them who reads
+            committed records (`Log.abort`).
     """
 
     directories: tuple[DirectoryHealth, ...]
     tasks: tuple[TaskHealth, ...]
     faults: tuple[Fault, ...]
+    damage: Mapping[TopicPartition, tuple[FencedRange, ...]] = field(default_factory=dict)
+    late_transactions: Mapping[TopicPartition, tuple[OngoingTransaction, ...]] = field(
+        default_factory=dict
+    )
 
     @property
     def is_healthy(self) -> bool:
-        """Whether every directory is online and nothing fails."""
-        return not self.faults and all(each.is_online for each in self.directories)
+        """Whether every directory is online, and nothing fails, is damaged or hangs."""
+        return not (self.faults or self.damage or self.late_transactions) and all(
+            each.is_online for each in self.directories
+        )
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:

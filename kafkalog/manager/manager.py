@@ -47,6 +47,7 @@ from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.doomed import DoomedDirectories
 from kafkalog.manager.health import ManagerHealth
+from kafkalog.manager.observing import READ, damage, late_transactions
 from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.recovery import RecoveryProgress
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
@@ -121,7 +122,12 @@ class LogManager(AbstractContextManager["LogManager"]):
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._is_closed = False
-        self._clients = Clients(self, clock=self._clock, scheduler=scheduler)
+        self._clients = Clients(
+            self,
+            clock=self._clock,
+            scheduler=scheduler,
+            on_unreadable=lambda where, error: self._supervisor.ledger.failed(READ, where, error),
+        )
         self._own_scheduler: ThreadScheduler | None = None
         if scheduler is None:
             scheduler = self._own_scheduler = ThreadScheduler(self._clock)
@@ -218,8 +224,13 @@ class LogManager(AbstractContextManager["LogManager"]):
     def health(self) -> ManagerHealth:
         """Return which directories are online, how the tasks go, and what does not go well."""
         supervisor = self._supervisor
+        limit_ms = self._settings.config.transaction_max_timeout_ms
         return ManagerHealth(
-            self._directories.health(), supervisor.health(), supervisor.ledger.all()
+            self._directories.health(),
+            supervisor.health(),
+            supervisor.ledger.all(),
+            damage=damage(self._registry),
+            late_transactions=late_transactions(self._registry, limit_ms),
         )
 
     # --------------------------------------------------------------------------------- creating

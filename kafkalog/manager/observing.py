@@ -1,0 +1,65 @@
+"""What the open logs of a manager tell of themselves, for whoever looks after it.
+
+Nothing is opened, woken or read for it.
+
+Thread-safety: every function from any thread; a log's lock is taken where it has transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kafkalog.errors import KafkaLogError
+from kafkalog.log.fences import FencedRange
+from kafkalog.log.log import Log
+from kafkalog.manager.registry import PartitionRegistry
+from kafkalog.model import OngoingTransaction, TopicPartition
+
+__all__ = ["READ", "damage", "late_transactions"]
+
+# What the ledger calls the reading of a record of Kafka's own topics.
+READ: Final = "read"
+# What Kafka gives a coordinator beyond the longest time that a transaction may take.
+_GRACE_MS: Final = 300_000
+
+
+def damage(registry: PartitionRegistry) -> dict[TopicPartition, tuple[FencedRange, ...]]:
+    """Return the damaged ranges that are known, by partition."""
+    found = {}
+    for log in _open_logs(registry):
+        try:
+            fences = log.fences()
+        except KafkaLogError:
+            continue
+        if fences:
+            found[log.topic_partition] = fences
+    return found
+
+
+def late_transactions(
+    registry: PartitionRegistry, timeout_ms: int
+) -> dict[TopicPartition, tuple[OngoingTransaction, ...]]:
+    """Return the transactions that have been silent for longer than one may take."""
+    found = {}
+    for log in _open_logs(registry):
+        try:
+            # Without the lock, and of most logs no more than this.
+            if log.first_unstable_offset is None:
+                continue
+            late = [
+                each for each in log.list_transactions() if each.idle_ms > timeout_ms + _GRACE_MS
+            ]
+        except KafkaLogError:
+            # Closed or failed meanwhile; told by whoever met it.
+            continue
+        if late:
+            found[log.topic_partition] = tuple(late)
+    return found
+
+
+def _open_logs(registry: PartitionRegistry) -> Iterator[Log]:
+    for partition in registry.all():
+        log = partition.usable_log
+        if log is not None:
+            yield log

@@ -1,0 +1,108 @@
+"""What a manager's health tells beside tasks that fail: damage, transactions that hang, records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog import CorruptRecordError, ManagerConfig, Record, TopicPartition
+from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from tests.support.managers import SMALL_LOG, ManualManager, manual_manager
+from tests.support.producing import Client
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def test_transaction_that_hangs_is_told_until_it_is_aborted(tmp_path: Path) -> None:
+    """After the longest time that one may take, and Kafka's five minutes."""
+    config = ManagerConfig(log=SMALL_LOG, transaction_max_timeout_ms=60_000)
+    with manual_manager(tmp_path, config=config) as manager:
+        manager.create_topic("orders", 2)
+        log = manager.log("orders")
+        for producer_id in (7, 8):
+            Client(producer_id).send(log, transactional=True)
+        manager.time.advance(360_000)
+        assert manager.health().is_healthy
+        manager.time.advance(1)
+        assert log.try_rest()
+        health = manager.health()
+        assert not health.is_healthy
+        assert [ORDERS] == list(health.late_transactions)
+        assert [7, 8] == [each.producer_id for each in health.late_transactions[ORDERS]]
+        assert log.is_resting
+        for producer_id in (7, 8):
+            log.abort(producer_id)
+        assert manager.health().is_healthy
+
+
+def test_damage_is_told_once_it_was_met(tmp_path: Path) -> None:
+    """By a reader here; recovery tells of it too."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("orders")
+        manager.append("orders", 0, "one", "two", "three")
+    path = tmp_path / "orders-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    data[data.index(b"two")] ^= 1
+    path.write_bytes(data)
+    with manual_manager(tmp_path) as manager:
+        log = manager.log("orders")
+        assert manager.health().is_healthy
+        assert [0, 2] == [record.offset for record in log.records(on_corrupt="skip")]
+        health = manager.health()
+        assert {ORDERS: log.fences()} == health.damage
+        assert not health.is_healthy
+
+
+def garble(manager: ManualManager, topic: str) -> None:
+    """Append the first record of one of Kafka's own topics again, with what says nothing."""
+    log = manager.log(topic)
+    record = next(log.records())
+    log.append([Record(key=record.key, value=b"\x00\x63?", timestamp_ms=record.timestamp_ms)])
+    log.append([Record(key=b"\x00", value=b"?", timestamp_ms=record.timestamp_ms)])
+
+
+def test_transaction_record_that_says_nothing_concerns_its_name_only(tmp_path: Path) -> None:
+    """It is told, and decides nothing; everybody else goes on, after a restart too."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("orders")
+        for name in ("garbled", "fine"):
+            with manager.producer(transactional_id=name) as producer, producer.transaction():
+                producer.send("orders", name.encode())
+        garble(manager, TRANSACTION_STATE)
+    for _ in range(2):
+        with manual_manager(tmp_path) as manager:
+            with pytest.raises(CorruptRecordError, match="__transaction_state-0, offset"):
+                manager.producer(transactional_id="garbled")
+            (fault,) = manager.health().faults
+            assert (TopicPartition(TRANSACTION_STATE, 0), "read") == (fault.subject, fault.task)
+            assert 2 == fault.failure_count
+            with manager.producer(transactional_id="fine") as producer, producer.transaction():
+                producer.send("orders", b"more")
+            with manager.consumer(isolation_level="read_committed") as consumer:
+                consumer.assign([ORDERS])
+                consumer.seek_to_beginning(ORDERS)
+                found = {record.value for record in consumer.poll(0)[ORDERS]}
+            assert {b"garbled", b"fine", b"more"} == found
+
+
+def test_position_that_says_nothing_is_told_and_those_beside_it_count(tmp_path: Path) -> None:
+    """Of one batch too."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("orders", 2)
+        for partition in range(2):
+            manager.append("orders", partition, "one")
+        with manager.consumer("group", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe("orders")
+            consumer.poll(0)
+            consumer.poll(0)
+            consumer.commit()
+        good = list(manager.log(CONSUMER_OFFSETS).records())
+        bad = Record(key=good[0].key, value=b"\x00\x63?", timestamp_ms=good[0].timestamp_ms)
+        manager.log(CONSUMER_OFFSETS).append([bad, good[1]])
+    with manual_manager(tmp_path) as manager:
+        with manager.consumer("group") as consumer:
+            positions = [consumer.committed(TopicPartition("orders", n)) for n in range(2)]
+        assert [1, 1] == [None if each is None else each.offset for each in positions]
+        (fault,) = manager.health().faults
+        assert TopicPartition(CONSUMER_OFFSETS, 0) == fault.subject
