@@ -25,7 +25,14 @@ from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.layout import CONTROL_MASK, MAGIC_V2
 from kafkalog.manager_config import CleanerConfig
 
-__all__ = ["CountingFilter", "FirstPass", "KeyRoom", "first_pass"]
+__all__ = [
+    "CountingFilter",
+    "FirstPass",
+    "KeyRoom",
+    "collect_keys",
+    "estimate_keys",
+    "first_pass",
+]
 
 # Of a log with too many keys, one in so many parts of them is counted to know how many there are.
 _SAMPLED_PARTS: Final = 64
@@ -49,13 +56,14 @@ class KeyRoom:
             memory_bytes = config.dedupe_buffer_size // max(1, config.threads)
         self.config = config
         self.memory = bytearray(memory_bytes)
+        self._secret = secrets.token_bytes(_SECRET_BYTES)
 
     def new_map(self, *, part: int = 0, part_count: int = 1) -> OffsetMap:
         """Return an empty map; those made before must not be used any more."""
         return OffsetMap(
             self.memory,
             load_factor=self.config.io_buffer_load_factor,
-            secret=secrets.token_bytes(_SECRET_BYTES),
+            secret=self._secret,
             part=part,
             part_count=part_count,
         )
@@ -97,37 +105,44 @@ def first_pass(
         LogStorageError: the disk failed.
     """
     offset_map = room.new_map()
-    records, size, is_whole = _collect(subject, first_dirty, end_offset, offset_map, tell)
+    records, size, is_whole = collect_keys(subject, first_dirty, end_offset, offset_map, tell)
     if is_whole:
         offset_map.advance_to(end_offset - 1)
         return FirstPass(offset_map, end_offset, len(offset_map), False, records, size)
     reached = offset_map.latest_offset + 1
-    key_count = _estimate(subject, first_dirty, end_offset, room)
+    key_count = estimate_keys(subject, first_dirty, end_offset, room)
     # The sample took the memory: the keys are read once more.
     offset_map = room.new_map()
-    records, size, _ = _collect(subject, first_dirty, end_offset, offset_map, tell)
+    records, size, _ = collect_keys(subject, first_dirty, end_offset, offset_map, tell)
     return FirstPass(offset_map, reached, key_count, True, records, size)
 
 
-def _estimate(subject: CleaningSubject, first_dirty: int, end_offset: int, room: KeyRoom) -> int:
+def estimate_keys(
+    subject: CleaningSubject, first_dirty: int, end_offset: int, room: KeyRoom
+) -> int:
     """Return about how many different keys there are: those of one part, times the parts."""
     part_count = _SAMPLED_PARTS
     while True:
         offset_map = room.new_map(part_count=part_count)
-        _, _, is_whole = _collect(subject, first_dirty, end_offset, offset_map, None)
+        _, _, is_whole = collect_keys(subject, first_dirty, end_offset, offset_map, None)
         if is_whole:
             return max(offset_map.usable + 1, len(offset_map) * part_count)
         part_count *= _SAMPLED_PARTS
 
 
-def _collect(
+def collect_keys(
     subject: CleaningSubject,
     first_dirty: int,
     end_offset: int,
     offset_map: OffsetMap,
     tell: Tell | None,
 ) -> tuple[int, int, bool]:
-    """Put keys into a map; return records and bytes read, and whether there was room for all."""
+    """
+    Put the keys between two offsets into a map.
+
+    Returns:
+        Records and bytes read, and whether there was room for all keys.
+    """
     collector = KeyCollector(
         offset_map,
         subject.tracker(first_dirty, end_offset),
@@ -135,7 +150,7 @@ def _collect(
     )
     size = 0
     for slot in subject.slots_between(first_dirty, end_offset):
-        for run in subject.runs(slot, first_dirty):
+        for run in subject.runs(slot, first_dirty, end_offset):
             size += len(run.data)
             if not collector.add(run, start_offset=first_dirty):
                 return collector.records_read, size, False

@@ -16,7 +16,6 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.header import parse_header
 from kafkalog.cleaner.dry_run import FirstPass, KeyRoom, first_pass
 from kafkalog.cleaner.pieces import Piece, PieceReader
@@ -27,7 +26,6 @@ from kafkalog.layout import CONTROL_MASK, DELETE_HORIZON_MASK, MAGIC_V2, TRANSAC
 from kafkalog.log.log import Log
 from kafkalog.manager_config import CleanerConfig
 from kafkalog.records.control import ControlType
-from kafkalog.records.conversion.stretches import BatchRun
 
 __all__ = ["CompactionExplanation", "CompactionRule", "explain_compaction"]
 
@@ -171,7 +169,7 @@ class _Explainer:
 
     def explain(self) -> CompactionExplanation:
         """Ask one rule after the other."""
-        piece = self._piece()
+        piece = self._subject.piece_at(self._offset)
         row = -1 if piece is None else int(np.searchsorted(piece.columns.offset, self._offset))
         is_there = piece is not None and (
             row < len(piece.columns) and int(piece.columns.offset[row]) == self._offset
@@ -179,11 +177,8 @@ class _Explainer:
         if piece is None or not is_there:
             return self._hole(piece)
         is_control = bool(piece.has_bits(CONTROL_MASK)[0])
-        if not is_control and piece.columns.key_size[row] >= 0:
-            start, size = int(piece.columns.key_position[row]), int(piece.columns.key_size[row])
-            self._found = replace(
-                self._found, key=bytes(memoryview(piece.data)[start : start + size])
-            )
+        if not is_control:
+            self._found = replace(self._found, key=piece.key_of(row))
         if self._found.segment >= self._boundary:
             return self._untouched()
         span = self._span
@@ -202,21 +197,6 @@ class _Explainer:
         return replace(found, text=f"{begins}: {text}.")
 
     # ---- where it is ----
-
-    def _piece(self) -> Piece | None:
-        """Return the batch that covers the offset, decoded; None where none does."""
-        for run in self._subject.runs(self._slot, self._offset):
-            columns = BatchColumns(1)
-            scan_batches(run.data, columns=columns, check_crc=False)
-            size = int(columns.size_bytes[0])
-            batch = BatchRun(run.data[:size], run.path, run.position)
-            reader = PieceReader(self._subject.config.decompressed_max_bytes)
-            piece = next(iter(reader.pieces(batch)))
-            begins = int(piece.header("base_offset")[0])
-            if len(piece.columns):
-                begins = min(begins, int(piece.columns.offset[0]))
-            return piece if begins <= self._offset else None
-        return None
 
     def _hole(self, piece: Piece | None) -> CompactionExplanation:
         if piece is None:

@@ -92,6 +92,11 @@ class Piece:
         counts: NDArray[np.int64] = np.diff(sums[self.first_rows])
         return counts
 
+    def key_of(self, row: int) -> bytes | None:
+        """Return the key of a record."""
+        start, size = int(self.columns.key_position[row]), int(self.columns.key_size[row])
+        return None if size < 0 else bytes(memoryview(self.data)[start : start + size])
+
     def control_type(self, batch: int) -> ControlType | None:
         """Return what a control batch says; None for one without records."""
         row = int(self.first_rows[batch])

@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
+import numpy as np
+
+from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog.cleaner.pieces import Piece, PieceReader
 from kafkalog.cleaner.retained import CleaningRules, LastBatch
 from kafkalog.cleaner.selection import (
     CleanableRange,
@@ -40,6 +45,8 @@ from kafkalog.state.checkpoints import OffsetCheckpoint
 from kafkalog.state.producers import OpenTransaction
 
 __all__ = ["CleaningSubject", "subject_of"]
+
+_CUT_BATCHES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +117,42 @@ class CleaningSubject:
         end = sum(segment.base_offset < end_offset for segment in self.facts.segments)
         return range(self.slot_of(start_offset), min(end, len(self._snapshot.segments)))
 
-    def runs(self, slot: int, start_offset: int | None = None) -> Iterator[BatchRun]:
+    def runs(
+        self, slot: int, start_offset: int = 0, end_offset: int | None = None
+    ) -> Iterator[BatchRun]:
         """
         Yield the batches of a segment, from the one that holds an offset on.
+
+        Args:
+            slot: which segment.
+            start_offset: of the first batch.
+            end_offset: batches that begin there or later are left out.
 
         Raises:
             CorruptRecordError: there is damage.
             LogStorageError: the disk failed.
         """
-        segment = self._snapshot.segments.segments[slot]
-        start = max(segment.base_offset, start_offset or 0)
-        source = SegmentSource(segment, self._snapshot.bound_of(slot), start)
-        return segment_runs(source, "raise")
+        segment, bound = self._snapshot.segments.segments[slot], self._snapshot.bound_of(slot)
+        start = max(segment.base_offset, start_offset)
+        runs = segment_runs(SegmentSource(segment, bound, start), "raise")
+        if end_offset is None or bound.following_offset <= end_offset:
+            return runs
+        return _cut(runs, end_offset)
+
+    def piece_at(self, offset: int) -> Piece | None:
+        """Return the batch that covers an offset, decoded; None where none does."""
+        for run in self.runs(self.slot_of(offset), offset):
+            columns = BatchColumns(1)
+            scan_batches(run.data, columns=columns, check_crc=False)
+            batch = run._replace(data=run.data[: int(columns.size_bytes[0])])
+            reader = PieceReader(self.config.decompressed_max_bytes)
+            piece = next(iter(reader.pieces(batch)))
+            begins = int(piece.header("base_offset")[0])
+            if len(piece.columns):
+                # A wrapper says where it ends.
+                begins = min(begins, int(piece.columns.offset[0]))
+            return piece if begins <= offset else None
+        return None
 
     def tracker(self, start_offset: int, end_offset: int) -> TransactionTracker:
         """Return a tracker that knows what was aborted between two offsets."""
@@ -209,6 +240,23 @@ def subject_of(
         _context=context,
         _snapshot=snapshot,
     )
+
+
+def _cut(runs: Iterator[BatchRun], end_offset: int) -> Iterator[BatchRun]:
+    """Yield runs as far as their batches begin below an offset."""
+    columns = BatchColumns(_CUT_BATCHES)
+    for run in runs:
+        position = 0
+        while position < len(run.data):
+            columns.clear()
+            position = scan_batches(run.data, position, columns=columns, check_crc=False).position
+            beyond = np.flatnonzero(columns.base_offset[: len(columns)] >= end_offset)
+            if len(beyond):
+                cut = int(columns.position[beyond[0]])
+                if cut:
+                    yield run._replace(data=run.data[:cut])
+                return
+        yield run
 
 
 def _modified_ms(segment: LogSegment, context: SegmentContext) -> int:

@@ -1,0 +1,479 @@
+"""What a log is made of: segments, live and dead bytes, tombstones, and the biggest keys.
+
+A record is dead if compaction would remove it, were it allowed to go over all that is stable: below
+the last stable offset, whatever is clean or dirty, the active segment too. Bytes of records are
+their share of their batch, by the size of keys and values.
+
+All is counted, nothing guessed, in bounded memory: the map of keys, and about twice as much again
+for what each of its keys has. Where the keys do not fit, the log is gone through once more for each
+part of them.
+
+Thread-safety: pure functions over the log as it is at the call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kafkalog._core.offset_map import ELSEWHERE, OffsetMap
+from kafkalog.cleaner.dry_run import KeyRoom, collect_keys, estimate_keys
+from kafkalog.cleaner.grouping import parts_for
+from kafkalog.cleaner.pieces import Piece, PieceReader
+from kafkalog.cleaner.plan_facts import (
+    CompactionBound,
+    SegmentState,
+    begin_of,
+    bounds_of,
+    state_of,
+)
+from kafkalog.cleaner.subject import CleaningSubject, subject_of
+from kafkalog.cleaner.transactions import TransactionTracker
+from kafkalog.layout import CONTROL_MASK, DELETE_HORIZON_MASK, MAGIC_V2
+from kafkalog.log.log import Log
+from kafkalog.manager_config import CleanerConfig
+from kafkalog.model import TopicPartition
+
+__all__ = ["KeySurvey", "LogSurvey", "SegmentSurvey", "TombstoneSurvey", "survey_log"]
+
+# Keys that wait to be added to those counted before.
+_WAITING_KEYS: Final = 1 << 18
+# What a record has beside key and value, in format v2, about.
+_RECORD_BYTES: Final = 8
+
+_Longs = NDArray[np.int64]
+_Floats = NDArray[np.float64]
+_Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSurvey:
+    """
+    A segment.
+
+    Attributes:
+        base_offset: its name; `state`: what the next cleaning makes of it.
+        size_bytes, dead_bytes: of its batches, and of the records in them that are dead.
+        records, dead_records: how many.
+        tombstones: the latest of their keys among them, whose time is not over.
+        first_timestamp_ms, largest_timestamp_ms: of its first batch, and of all; -1 for none.
+    """
+
+    base_offset: int
+    state: SegmentState
+    size_bytes: int
+    dead_bytes: int
+    records: int
+    dead_records: int
+    tombstones: int
+    first_timestamp_ms: int
+    largest_timestamp_ms: int
+
+    @property
+    def live_bytes(self) -> int:
+        """What compaction would leave."""
+        return self.size_bytes - self.dead_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TombstoneSurvey:
+    """
+    Tombstones that are the latest of their keys, and wait.
+
+    Attributes:
+        count: how many.
+        until_ms: from when on a cleaning removes them; None for those that no cleaning has seen
+            yet: `delete.retention.ms` after the first that does.
+    """
+
+    count: int
+    until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeySurvey:
+    """
+    A key.
+
+    Attributes:
+        key: its bytes.
+        records, bytes: how many there are of it, and what they take.
+        latest_offset: the last of them.
+    """
+
+    key: bytes
+    records: int
+    bytes: int
+    latest_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogSurvey:
+    """
+    A log.
+
+    Attributes:
+        topic_partition: its name.
+        now_ms: the time of the survey.
+        log_start_offset, log_end_offset, last_stable_offset: its ends.
+        is_compacted: whether its settings or a checkpoint of cleanings say so; only then records
+            without a key are dead.
+        begins, ends: of what the next cleaning would clean, as in a plan.
+        segments: from the oldest to the active one.
+        tombstones: by the time until which they wait.
+        keys: how many different ones there are.
+        records_without_key: how many.
+        biggest_by_records, biggest_by_bytes: keys, the biggest first.
+        passes: how often the log was gone through, for the keys to fit the memory.
+    """
+
+    topic_partition: TopicPartition
+    now_ms: int
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    is_compacted: bool
+    begins: CompactionBound
+    ends: tuple[CompactionBound, ...]
+    segments: tuple[SegmentSurvey, ...]
+    tombstones: tuple[TombstoneSurvey, ...]
+    keys: int
+    records_without_key: int
+    biggest_by_records: tuple[KeySurvey, ...]
+    biggest_by_bytes: tuple[KeySurvey, ...]
+    passes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all segments."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def dead_bytes(self) -> int:
+        """What compaction of all would free."""
+        return sum(segment.dead_bytes for segment in self.segments)
+
+    @property
+    def records(self) -> int:
+        """Of all segments."""
+        return sum(segment.records for segment in self.segments)
+
+    @property
+    def dead_records(self) -> int:
+        """How many compaction of all would remove."""
+        return sum(segment.dead_records for segment in self.segments)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values; keys in base 16."""
+        shown = asdict(self) | {"topic_partition": str(self.topic_partition)}
+        for name in ("biggest_by_records", "biggest_by_bytes"):
+            for key in shown[name]:
+                key["key"] = key["key"].hex()
+        return shown
+
+
+@dataclass(slots=True)
+class _SegmentCounts:
+    """What grows while a segment is gone through."""
+
+    dead_bytes: float = 0.0
+    records: int = 0
+    dead_records: int = 0
+    tombstones: int = 0
+
+
+def survey_log(
+    log: Log,
+    *,
+    config: CleanerConfig | None = None,
+    checkpoint: int | None = None,
+    memory_bytes: int | None = None,
+    now_ms: int | None = None,
+    top: int = 10,
+    on_progress: Callable[[int, int], object] | None = None,
+) -> LogSurvey:
+    """
+    Survey a log.
+
+    Args:
+        log: open in any way; it is only read.
+        config, checkpoint, memory_bytes, now_ms, on_progress: as for `plan_compaction`.
+        top: how many of the biggest keys are told.
+
+    Raises:
+        CorruptRecordError: there is damage.
+        LogStorageError: the disk failed.
+    """
+    subject = subject_of(log, checkpoint=checkpoint, now_ms=now_ms)
+    room = KeyRoom(config or CleanerConfig(), memory_bytes)
+    return _Surveyor(subject, room, top, on_progress).survey()
+
+
+class _Surveyor:
+    """
+    The making of one survey.
+
+    Args:
+        subject: the log.
+        room: memory for the keys.
+        top: how many of the biggest keys.
+        on_progress: as for `survey_log`.
+    """
+
+    def __init__(
+        self,
+        subject: CleaningSubject,
+        room: KeyRoom,
+        top: int,
+        on_progress: Callable[[int, int], object] | None,
+    ) -> None:
+        self._subject = subject
+        self._room = room
+        self._top = top
+        self._on_progress = on_progress
+        facts = subject.facts
+        self._start = facts.segments[0].base_offset
+        self._stable = facts.last_stable_offset
+        self._first_dirty = subject.span().first_dirty
+        self._is_compacted = subject.config.is_compacted or subject.checkpoint is not None
+        self._begin(1)
+
+    def survey(self) -> LogSurvey:
+        """Go through the log, once for each part of the keys."""
+        part_count = 1
+        while not all(self._add_part(part, part_count) for part in range(part_count)):
+            # The keys do not fit. Once more, in parts that do.
+            estimate = estimate_keys(self._subject, self._start, self._stable, self._room)
+            usable = self._room.new_map().usable
+            part_count = max(2 * part_count, parts_for(estimate, usable))
+            self._begin(part_count)
+        return self._made(part_count)
+
+    def _begin(self, part_count: int) -> None:
+        """Forget what was counted."""
+        facts = self._subject.facts
+        self._counts = [_SegmentCounts() for _ in facts.segments]
+        self._waiting: Counter[int | None] = Counter()
+        self._key_count = 0
+        self._keyless = 0
+        self._by_records: list[tuple[int, int, int]] = []
+        self._by_bytes: list[tuple[int, int, int]] = []
+        self._done_bytes = 0
+        size = sum(segment.size_bytes for segment in facts.segments)
+        self._total_bytes = 2 * part_count * size
+
+    def _tell(self, size: int) -> None:
+        self._done_bytes += size
+        if self._on_progress is not None:
+            self._on_progress(self._done_bytes, max(self._total_bytes, self._done_bytes))
+
+    def _add_part(self, part: int, part_count: int) -> bool:
+        """Count one part of the keys; return whether there was room for them."""
+        subject = self._subject
+        offset_map = self._room.new_map(part=part, part_count=part_count)
+        _, _, is_whole = collect_keys(subject, self._start, self._stable, offset_map, self._tell)
+        if not is_whole:
+            return False
+        tracker = subject.tracker(self._start, self._stable)
+        reader = PieceReader(subject.config.decompressed_max_bytes)
+        tally = _KeyTally()
+        for slot in subject.slots_between(self._start, subject.facts.log_end_offset):
+            for run in subject.runs(slot):
+                for piece in reader.pieces(run):
+                    self._add(slot, piece, offset_map, tracker, tally, is_first=part == 0)
+                self._tell(len(run.data))
+        self._key_count += len(offset_map)
+        self._by_records = _largest(self._by_records, tally.biggest(1, self._top), 1, self._top)
+        self._by_bytes = _largest(self._by_bytes, tally.biggest(2, self._top), 2, self._top)
+        return True
+
+    def _add(
+        self,
+        slot: int,
+        piece: Piece,
+        offset_map: OffsetMap,
+        tracker: TransactionTracker,
+        tally: _KeyTally,
+        *,
+        is_first: bool,
+    ) -> None:
+        """Count the records of a piece; with the first part also those that no map knows."""
+        columns, counts = piece.columns, self._counts[slot]
+        row_counts = np.diff(piece.first_rows)
+        is_keyed = columns.key_size >= 0
+        is_dead = np.zeros(len(columns), np.bool_)
+        unjudged = (columns.offset >= self._stable) | np.repeat(
+            piece.has_bits(CONTROL_MASK), row_counts
+        )
+        for batch, is_control, is_gone in tracker.judge(piece):
+            rows = slice(int(piece.first_rows[batch]), int(piece.first_rows[batch + 1]))
+            if is_gone and not is_control:
+                unjudged[rows] = True
+                is_dead[rows] = is_first
+        if is_first:
+            counts.records += len(columns)
+            self._keyless += int(np.count_nonzero(~is_keyed & ~unjudged))
+            if self._is_compacted:
+                is_dead |= ~is_keyed & ~unjudged
+        found = np.empty(len(columns), np.int64)
+        offset_map.get_run(piece.data, columns.key_position, columns.key_size, found)
+        is_judged = is_keyed & ~unjudged & (found != ELSEWHERE)
+        is_superseded = is_judged & (found > columns.offset)
+        is_dead |= is_superseded
+        is_tombstone = is_judged & ~is_superseded & (columns.value_size < 0)
+        if is_tombstone.any():
+            is_dead |= self._expired(slot, piece, is_tombstone)
+        sizes = _record_bytes(piece, row_counts)
+        counts.dead_records += int(np.count_nonzero(is_dead))
+        counts.dead_bytes += float(sizes[is_dead].sum())
+        tally.add(found[is_judged], sizes[is_judged])
+
+    def _expired(self, slot: int, piece: Piece, is_tombstone: _Flags) -> _Flags:
+        """Return which tombstones a cleaning would remove now; count the others by their time."""
+        subject = self._subject
+        is_expired = np.zeros(len(is_tombstone), np.bool_)
+        has_horizon = piece.has_bits(DELETE_HORIZON_MASK)
+        horizons, is_old = piece.header("base_timestamp"), piece.magic < MAGIC_V2
+        found = piece.counts(is_tombstone)
+        for batch in np.flatnonzero(found).tolist():
+            until: int | None = None
+            if is_old[batch]:
+                until = subject.modified_ms[slot] + subject.config.delete_retention_ms
+                is_over = not subject.old_tombstones_stay(slot, self._first_dirty)
+            else:
+                is_over = bool(has_horizon[batch]) and int(horizons[batch]) <= subject.now_ms
+                until = int(horizons[batch]) if has_horizon[batch] else None
+            if is_over:
+                rows = slice(int(piece.first_rows[batch]), int(piece.first_rows[batch + 1]))
+                is_expired[rows] = is_tombstone[rows]
+            else:
+                self._waiting[until] += int(found[batch])
+                self._counts[slot].tombstones += int(found[batch])
+        return is_expired
+
+    # ---- the result ----
+
+    def _made(self, part_count: int) -> LogSurvey:
+        subject, facts = self._subject, self._subject.facts
+        span = subject.span()
+        boundary = subject.boundary(span)
+        segments = tuple(
+            SegmentSurvey(
+                base_offset=segment.base_offset,
+                state=state_of(subject, slot, span.first_dirty, boundary),
+                size_bytes=segment.size_bytes,
+                dead_bytes=min(segment.size_bytes, round(counts.dead_bytes)),
+                records=counts.records,
+                dead_records=counts.dead_records,
+                tombstones=counts.tombstones,
+                first_timestamp_ms=segment.first_timestamp_ms,
+                largest_timestamp_ms=segment.largest_timestamp_ms,
+            )
+            for slot, (segment, counts) in enumerate(zip(facts.segments, self._counts, strict=True))
+        )
+        waiting = sorted(self._waiting.items(), key=lambda each: (each[0] is None, each[0] or 0))
+        return LogSurvey(
+            topic_partition=subject.topic_partition,
+            now_ms=subject.now_ms,
+            log_start_offset=facts.log_start_offset,
+            log_end_offset=facts.log_end_offset,
+            last_stable_offset=facts.last_stable_offset,
+            is_compacted=self._is_compacted,
+            begins=begin_of(subject, span),
+            ends=tuple(bounds_of(subject, span)),
+            segments=segments,
+            tombstones=tuple(TombstoneSurvey(count, until) for until, count in waiting),
+            keys=self._key_count,
+            records_without_key=self._keyless,
+            biggest_by_records=tuple(self._named(self._by_records)),
+            biggest_by_bytes=tuple(self._named(self._by_bytes)),
+            passes=part_count,
+        )
+
+    def _named(self, found: list[tuple[int, int, int]]) -> Iterator[KeySurvey]:
+        """Yield keys with their bytes, which only the log has."""
+        for offset, records, size in found:
+            piece = self._subject.piece_at(offset)
+            if piece is None:
+                raise AssertionError(f"the record at offset {offset} was seen, and is not there")
+            row = int(np.searchsorted(piece.columns.offset, offset))
+            yield KeySurvey(piece.key_of(row) or b"", records, size, offset)
+
+
+@dataclass(slots=True)
+class _KeyTally:
+    """Records and bytes of each key, which is known by its latest offset."""
+
+    offsets: _Longs = field(default_factory=lambda: np.empty(0, np.int64))
+    records: _Longs = field(default_factory=lambda: np.empty(0, np.int64))
+    bytes: _Floats = field(default_factory=lambda: np.empty(0, np.float64))
+    _fresh: list[tuple[_Longs, _Longs, _Floats]] = field(default_factory=list)
+    _fresh_count: int = 0
+
+    def add(self, offsets: _Longs, sizes: _Floats) -> None:
+        """Count records of these keys."""
+        unique, places = np.unique(offsets, return_inverse=True)
+        self._fresh.append(
+            (
+                unique,
+                np.bincount(places, minlength=len(unique)).astype(np.int64),
+                _sums(places, sizes, len(unique)),
+            )
+        )
+        self._fresh_count += len(unique)
+        if self._fresh_count > max(_WAITING_KEYS, len(self.offsets)):
+            self._settle()
+
+    def _settle(self) -> None:
+        parts = [(self.offsets, self.records, self.bytes), *self._fresh]
+        offsets, records, sizes = (
+            np.concatenate([part[number] for part in parts]) for number in range(3)
+        )
+        self.offsets, places = np.unique(offsets, return_inverse=True)
+        count = len(self.offsets)
+        self.records = _sums(places, records, count).astype(np.int64)
+        self.bytes = _sums(places, sizes, count)
+        self._fresh, self._fresh_count = [], 0
+
+    def biggest(self, by: int, top: int) -> list[tuple[int, int, int]]:
+        """Return (latest offset, records, bytes) of keys that are first by the one or the other."""
+        self._settle()
+        columns = (self.offsets, self.records, np.rint(self.bytes).astype(np.int64))
+        # The later of two that are as big comes first, so that the answer is always the same.
+        order = np.lexsort((self.offsets, columns[by]))[::-1][:top]
+        return [
+            (int(offset), int(records), int(size))
+            for offset, records, size in zip(*(column[order] for column in columns), strict=True)
+        ]
+
+
+def _sums(places: NDArray[np.intp], weights: _Longs | _Floats, count: int) -> _Floats:
+    """Return the sum of the weights of each place."""
+    return np.bincount(places, weights=weights, minlength=count).astype(np.float64, copy=False)
+
+
+def _largest(
+    known: list[tuple[int, int, int]], fresh: list[tuple[int, int, int]], by: int, top: int
+) -> list[tuple[int, int, int]]:
+    """Return the biggest of both."""
+    return sorted((*known, *fresh), key=lambda each: (each[by], each[0]), reverse=True)[:top]
+
+
+def _record_bytes(piece: Piece, row_counts: _Longs) -> _Floats:
+    """Return each record's share of its batch."""
+    columns = piece.columns
+    weights = np.maximum(columns.key_size, 0).astype(np.float64)
+    weights += np.maximum(columns.value_size, 0)
+    weights += _RECORD_BYTES
+    sums = np.concatenate(([0.0], np.cumsum(weights)))
+    totals = np.diff(sums[piece.first_rows])
+    scales = np.divide(
+        piece.header("size_bytes"), totals, out=np.zeros(len(totals)), where=totals > 0
+    )
+    shares: _Floats = weights * np.repeat(scales, row_counts)
+    return shares
