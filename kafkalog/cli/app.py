@@ -1,8 +1,8 @@
 """The verbs of the `kafkalog` command: arguments in, exit status out; the work is elsewhere.
 
-Exit status: 0 all well, 1 damage was found (dump, convert), something is to be changed (doctor) or
-a promise was broken (demo), 2 the command could not be carried out: bad arguments, nothing there,
-the disk refused.
+Exit status: 0 all well, 1 damage was found (dump, convert, stat), something is to be changed
+(doctor) or a promise was broken (demo), 2 the command could not be carried out: bad arguments,
+nothing there, the disk refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from kafkalog.cli.compact.verbs import explain, plan
+from kafkalog.cli.compact.verbs import explain, plan, stat
 from kafkalog.errors import KafkaLogError
 
 __all__ = ["app"]
@@ -206,5 +206,5 @@ def demo(
         raise typer.Exit(PROMISE_BROKEN)
 
 
-for verb in (plan, explain):
+for verb in (plan, explain, stat):
     app.command()(verb)

@@ -1,6 +1,6 @@
-"""The verbs about compaction: `kafkalog plan` and `kafkalog explain`.
+"""The verbs about compaction: `kafkalog plan`, `kafkalog explain` and `kafkalog stat`.
 
-Exit status: 0 all well, 2 the command could not be carried out.
+Exit status: 0 all well, 1 damage was found (stat), 2 the command could not be carried out.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import typer
 
 from kafkalog.errors import KafkaLogError
 
-__all__ = ["explain", "plan"]
+__all__ = ["explain", "plan", "stat"]
 
+DAMAGE_FOUND = 1
 NOT_DONE = 2
 
 DirectoryArgument: TypeAlias = Annotated[
@@ -104,3 +105,38 @@ def explain(
     request = CompactRequest(places, include_active, memory, as_json=as_json)
     with _told_errors():
         run_explain(Console(), PosixFileSystem(), request, offset)
+
+
+def stat(
+    directory: DirectoryArgument,
+    partition: PartitionOption = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Draw a picture into this HTML file.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, help="So many of the biggest keys.")] = 10,
+    hide_keys: Annotated[
+        bool, typer.Option("--hide-keys", help="Show hashes instead of keys.")
+    ] = False,
+    memory: MemoryOption = None,
+    properties: PropertiesOption = None,
+    settings: SettingOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """
+    Show what logs are made of: segments, live and dead bytes, tombstones, the biggest keys.
+
+    The picture is one file without scripts, and needs no network. Nothing else is written, and a
+    running broker is not disturbed. The exit status is 1 if a log is damaged.
+    """
+    from rich.console import Console
+
+    from kafkalog.cli.compact.places import PlacesRequest
+    from kafkalog.cli.stat.command import StatRequest, run_stat
+    from kafkalog.files.posix import PosixFileSystem
+
+    places = PlacesRequest(directory, partition or (), properties, settings or ())
+    request = StatRequest(places, html, top, memory, hide_keys, as_json)
+    with _told_errors():
+        whole = run_stat(Console(), Console(stderr=True), PosixFileSystem(), request)
+    if not whole:
+        raise typer.Exit(DAMAGE_FOUND)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -65,7 +66,7 @@ def test_survey_of_any_log_counts_as_the_reference(log: DirtyLog, data: st.DataO
     assert sorted(sizes, reverse=True) == sizes
 
 
-def surveyed(log: Log, **options: int) -> LogSurvey:
+def surveyed(log: Log, **options: Any) -> LogSurvey:
     """Survey with little memory, which is quicker made."""
     return survey_log(log, **({"memory_bytes": LITTLE} | options))
 

@@ -1,0 +1,121 @@
+"""What `kafkalog stat` does with its arguments: surveys, and how they are shown.
+
+Progress goes to standard error, results to standard output; with `--json` these are one object. A
+log that is damaged is told, and hinders no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from kafkalog.cleaner.survey import LogSurvey, survey_log
+from kafkalog.cli.compact.command import open_read_only
+from kafkalog.cli.compact.places import PlacesRequest, find_places
+from kafkalog.cli.printing import print_json, print_line, progress_bar
+from kafkalog.cli.stat.keys import key_text
+from kafkalog.cli.stat.picture import survey_page
+from kafkalog.cli.stat.tables import show_survey
+from kafkalog.errors import CorruptRecordError, NotALogError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.whole import replace_whole
+
+__all__ = ["StatRequest", "run_stat"]
+
+
+@dataclass(frozen=True, slots=True)
+class StatRequest:
+    """
+    What the words on the command line ask for.
+
+    Attributes:
+        places: which logs.
+        html: where to put a picture; None for none.
+        top: how many of the biggest keys.
+        memory_bytes: for the map of keys; as in the settings if None.
+        hide_keys: whether keys are shown as hashes.
+        as_json: the result as one JSON object.
+    """
+
+    places: PlacesRequest
+    html: Path | None = None
+    top: int = 10
+    memory_bytes: int | None = None
+    hide_keys: bool = False
+    as_json: bool = False
+
+
+def run_stat(
+    output: Console, progress: Console, filesystem: FileSystem, request: StatRequest
+) -> bool:
+    """
+    Show what logs are made of; return whether none is damaged.
+
+    Raises:
+        KafkaLogError: a log cannot be read, or the picture not written.
+    """
+    surveys, damaged = _surveys(progress, filesystem, request)
+    if request.html is not None:
+        title = f"kafkalog stat {request.places.directory}"
+        page = survey_page(surveys, title, hide_keys=request.hide_keys)
+        with storage_errors(request.html, doing="writing"):
+            replace_whole(filesystem, request.html.absolute(), page.encode("ascii", _ESCAPED))
+    if request.as_json:
+        shown = [_as_dict(survey, hide_keys=request.hide_keys) for survey in surveys]
+        print_json(output, {"logs": shown, "damaged": damaged})
+    elif request.html is None:
+        for survey in surveys:
+            show_survey(output, survey, hide_keys=request.hide_keys)
+    else:
+        print_line(output, f"{len(surveys)} logs are drawn in {request.html}")
+    if not request.as_json:
+        for line in damaged:
+            print_line(output, f"damaged: {line}")
+    return not damaged
+
+
+# What a page has beyond ASCII it has as character references.
+_ESCAPED = "xmlcharrefreplace"
+
+
+def _surveys(
+    progress: Console, filesystem: FileSystem, request: StatRequest
+) -> tuple[list[LogSurvey], list[str]]:
+    places = find_places(filesystem, request.places)
+    if not places.logs:
+        raise NotALogError(f"{places.directory} holds no log with a segment", path=places.directory)
+    surveys: list[LogSurvey] = []
+    damaged: list[str] = []
+    with progress_bar(progress) as move:
+        for place in places.logs:
+
+            def tell(done: int, total: int, name: str = place.name) -> None:
+                move(f"reading {name}", done, total)
+
+            try:
+                with open_read_only(filesystem, place) as log:
+                    surveys.append(
+                        survey_log(
+                            log,
+                            config=places.cleaner,
+                            memory_bytes=request.memory_bytes,
+                            top=request.top,
+                            on_progress=tell,
+                        )
+                    )
+            except CorruptRecordError as error:
+                damaged.append(f"{place.path}: {error}")
+    return surveys, damaged
+
+
+def _as_dict(survey: LogSurvey, *, hide_keys: bool) -> dict[str, Any]:
+    shown = survey.as_dict()
+    if hide_keys:
+        for name in ("biggest_by_records", "biggest_by_bytes"):
+            for each, key in zip(shown[name], getattr(survey, name), strict=True):
+                each["key"] = key_text(key.key, hidden=True)
+    return shown
