@@ -6,6 +6,7 @@ Progress goes to standard error, results to standard output; with `--json` these
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from rich.console import Console
 
@@ -56,10 +57,6 @@ def run_plan(
     plans: list[CompactionPlan] = []
     with progress_bar(progress) as move:
         for place in compacted(places, request.places):
-
-            def tell(done: int, total: int, name: str = place.name) -> None:
-                move(f"planning {name}", done, total)
-
             with open_read_only(filesystem, place) as log:
                 plans.append(
                     plan_compaction(
@@ -67,7 +64,7 @@ def run_plan(
                         include_active=request.include_active,
                         config=places.cleaner,
                         memory_bytes=request.memory_bytes,
-                        on_progress=tell,
+                        on_progress=partial(move, f"planning {place.name}"),
                     )
                 )
     if request.as_json:

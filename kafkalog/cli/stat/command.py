@@ -7,6 +7,7 @@ log that is damaged is told, and hinders no other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +93,6 @@ def _surveys(
     damaged: list[str] = []
     with progress_bar(progress) as move:
         for place in places.logs:
-
-            def tell(done: int, total: int, name: str = place.name) -> None:
-                move(f"reading {name}", done, total)
-
             try:
                 with open_read_only(filesystem, place) as log:
                     surveys.append(
@@ -104,7 +101,7 @@ def _surveys(
                             config=places.cleaner,
                             memory_bytes=request.memory_bytes,
                             top=request.top,
-                            on_progress=tell,
+                            on_progress=partial(move, f"reading {place.name}"),
                         )
                     )
             except CorruptRecordError as error:

@@ -26,7 +26,7 @@ from kafkalog.cleaner.plan_facts import SegmentState, moment_text
 from kafkalog.cleaner.survey import KeySurvey, LogSurvey, SegmentSurvey, TombstoneSurvey
 from kafkalog.cli.printing import percent
 from kafkalog.cli.stat.keys import key_text
-from kafkalog.cli.stat.tables import headline, range_line, tombstone_lines
+from kafkalog.cli.stat.tables import headline, range_line, segment_cells, tombstone_lines
 
 __all__ = ["Bar", "segment_bars", "survey_page"]
 
@@ -75,26 +75,19 @@ class Bar:
     Attributes:
         x, width: where, in units of the drawing.
         segments: which.
+        size_bytes, dead_bytes: of all of them.
     """
 
     x: float
     width: float
     segments: tuple[SegmentSurvey, ...]
+    size_bytes: int
+    dead_bytes: int
 
     @property
     def state(self) -> SegmentState:
         """Of all of them."""
         return self.segments[0].state
-
-    @property
-    def size_bytes(self) -> int:
-        """Of all of them."""
-        return sum(segment.size_bytes for segment in self.segments)
-
-    @property
-    def dead_bytes(self) -> int:
-        """Of all of them."""
-        return sum(segment.dead_bytes for segment in self.segments)
 
 
 def segment_bars(segments: Sequence[SegmentSurvey], width: float = WIDTH) -> list[Bar]:
@@ -107,7 +100,8 @@ def segment_bars(segments: Sequence[SegmentSurvey], width: float = WIDTH) -> lis
     for group in groups:
         size = sum(segment.size_bytes for segment in group)
         share = size / total if total else 1 / len(groups)
-        bar = Bar(x, _BAR_MIN_WIDTH + rest * share, group)
+        dead = sum(segment.dead_bytes for segment in group)
+        bar = Bar(x, _BAR_MIN_WIDTH + rest * share, group, size, dead)
         bars.append(bar)
         x += bar.width
     return bars
@@ -213,19 +207,12 @@ def _segments_table(segments: Sequence[SegmentSurvey]) -> str:
     head = "".join(f"<th>{title}</th>" for title in titles)
     rows = [f'<tr><th class="text">segment</th><th class="text">state</th>{head}</tr>']
     for segment in segments[-_ROWS_MAX:]:
-        cells = (
-            f"{segment.size_bytes:,}",
-            f"{segment.live_bytes:,}",
-            f"{segment.dead_bytes:,}",
-            percent(segment.dead_bytes, segment.size_bytes),
-            f"{segment.records:,}",
-            f"{segment.dead_records:,}",
-            f"{segment.tombstones:,}",
-            "-" if segment.largest_timestamp_ms < 0 else moment_text(segment.largest_timestamp_ms),
-        )
-        numbers = "".join(f"<td>{cell}</td>" for cell in cells)
-        name = f'<td class="text">{segment.base_offset}</td><td class="text">{segment.state}</td>'
-        rows.append(f"<tr>{name}{numbers}</tr>")
+        newest = segment.largest_timestamp_ms
+        name, state, *numbers = segment_cells(segment)
+        numbers.append("-" if newest < 0 else moment_text(newest))
+        cells = "".join(f"<td>{number}</td>" for number in numbers)
+        names = f'<td class="text">{name}</td><td class="text">{state}</td>'
+        rows.append(f"<tr>{names}{cells}</tr>")
     summary = f"{len(segments):,} segments"
     if len(segments) > _ROWS_MAX:
         summary += f", the last {_ROWS_MAX} of them"

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.text import Text
 
 from kafkalog.cleaner.plan_facts import moment_text
-from kafkalog.cleaner.survey import KeySurvey, LogSurvey
+from kafkalog.cleaner.survey import KeySurvey, LogSurvey, SegmentSurvey
 from kafkalog.cli.printing import make_table, percent, print_line, print_table
 from kafkalog.cli.stat.keys import key_text
 
-__all__ = ["headline", "range_line", "show_survey", "tombstone_lines"]
+__all__ = ["headline", "range_line", "segment_cells", "show_survey", "tombstone_lines"]
 
 
 def headline(survey: LogSurvey) -> str:
@@ -63,21 +63,25 @@ def show_survey(console: Console, survey: LogSurvey, *, hide_keys: bool) -> None
         ("", "segment", "state"), ("bytes", "live", "dead", "", "records", "dead", "tombstones")
     )
     for segment in survey.segments:
-        table.add_row(
-            "",
-            str(segment.base_offset),
-            segment.state,
-            f"{segment.size_bytes:,}",
-            f"{segment.live_bytes:,}",
-            f"{segment.dead_bytes:,}",
-            percent(segment.dead_bytes, segment.size_bytes),
-            f"{segment.records:,}",
-            f"{segment.dead_records:,}",
-            f"{segment.tombstones:,}",
-        )
+        table.add_row("", *segment_cells(segment))
     print_table(console, table)
     _show_keys(console, "records", survey.biggest_by_records, hide_keys=hide_keys)
     _show_keys(console, "bytes", survey.biggest_by_bytes, hide_keys=hide_keys)
+
+
+def segment_cells(segment: SegmentSurvey) -> list[str]:
+    """Return a segment's line in a table: name and state, then numbers."""
+    return [
+        str(segment.base_offset),
+        segment.state,
+        f"{segment.size_bytes:,}",
+        f"{segment.live_bytes:,}",
+        f"{segment.dead_bytes:,}",
+        percent(segment.dead_bytes, segment.size_bytes),
+        f"{segment.records:,}",
+        f"{segment.dead_records:,}",
+        f"{segment.tombstones:,}",
+    ]
 
 
 def _show_keys(console: Console, what: str, keys: Sequence[KeySurvey], *, hide_keys: bool) -> None:
