@@ -160,8 +160,8 @@ DIFFERENCES = """\
 - `log.flush.scheduler.interval.ms` and `replica.high.watermark.checkpoint.interval.ms` are at least
   1: Kafka sets no bound, and runs the task once where its period is not above 0.
 - With `log.cleaner.threads` = 0 nothing is compacted; Kafka allows the value and divides by it.
-- `num.recovery.threads.per.data.dir` and `log.cleaner.threads` may be changed to any number; Kafka
-  lets them be halved or doubled at the most.
+- `num.recovery.threads.per.data.dir`, `background.threads` and `log.cleaner.threads` may be changed
+  to any number; Kafka lets them be halved or doubled at the most.
 - A broker changes every topic setting while it runs; here some wait for the next segment or for
   opening again, as the tables say.
 - A producer has no `acks`: `wait` says whether a record counts when it is written or when it is on

@@ -125,7 +125,6 @@ _NETWORK: Final = "there is no network here"
 # Broker settings about logs, or near them, that mean nothing here; by name, or by how names begin.
 SINGLE_KEYS_WITHOUT_USE: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "background.threads": "background work here is one scheduler's",
         "log.dir.failure.timeout.ms": "there is no controller to be told",
         "log.message.downconversion.enable": "who reads asks for a conversion, or does not",
         "log.message.format.version": (

@@ -143,6 +143,12 @@ class ManagerConfig:
         "Logs of one directory that are recovered, or closed, at the same time.",
         group=DIRECTORIES, lower=1, unit="threads",
     )  # fmt: skip
+    background_threads: int = setting(
+        "background.threads", "int", 10,
+        "Background tasks that may run at the same time. They are started when they are needed. A "
+        "manager that is given a scheduler does not need it.",
+        group=BACKGROUND, lower=1, unit="threads",
+    )  # fmt: skip
     log_initial_task_delay_ms: int = setting(
         "log.initial.task.delay.ms", "long", 30_000,
         "Time from the start to the first run of each periodic task.",

@@ -43,6 +43,7 @@ from kafkalog.log.reading import OnCorrupt
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.surroundings import Surroundings
 from kafkalog.manager.awake import AwakeLogs, default_awake_limit
+from kafkalog.manager.background import BackgroundThreads
 from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.doomed import DoomedDirectories
@@ -59,7 +60,7 @@ from kafkalog.manager.twice import look_again
 from kafkalog.manager.upkeep import Upkeep
 from kafkalog.manager_config import ManagerConfig
 from kafkalog.model import TopicPartition
-from kafkalog.scheduler import Scheduler, ThreadScheduler
+from kafkalog.scheduler import Scheduler
 from kafkalog.settings import ConfigChange
 from kafkalog.topic_configs import TopicConfigs
 
@@ -83,7 +84,7 @@ class LogManager(AbstractContextManager["LogManager"]):
         topic_configs: what topics say otherwise, in place of what is kept of these topics from
             earlier; its defaults count as `config.log` where no config is given.
         clock: source of time; the machine's if None.
-        scheduler: runs background work; a thread of the manager's own if None.
+        scheduler: runs background work; `background.threads` of the manager's own if None.
         filesystem: the disk; the machine's if None.
         retention: policies for all logs, in place of the size and the time in their settings.
         on_progress: called with each partition that is recovered, while the manager is made.
@@ -128,9 +129,11 @@ class LogManager(AbstractContextManager["LogManager"]):
             scheduler=scheduler,
             on_unreadable=lambda where, error: self._supervisor.ledger.failed(READ, where, error),
         )
-        self._own_scheduler: ThreadScheduler | None = None
+        self._own_scheduler: BackgroundThreads | None = None
         if scheduler is None:
-            scheduler = self._own_scheduler = ThreadScheduler(self._clock)
+            scheduler = self._own_scheduler = BackgroundThreads(
+                self._clock, config.background_threads
+            )
         self._supervisor = Supervisor(scheduler, self._clock)
         ledger = self._supervisor.ledger
         self._registry = PartitionRegistry()
@@ -331,7 +334,10 @@ class LogManager(AbstractContextManager["LogManager"]):
             LogStorageError: no directory could keep it; nothing was changed.
         """
         with self._changing():
-            return self._topics.reconfigure_defaults(changes)
+            change = self._topics.reconfigure_defaults(changes)
+            if self._own_scheduler is not None:
+                self._own_scheduler.thread_count = self.config.background_threads
+            return change
 
     # ------------------------------------------------------------------------ producing, consuming
 

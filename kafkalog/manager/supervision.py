@@ -6,7 +6,7 @@ after a second, then two, four ... up to the task's period. What goes well again
 The scheduler that logs get for work of their own keeps the same ledger.
 
 Thread-safety: every method from any thread. Actions of one task never run twice at once for one
-subject; where the scheduler has one thread, nothing runs beside anything.
+subject; different tasks may run beside each other.
 """
 
 from __future__ import annotations

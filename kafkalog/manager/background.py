@@ -1,0 +1,137 @@
+"""The threads of a manager's background work: a slow sync keeps no retention waiting.
+
+One thread keeps the time; what is due is done by another one, started where none is idle and there
+are fewer than allowed. What is due when all of them are busy waits for the first that is free. No
+task runs twice at once; two tasks may run beside each other.
+
+After `fork` the child has none of the threads, and none of the tasks.
+
+Thread-safety: every method from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from kafkalog.clock import Clock
+from kafkalog.scheduler import ScheduledTask, ThreadScheduler
+
+__all__ = ["BackgroundThreads"]
+
+logger = logging.getLogger(__name__)
+
+
+class BackgroundThreads:
+    """
+    A `Scheduler` with several daemon threads.
+
+    Args:
+        clock: measures delays.
+        thread_count: how many may work at the same time, 1 and more.
+
+    Attributes:
+        thread_count: the same; may be changed, and threads that are too many end once idle.
+    """
+
+    def __init__(self, clock: Clock, thread_count: int) -> None:
+        self.thread_count = thread_count
+        self._timer = ThreadScheduler(clock)
+        self._begin()
+
+    def schedule(
+        self,
+        name: str,
+        task: Callable[[], object],
+        *,
+        delay_ms: int,
+        period_ms: int | None = None,
+    ) -> ScheduledTask:
+        """See `Scheduler.schedule`. After `close` the task is returned cancelled."""
+        if period_ms is not None and period_ms < 1:
+            raise ValueError(f"{name}: delay {delay_ms} ms, period {period_ms} ms")
+        if os.getpid() != self._process:
+            # The parent's threads may have held the lock when this process was forked off.
+            self._begin()
+        scheduled = ScheduledTask(name, task, period_ms)
+        self._time(scheduled, delay_ms)
+        return scheduled
+
+    def close(self) -> None:
+        """Run no more tasks; wait for those that are running. Idempotent."""
+        if os.getpid() != self._process:
+            self._begin()
+        with self._condition:
+            self._is_closed = True
+            self._due.clear()
+            self._condition.notify_all()
+            threads = list(self._threads)
+        self._timer.close()
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._condition = threading.Condition()
+        self._due: deque[ScheduledTask] = deque()
+        self._threads: set[threading.Thread] = set()
+        # Threads that do nothing, or are about to begin.
+        self._idle_count = 0
+        self._is_closed = False
+
+    def _time(self, scheduled: ScheduledTask, delay_ms: int) -> None:
+        """Hand a task over when it is due."""
+        timed = self._timer.schedule(
+            scheduled.name, lambda: self._hand_over(scheduled), delay_ms=delay_ms
+        )
+        if timed.is_cancelled:
+            scheduled.cancel()
+
+    def _hand_over(self, scheduled: ScheduledTask) -> None:
+        with self._condition:
+            if scheduled.is_cancelled or self._is_closed:
+                return
+            self._due.append(scheduled)
+            free = self.thread_count - len(self._threads)
+            for _ in range(min(len(self._due) - self._idle_count, free)):
+                thread = threading.Thread(
+                    target=self._work, name="kafkalog-background", daemon=True
+                )
+                thread.start()
+                self._threads.add(thread)
+                self._idle_count += 1
+            self._condition.notify()
+
+    def _work(self) -> None:
+        scheduled = self._next()
+        while scheduled is not None:
+            try:
+                scheduled.run(None)
+            except BaseException:
+                # What is no Exception ends this thread; the task comes again, on another one.
+                logger.critical("background task %s ended its thread", scheduled.name)
+                with self._condition:
+                    self._threads.discard(threading.current_thread())
+                raise
+            finally:
+                if not scheduled.is_cancelled and scheduled.period_ms is not None:
+                    self._time(scheduled, scheduled.period_ms)
+            with self._condition:
+                self._idle_count += 1
+            scheduled = self._next()
+
+    def _next(self) -> ScheduledTask | None:
+        """Wait for a task that is due; None where this thread is to end."""
+        with self._condition:
+            while not self._due:
+                if self._is_closed or len(self._threads) > self.thread_count:
+                    self._threads.discard(threading.current_thread())
+                    self._idle_count -= 1
+                    return None
+                self._condition.wait()
+            self._idle_count -= 1
+            return self._due.popleft()
