@@ -159,6 +159,7 @@ DIFFERENCES = """\
   a text that it parts by commas, and a directory below the system's temporary one by default.
 - `log.flush.scheduler.interval.ms` and `replica.high.watermark.checkpoint.interval.ms` are at least
   1: Kafka sets no bound, and runs the task once where its period is not above 0.
+- `log.cleaner.hash.algorithm` is ours: a broker tells keys by their MD5, whatever they are.
 - With `log.cleaner.threads` = 0 nothing is compacted; Kafka allows the value and divides by it.
 - `num.recovery.threads.per.data.dir`, `background.threads` and `log.cleaner.threads` may be changed
   to any number; Kafka lets them be halved or doubled at the most.

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.record import Record
+from kafkalog.cleaner.compaction import compact_log
+from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
+from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.clients.config import ConsumerConfig, ProducerConfig
 from kafkalog.clients.consumer import Consumer, ConsumerRecord, LostRecords
 from kafkalog.clients.delivery import Delivery, RecordMetadata
@@ -134,6 +137,9 @@ __all__ = [
     "BufferExhaustedError",
     "BytesColumn",
     "CleanerConfig",
+    "Cleaning",
+    "CleaningProgress",
+    "CleaningStatistics",
     "ClientClosedError",
     "Clock",
     "Codec",
@@ -236,6 +242,7 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnsupportedCodecError",
     "UnsupportedForMessageFormatError",
+    "compact_log",
     "convert_batches",
     "convert_directory",
     "convert_log",

@@ -96,6 +96,13 @@ class CleanerConfig:
         "The name is Kafka's; it is not about the buffers of reading and writing.",
         group=CLEANER, prefix=_CLEANER_PREFIX,
     )  # fmt: skip
+    hash_algorithm: str = setting(
+        "log.cleaner.hash.algorithm", "string", "md5",
+        "How keys are told apart: `md5` by their MD5, as a broker does; `siphash` by a hash of 128 "
+        "bits with a secret that is drawn for each cleaning, so that nobody can choose keys that "
+        "count as one; `exact` also reads the keys of one hash from the log and compares them.",
+        group=CLEANER, choices=("md5", "siphash", "exact"), prefix=_CLEANER_PREFIX,
+    )  # fmt: skip
     backoff_ms: int = setting(
         "log.cleaner.backoff.ms", "long", 15_000,
         "Pause of a thread that found nothing to compact.",

@@ -8,7 +8,6 @@ Thread-safety: none; one caller at a time.
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,13 +16,13 @@ from typing import Final
 import numpy as np
 
 from kafkalog._core.offset_map import OffsetMap
+from kafkalog.cleaner.key_room import KeyRoom
 from kafkalog.cleaner.keys import KeyCollector
 from kafkalog.cleaner.pieces import Piece
 from kafkalog.cleaner.retained import BatchFilter, CleaningRules, Verdicts
 from kafkalog.cleaner.subject import CleaningSubject
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.layout import CONTROL_MASK, MAGIC_V2
-from kafkalog.manager_config import CleanerConfig
 
 __all__ = [
     "CountingFilter",
@@ -36,37 +35,9 @@ __all__ = [
 
 # Of a log with too many keys, one in so many parts of them is counted to know how many there are.
 _SAMPLED_PARTS: Final = 64
-_SECRET_BYTES: Final = 16
 
 # Is told how many bytes were gone through.
 Tell = Callable[[int], object]
-
-
-class KeyRoom:
-    """
-    Memory for the keys of a pass, reused from pass to pass.
-
-    Args:
-        config: settings of compaction.
-        memory_bytes: how much; what one thread of the cleaner has if None.
-    """
-
-    def __init__(self, config: CleanerConfig, memory_bytes: int | None = None) -> None:
-        if memory_bytes is None:
-            memory_bytes = config.dedupe_buffer_size // max(1, config.threads)
-        self.config = config
-        self.memory = bytearray(memory_bytes)
-        self._secret = secrets.token_bytes(_SECRET_BYTES)
-
-    def new_map(self, *, part: int = 0, part_count: int = 1) -> OffsetMap:
-        """Return an empty map; those made before must not be used any more."""
-        return OffsetMap(
-            self.memory,
-            load_factor=self.config.io_buffer_load_factor,
-            secret=self._secret,
-            part=part,
-            part_count=part_count,
-        )
 
 
 @dataclass(frozen=True, slots=True)

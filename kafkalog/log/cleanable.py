@@ -9,7 +9,8 @@ Thread-safety: everything may be called from any thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from kafkalog.indexes.transaction_index import AbortedTransaction
@@ -61,6 +62,23 @@ class CleanableLog(WritableLog):
         with self._reading():
             return cleaning_facts(self._local.context, snapshot, stable, with_times=with_times)
 
+    @property
+    def cleaner_offset(self) -> int | None:
+        """Where the last cleaning ended, as it was checkpointed; None where there was none."""
+        with self._reading():
+            return self._home.read_cleaner_offset()
+
+    def note_cleaned(self, offset: int) -> None:
+        """
+        Checkpoint where a cleaning ended; on the disk when this returns.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        with self.in_charge(), self._changing("writing where a cleaning ended"):
+            # It may have been truncated since.
+            self._home.write_cleaner_offset(min(offset, self._local.snapshot.end_offset))
+
     def last_batches(self) -> Mapping[int, LastBatch]:
         """Return the last batch of each live producer, by its id."""
         with self._write_lock:
@@ -88,6 +106,18 @@ class CleanableLog(WritableLog):
         snapshot = self._snapshot() if snapshot is None else snapshot
         with self._reading():
             return aborted_between(self._local.context, snapshot, start, end)
+
+    @contextmanager
+    def in_charge(self) -> Iterator[None]:
+        """
+        Hold the log's lock, for what must not meet the log's closing.
+
+        Raises:
+            LogClosedError, ReadOnlyLogError, LogOfflineError: it may not be written.
+        """
+        with self._write_lock:
+            self._ensure_in_charge()
+            yield
 
     def segment_context(self) -> SegmentContext:
         """Return what the segments of this log share, for who makes others to replace them."""

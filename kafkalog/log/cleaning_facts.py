@@ -14,7 +14,7 @@ from kafkalog.log.local_log import Snapshot
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
 
-__all__ = ["LogFacts", "SegmentFacts", "cleaning_facts"]
+__all__ = ["LogFacts", "SegmentFacts", "cleaning_facts", "segment_facts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def cleaning_facts(
         OSError, CorruptRecordError: a segment cannot be looked into.
     """
     segments = tuple(
-        _segment_facts(context, segment, snapshot.bound_of(slot).end, with_times=with_times)
+        segment_facts(context, segment, snapshot.bound_of(slot).end, with_times=with_times)
         for slot, segment in enumerate(snapshot.segments.segments)
     )
     return LogFacts(
@@ -107,9 +107,10 @@ def cleaning_facts(
     )
 
 
-def _segment_facts(
-    context: SegmentContext, segment: LogSegment, size_bytes: int, *, with_times: bool
+def segment_facts(
+    context: SegmentContext, segment: LogSegment, size_bytes: int, *, with_times: bool = False
 ) -> SegmentFacts:
+    """Return the facts of one segment; arguments and errors as for `cleaning_facts`."""
     first = largest = -1
     if with_times and size_bytes:
         first = read_header(segment.file, 0).max_timestamp

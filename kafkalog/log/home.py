@@ -25,6 +25,7 @@ from kafkalog.errors import CorruptStateError, NotALogError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import (
     CLEAN_SHUTDOWN_MARKER,
+    CLEANER_OFFSET_CHECKPOINT,
     DATA_DIRECTORY_FILES,
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -82,8 +83,24 @@ class PartitionHome:
         """Return the checkpointed log start offset, None where there is none."""
         return self._read(LOG_START_OFFSET_CHECKPOINT)
 
+    def read_cleaner_offset(self) -> int | None:
+        """Return where the next cleaning begins, None where there was none."""
+        return self._read(CLEANER_OFFSET_CHECKPOINT)
+
+    def write_cleaner_offset(self, offset: int) -> None:
+        """Checkpoint where the next cleaning begins; on the disk when this returns."""
+        self._checkpoint(CLEANER_OFFSET_CHECKPOINT).update({self.topic_partition: offset})
+
     def write_recovery_point(self, offset: int) -> None:
-        """Checkpoint the recovery point; on the disk when this returns."""
+        """
+        Checkpoint the recovery point; on the disk when this returns.
+
+        What lies above it may be replaced by other records, which nobody has compacted.
+        """
+        if self.filesystem.stat(self.state_directory / CLEANER_OFFSET_CHECKPOINT) is not None:
+            cleaned = self.read_cleaner_offset()
+            if cleaned is not None and offset < cleaned:
+                self.write_cleaner_offset(offset)
         self._checkpoint(RECOVERY_POINT_CHECKPOINT).update({self.topic_partition: offset})
 
     def write_start_offset(self, offset: int | None) -> None:
@@ -215,6 +232,8 @@ _OWN_FILES = frozenset(
         RECOVERY_POINT_CHECKPOINT + ".tmp",
         LOG_START_OFFSET_CHECKPOINT,
         LOG_START_OFFSET_CHECKPOINT + ".tmp",
+        CLEANER_OFFSET_CHECKPOINT,
+        CLEANER_OFFSET_CHECKPOINT + ".tmp",
         "partition.metadata",
         LEADER_EPOCH_CHECKPOINT,
         LEADER_EPOCH_CHECKPOINT + ".tmp",

@@ -69,7 +69,7 @@ def replace_segments(
 
     Args:
         local: the log's segments.
-        leaving: old segments, one behind the other; bases: of the new ones. Either is one only.
+        leaving: old segments, one behind the other; bases: of the new ones.
         witnesses: segments that must still be there too: what was cleaned relies on them.
 
     Returns:
@@ -122,9 +122,7 @@ def remove_cleaned(context: SegmentContext, bases: Iterable[int]) -> None:
 def _ensure_sensible(
     segments: LogSegments, leaving: Sequence[LogSegment], bases: Sequence[int]
 ) -> None:
-    is_simple = min(len(leaving), len(bases)) == 1
-    begins = is_simple and bases[0] == leaving[0].base_offset
-    if not begins or any(segment is segments.active for segment in leaving):
+    if bases[0] != leaving[0].base_offset or any(segment is segments.active for segment in leaving):
         raise AssertionError(f"{bases} cannot stand in the place of {leaving}")
 
 

@@ -41,6 +41,14 @@ class ManagedHome(PartitionHome):
         """Return the log start offset, None where the first segment's base says it."""
         return self.data_directory.checkpoints.start_offsets.get(self.topic_partition)
 
+    def read_cleaner_offset(self) -> int | None:
+        """Return where the next cleaning begins, None where there was none."""
+        return self.data_directory.checkpoints.cleaner_offsets.get(self.topic_partition)
+
+    def write_cleaner_offset(self, offset: int) -> None:
+        """Put where the next cleaning begins; on the disk when this returns."""
+        self.data_directory.checkpoints.cleaner_offsets.put(self.topic_partition, offset)
+
     def write_recovery_point(self, offset: int) -> None:
         """
         Put the recovery point; on the disk when this returns, if it falls.

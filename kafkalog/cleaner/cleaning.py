@@ -1,0 +1,448 @@
+"""The cleaning of one log: its keys, what stays of its segments, and the exchange.
+
+    1. Everything up to the end is put on the disk: a record that is removed for a later one must
+       not be gone before that one is safe.
+    2. The keys of the dirty part go into the offset map (`keys`). Where it is full, cleaning goes
+       as far as the keys that are in it. Where not even the first dirty segment fits, that segment
+       is cleaned in several passes, each over the keys of one range of their hashes.
+    3. All segments from the start of the log to that end are filtered (`retained`), group by group
+       (`grouping`), the oldest first: each group becomes one new segment (`segment_writer`), which
+       takes its place at once (`kafkalog.log.replacement`). A segment of which nothing goes stays
+       as it is.
+
+Crash points: within a group those of the exchange; between two groups, the older ones are clean.
+The next cleaning begins where this one did, finds in the map what it found, and goes on. A record
+goes only when all older ones of its key went before it or go with it, so that nothing that was
+removed is the latest again.
+
+Damage, a full disk, or an abort end a cleaning: what was exchanged before stays, since each group
+is right by itself; what was being written is removed.
+
+Thread-safety: a `Cleaner` belongs to one thread; the log may be used by all others meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalog._core.offset_map import OffsetMap
+from kafkalog.cleaner.group_output import GroupOutput
+from kafkalog.cleaner.grouping import group_segments, map_bytes_for, parts_for
+from kafkalog.cleaner.key_reader import KeyReader
+from kafkalog.cleaner.key_room import KeyRoom
+from kafkalog.cleaner.keys import HaveKeys, KeyCollector
+from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
+from kafkalog.cleaner.retained import BatchFilter, CleaningRules
+from kafkalog.cleaner.selection import CleanableRange
+from kafkalog.cleaner.source import boundary_of, read_runs, segments_between
+from kafkalog.cleaner.tally import CleaningTally
+from kafkalog.cleaner.transactions import TransactionTracker
+from kafkalog.clock import Clock
+from kafkalog.errors import LogCleaningAbortedError, LogClosedError
+from kafkalog.files.errors import storage_errors
+from kafkalog.log.cleaning_facts import segment_facts
+from kafkalog.log.conversion.source import SegmentSource
+from kafkalog.log.local_log import Snapshot
+from kafkalog.log.log import Log
+from kafkalog.manager_config import CleanerConfig
+from kafkalog.records.conversion.stretches import BatchRun
+
+__all__ = ["Cleaner", "Cleaning", "CleaningProgress"]
+
+logger = logging.getLogger(__name__)
+
+# A run costs as much as some thousand records, whatever its size.
+_RUN_BYTES_MIN: Final = 1 << 20
+
+Check = Callable[[], None]
+Tell = Callable[[CleaningProgress], object]
+
+
+class Cleaner:
+    """
+    Cleans one log after the other, in memory that it keeps.
+
+    Args:
+        config: settings of compaction.
+        memory_bytes: for the map of keys; what one thread has by the settings if None.
+        clock: source of time.
+        throttle: called with the bytes of each run that was read or written; it may wait.
+
+    Raises:
+        ValueError: there is no room for a single key.
+    """
+
+    def __init__(
+        self,
+        config: CleanerConfig,
+        *,
+        memory_bytes: int | None = None,
+        clock: Clock,
+        throttle: Callable[[int], object] | None = None,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.throttle = throttle or _no_limit
+        self.room = KeyRoom(config, memory_bytes)
+        self.room.new_map()
+        self.run_bytes = max(config.io_buffer_size // max(1, config.threads), _RUN_BYTES_MIN)
+
+    def clean(
+        self,
+        log: Log,
+        span: CleanableRange,
+        *,
+        check: Check | None = None,
+        on_progress: Tell | None = None,
+    ) -> Cleaning:
+        """
+        Clean a log.
+
+        Args:
+            log: open for writing; nobody else cleans it meanwhile.
+            span: what may be cleaned, as of now or some time ago.
+            check: called for each run and each segment; it raises LogCleaningAbortedError to end
+                the cleaning.
+            on_progress: called for each run.
+
+        Returns:
+            What was done. Its `end_offset` is to be written down, for the next cleaning.
+
+        Raises:
+            LogCleaningAbortedError: `check` raised it, the log was closed, or segments that the
+                cleaning relies on left it: by truncation, or by retention.
+            CorruptRecordError: a batch is damaged; the error names file and position. What is
+                damaged is not touched.
+            DiskFullError, LogStorageError: the disk refused; nothing is lost.
+        """
+        work = _Work(self, log, span, check or _go_on, on_progress)
+        try:
+            with storage_errors(log.directory, doing="cleaning"):
+                return work.clean()
+        except (LogClosedError, ValueError) as error:
+            if not log.is_closed:
+                raise
+            raise LogCleaningAbortedError(
+                f"{log.directory} was closed while it was cleaned", path=log.directory
+            ) from error
+
+
+@dataclass(slots=True)
+class _Collected:
+    """The keys of a pass: all of them if `is_whole`."""
+
+    offset_map: OffsetMap
+    is_whole: bool
+
+
+class _Work:
+    """One cleaning on its way."""
+
+    def __init__(
+        self, cleaner: Cleaner, log: Log, span: CleanableRange, check: Check, tell: Tell | None
+    ) -> None:
+        self._cleaner = cleaner
+        self._room = cleaner.room
+        self._log = log
+        self._check = check
+        self._tell = tell
+        self._started_ms = cleaner.clock.monotonic_ms()
+        self._limit_bytes = log.config.decompressed_max_bytes
+        # Before the snapshot: what is stable then is decided in it, unless the log was truncated.
+        limit = min(span.first_uncleanable, log.last_stable_offset)
+        self._last_batches = log.last_batches()
+        snapshot = log.snapshot()
+        self._start = snapshot.segments.segments[0].base_offset
+        self._first_dirty = max(span.first_dirty, self._start)
+        self._boundary = boundary_of(snapshot, limit)
+        self._now_ms = cleaner.clock.now_ms()
+        clean = segments_between(snapshot, self._start, self._first_dirty)
+        self._old_horizon_ms = (
+            self._modified_ms(clean[-1]) - log.config.delete_retention_ms if clean else 0
+        )
+        self._tally = CleaningTally()
+
+    def clean(self) -> Cleaning:
+        """Do it."""
+        self._ensure_wanted()
+        end, key_count = self._first_dirty, 0
+        if self._first_dirty < self._boundary:
+            if self._log.durable_offset < self._boundary:
+                self._log.flush()
+            end, key_count = self._clean_what_fits()
+        config = self._room.config
+        cleaning = self._tally.outcome(
+            self._log.topic_partition,
+            first_dirty=self._first_dirty,
+            end_offset=end,
+            wanted_end=max(self._boundary, self._first_dirty),
+            memory_bytes=len(self._room.memory),
+            bytes_for_one_pass=map_bytes_for(key_count, config.io_buffer_load_factor),
+            duration_ms=self._cleaner.clock.monotonic_ms() - self._started_ms,
+        )
+        _log_outcome(cleaning)
+        return cleaning
+
+    # ---- the first pass ----
+
+    def _clean_what_fits(self) -> tuple[int, int]:
+        """Clean; return how far it came, and about how many keys all that is dirty has."""
+        self._room.draw_secret()
+        snapshot = self._log.snapshot()
+        found = self._collect(snapshot, self._boundary)
+        offset_map = found.offset_map
+        if found.is_whole:
+            self._filter(self._sources(snapshot, self._boundary), offset_map, self._boundary)
+            return self._boundary, len(offset_map)
+        dirty = self._sources(snapshot, self._boundary, self._first_dirty)
+        segment_end = dirty[0].bound.following_offset
+        reached = offset_map.latest_offset + 1
+        # Who held the segments would hold the room of those that go.
+        del dirty
+        key_count = self._extrapolated(len(offset_map), reached, self._boundary)
+        if reached >= segment_end:
+            sources = self._sources(snapshot, reached)
+            del snapshot
+            self._filter(sources, offset_map, reached)
+            return reached, key_count
+        del snapshot
+        guess = self._extrapolated(len(offset_map), reached, segment_end)
+        return segment_end, max(self._clean_in_parts(segment_end, guess), key_count)
+
+    def _clean_in_parts(self, end: int, guess: int) -> int:
+        """Clean up to an offset in several passes; return how many keys there are."""
+        usable = self._room.new_map().usable
+        count = max(2, parts_for(guess, usable))
+        logger.warning(
+            "%s: the memory for %d keys does not take those of one segment: it is cleaned in %d"
+            " passes or more; about %d bytes, instead of %d, would do it in one",
+            self._log.topic_partition,
+            usable,
+            count,
+            map_bytes_for(guess, self._room.config.io_buffer_load_factor),
+            len(self._room.memory),
+        )
+        waiting = deque((part, count) for part in range(count))
+        key_count = 0
+        while waiting:
+            part, count = waiting.popleft()
+            # Anew: what the passes before have left.
+            snapshot = self._log.snapshot()
+            found = self._collect(snapshot, end, part, count)
+            if not found.is_whole:
+                waiting.extendleft([(2 * part + 1, 2 * count), (2 * part, 2 * count)])
+                continue
+            key_count += len(found.offset_map)
+            sources = self._sources(snapshot, end)
+            del snapshot
+            self._filter(sources, found.offset_map, end)
+        return key_count
+
+    def _collect(
+        self, snapshot: Snapshot, end: int, part: int = 0, part_count: int = 1
+    ) -> _Collected:
+        """Put the keys of the dirty part, or those of one range of hashes, into a map."""
+        started_ms = self._cleaner.clock.monotonic_ms()
+        offset_map = self._room.new_map(
+            part=part, part_count=part_count, exact=self._room.compares_keys
+        )
+        collector = KeyCollector(
+            offset_map,
+            self._tracker(snapshot, self._first_dirty, end),
+            have_keys=self._have_keys(),
+            limit_bytes=self._limit_bytes,
+        )
+        sources = self._sources(snapshot, end, self._first_dirty)
+        progress = _Progress(self._report, "reading keys", sources)
+        is_whole = self._collect_from(sources, end, collector, offset_map, progress)
+        self._tally.reading_ms += self._cleaner.clock.monotonic_ms() - started_ms
+        self._tally.collected(offset_map, collector.records_read, progress.done_bytes)
+        return _Collected(offset_map, is_whole)
+
+    def _collect_from(
+        self,
+        sources: Sequence[SegmentSource],
+        end: int,
+        collector: KeyCollector,
+        offset_map: OffsetMap,
+        progress: _Progress,
+    ) -> bool:
+        for source in sources:
+            for run in self._runs(source, progress):
+                if not collector.add(run, start_offset=self._first_dirty):
+                    return False
+            # What is left up to the next segment are offsets without a record.
+            offset_map.advance_to(min(source.bound.following_offset, end) - 1)
+        return True
+
+    # ---- the second pass ----
+
+    def _filter(self, sources: list[SegmentSource], offset_map: OffsetMap, end: int) -> None:
+        """Clean segments, up to the one in which an offset lies, and let them go one by one."""
+        snapshot = self._log.snapshot()
+        tracker = self._tracker(snapshot, self._start, end)
+        del snapshot
+        batch_filter = BatchFilter(
+            offset_map,
+            self._rules(),
+            tracker,
+            have_keys=self._have_keys(),
+            limit_bytes=self._limit_bytes,
+        )
+        progress = _Progress(self._report, "writing", sources)
+        self._tally.passes += 1
+        self._tally.map_entries += len(offset_map)
+        self._tally.begin_segments(len(sources))
+        groups = deque(self._groups(sources))
+        sources.clear()
+        while groups:
+            self._clean_group(groups.popleft(), groups, batch_filter, tracker, progress)
+        self._tally.statistics.add(batch_filter.statistics)
+
+    def _groups(self, sources: Sequence[SegmentSource]) -> list[list[SegmentSource]]:
+        """Say which segments become one."""
+        context = self._log.segment_context()
+        facts = [segment_facts(context, each.segment, each.bound.end) for each in sources]
+        by_base = {source.segment.base_offset: source for source in sources}
+        config = self._log.config
+        groups = group_segments(
+            facts,
+            segment_bytes=config.segment_bytes,
+            index_bytes=config.segment_index_bytes,
+            end_offset=self._boundary,
+        )
+        return [[by_base[each.base_offset] for each in group] for group in groups]
+
+    def _clean_group(
+        self,
+        group: Sequence[SegmentSource],
+        behind: Sequence[Sequence[SegmentSource]],
+        batch_filter: BatchFilter,
+        tracker: TransactionTracker,
+        progress: _Progress,
+    ) -> None:
+        """Put a new segment in the place of a group, which relies on those behind it."""
+        output = GroupOutput(self._log, group, batch_filter, self._cleaner.throttle)
+        try:
+            for source in group:
+                stays = self._modified_ms(source) > self._old_horizon_ms
+                for run in self._runs(source, progress):
+                    output.add(run, old_tombstones_stay=stays)
+            aborted, tracker.kept = tracker.kept, []
+            bases = output.finish(self._modified_ms(group[-1]), aborted)
+            self._ensure_wanted()
+        except BaseException:
+            output.abandon()
+            raise
+        if bases:
+            witnesses = [source.segment for each in behind for source in each]
+            leaving = [source.segment for source in group]
+            self._log.replace_segments(leaving, bases, witnesses=witnesses)
+        self._tally.cleaned_group(bases)
+
+    # ---- what both need ----
+
+    def _sources(
+        self, snapshot: Snapshot, end: int, start: int | None = None
+    ) -> list[SegmentSource]:
+        return segments_between(snapshot, self._start if start is None else start, end)
+
+    def _runs(self, source: SegmentSource, progress: _Progress) -> Iterator[BatchRun]:
+        self._ensure_wanted()
+        for run in read_runs(source, self._cleaner.run_bytes):
+            self._ensure_wanted()
+            self._cleaner.throttle(len(run.data))
+            progress.add(len(run.data))
+            yield run
+
+    def _extrapolated(self, key_count: int, reached: int, end: int) -> int:
+        """Return about how many keys lie below an offset, more than those below another."""
+        offsets_read = max(1, reached - self._first_dirty)
+        return max(key_count + 1, key_count * (end - self._first_dirty) // offsets_read)
+
+    def _ensure_wanted(self) -> None:
+        self._check()
+        if self._log.is_closed:
+            raise LogClosedError(f"{self._log.directory} is closed", path=self._log.directory)
+
+    def _report(self, stage: str, done_bytes: int, total_bytes: int) -> None:
+        if self._tell is not None:
+            number = self._tally.passes + (stage != "writing")
+            name = self._log.topic_partition
+            self._tell(CleaningProgress(name, stage, done_bytes, total_bytes, number))
+
+    def _tracker(self, snapshot: Snapshot, start: int, end: int) -> TransactionTracker:
+        tracker = TransactionTracker()
+        tracker.add_aborted(self._log.aborted_transactions(start, end, snapshot=snapshot))
+        return tracker
+
+    def _have_keys(self) -> HaveKeys | None:
+        if not self._room.compares_keys:
+            return None
+        return KeyReader(self._log.snapshot, self._limit_bytes).have_keys
+
+    def _rules(self) -> CleaningRules:
+        config = self._log.config
+        # What an earlier pass of this cleaning has stamped is not over yet for a later one.
+        return CleaningRules(
+            now_ms=self._now_ms - (self._tally.passes > 0),
+            delete_retention_ms=config.delete_retention_ms,
+            end_offset=self._boundary,
+            last_batches=self._last_batches,
+            max_message_bytes=config.max_message_bytes,
+        )
+
+    def _modified_ms(self, source: SegmentSource) -> int:
+        facts = self._log.segment_context().filesystem.stat(source.segment.path)
+        return self._now_ms if facts is None else facts.modified_ms
+
+
+class _Progress:
+    """Counts the bytes of one stage."""
+
+    def __init__(
+        self, report: Callable[[str, int, int], None], stage: str, sources: Sequence[SegmentSource]
+    ) -> None:
+        self._report = report
+        self._stage = stage
+        self._total_bytes = sum(source.bound.end for source in sources)
+        self.done_bytes = 0
+
+    def add(self, size: int) -> None:
+        self.done_bytes += size
+        self._report(self._stage, self.done_bytes, self._total_bytes)
+
+
+def _log_outcome(cleaning: Cleaning) -> None:
+    logger.info(
+        "%s",
+        cleaning.describe(),
+        extra={
+            "event": "log_cleaned",
+            "topic_partition": str(cleaning.topic_partition),
+            "first_dirty": cleaning.first_dirty,
+            "end_offset": cleaning.end_offset,
+            **cleaning.statistics.as_dict(),
+        },
+    )
+    name, statistics = cleaning.topic_partition, cleaning.statistics
+    if statistics.keyless_dropped:
+        logger.warning("%s: %d records had no key", name, statistics.keyless_dropped)
+    if statistics.batches_grown:
+        logger.warning(
+            "%s: %d batches grew beyond max.message.bytes when they were compressed again",
+            name,
+            statistics.batches_grown,
+        )
+
+
+def _go_on() -> None:
+    """Let a cleaning go on that nobody watches."""
+
+
+def _no_limit(_size: int) -> None:
+    """Let bytes pass that nobody counts."""

@@ -1,0 +1,66 @@
+"""`compact_log`: one log cleaned now, without a manager.
+
+Thread-safety: one call for a log at a time; everybody else may use the log meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kafkalog.cleaner.cleaning import Cleaner
+from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
+from kafkalog.cleaner.selection import cleanable_range
+from kafkalog.errors import ConfigError
+from kafkalog.log.log import Log
+from kafkalog.manager_config import CleanerConfig
+
+__all__ = ["compact_log"]
+
+
+def compact_log(
+    log: Log,
+    *,
+    include_active: bool = False,
+    config: CleanerConfig | None = None,
+    memory_bytes: int | None = None,
+    on_progress: Callable[[CleaningProgress], object] | None = None,
+) -> Cleaning:
+    """
+    Clean a log: leave of each key the latest record.
+
+    It begins where the last cleaning ended, by the `cleaner-offset-checkpoint` of the data
+    directory, or of a partition directory that stands alone; where this one ended is written there.
+    A log that a manager has is cleaned by that: `LogManager.compact`.
+
+    Args:
+        log: open for writing, its `cleanup.policy` with compact.
+        include_active: whether to begin a new segment first, so that everything is cleaned that
+            `min.compaction.lag.ms` and open transactions allow.
+        config: settings of compaction; Kafka's if None.
+        memory_bytes: for the map of keys; what one thread has by the settings if None.
+        on_progress: called again and again with how far it is.
+
+    Raises:
+        ConfigError: the log is not to be compacted.
+        CorruptRecordError: a batch is damaged; the error names file and position.
+        LogCleaningAbortedError: the log was closed, truncated or cut at its start meanwhile.
+        DiskFullError, LogStorageError: the disk refused; nothing is lost.
+    """
+    if not log.config.is_compacted:
+        policy = ",".join(log.config.cleanup_policy)
+        raise ConfigError(f"{log.directory} is not to be compacted: cleanup.policy = {policy}")
+    cleaner = Cleaner(
+        config or CleanerConfig(), memory_bytes=memory_bytes, clock=log.segment_context().clock
+    )
+    if include_active:
+        log.roll()
+    min_lag_ms = log.config.min_compaction_lag_ms
+    span = cleanable_range(
+        log.cleaning_facts(with_times=min_lag_ms > 0),
+        checkpoint=log.cleaner_offset,
+        now_ms=cleaner.clock.now_ms(),
+        min_lag_ms=min_lag_ms,
+    )
+    cleaning = cleaner.clean(log, span, on_progress=on_progress)
+    log.note_cleaned(cleaning.end_offset)
+    return cleaning

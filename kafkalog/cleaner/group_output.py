@@ -1,0 +1,96 @@
+"""The output of one group of segments: a new segment, unless there is nothing to change.
+
+A single segment that stays byte for byte is not written. As long as nothing of it has changed,
+what stays is only remembered; it is copied once something has.
+
+Thread-safety: none; it belongs to one cleaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from typing_extensions import Buffer
+
+from kafkalog.cleaner.retained import BatchFilter
+from kafkalog.cleaner.segment_writer import SegmentWriter
+from kafkalog.indexes.transaction_index import AbortedTransaction
+from kafkalog.log.conversion.source import SegmentSource
+from kafkalog.log.log import Log
+from kafkalog.records.conversion.stretches import BatchRun
+
+__all__ = ["GroupOutput"]
+
+
+class GroupOutput:
+    """
+    Takes the runs of a group.
+
+    Args:
+        log: whose segments they are.
+        group: the segments.
+        batch_filter: says what stays.
+        throttle: called with the bytes of each write.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        group: Sequence[SegmentSource],
+        batch_filter: BatchFilter,
+        throttle: Callable[[int], object],
+    ) -> None:
+        self._log = log
+        self._group = group
+        self._filter = batch_filter
+        self._throttle = throttle
+        self._unchanged: list[memoryview] = []
+        self._writer: SegmentWriter | None = None
+
+    def add(self, run: BatchRun, *, old_tombstones_stay: bool) -> None:
+        """
+        Filter a run, and write what stays of it.
+
+        Raises:
+            CorruptRecordError: a batch is damaged.
+            LogClosedError: the log was closed.
+            OSError: the disk refused.
+        """
+        statistics = self._filter.statistics
+        before = statistics.batches_read - statistics.batches_copied
+        parts = self._filter.filter(run, old_tombstones_stay=old_tombstones_stay)
+        has_changed = statistics.batches_read - statistics.batches_copied > before
+        if self._writer is None and not has_changed and len(self._group) == 1:
+            self._unchanged.append(run.data)
+        else:
+            self._write(parts)
+
+    def finish(self, modified_ms: int, aborted: Sequence[AbortedTransaction]) -> list[int]:
+        """
+        Put the new segment on the disk; return its base offset, or those of several.
+
+        None where the old one may stay. Arguments and errors as for `SegmentWriter.finish`.
+        """
+        if self._writer is None and len(self._group) == 1:
+            known = self._group[0].segment.transactions.index.entries()
+            if sorted(aborted) == sorted(known):
+                return []
+        self._write([])
+        assert self._writer is not None
+        return self._writer.finish(modified_ms, aborted)
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        if self._writer is not None:
+            self._writer.abandon()
+
+    def _write(self, parts: Sequence[Buffer]) -> None:
+        if self._writer is None:
+            first, last = self._group[0], self._group[-1]
+            self._writer = SegmentWriter(
+                self._log, first.segment.base_offset, last.bound.following_offset
+            )
+            unchanged, self._unchanged = self._unchanged, []
+            for data in unchanged:
+                self._throttle(self._writer.write([data]))
+        self._throttle(self._writer.write(parts))

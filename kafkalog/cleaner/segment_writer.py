@@ -1,0 +1,157 @@
+"""Writing what stays of segments into a new one, under a name that does not count yet.
+
+Batches come as the filter gives them, in whatever size. Their index files are made at the end, of
+what the file reads back as: so nothing takes the place of the old segments that cannot be read.
+Where offsets or bytes go beyond what one segment may have, a second one is begun.
+
+Crash points: any; files `.cleaned` are removed by the next opening.
+
+Thread-safety: none; it belongs to one cleaning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from typing_extensions import Buffer
+
+from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog.errors import CorruptRecordError
+from kafkalog.files.filesystem import FileHandle
+from kafkalog.files.names import FileState
+from kafkalog.files.whole import write_synced
+from kafkalog.indexes.transaction_index import AbortedTransaction, encode_entries
+from kafkalog.log.loader import open_segment
+from kafkalog.log.log import Log
+from kafkalog.log.replacement import remove_cleaned
+from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
+
+__all__ = ["SegmentWriter"]
+
+# Positions in an offset index are 32 bits with a sign.
+_SEGMENT_BYTES_MAX: Final = 2**31 - 1
+_SCANNED_BATCHES: Final = 1024
+
+
+class SegmentWriter:
+    """
+    Writes new segments.
+
+    Args:
+        log: whose they are.
+        base_offset: of the first one.
+        end_offset: what is written lies below it.
+
+    Raises:
+        LogClosedError: the log was closed.
+        OSError: the disk refused.
+    """
+
+    def __init__(self, log: Log, base_offset: int, end_offset: int) -> None:
+        self._log = log
+        self._context = replace(log.segment_context(), state=FileState.CLEANED, note=None)
+        self._may_split = end_offset - 1 - base_offset > RELATIVE_OFFSET_MAX
+        self._next_offset = base_offset
+        self._size = 0
+        self.bases: list[int] = []
+        self._handle = self._begin(base_offset)
+
+    def write(self, parts: Sequence[Buffer]) -> int:
+        """Write whole batches, which follow those before; return their bytes."""
+        size = sum(memoryview(part).nbytes for part in parts)
+        if self._may_split or self._size + size > _SEGMENT_BYTES_MAX:
+            for part in parts:
+                self._write_batches(memoryview(part).cast("B"))
+        elif size:
+            self._handle.pwritev(parts, self._size)
+            self._size += size
+        return size
+
+    def finish(self, modified_ms: int, aborted: Sequence[AbortedTransaction]) -> list[int]:
+        """
+        Put everything on the disk but the names; return the base offsets.
+
+        Args:
+            modified_ms: time of last modification of the files.
+            aborted: entries of the transaction indexes, by their markers.
+
+        Raises:
+            CorruptRecordError: what was written does not read back.
+        """
+        self._handle.sync()
+        self._handle.close()
+        entries: dict[int, list[AbortedTransaction]] = defaultdict(list)
+        for each in sorted(aborted, key=lambda each: each.last_offset):
+            entries[self.bases[bisect_right(self.bases, each.last_offset) - 1]].append(each)
+        for base in self.bases:
+            self._complete(base, entries[base])
+            path = self._context.files(base).log
+            self._context.filesystem.set_modified_ms(path, modified_ms)
+        return self.bases
+
+    def abandon(self) -> None:
+        """Remove what was written, as far as the disk lets."""
+        self._handle.close()
+        if self._log.is_closed:
+            # The directory may be somebody else's by now; who opens it removes what is left.
+            return
+        with contextlib.suppress(OSError):
+            remove_cleaned(self._context, self.bases)
+
+    def _begin(self, base_offset: int) -> FileHandle:
+        filesystem, files = self._context.filesystem, self._context.files(base_offset)
+        # Not while the log is being closed, and its directory given away.
+        with self._log.in_charge():
+            remove_cleaned(self._context, [base_offset])
+            handle = filesystem.open(files.log, create=True, write=True)
+        self.bases.append(base_offset)
+        self._size = 0
+        return handle
+
+    def _write_batches(self, data: memoryview) -> None:
+        """Write batch after batch, and begin a segment where one does not fit."""
+        columns = BatchColumns(_SCANNED_BATCHES)
+        position = 0
+        while position < len(data):
+            columns.clear()
+            position = scan_batches(data, position, columns=columns, check_crc=False).position
+            for row in range(len(columns)):
+                start, size = int(columns.position[row]), int(columns.size_bytes[row])
+                last_offset = int(columns.last_offset[row])
+                if (
+                    self._size + size > _SEGMENT_BYTES_MAX
+                    or last_offset - self.bases[-1] > RELATIVE_OFFSET_MAX
+                ):
+                    self._handle.sync()
+                    self._handle.close()
+                    # Of a wrapper the first offset is not told; it lies behind those before.
+                    lowest = last_offset - RELATIVE_OFFSET_MAX
+                    self._handle = self._begin(max(self._next_offset, lowest))
+                self._handle.pwrite(data[start : start + size], self._size)
+                self._size += size
+                self._next_offset = last_offset + 1
+
+    def _complete(self, base_offset: int, aborted: Sequence[AbortedTransaction]) -> None:
+        """Read a segment back, and write its indexes."""
+        context = self._context
+        filesystem, files = context.filesystem, context.files(base_offset)
+        segment = open_segment(context, base_offset)
+        try:
+            scan = segment.scan()
+            if scan.fences or scan.whole_end < segment.size_bytes:
+                raise CorruptRecordError(
+                    f"{segment.path} does not read back as it was written", path=segment.path
+                )
+        finally:
+            segment.close()
+        write_synced(filesystem, files.offset_index, scan.offset_entries)
+        write_synced(filesystem, files.time_index, scan.time_entries)
+        if aborted:
+            # Entries of a broker may break its rules. Then the log tells them of the markers.
+            with contextlib.suppress(ValueError):
+                write_synced(filesystem, files.transaction_index, encode_entries(aborted))

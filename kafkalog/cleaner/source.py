@@ -1,0 +1,84 @@
+"""The segments of a log as a pass reads them: a snapshot, in runs of whole batches.
+
+Every batch is checked before it is in a run. Damage ends the reading with an error that names it.
+
+Thread-safety: as for reading: any thread, while another writes. It never takes the log's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kafkalog._core.batch import BatchColumns
+from kafkalog._core.status import STATUS_CODES
+from kafkalog.log.conversion.source import SegmentSource
+from kafkalog.log.local_log import Snapshot
+from kafkalog.log.reading import start_position
+from kafkalog.log.walk import Walk, walk_batches
+from kafkalog.records.conversion.stretches import BatchRun
+
+__all__ = ["boundary_of", "read_runs", "segments_between"]
+
+_OK: Final = STATUS_CODES["OK"]
+_FULL: Final = STATUS_CODES["FULL"]
+_RUN_BATCHES: Final = 4096
+
+
+def boundary_of(snapshot: Snapshot, offset: int) -> int:
+    """Return the base offset of the segment that holds an offset; all below it may be cleaned."""
+    slot = max(snapshot.segments.floor_slot(offset), 0)
+    return snapshot.segments.segments[slot].base_offset
+
+
+def segments_between(snapshot: Snapshot, start: int, end: int) -> list[SegmentSource]:
+    """Return the segments from the one that holds `start` to those that begin below `end`."""
+    if start >= end:
+        return []
+    found = []
+    for slot in range(max(snapshot.segments.floor_slot(start), 0), len(snapshot.segments)):
+        segment = snapshot.segments.segments[slot]
+        if segment.base_offset >= end:
+            break
+        begins = max(start, segment.base_offset)
+        found.append(SegmentSource(segment, snapshot.bound_of(slot), begins))
+    return found
+
+
+def read_runs(source: SegmentSource, run_bytes: int) -> Iterator[BatchRun]:
+    """
+    Yield the batches of a segment in runs of about so many bytes, a larger batch by itself.
+
+    Raises:
+        CorruptRecordError: at damage, after everything before it.
+        OSError: the disk failed.
+    """
+    segment, bound, start_offset = source
+    position: int | None = 0
+    if start_offset > segment.base_offset:
+        position = start_position(segment, start_offset, bound, "raise")
+    if position is None:
+        return
+    expected = segment.base_offset
+    data = segment.file.whole()[: bound.end]
+    columns = BatchColumns(_RUN_BATCHES)
+    while position < bound.end:
+        walk = _walk(data[: position + run_bytes], position, expected, source, columns)
+        if walk.count == 0:
+            # Larger than a run, or damaged: all that follows tells.
+            walk = _walk(data, position, expected, source, BatchColumns(1))
+        if walk.count == 0:
+            fence = segment.fence_at(
+                walk.position, bound, walk.status, walk.next_offset, walk.resume_min
+            )
+            raise fence.to_error()
+        yield BatchRun(data[position : walk.position], segment.path, position)
+        position, expected = walk.position, walk.next_offset
+
+
+def _walk(
+    data: memoryview, position: int, expected: int, source: SegmentSource, columns: BatchColumns
+) -> Walk:
+    columns.clear()
+    offset_max = source.bound.following_offset - 1
+    return walk_batches(data, position, columns, next_offset=expected, offset_max=offset_max)

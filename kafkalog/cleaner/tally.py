@@ -1,0 +1,80 @@
+"""What adds up in the course of a cleaning.
+
+Thread-safety: none; it belongs to one cleaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kafkalog._core.offset_map import OffsetMap
+from kafkalog.cleaner.outcome import Cleaning
+from kafkalog.cleaner.statistics import CleaningStatistics
+from kafkalog.model import TopicPartition
+
+__all__ = ["CleaningTally"]
+
+
+@dataclass(slots=True)
+class CleaningTally:
+    """Counts of a cleaning; see `Cleaning`."""
+
+    statistics: CleaningStatistics = field(default_factory=CleaningStatistics)
+    passes: int = 0
+    reading_ms: int = 0
+    map_entries: int = 0
+    _map_records: int = 0
+    _map_bytes: int = 0
+    _utilization: float = 0.0
+    _before: int = 0
+    _after: int = 0
+    _unchanged: int = 0
+
+    def collected(self, offset_map: OffsetMap, records: int, size: int) -> None:
+        """Add what was read for the keys of a pass."""
+        self._map_records += records
+        self._map_bytes += size
+        self._utilization = max(self._utilization, len(offset_map) / offset_map.slots)
+
+    def begin_segments(self, count: int) -> None:
+        """Begin to filter so many segments; those of a first pass are what there was before."""
+        self._before = self._before or count
+        self._after = self._unchanged = 0
+
+    def cleaned_group(self, bases: Sequence[int]) -> None:
+        """Add what became of a group: new segments, or the one that stays as it was."""
+        self._after += len(bases) or 1
+        self._unchanged += not bases
+
+    def outcome(
+        self,
+        topic_partition: TopicPartition,
+        *,
+        first_dirty: int,
+        end_offset: int,
+        wanted_end: int,
+        memory_bytes: int,
+        bytes_for_one_pass: int,
+        duration_ms: int,
+    ) -> Cleaning:
+        """Return what the cleaning did; arguments as in `Cleaning`."""
+        return Cleaning(
+            topic_partition=topic_partition,
+            first_dirty=first_dirty,
+            end_offset=end_offset,
+            wanted_end=wanted_end,
+            statistics=self.statistics,
+            map_entries=self.map_entries,
+            map_records=self._map_records,
+            map_bytes=self._map_bytes,
+            map_utilization=self._utilization,
+            memory_bytes=memory_bytes,
+            passes=self.passes,
+            bytes_for_one_pass=bytes_for_one_pass,
+            segments_before=self._before,
+            segments_after=self._after,
+            segments_unchanged=self._unchanged,
+            reading_ms=self.reading_ms,
+            duration_ms=duration_ms,
+        )

@@ -1,0 +1,315 @@
+"""The cleaning of a log's files: what goes, what stays, how far it comes, and what ends it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog import CleanerConfig, Codec, Log, LogConfig, Record, compact_log
+from kafkalog.cleaner.cleaning import Cleaner
+from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
+from kafkalog.cleaner.selection import CleanableRange
+from kafkalog.errors import (
+    ConfigError,
+    CorruptRecordError,
+    DiskFullError,
+    LogCleaningAbortedError,
+)
+from tests.support.damage import batch_positions, flip
+from tests.support.logs import manual_log
+from tests.support.manual_time import ManualClock, ManualScheduler
+from tests.support.simulated_disk import SimulatedDisk
+
+DIRECTORY = Path("/data/orders-0")
+COMPACT: dict[str, Any] = {
+    "cleanup_policy": ("compact",),
+    "segment_bytes": 1500,
+    "batch_bytes": 300,
+}
+ENTRY = 24
+DAY_MS = 86_400_000
+
+
+def fill(log: Log, count: int, *, keys: int = 30, seed: int = 1) -> dict[bytes, bytes]:
+    """Append records with keys that repeat; return the latest value of each."""
+    chosen = random.Random(seed)
+    latest: dict[bytes, bytes] = {}
+    for number in range(count):
+        key, value = b"key %d" % chosen.randrange(keys), b"value %d" % number
+        log.append([Record(key=key, value=value)])
+        latest[key] = value
+    return latest
+
+
+def latest_values(log: Log) -> dict[bytes | None, bytes | None]:
+    """Return what a reader from the start ends with."""
+    return {record.key: record.value for record in log.records()}
+
+
+def unfinished(names: Sequence[str]) -> list[str]:
+    """Return the names of files that say that there is something left to do."""
+    return [name for name in names if name.endswith((".cleaned", ".swap", ".covered"))]
+
+
+def clean(log: Log, memory_bytes: int = 1 << 16, **settings: Any) -> Cleaning:
+    """Clean everything but the active segment."""
+    cleaner = Cleaner(CleanerConfig(**settings), memory_bytes=memory_bytes, clock=ManualClock())
+    return cleaner.clean(log, CleanableRange(log.cleaner_offset or 0, log.log_end_offset))
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "gzip", "lz4", "zstd"])
+def test_cleaned_log_keeps_the_latest_record_of_each_key(tmp_path: Path, codec: str) -> None:
+    """Offsets and order stay; the end stays; opened again it is the same."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory, **COMPACT, compression_type=codec) as log:
+        latest = fill(log, 400)
+        before = {record.offset: record for record in log.records()}
+        count = len(log.segments())
+        cleaning = compact_log(log, include_active=True, memory_bytes=1 << 16)
+        records = list(log.records())
+        assert latest == latest_values(log)
+        assert len(latest) == len(records)
+        assert sorted(record.offset for record in records) == [r.offset for r in records]
+        assert [before[record.offset] for record in records] == records
+        assert 400 == log.log_end_offset == cleaning.end_offset == log.cleaner_offset
+        assert (1, 30, True) == (cleaning.passes, cleaning.map_entries, cleaning.is_complete)
+        assert count == cleaning.segments_before
+        assert (400, 30) == (cleaning.statistics.records_read, cleaning.statistics.records_kept)
+        assert 400 == log.append([Record(key=b"a", value=b"b")]).first_offset
+    with kafkalog.open_log(directory) as log:
+        assert log.recovery_report.clean
+        assert not log.recovery_report.rebuilt
+        assert [*records, *log.records(400)] == list(log.records())
+        assert log.get(records[3].offset) == records[3]
+    assert not unfinished([path.name for path in directory.iterdir()])
+
+
+def test_log_that_is_clean_stays_as_it_is(tmp_path: Path) -> None:
+    """A second cleaning finds nothing dirty; one of all again writes no file."""
+    with manual_log(tmp_path / "orders-0", **COMPACT) as log:
+        fill(log, 200)
+        compact_log(log, include_active=True, memory_bytes=1 << 16)
+        count = len(log.segments())
+        log.note_cleaned(0)
+        assert count > compact_log(log, memory_bytes=1 << 16).segments_after
+        inodes = {path.name: path.stat().st_ino for path in log.directory.glob("*.log")}
+        again = compact_log(log, memory_bytes=1 << 16)
+        assert (0, 0) == (again.passes, again.segments_before)
+        log.note_cleaned(0)
+        cleaning = compact_log(log, memory_bytes=1 << 16)
+        assert cleaning.segments_before == cleaning.segments_unchanged > 0
+        found = {path.name: path.stat().st_ino for path in log.directory.glob("*.log")}
+        assert inodes == found
+
+
+@pytest.mark.parametrize("algorithm", ["md5", "siphash", "exact"])
+def test_map_too_small_for_a_segment_takes_several_passes(
+    tmp_path: Path, algorithm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Always progress; each cleaning takes a segment, and says how much memory would do."""
+    with manual_log(tmp_path / "orders-0", **COMPACT) as log:
+        latest = fill(log, 80, keys=40)
+        log.roll()
+        ends = []
+        while (log.cleaner_offset or 0) < 80:
+            cleaning = clean(log, ENTRY * 6, hash_algorithm=algorithm, io_buffer_load_factor=1.0)
+            log.note_cleaned(cleaning.end_offset)
+            ends.append(cleaning.end_offset)
+            assert cleaning.map_utilization <= 1
+            needs_more = cleaning.memory_bytes < cleaning.bytes_for_one_pass
+            assert needs_more == (cleaning.passes > 1) == ("passes" in cleaning.describe())
+        assert 3 < len(ends)
+        assert sorted(set(ends)) == ends
+        assert latest == latest_values(log)
+        assert len(latest) == sum(1 for _ in log.records())
+    assert "it is cleaned in" in caplog.text
+
+
+def test_map_full_within_a_later_segment_cleans_up_to_there(tmp_path: Path) -> None:
+    """As a broker does; what lies above is left alone, and the next cleaning takes it."""
+    with manual_log(tmp_path / "orders-0", **COMPACT) as log:
+        latest = fill(log, 200, keys=60)
+        log.roll()
+        cleaning = clean(log, ENTRY * 50, io_buffer_load_factor=1.0)
+        assert (1, 50) == (cleaning.passes, cleaning.map_entries)
+        assert 50 <= cleaning.end_offset < cleaning.wanted_end == 200
+        assert list(range(cleaning.end_offset, 200)) == [
+            record.offset for record in log.records(cleaning.end_offset)
+        ]
+        assert cleaning.memory_bytes < cleaning.bytes_for_one_pass
+        assert latest == latest_values(log)
+        log.note_cleaned(cleaning.end_offset)
+        assert 200 == clean(log).end_offset
+        assert len(latest) == sum(1 for _ in log.records())
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 16, ENTRY * 4])
+def test_tombstone_goes_with_the_second_cleaning_after_its_time(
+    tmp_path: Path, memory_bytes: int
+) -> None:
+    """However many passes a cleaning takes, the first only says until when it stays."""
+    clock = ManualClock()
+    with manual_log(tmp_path / "orders-0", clock=clock, **COMPACT, delete_retention_ms=0) as log:
+        for number in range(12):
+            log.append([Record(key=b"%d" % (number % 6), value=None if number > 8 else b"v")])
+        for expected in (6, 3):
+            log.append([Record(key=b"last", value=b"v")])
+            compact_log(log, include_active=True, memory_bytes=memory_bytes)
+            kept = [record for record in log.records() if record.key != b"last"]
+            assert expected == len(kept)
+            clock.advance(1)
+
+
+def test_cleaning_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    """At whatever question: nothing is left, and the same records are there."""
+    with manual_log(tmp_path / "orders-0", **COMPACT) as log:
+        latest = fill(log, 100)
+        log.roll()
+        cleaner = Cleaner(CleanerConfig(), memory_bytes=1 << 16, clock=ManualClock())
+        span = CleanableRange(0, 100)
+        questions = 0
+        while True:
+            questions += 1
+            left = [questions]
+
+            def check(left: list[int] = left) -> None:
+                left[0] -= 1
+                if left[0] == 0:
+                    raise LogCleaningAbortedError("told to")
+
+            try:
+                cleaner.clean(log, span, check=check)
+            except LogCleaningAbortedError:
+                assert not unfinished([path.name for path in log.directory.iterdir()])
+                assert latest == latest_values(log)
+            else:
+                break
+        assert 10 < questions
+
+
+@pytest.mark.parametrize("how", ["close", "truncate", "delete"])
+def test_log_that_changes_below_a_cleaning_aborts_it(tmp_path: Path, how: str) -> None:
+    """Records that it relied on may have gone: nothing of it counts that was not done before."""
+    log = manual_log(tmp_path / "orders-0", **COMPACT)
+    fill(log, 200)
+    log.roll()
+    changes: dict[str, Callable[[], object]] = {
+        "close": log.close,
+        "truncate": lambda: log.truncate_to(100),
+        "delete": lambda: log.delete_records_before(log.segments()[1].base_offset),
+    }
+
+    def change(progress: CleaningProgress) -> None:
+        if progress.stage == "writing" and 0 < progress.done_bytes:
+            changes.pop(how, lambda: None)()
+
+    cleaner = Cleaner(CleanerConfig(), memory_bytes=1 << 16, clock=ManualClock())
+    with pytest.raises(LogCleaningAbortedError):
+        cleaner.clean(log, CleanableRange(0, 200), on_progress=change)
+    log.close()
+    with kafkalog.open_log(log.directory) as log:
+        expected = {"close": 200, "truncate": 100, "delete": 200}[how]
+        found = [record.offset for record in log.records()]
+        start = log.log_start_offset
+        assert list(range(start, expected)) == found
+        assert not unfinished([path.name for path in log.directory.iterdir()])
+
+
+@pytest.mark.parametrize("slot", [1, -2], ids=["second segment", "last sealed segment"])
+def test_damage_ends_a_cleaning_and_is_told(tmp_path: Path, slot: int) -> None:
+    """The error names file and position; nothing was changed, and nothing is left."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory, **COMPACT) as log:
+        fill(log, 100)
+        log.roll()
+        path = log.segments()[slot].path
+    position = batch_positions(path)[2]
+    flip(path, position + 70)
+    with manual_log(directory, **COMPACT) as log:
+        before = sorted((each.name, each.stat().st_ino) for each in directory.glob("*.log"))
+        with pytest.raises(CorruptRecordError) as raised:
+            compact_log(log, memory_bytes=1 << 16)
+        assert (str(path), position) == (str(raised.value.path), raised.value.position)
+        after = sorted((each.name, each.stat().st_ino) for each in directory.glob("*.log"))
+        assert before == after
+        assert not unfinished([each.name for each in directory.iterdir()])
+        assert log.cleaner_offset is None
+
+
+def test_disk_full_ends_a_cleaning_without_loss() -> None:
+    """Nothing is left, appends go on, and with room it can be done."""
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    scheduler = ManualScheduler(clock)
+    config = LogConfig(**COMPACT, segment_index_bytes=64)
+    with manual_log(
+        DIRECTORY, clock=clock, scheduler=scheduler, filesystem=disk, config=config
+    ) as log:
+        latest = fill(log, 100)
+        log.roll()
+        log.flush()
+        disk.capacity_bytes = disk.used_bytes + 512
+        with pytest.raises(DiskFullError):
+            compact_log(log, memory_bytes=1 << 16)
+        assert latest == latest_values(log)
+        assert not unfinished(disk.list(DIRECTORY))
+        disk.capacity_bytes = None
+        assert 100 == compact_log(log, memory_bytes=1 << 16).end_offset
+        assert latest == latest_values(log)
+        assert len(latest) == sum(1 for _ in log.records())
+
+
+def test_throttle_and_progress_are_told_of_every_byte(tmp_path: Path) -> None:
+    """What is read twice, and what is written."""
+    with manual_log(tmp_path / "orders-0", **COMPACT) as log:
+        fill(log, 100)
+        log.roll()
+        size = sum(segment.size_bytes for segment in log.segments())
+        moved: list[int] = []
+        told: list[CleaningProgress] = []
+        cleaner = Cleaner(
+            CleanerConfig(), memory_bytes=1 << 16, clock=ManualClock(), throttle=moved.append
+        )
+        cleaning = cleaner.clean(log, CleanableRange(0, 100), on_progress=told.append)
+        assert 2 * size + cleaning.statistics.bytes_written == sum(moved)
+        for stage in ("reading keys", "writing"):
+            steps = [step for step in told if step.stage == stage]
+            assert [size] * len(steps) == [step.total_bytes for step in steps]
+            assert size == steps[-1].done_bytes
+
+
+def test_log_that_is_not_to_be_compacted_is_refused(tmp_path: Path) -> None:
+    """Records without a key would go."""
+    with (
+        manual_log(tmp_path / "orders-0") as log,
+        pytest.raises(ConfigError, match=r"cleanup\.policy = delete"),
+    ):
+        compact_log(log)
+
+
+def test_truncated_log_is_cleaned_anew_from_there(tmp_path: Path) -> None:
+    """What comes in place of compacted records was never compacted."""
+    with manual_log(tmp_path / "orders-0", **COMPACT) as log:
+        fill(log, 100)
+        compact_log(log, include_active=True, memory_bytes=1 << 16)
+        assert 100 == log.cleaner_offset
+        log.truncate_to(90)
+        assert (log.cleaner_offset or 0) <= 90
+        latest = latest_values(log) | fill(log, 100, seed=2)
+        compact_log(log, include_active=True, memory_bytes=1 << 16)
+        assert latest == latest_values(log)
+        assert len(latest) == sum(1 for _ in log.records())
+
+
+def test_codecs_of_batches_stay(tmp_path: Path) -> None:
+    """A batch that loses records is compressed again as it was."""
+    with manual_log(tmp_path / "orders-0", **COMPACT, compression_type="zstd") as log:
+        for number in range(20):
+            log.append([Record(key=b"%d" % key, value=b"x" * 40) for key in (number % 7, 100)])
+        compact_log(log, include_active=True, memory_bytes=1 << 16)
+        assert {Codec.ZSTD} == {batch.codec for batch in log.batches()}
