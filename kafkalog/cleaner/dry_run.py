@@ -8,18 +8,21 @@ Thread-safety: none; one caller at a time.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from kafkalog._core.offset_map import OffsetMap
+from kafkalog.cleaner.grouping import parts_for
 from kafkalog.cleaner.key_room import KeyRoom
 from kafkalog.cleaner.keys import KeyCollector
 from kafkalog.cleaner.pieces import Piece
 from kafkalog.cleaner.retained import BatchFilter, CleaningRules, Verdicts
+from kafkalog.cleaner.selection import CleanableRange
+from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.cleaner.subject import CleaningSubject
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.layout import CONTROL_MASK, MAGIC_V2
@@ -27,14 +30,17 @@ from kafkalog.layout import CONTROL_MASK, MAGIC_V2
 __all__ = [
     "CountingFilter",
     "FirstPass",
-    "KeyRoom",
+    "SecondPass",
     "collect_keys",
     "estimate_keys",
     "first_pass",
+    "second_pass",
 ]
 
 # Of a log with too many keys, one in so many parts of them is counted to know how many there are.
 _SAMPLED_PARTS: Final = 64
+
+_PART_COUNT_MAX: Final = 2**32 - 1
 
 # Is told how many bytes were gone through.
 Tell = Callable[[int], object]
@@ -46,19 +52,42 @@ class FirstPass:
     What a first pass found.
 
     Attributes:
-        offset_map: the keys.
         end_offset: cleaning goes up to here.
+        parts: ranges of hashes, as (number, of how many), each of which takes a pass; one normally.
+        usable: keys that the map takes.
         key_count: different keys of the whole dirty part.
-        is_estimate: whether they were not all counted, but one part of them.
-        records_read, bytes_read: of one pass.
+        is_estimate: whether they were not all counted, but some of them.
+        records_read, bytes_read: by one going through the keys.
     """
 
-    offset_map: OffsetMap
     end_offset: int
+    parts: tuple[tuple[int, int], ...]
+    usable: int
     key_count: int
     is_estimate: bool
     records_read: int
     bytes_read: int
+    _subject: CleaningSubject
+    _first_dirty: int
+    _room: KeyRoom
+    _map: OffsetMap | None
+
+    def empty_map(self) -> OffsetMap:
+        """Return a map that knows nothing of any key: others have them all."""
+        offset_map = self._room.new_map(part_count=_PART_COUNT_MAX, exact=False)
+        offset_map.advance_to(self.end_offset - 1)
+        return offset_map
+
+    def maps(self) -> Iterator[OffsetMap]:
+        """Yield the map of each part in turn; it is good until the next is asked for."""
+        if self._map is not None:
+            yield self._map
+            return
+        for part, part_count in self.parts:
+            offset_map = self._room.new_map(part=part, part_count=part_count, exact=False)
+            collect_keys(self._subject, self._first_dirty, self.end_offset, offset_map)
+            offset_map.advance_to(self.end_offset - 1)
+            yield offset_map
 
 
 def first_pass(
@@ -71,21 +100,62 @@ def first_pass(
     """
     Read the keys from one offset up to another, the base of a segment.
 
+    Where they do not fit, cleaning goes as far as those that do, or, if that is not even a segment,
+    to the end of that in several parts.
+
     Raises:
         CorruptRecordError: there is damage.
         LogStorageError: the disk failed.
     """
-    offset_map = room.new_map()
+    offset_map = room.new_map(exact=False)
     records, size, is_whole = collect_keys(subject, first_dirty, end_offset, offset_map, tell)
+    usable, key_count = offset_map.usable, len(offset_map)
+    parts: tuple[tuple[int, int], ...] = ((0, 1),)
     if is_whole:
         offset_map.advance_to(end_offset - 1)
-        return FirstPass(offset_map, end_offset, len(offset_map), False, records, size)
-    reached = offset_map.latest_offset + 1
-    key_count = estimate_keys(subject, first_dirty, end_offset, room)
-    # The sample took the memory: the keys are read once more.
-    offset_map = room.new_map()
-    records, size, _ = collect_keys(subject, first_dirty, end_offset, offset_map, tell)
-    return FirstPass(offset_map, reached, key_count, True, records, size)
+    else:
+        reached = offset_map.latest_offset + 1
+        key_count = estimate_keys(subject, first_dirty, end_offset, room)
+        slot = subject.slot_of(first_dirty)
+        segment, following = subject.facts.segments[slot : slot + 2]
+        if reached < following.base_offset:
+            reached = following.base_offset
+            guess = max(usable + 1, usable * segment.size_bytes // max(1, size))
+            parts = _parts(subject, first_dirty, reached, room, max(2, parts_for(guess, usable)))
+        else:
+            # The sample took the memory: the keys are read once more.
+            offset_map = room.new_map(exact=False)
+            collect_keys(subject, first_dirty, end_offset, offset_map)
+        end_offset = reached
+    return FirstPass(
+        end_offset,
+        parts,
+        usable,
+        key_count,
+        not is_whole,
+        records,
+        size,
+        subject,
+        first_dirty,
+        room,
+        offset_map if len(parts) == 1 else None,
+    )
+
+
+def _parts(
+    subject: CleaningSubject, first_dirty: int, end_offset: int, room: KeyRoom, part_count: int
+) -> tuple[tuple[int, int], ...]:
+    """Return parts that fit; one that does not is divided."""
+    waiting = deque((part, part_count) for part in range(part_count))
+    parts = []
+    while waiting:
+        part, count = waiting.popleft()
+        offset_map = room.new_map(part=part, part_count=count, exact=False)
+        if collect_keys(subject, first_dirty, end_offset, offset_map)[2]:
+            parts.append((part, count))
+        else:
+            waiting.extendleft([(2 * part + 1, 2 * count), (2 * part, 2 * count)])
+    return tuple(parts)
 
 
 def estimate_keys(
@@ -94,8 +164,8 @@ def estimate_keys(
     """Return about how many different keys there are: those of one part, times the parts."""
     part_count = _SAMPLED_PARTS
     while True:
-        offset_map = room.new_map(part_count=part_count)
-        _, _, is_whole = collect_keys(subject, first_dirty, end_offset, offset_map, None)
+        offset_map = room.new_map(part_count=part_count, exact=False)
+        _, _, is_whole = collect_keys(subject, first_dirty, end_offset, offset_map)
         if is_whole:
             return max(offset_map.usable + 1, len(offset_map) * part_count)
         part_count *= _SAMPLED_PARTS
@@ -106,7 +176,7 @@ def collect_keys(
     first_dirty: int,
     end_offset: int,
     offset_map: OffsetMap,
-    tell: Tell | None,
+    tell: Tell | None = None,
 ) -> tuple[int, int, bool]:
     """
     Put the keys between two offsets into a map.
@@ -128,6 +198,99 @@ def collect_keys(
             if tell is not None:
                 tell(len(run.data))
     return collector.records_read, size, True
+
+
+@dataclass(slots=True)
+class SecondPass:
+    """
+    What a second pass counted.
+
+    Attributes:
+        statistics: of all segments.
+        segments: by slot: records before, bytes after, records after.
+        tombstones, markers: that stay, of format v2, by delete horizon.
+        old_tombstones: that stay, by slot.
+    """
+
+    statistics: CleaningStatistics
+    segments: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    tombstones: Counter[int] = field(default_factory=Counter)
+    markers: Counter[int] = field(default_factory=Counter)
+    old_tombstones: Counter[int] = field(default_factory=Counter)
+
+    def add_difference(self, part: SecondPass, alone: SecondPass) -> None:
+        """Add what one part of the keys changes, beside what goes whatever the keys are."""
+        for name in alone.statistics.as_dict():
+            change = getattr(part.statistics, name) - getattr(alone.statistics, name)
+            setattr(self.statistics, name, getattr(self.statistics, name) + change)
+        for slot, before in self.segments.items():
+            _, size, count = part.segments[slot]
+            _, size_alone, count_alone = alone.segments[slot]
+            self.segments[slot] = (
+                before[0],
+                before[1] + size - size_alone,
+                before[2] + count - count_alone,
+            )
+        for name in ("tombstones", "markers", "old_tombstones"):
+            counter: Counter[int] = getattr(self, name)
+            counter.update(getattr(part, name))
+            counter.subtract(getattr(alone, name))
+
+
+def second_pass(
+    subject: CleaningSubject, first: FirstPass, span: CleanableRange, tell: Tell | None = None
+) -> SecondPass:
+    """
+    Let the filter decide about every segment up to the end of the first pass.
+
+    Of several parts of the keys each is gone through by itself. Records add up exactly then; of
+    bytes and horizons that is only about so, since a batch that loses records twice is made once.
+
+    Raises:
+        CorruptRecordError: there is damage.
+        LogStorageError: the disk failed.
+    """
+    found = [_filtered(subject, first, each, span, tell) for each in first.maps()]
+    if len(found) == 1:
+        return found[0]
+    nothing = first.empty_map()
+    alone = _filtered(subject, first, nothing, span, None)
+    summed = _filtered(subject, first, nothing, span, None)
+    for part in found:
+        summed.add_difference(part, alone)
+    return summed
+
+
+def _filtered(
+    subject: CleaningSubject,
+    first: FirstPass,
+    offset_map: OffsetMap,
+    span: CleanableRange,
+    tell: Tell | None,
+) -> SecondPass:
+    boundary, start = subject.boundary(span), subject.facts.segments[0].base_offset
+    batch_filter = CountingFilter(
+        offset_map,
+        subject.rules(boundary),
+        subject.tracker(start, first.end_offset),
+        limit_bytes=subject.config.decompressed_max_bytes,
+    )
+    statistics = batch_filter.statistics
+    found = SecondPass(statistics, tombstones=batch_filter.horizons, markers=batch_filter.markers)
+    for slot in subject.slots_between(start, first.end_offset):
+        before = (statistics.records_read, statistics.bytes_written, statistics.records_kept)
+        old_before = batch_filter.old_tombstones
+        stay = subject.old_tombstones_stay(slot, span.first_dirty)
+        for run in subject.runs(slot):
+            batch_filter.filter(run, old_tombstones_stay=stay)
+            if tell is not None:
+                tell(len(run.data))
+        after = (statistics.records_read, statistics.bytes_written, statistics.records_kept)
+        records, written, kept = (end - begin for begin, end in zip(before, after, strict=True))
+        found.segments[slot] = (records, written, kept)
+        if old := batch_filter.old_tombstones - old_before:
+            found.old_tombstones[slot] = old
+    return found
 
 
 class CountingFilter(BatchFilter):

@@ -17,7 +17,9 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from kafkalog._core.header import parse_header
-from kafkalog.cleaner.dry_run import FirstPass, KeyRoom, first_pass
+from kafkalog._core.offset_map import ABSENT, ELSEWHERE
+from kafkalog.cleaner.dry_run import FirstPass, first_pass
+from kafkalog.cleaner.key_room import KeyRoom
 from kafkalog.cleaner.pieces import Piece, PieceReader
 from kafkalog.cleaner.plan_facts import BoundKind, SegmentState, bounds_of, moment_text, state_of
 from kafkalog.cleaner.subject import CleaningSubject, subject_of
@@ -38,6 +40,7 @@ class CompactionRule(StrEnum):
     ACTIVE_SEGMENT = "active segment"
     LAST_STABLE_OFFSET = "last stable offset"
     MIN_LAG = "min lag"
+    NOTHING_DIRTY = "nothing dirty"
     HOLE = "hole"
     EMPTY_BATCH = "empty batch"
     CONTROL = "control"
@@ -182,6 +185,9 @@ class _Explainer:
         if self._found.segment >= self._boundary:
             return self._untouched()
         span = self._span
+        if span.first_dirty >= self._boundary:
+            text = "nothing behind it can be cleaned, and without that the clean part is left alone"
+            return self._say(CompactionRule.NOTHING_DIRTY, text)
         first = first_pass(self._subject, span.first_dirty, self._boundary, self._room)
         if self._found.segment >= first.end_offset:
             return self._beyond_map(first)
@@ -288,13 +294,13 @@ class _Explainer:
     def _judge(
         self, piece: Piece, row: int, first: FirstPass, *, is_old: bool
     ) -> CompactionExplanation:
-        if self._offset > first.offset_map.latest_offset:
+        if self._offset >= first.end_offset:
             return self._beyond_map(first)
         key = self._found.key
         if key is None:
             text = "a compacted log cannot keep what has no key"
             return self._say(CompactionRule.KEYLESS, text)
-        later = first.offset_map.get(key)
+        later = _latest(first, key)
         if later > self._offset:
             text = f"offset {later} has the same key"
             return self._say(CompactionRule.SUPERSEDED, text, later_offset=later)
@@ -358,6 +364,15 @@ class _Explainer:
     def _horizon_of(piece: Piece) -> int | None:
         has_horizon = bool(piece.has_bits(DELETE_HORIZON_MASK)[0])
         return int(piece.header("base_timestamp")[0]) if has_horizon else None
+
+
+def _latest(first: FirstPass, key: bytes) -> int:
+    """Return the latest offset of a key, below 0 where the dirty part does not have it."""
+    for offset_map in first.maps():
+        found = offset_map.get(key)
+        if found != ELSEWHERE:
+            return found
+    return ABSENT
 
 
 def _shown(key: bytes) -> str:

@@ -10,12 +10,12 @@ Thread-safety: pure functions over the log as it is at the call.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from kafkalog.cleaner.dry_run import CountingFilter, FirstPass, KeyRoom, first_pass
-from kafkalog.cleaner.grouping import group_segments, map_bytes_for, parts_for
+from kafkalog.cleaner.dry_run import FirstPass, SecondPass, first_pass, second_pass
+from kafkalog.cleaner.grouping import group_segments, map_bytes_for
+from kafkalog.cleaner.key_room import KeyRoom
 from kafkalog.cleaner.plan_facts import (
     BoundKind,
     CompactionBound,
@@ -27,6 +27,7 @@ from kafkalog.cleaner.plan_facts import (
     due_ms_of,
     state_of,
 )
+from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.cleaner.subject import CleaningSubject, subject_of
 from kafkalog.log.log import Log
 from kafkalog.manager_config import CleanerConfig
@@ -71,14 +72,6 @@ def plan_compaction(
     return _Planner(subject, room, on_progress).plan(timer)
 
 
-@dataclass(slots=True)
-class _Outcomes:
-    """What stays of the segments, by slot: (records before, bytes after, records after)."""
-
-    by_slot: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    waiting: list[WaitingRecords] = field(default_factory=list)
-
-
 class _Planner:
     """
     The making of one plan.
@@ -108,23 +101,18 @@ class _Planner:
 
     def plan(self, timer: Callable[[], int]) -> CompactionPlan:
         """Make both passes, and say what they would do."""
-        subject, span = self._subject, self._span
+        subject, span, room = self._subject, self._span, self._room
         started = timer()
-        first = first_pass(subject, span.first_dirty, self._boundary, self._room, self._tell)
-        batch_filter = CountingFilter(
-            first.offset_map,
-            subject.rules(self._boundary),
-            subject.tracker(self._start, self._boundary),
-            limit_bytes=subject.config.decompressed_max_bytes,
-        )
-        outcomes = self._filter(batch_filter, first.end_offset)
+        first = first_pass(subject, span.first_dirty, self._boundary, room, self._tell)
+        if span.first_dirty < self._boundary:
+            second = second_pass(subject, first, span, self._tell)
+        else:
+            # Without anything dirty the clean part is left alone.
+            second = SecondPass(CleaningStatistics())
         elapsed_ms = (timer() - started) / _NANOSECONDS_PER_MS
-        statistics = batch_filter.statistics
-        moved_bytes = first.bytes_read + statistics.bytes_read + statistics.bytes_written
-        rate = self._room.config.io_max_bytes_per_second
         candidate = subject.candidate()
-        segments = self._segments(outcomes, first.end_offset)
-        usable = first.offset_map.usable
+        end_offset = max(first.end_offset, span.first_dirty)
+        segments = self._segments(second, first.end_offset)
         return CompactionPlan(
             topic_partition=subject.topic_partition,
             now_ms=subject.now_ms,
@@ -132,7 +120,7 @@ class _Planner:
             log_end_offset=subject.facts.log_end_offset,
             begins=begin_of(subject, span),
             ends=tuple(self._ends(first)),
-            end_offset=first.end_offset,
+            end_offset=end_offset,
             clean_bytes=candidate.clean_bytes,
             cleanable_bytes=candidate.cleanable_bytes,
             dirty_ratio=candidate.dirty_ratio,
@@ -140,19 +128,33 @@ class _Planner:
             must_be_cleaned=candidate.must_be_cleaned,
             is_due=candidate.is_due,
             due_ms=due_ms_of(subject, span),
-            statistics=statistics,
+            statistics=second.statistics,
             segments=segments,
             groups=_groups_of(segments),
             keys=first.key_count,
             keys_are_estimate=first.is_estimate,
-            memory_bytes=len(self._room.memory),
-            bytes_for_one_pass=map_bytes_for(
-                first.key_count, self._room.config.io_buffer_load_factor
-            ),
-            passes=parts_for(first.key_count, usable),
-            waiting=tuple(outcomes.waiting),
-            duration_ms=round(max(elapsed_ms, moved_bytes * 1000 / rate)),
+            memory_bytes=len(room.memory),
+            bytes_for_one_pass=map_bytes_for(first.key_count, room.config.io_buffer_load_factor),
+            passes=len(first.parts),
+            waiting=tuple(self._waiting(second)),
+            duration_ms=round(max(elapsed_ms, self._throttled_ms(first, second))),
         )
+
+    def _throttled_ms(self, first: FirstPass, second: SecondPass) -> float:
+        """Return what the throttle would make of both passes, and of the writing."""
+        found = second.statistics
+        moved_bytes = first.bytes_read + found.bytes_read + found.bytes_written
+        return moved_bytes * 1000 * len(first.parts) / self._room.config.io_max_bytes_per_second
+
+    def _waiting(self, second: SecondPass) -> Iterator[WaitingRecords]:
+        subject = self._subject
+        for slot, count in second.old_tombstones.items():
+            until = subject.modified_ms[slot] + subject.config.delete_retention_ms
+            yield WaitingRecords("old tombstones", count, until)
+        for kind, counts in (("tombstones", second.tombstones), ("markers", second.markers)):
+            for until, count in sorted(counts.items()):
+                if count:
+                    yield WaitingRecords(kind, count, until)
 
     def _tell(self, size: int) -> None:
         self._done_bytes += size
@@ -163,45 +165,15 @@ class _Planner:
         bounds = bounds_of(self._subject, self._span)
         if first.end_offset < self._boundary:
             text = (
-                f"the map of keys takes {first.offset_map.usable:,} of about"
-                f" {first.key_count:,}: what lies above waits for the next cleaning"
+                f"the map of keys takes {first.usable:,} of about {first.key_count:,}: what lies"
+                " above waits for the next cleaning"
             )
             bounds.insert(0, CompactionBound(BoundKind.MEMORY, first.end_offset, text))
         return bounds
 
-    def _filter(self, batch_filter: CountingFilter, end_offset: int) -> _Outcomes:
-        """Let the filter decide about every segment up to an offset, and measure."""
-        subject, statistics = self._subject, batch_filter.statistics
-        first_dirty, retention_ms = self._span.first_dirty, subject.config.delete_retention_ms
-        outcomes = _Outcomes()
-        for slot in subject.slots_between(self._start, end_offset):
-            before = (statistics.records_read, statistics.bytes_written, statistics.records_kept)
-            old_before = batch_filter.old_tombstones
-            stay = subject.old_tombstones_stay(slot, first_dirty)
-            for run in subject.runs(slot):
-                batch_filter.filter(run, old_tombstones_stay=stay)
-                self._tell(len(run.data))
-            records, written, kept = before
-            outcomes.by_slot[slot] = (
-                statistics.records_read - records,
-                statistics.bytes_written - written,
-                statistics.records_kept - kept,
-            )
-            if old := batch_filter.old_tombstones - old_before:
-                until = subject.modified_ms[slot] + retention_ms
-                outcomes.waiting.append(WaitingRecords("old tombstones", old, until))
-        for kind, counts in (
-            ("tombstones", batch_filter.horizons),
-            ("markers", batch_filter.markers),
-        ):
-            outcomes.waiting += [
-                WaitingRecords(kind, count, until) for until, count in sorted(counts.items())
-            ]
-        return outcomes
-
-    def _segments(self, outcomes: _Outcomes, end_offset: int) -> tuple[SegmentPlan, ...]:
+    def _segments(self, second: SecondPass, end_offset: int) -> tuple[SegmentPlan, ...]:
         subject = self._subject
-        rewritten = [subject.facts.segments[slot] for slot in outcomes.by_slot]
+        rewritten = [subject.facts.segments[slot] for slot in second.segments]
         groups = group_segments(
             rewritten,
             segment_bytes=subject.config.segment_bytes,
@@ -214,7 +186,7 @@ class _Planner:
         planned = []
         for slot, segment in enumerate(subject.facts.segments):
             state = state_of(subject, slot, self._span.first_dirty, end_offset)
-            outcome = outcomes.by_slot.get(slot)
+            outcome = second.segments.get(slot)
             planned.append(
                 SegmentPlan(
                     base_offset=segment.base_offset,

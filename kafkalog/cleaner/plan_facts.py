@@ -140,7 +140,8 @@ class CompactionPlan:
         segments: all of the log; `groups`: those that are rewritten, as they will be.
         keys: different keys of the dirty part; about so many if `keys_are_estimate`.
         memory_bytes: what the map may take; `bytes_for_one_pass`: what all these keys would.
-        passes: how often all keys have to be gone through with this memory.
+        passes: above 1 where not even the keys of the first dirty segment fit: it is cleaned in so
+            many then, and its bytes after are not measured but about so.
         waiting: tombstones and markers that stay after it, and until when.
         duration_ms: about how long it takes: both passes as they were measured here, without the
             writing; or what the throttle makes of it.

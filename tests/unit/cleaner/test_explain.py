@@ -44,7 +44,8 @@ def test_explanation_of_any_offset_agrees_with_the_reference(
             )
             expected = "is not there"
             if offset in there:
-                expected = "stays" if offset in kept or offset >= boundary else "goes"
+                is_safe = offset >= boundary or subject.span().first_dirty >= boundary
+                expected = "stays" if offset in kept or is_safe else "goes"
             assert expected == found.fate, found
             if found.rule is CompactionRule.SUPERSEDED:
                 assert found.key is not None
@@ -130,17 +131,41 @@ def test_explanation_of_what_must_wait_says_for_what() -> None:
 
 
 def test_explanation_of_what_the_map_does_not_hold_says_so() -> None:
-    """With little memory cleaning ends within the segment."""
+    """With little memory cleaning ends within a segment."""
     config = CleanerConfig(io_buffer_load_factor=1.0)
     dirty = DirtyLog()
-    add_records(dirty, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"), (b"a", b"2"))
-    add_records(dirty, (b"a", b"3"))
-    with laid_out(dirty, cuts=[1]) as log:
+    add_records(dirty, (b"a", b"1"), (b"b", b"1"))
+    add_records(dirty, (b"a", b"2"), (b"c", b"1"), (b"a", b"3"))
+    add_records(dirty, (b"a", b"4"))
+    with laid_out(dirty, cuts=[1, 2]) as log:
         log.roll()
-        found = [explained(log, offset, memory_bytes=48, config=config) for offset in range(5)]
-    rules = ["latest of its key", "latest of its key", "memory", "memory", "memory"]
-    assert rules == [each.rule for each in found]
-    assert "is full with those below offset 2, and what lies above waits" in found[4].text
+        found = [explained(log, offset, memory_bytes=48, config=config) for offset in range(6)]
+    rules = ["superseded", "latest of its key", "latest of its key"]
+    assert [*rules, "memory", "memory", "memory"] == [each.rule for each in found]
+    assert 2 == found[0].later_offset
+    assert "is full with those below offset 3, and what lies above waits" in found[5].text
+
+
+def test_explanation_with_too_little_memory_for_a_segment_is_the_same() -> None:
+    """Its keys are looked for in one part after the other."""
+    config = CleanerConfig(io_buffer_load_factor=1.0)
+    dirty = DirtyLog()
+    for value in (b"1", b"2"):
+        add_records(dirty, *[(b"%d" % n, value) for n in range(20)])
+    with laid_out(dirty) as log:
+        log.roll()
+        for offset in (0, 7, 19, 20, 39):
+            expected = explained(log, offset)
+            assert expected == explained(log, offset, memory_bytes=24 * 3, config=config)
+
+
+def test_explanation_without_anything_dirty_says_so() -> None:
+    """The clean part is only gone through with what is dirty."""
+    with laid_out(sample()) as log:
+        log.roll()
+        found = explained(log, 4, checkpoint=13)
+    assert ("nothing dirty", "stays") == (found.rule, found.fate)
+    assert "stays: nothing behind it can be cleaned, and without that" in found.text
 
 
 def test_explanation_of_an_emptied_batch_says_whose_it_was() -> None:
