@@ -14,6 +14,7 @@ from kafkalog.cli.printing import make_table, percent, print_line, print_table
 
 __all__ = ["show_plan"]
 
+_SECOND_MS = 1000
 _REASONS = {
     "superseded": "superseded",
     "tombstones_expired": "expired tombstones",
@@ -49,9 +50,13 @@ def _lines(plan: CompactionPlan) -> Iterator[tuple[str, str]]:
     yield "goes", _goes(plan)
     yield "bytes", _bytes(plan)
     yield "keys", _keys(plan)
-    yield "time", f"about {plan.duration_ms / 1000:,.1f} s, as both passes took here, not writing"
+    yield "time", f"about {_duration(plan.duration_ms)}, as both passes took here, not writing"
     for waiting in plan.waiting:
         yield "waits", f"{waiting.count:,} {waiting.kind} until {moment_text(waiting.until_ms)}"
+
+
+def _duration(time_ms: int) -> str:
+    return f"{time_ms} ms" if time_ms < _SECOND_MS else f"{time_ms / _SECOND_MS:,.1f} s"
 
 
 def _due(plan: CompactionPlan) -> str:

@@ -72,7 +72,7 @@ def run_stat(
         for survey in surveys:
             show_survey(output, survey, hide_keys=request.hide_keys)
     else:
-        print_line(output, f"{len(surveys)} logs are drawn in {request.html}")
+        print_line(output, f"logs drawn in {request.html}: {len(surveys)}")
     if not request.as_json:
         for line in damaged:
             print_line(output, f"damaged: {line}")
