@@ -15,8 +15,23 @@ from __future__ import annotations
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.record import Record
 from kafkalog.cleaner.compaction import compact_log
+from kafkalog.cleaner.explain import CompactionExplanation, CompactionRule, explain_compaction
 from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
+from kafkalog.cleaner.plan import plan_compaction
+from kafkalog.cleaner.plan_facts import (
+    CompactionBound,
+    CompactionPlan,
+    SegmentPlan,
+    WaitingRecords,
+)
 from kafkalog.cleaner.statistics import CleaningStatistics
+from kafkalog.cleaner.survey import (
+    KeySurvey,
+    LogSurvey,
+    SegmentSurvey,
+    TombstoneSurvey,
+    survey_log,
+)
 from kafkalog.clients.config import ConsumerConfig, ProducerConfig
 from kafkalog.clients.consumer import Consumer, ConsumerRecord, LostRecords
 from kafkalog.clients.delivery import Delivery, RecordMetadata
@@ -145,6 +160,10 @@ __all__ = [
     "Codec",
     "CodecEstimate",
     "CommittedOffset",
+    "CompactionBound",
+    "CompactionExplanation",
+    "CompactionPlan",
+    "CompactionRule",
     "ConfigChange",
     "ConfigError",
     "ConfigFileError",
@@ -182,6 +201,7 @@ __all__ = [
     "InvalidTopicError",
     "InvalidTxnStateError",
     "KafkaLogError",
+    "KeySurvey",
     "LeftOut",
     "Log",
     "LogCleaningAbortedError",
@@ -195,6 +215,7 @@ __all__ = [
     "LogOfflineError",
     "LogPermissionError",
     "LogStorageError",
+    "LogSurvey",
     "LostRecords",
     "ManagerConfig",
     "ManagerHealth",
@@ -226,6 +247,8 @@ __all__ = [
     "SegmentDeletion",
     "SegmentExplanation",
     "SegmentFacts",
+    "SegmentPlan",
+    "SegmentSurvey",
     "ServerProperties",
     "Severity",
     "SizeRetention",
@@ -234,6 +257,7 @@ __all__ = [
     "ThreadScheduler",
     "TimeRetention",
     "TimestampOffset",
+    "TombstoneSurvey",
     "TopicConfigs",
     "TopicExistsError",
     "TopicPartition",
@@ -242,12 +266,16 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnsupportedCodecError",
     "UnsupportedForMessageFormatError",
+    "WaitingRecords",
     "compact_log",
     "convert_batches",
     "convert_directory",
     "convert_log",
     "estimate_codecs",
     "examine_directories",
+    "explain_compaction",
     "open_log",
+    "plan_compaction",
     "read_server_properties",
+    "survey_log",
 ]

@@ -74,7 +74,7 @@ class FirstPass:
 
     def empty_map(self) -> OffsetMap:
         """Return a map that knows nothing of any key: others have them all."""
-        offset_map = self._room.new_map(part_count=_PART_COUNT_MAX, exact=False)
+        offset_map = self._room.new_map(part_count=_PART_COUNT_MAX)
         offset_map.advance_to(self.end_offset - 1)
         return offset_map
 
@@ -84,7 +84,7 @@ class FirstPass:
             yield self._map
             return
         for part, part_count in self.parts:
-            offset_map = self._room.new_map(part=part, part_count=part_count, exact=False)
+            offset_map = self._room.new_map(part=part, part_count=part_count)
             collect_keys(self._subject, self._first_dirty, self.end_offset, offset_map)
             offset_map.advance_to(self.end_offset - 1)
             yield offset_map
@@ -107,7 +107,7 @@ def first_pass(
         CorruptRecordError: there is damage.
         LogStorageError: the disk failed.
     """
-    offset_map = room.new_map(exact=False)
+    offset_map = room.new_map()
     records, size, is_whole = collect_keys(subject, first_dirty, end_offset, offset_map, tell)
     usable, key_count = offset_map.usable, len(offset_map)
     parts: tuple[tuple[int, int], ...] = ((0, 1),)
@@ -124,7 +124,7 @@ def first_pass(
             parts = _parts(subject, first_dirty, reached, room, max(2, parts_for(guess, usable)))
         else:
             # The sample took the memory: the keys are read once more.
-            offset_map = room.new_map(exact=False)
+            offset_map = room.new_map()
             collect_keys(subject, first_dirty, end_offset, offset_map)
         end_offset = reached
     return FirstPass(
@@ -150,7 +150,7 @@ def _parts(
     parts = []
     while waiting:
         part, count = waiting.popleft()
-        offset_map = room.new_map(part=part, part_count=count, exact=False)
+        offset_map = room.new_map(part=part, part_count=count)
         if collect_keys(subject, first_dirty, end_offset, offset_map)[2]:
             parts.append((part, count))
         else:
@@ -164,7 +164,7 @@ def estimate_keys(
     """Return about how many different keys there are: those of one part, times the parts."""
     part_count = _SAMPLED_PARTS
     while True:
-        offset_map = room.new_map(part_count=part_count, exact=False)
+        offset_map = room.new_map(part_count=part_count)
         _, _, is_whole = collect_keys(subject, first_dirty, end_offset, offset_map)
         if is_whole:
             return max(offset_map.usable + 1, len(offset_map) * part_count)

@@ -25,13 +25,12 @@ from kafkalog.cleaner.selection import (
     cleanable_range,
     cleaning_candidate,
 )
+from kafkalog.cleaner.source import read_runs
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.config import LogConfig
-from kafkalog.errors import CorruptStateError
 from kafkalog.files.errors import storage_errors
-from kafkalog.files.names import CLEANER_OFFSET_CHECKPOINT
 from kafkalog.log.cleaning_facts import cleaning_facts
-from kafkalog.log.conversion.source import SegmentSource, segment_runs
+from kafkalog.log.conversion.source import SegmentSource
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.log import Log
 from kafkalog.log.producer_replay import load_states, replay_segments
@@ -41,12 +40,13 @@ from kafkalog.log.surroundings import PRODUCER_EXPIRATION_MS
 from kafkalog.log.transactions import aborted_between
 from kafkalog.model import TopicPartition
 from kafkalog.records.conversion.stretches import BatchRun
-from kafkalog.state.checkpoints import OffsetCheckpoint
 from kafkalog.state.producers import OpenTransaction
 
 __all__ = ["CleaningSubject", "subject_of"]
 
 _CUT_BATCHES: Final = 4096
+# Of one run: how often progress is told.
+_RUN_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +134,16 @@ class CleaningSubject:
         """
         segment, bound = self._snapshot.segments.segments[slot], self._snapshot.bound_of(slot)
         start = max(segment.base_offset, start_offset)
-        runs = segment_runs(SegmentSource(segment, bound, start), "raise")
-        if end_offset is None or bound.following_offset <= end_offset:
-            return runs
-        return _cut(runs, end_offset)
+        with storage_errors(segment.path, doing="reading"):
+            for run in read_runs(SegmentSource(segment, bound, start), _RUN_BYTES):
+                if end_offset is None or bound.following_offset <= end_offset:
+                    yield run
+                    continue
+                cut = _cut(run, end_offset)
+                if cut:
+                    yield run._replace(data=run.data[:cut])
+                if cut < len(run.data):
+                    return
 
     def piece_at(self, offset: int) -> Piece | None:
         """Return the batch that covers an offset, decoded; None where none does."""
@@ -224,17 +230,22 @@ def subject_of(
         modified = tuple(_modified_ms(segment, context) for segment in snapshot.segments.segments)
         states = load_states(context, snapshot.start_offset, snapshot.end_offset)
         replay_segments(states, snapshot)
-    states.remove_expired(now_ms, PRODUCER_EXPIRATION_MS)
+    if log.is_read_only:
+        # As far as its batches and snapshots tell: its writer may have forgotten some.
+        states.remove_expired(now_ms, PRODUCER_EXPIRATION_MS)
+        last_batches: Mapping[int, LastBatch] = {
+            producer: LastBatch(entry.last_offset if entry.batches else None, entry.producer_epoch)
+            for producer, entry in states.entries.items()
+        }
+    else:
+        last_batches = log.last_batches()
     return CleaningSubject(
         topic_partition=log.topic_partition,
         config=log.config,
         now_ms=now_ms,
         facts=facts,
-        checkpoint=_checkpoint_of(log) if checkpoint is None else checkpoint,
-        last_batches={
-            producer: LastBatch(entry.last_offset if entry.batches else None, entry.producer_epoch)
-            for producer, entry in states.entries.items()
-        },
+        checkpoint=log.cleaner_offset if checkpoint is None else checkpoint,
+        last_batches=last_batches,
         open_transactions=tuple(states.open_transactions()),
         modified_ms=modified,
         _context=context,
@@ -242,32 +253,19 @@ def subject_of(
     )
 
 
-def _cut(runs: Iterator[BatchRun], end_offset: int) -> Iterator[BatchRun]:
-    """Yield runs as far as their batches begin below an offset."""
+def _cut(run: BatchRun, end_offset: int) -> int:
+    """Return where the batches of a run end that begin below an offset."""
     columns = BatchColumns(_CUT_BATCHES)
-    for run in runs:
-        position = 0
-        while position < len(run.data):
-            columns.clear()
-            position = scan_batches(run.data, position, columns=columns, check_crc=False).position
-            beyond = np.flatnonzero(columns.base_offset[: len(columns)] >= end_offset)
-            if len(beyond):
-                cut = int(columns.position[beyond[0]])
-                if cut:
-                    yield run._replace(data=run.data[:cut])
-                return
-        yield run
+    position = 0
+    while position < len(run.data):
+        columns.clear()
+        position = scan_batches(run.data, position, columns=columns, check_crc=False).position
+        beyond = np.flatnonzero(columns.base_offset[: len(columns)] >= end_offset)
+        if len(beyond):
+            return int(columns.position[beyond[0]])
+    return len(run.data)
 
 
 def _modified_ms(segment: LogSegment, context: SegmentContext) -> int:
     facts = context.filesystem.stat(segment.path)
     return -1 if facts is None else facts.modified_ms
-
-
-def _checkpoint_of(log: Log) -> int | None:
-    home = log._home
-    path = home.state_directory / CLEANER_OFFSET_CHECKPOINT
-    try:
-        return OffsetCheckpoint(home.filesystem, path).read().get(log.topic_partition)
-    except CorruptStateError:
-        return None

@@ -250,7 +250,7 @@ class _Surveyor:
         while not all(self._add_part(part, part_count) for part in range(part_count)):
             # The keys do not fit. Once more, in parts that do.
             estimate = estimate_keys(self._subject, self._start, self._stable, self._room)
-            usable = self._room.new_map(exact=False).usable
+            usable = self._room.new_map().usable
             part_count = max(2 * part_count, parts_for(estimate, usable))
             self._begin(part_count)
         return self._made(part_count)
@@ -276,7 +276,7 @@ class _Surveyor:
     def _add_part(self, part: int, part_count: int) -> bool:
         """Count one part of the keys; return whether there was room for them."""
         subject = self._subject
-        offset_map = self._room.new_map(part=part, part_count=part_count, exact=False)
+        offset_map = self._room.new_map(part=part, part_count=part_count)
         _, _, is_whole = collect_keys(subject, self._start, self._stable, offset_map, self._tell)
         if not is_whole:
             return False

@@ -114,7 +114,7 @@ def test_plan_takes_the_defaults_of_a_broker_s_file(alone: Path, tmp_path: Path)
         (("plan", "{data}", *COMPACT), "name the partitions of"),
         (("plan", "{alone}", "--partition", "x-0"), "is no data directory"),
         (("plan", "{alone}", "--set", "cleanup.policy"), "say KEY=VALUE"),
-        (("plan", "{alone}", "--set", "cleanup.polcy=compact"), "cleanup.polcy"),
+        (("plan", "{alone}", "--set", "cleanup.unknown=compact"), "cleanup.unknown"),
         (("plan", "{alone}/absent"), "absent"),
         (("explain", "{alone}", "11", *COMPACT), "no record at offset 11 in"),
         (("explain", "{data}", "0"), "holds 2 partitions: name the one that is meant"),

@@ -96,7 +96,9 @@ def test_operations_blocks_run_one_after_another(
         assert manager.log("orders", 3).log_end_offset == 1
 
 
-@pytest.mark.parametrize("page", ["configuration", "convert", "fetching", "retention"])
+@pytest.mark.parametrize(
+    "page", ["compaction", "configuration", "convert", "fetching", "retention"]
+)
 def test_blocks_of_a_page_run_one_after_another(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
