@@ -53,7 +53,9 @@ def main() -> int:
     chosen = [word for pattern in sys.argv[1:] for word in ("-b", pattern)]
     with tempfile.TemporaryDirectory(prefix="kafkalog-asv-") as home:
         asv(["machine", "--yes"], home)
-        options = ["-E", "existing", "--quick", "--dry-run", "--show-stderr"]
+        # Forked from one process, which has imported what all of them need.
+        method = ["--launch-method", "forkserver"]
+        options = ["-E", "existing", "--quick", "--dry-run", "--show-stderr", *method]
         lines = asv(["run", *options, *chosen], home)
     failures = [line for line in lines if FAILED.search(line)]
     print(f"{len(failures)} failures")

@@ -33,7 +33,7 @@ BUILD_REQUIREMENTS = ("setuptools>=77.0.3", "Cython>=3.1,<4")
 # An environment with the key's extras also serves whoever asks for one of the value's.
 COVERS = {"dev": {"dev", "demo"}, "demo": {"demo"}}
 
-SWITCHES = ("KAFKALOG_DEBUG", "KAFKALOG_SANITIZE")
+SWITCHES = ("KAFKALOG_DEBUG", "KAFKALOG_SANITIZE", "KAFKALOG_OPTIMIZE")
 
 
 class SetupError(Exception):

@@ -27,6 +27,10 @@ BASE_TIMESTAMP_MS = 1_767_225_600_000
 SEED = 20260101
 FILL_RECORDS = 1_000
 
+if os.environ.get("KAFKALOG_BENCH_ONCE"):
+    # Each benchmark has a process of its own, forked from one that has imported this.
+    importlib.import_module("kafkalog")
+
 _BATCH_TAIL = struct.Struct(">hiqqqhii")
 _BATCH_HEAD = struct.Struct(">qiiBI")
 _ZIGZAG_SHIFT = 63

@@ -12,6 +12,7 @@ from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
 
 __all__ = [
     "BATCH_OVERHEAD",
+    "SMALL_INDEX_BYTES",
     "append_sized",
     "expected_indexes",
     "index_files",
@@ -24,6 +25,8 @@ __all__ = [
 # Bytes of a batch of one record around a value of at most 63 bytes without key: header of 61, then
 # length, attributes, timestamp and offset delta, null key, value length, number of headers.
 BATCH_OVERHEAD = 61 + 7
+
+SMALL_INDEX_BYTES = 64 * 1024
 
 
 def manual_log(
@@ -39,11 +42,13 @@ def manual_log(
     """
     Open a log whose time stands still and whose background work waits for a test to run it.
 
-    Settings are those of `config`, or single ones, with any timestamp allowed.
+    Settings are those of `config`, or single ones, with any timestamp allowed and small indexes: a
+    simulated disk writes every byte of the ten mebibytes that one is given by default.
     """
     clock = ManualClock() if clock is None else clock
     if config is None:
         settings.setdefault("message_timestamp_after_max_ms", 2**63 - 1)
+        settings.setdefault("segment_index_bytes", SMALL_INDEX_BYTES)
         config = LogConfig(**settings)
     elif settings:
         raise TypeError("settings stand in the config, or beside it, not in both")

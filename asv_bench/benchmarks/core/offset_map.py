@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common import load
+from ..common import load, sizes
 
-KEYS = 1_000_000
+(KEYS,) = sizes((1_000_000,), (10_000,))
 KEY_SIZE = 16
 SECRET = bytes(range(16))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from ..common import InDirectory, fill, load
+from ..common import InDirectory, fill, load, sizes
 
 SEGMENT_BYTES = 1 << 20
 BATCH_BYTES = 16 * 1024
@@ -17,7 +17,7 @@ class OpenLog(InDirectory):
 
     number = 1
     repeat = (3, 10, 5.0)
-    params = (1, 16, 64)
+    params = sizes((1, 16, 64), (1, 4))
     param_names = ("segments",)
 
     def setup(self, segments):

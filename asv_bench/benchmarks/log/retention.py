@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..common import InDirectory, fill, load
+from ..common import InDirectory, fill, load, sizes
 
 SEGMENT_BYTES = 16 * 1024
 # The records are of 2023: a century keeps them.
@@ -12,7 +12,7 @@ CENTURY_MS = 3_155_760_000_000
 class RetentionPass(InDirectory):
     """A log of many small segments, their timestamps known after the first pass."""
 
-    params = (10, 100, 1000)
+    params = sizes((10, 100, 1000), (10,))
     param_names = ("segments",)
 
     def setup(self, segments):

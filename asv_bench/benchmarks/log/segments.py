@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common import SEED, InDirectory, load
+from ..common import SEED, InDirectory, load, sizes
 
 LOOKUPS = 1_000
 
@@ -12,7 +12,7 @@ LOOKUPS = 1_000
 class FloorLookup(InDirectory):
     """Offsets anywhere in a log of many segments."""
 
-    params = (10, 500)
+    params = sizes((10, 500), (10,))
     param_names = ("segments",)
 
     def setup(self, segments):

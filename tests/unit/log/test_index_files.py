@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog import Log, Record
+from kafkalog import Log, LogConfig, Record
 from kafkalog.files.names import SegmentFiles
-from tests.support.logs import append_sized, expected_indexes, index_files, manual_log, sized_record
+from tests.support.logs import (
+    SMALL_INDEX_BYTES,
+    append_sized,
+    expected_indexes,
+    index_files,
+    manual_log,
+    sized_record,
+)
 from tests.support.manual_time import START_MS
 
 
@@ -148,7 +155,7 @@ def test_active_index_files_have_whole_entries_of_preallocated_room(
 
 def test_default_index_files_take_no_room_on_the_disk(directory: Path) -> None:
     """Ten megabytes each, and hardly a block of them exists."""
-    with manual_log(directory):
+    with manual_log(directory, config=LogConfig()):
         files = SegmentFiles(directory, 0)
         assert 10485760 == files.offset_index.stat().st_size
         assert 10485756 == files.time_index.stat().st_size
@@ -175,7 +182,7 @@ def test_index_files_of_a_reopened_segment_grow_on(directory: Path) -> None:
         assert log.recovery_report.clean
         offsets, times = index_files(directory, 0)
         assert before == (offsets[: len(before[0])], times[: len(before[1])])
-        assert 10485760 == len(offsets)
+        assert SMALL_INDEX_BYTES == len(offsets)
         append_sized(log, 100, START_MS + 2)
         append_sized(log, 100, START_MS + 3)
     assert [(1, 100), (3, 300)] == offset_entries(index_files(directory, 0)[0])
