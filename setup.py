@@ -61,6 +61,11 @@ EXTENSIONS: dict[str, list[str]] = {
     "exact_rows": [],
     "offset_map": [],
     "retained": [],
+    "arrow_export": [],
+    "row_filter": [],
+    "row_measure": [],
+    "row_columns": [],
+    "row_builder": [],
 }
 
 DIRECTIVES: dict[str, object] = {

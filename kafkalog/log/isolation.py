@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from kafkalog._core.header import BatchHeader
 from kafkalog.indexes.aborted_records import AbortedRecords
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.segment_types import SegmentContext
@@ -32,7 +33,14 @@ from kafkalog.log.transactions import aborted_between
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.message_run import Part
 
-__all__ = ["Isolation", "StableOffsets", "Visibility", "check_isolation", "without_aborted"]
+__all__ = [
+    "AbortedBatches",
+    "Isolation",
+    "StableOffsets",
+    "Visibility",
+    "check_isolation",
+    "without_aborted",
+]
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 
@@ -102,28 +110,46 @@ def check_isolation(isolation: str) -> None:
         raise ValueError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
 
 
+class AbortedBatches:
+    """
+    Which batches of a read were aborted.
+
+    What was aborted is looked up a segment at a time, so that a reader of the first records does
+    not wait for all indexes. Batches are asked about in the order of the log.
+
+    Args:
+        context: where the transaction indexes are.
+        snapshot: the log as it is read.
+        end_offset: one past the last offset that is read.
+    """
+
+    def __init__(self, context: SegmentContext, snapshot: Snapshot, end_offset: int) -> None:
+        self._context = context
+        self._snapshot = snapshot
+        self._end_offset = end_offset
+        self._aborted, self._known_end = AbortedRecords(()), -1
+
+    def hides(self, header: BatchHeader) -> bool:
+        """Return whether a reader of committed records is not shown a batch; none of control is."""
+        if not header.is_transactional or header.is_control:
+            return False
+        offset = header.base_offset
+        if offset >= self._known_end:
+            snapshot = self._snapshot
+            following = snapshot.segments.base_after(max(snapshot.segments.floor_slot(offset), 0))
+            end = self._end_offset
+            self._known_end = end if following is None else min(following, end)
+            between = aborted_between(self._context, snapshot, offset, self._known_end)
+            self._aborted = AbortedRecords(between)
+        return self._aborted.hides(header)
+
+
 def without_aborted(
     parts: Iterator[Part], context: SegmentContext, snapshot: Snapshot, end_offset: int
 ) -> Iterator[Part]:
-    """
-    Yield what is read without the batches of aborted transactions; control batches stay.
-
-    What was aborted is looked up a segment at a time, so that a reader of the first records does
-    not wait for all indexes.
-    """
-    aborted, known_end = AbortedRecords(()), -1
+    """Yield what is read without the batches of aborted transactions; control batches stay."""
+    aborted = AbortedBatches(context, snapshot, end_offset)
     for part in parts:
-        if not isinstance(part, BatchView):
-            yield part  # old formats know no transactions
-            continue
-        header = part.header
-        if header.is_transactional and not header.is_control:
-            offset = header.base_offset
-            if offset >= known_end:
-                slot = max(snapshot.segments.floor_slot(offset), 0)
-                following = snapshot.segments.base_after(slot)
-                known_end = end_offset if following is None else min(following, end_offset)
-                aborted = AbortedRecords(aborted_between(context, snapshot, offset, known_end))
-            if aborted.hides(header):
-                continue
-        yield part
+        # Old formats know no transactions.
+        if not isinstance(part, BatchView) or not aborted.hides(part.header):
+            yield part

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from kafkalog._core.iteration import Gate, GatedRecords
 from kafkalog._core.point_read import PointTable
@@ -63,6 +64,14 @@ MAX_TIMESTAMP = -3
 
 # Waits of a follower that misses a file: a quarter of a second in all, longer than a truncation.
 PAUSES_SECONDS = (0.0, 0.001, 0.004, 0.015, 0.06, 0.17)
+
+
+class _HasNextOffset(Protocol):
+    @property
+    def next_offset(self) -> int: ...
+
+
+_Read = TypeVar("_Read", bound=_HasNextOffset)
 
 
 class LogReader:
@@ -295,7 +304,8 @@ class LogReader:
         start = snapshot.start_offset if start is None else start
         snapshot = self._check_range(snapshot, start)
         end = limit if end is None else min(end, limit)
-        return self._read(read_batches, snapshot, start, end, on_corrupt, isolation)
+        read = self._visible_parts(read_batches, on_corrupt, isolation)
+        return self._read(read, snapshot, start, end)
 
     def records(
         self,
@@ -315,7 +325,8 @@ class LogReader:
         start = snapshot.start_offset if start is None else start
         snapshot = self._check_range(snapshot, start)
         end = limit if end is None else min(end, limit)
-        parts = self._read(read_parts, snapshot, start, end, on_corrupt, isolation)
+        read = self._visible_parts(read_parts, on_corrupt, isolation)
+        parts = self._read(read, snapshot, start, end)
         limit_bytes = self.config.decompressed_max_bytes
         # Chained lists: a generator of records would be entered anew for each of them.
         lists = _record_lists(parts, start, end, limit_bytes, on_corrupt, self._gate)
@@ -447,15 +458,13 @@ class LogReader:
 
     def _read(
         self,
-        read: Callable[..., Iterator[Part]],
+        read: Callable[[Snapshot, int, int], Iterator[_Read]],
         snapshot: Snapshot,
         start: int,
         end: int,
-        on_corrupt: OnCorrupt,
-        isolation: Isolation,
-    ) -> Iterator[Part]:
+    ) -> Iterator[_Read]:
         """Stop with a typed error where the log is closed, or the disk fails, on the way."""
-        parts = self._visible_parts(read, snapshot, start, end, on_corrupt, isolation)
+        parts = read(snapshot, start, end)
         while True:
             try:
                 with self._reading():
@@ -467,23 +476,23 @@ class LogReader:
             except (KafkaLogError, ValueError) as error:
                 snapshot = self._snapshot_after(error, snapshot, start)
                 end = min(end, snapshot.end_offset)
-                parts = self._visible_parts(read, snapshot, start, end, on_corrupt, isolation)
+                parts = read(snapshot, start, end)
             else:
                 return
 
     def _visible_parts(
-        self,
-        read: Callable[..., Iterator[Part]],
-        snapshot: Snapshot,
-        start: int,
-        end: int,
-        on_corrupt: OnCorrupt,
-        isolation: Isolation,
-    ) -> Iterator[Part]:
-        parts = read(snapshot, start, end, on_corrupt=on_corrupt)
-        if isolation == "read_uncommitted":
-            return parts
-        return without_aborted(parts, self._local.context, snapshot, end)
+        self, read: Callable[..., Iterator[Part]], on_corrupt: OnCorrupt, isolation: Isolation
+    ) -> Callable[[Snapshot, int, int], Iterator[Part]]:
+        """Return what reads the parts that a reader may see."""
+        context = self._local.context
+
+        def read_visible(snapshot: Snapshot, start: int, end: int) -> Iterator[Part]:
+            parts = read(snapshot, start, end, on_corrupt=on_corrupt)
+            if isolation == "read_uncommitted":
+                return parts
+            return without_aborted(parts, context, snapshot, end)
+
+        return read_visible
 
 
 def _record_lists(

@@ -33,13 +33,16 @@ from kafkalog.records.message_run import MessageRun
 
 __all__ = [
     "OnCorrupt",
+    "Place",
     "fetch",
     "find_latest",
     "find_timestamp",
+    "places",
     "read_batches",
     "read_parts",
     "start_position",
     "try_records",
+    "walk_ahead",
     "walk_segment",
 ]
 
@@ -119,9 +122,9 @@ def read_batches(
         CorruptRecordError: at damage, with on_corrupt="raise".
     """
     expected = 0
-    for place in _places(snapshot, start_offset, end_offset, on_corrupt):
+    for place in places(snapshot, start_offset, end_offset, on_corrupt):
         expected = max(expected, place.next_offset)
-        ahead = _walk_ahead(place, end_offset - max(expected, start_offset))
+        ahead = walk_ahead(place, end_offset - max(expected, start_offset))
         for batch in _segment_batches(place, expected, on_corrupt, ahead):
             header = batch.header
             # A wrapper has its last offset; its first may be the next one.
@@ -140,9 +143,9 @@ def read_parts(
 ) -> Iterator[BatchView | MessageRun]:
     """Yield what `read_batches` does, but plain messages of the old formats in runs."""
     expected = 0
-    for place in _places(snapshot, start_offset, end_offset, on_corrupt):
+    for place in places(snapshot, start_offset, end_offset, on_corrupt):
         expected = max(expected, place.next_offset)
-        ahead = _walk_ahead(place, end_offset - max(expected, start_offset))
+        ahead = walk_ahead(place, end_offset - max(expected, start_offset))
         for part in _segment_parts(place, expected, end_offset, on_corrupt, ahead):
             if isinstance(part, BatchView):
                 header = part.header
@@ -155,7 +158,7 @@ def read_parts(
             yield part
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """
     Where reading begins in a segment.
 
@@ -174,9 +177,9 @@ class _Place(NamedTuple):
     first_size: int
 
 
-def _places(
+def places(
     snapshot: Snapshot, start_offset: int, end_offset: int, on_corrupt: OnCorrupt
-) -> Iterator[_Place]:
+) -> Iterator[Place]:
     """Yield where to read in each segment that may hold offsets of the range."""
     slot = max(snapshot.segments.floor_slot(start_offset), 0)
     for number in range(slot, len(snapshot.segments)):
@@ -195,10 +198,10 @@ def _places(
             # What lies before is not walked, but it ends below both.
             begins = 0 if head is None else head.base_offset
             expected = max(min(start_offset, begins), expected)
-        yield _Place(segment, bound, position, expected, 0 if head is None else head.size_bytes)
+        yield Place(segment, bound, position, expected, 0 if head is None else head.size_bytes)
 
 
-def _walk_ahead(place: _Place, offset_count: int) -> int:
+def walk_ahead(place: Place, offset_count: int) -> int:
     """
     Return how many batches to check ahead of a reader that wants so many offsets at most.
 
@@ -234,7 +237,7 @@ def _header_at(segment: LogSegment, position: int, bound: Bound) -> BatchHeader 
 
 
 def _segment_batches(
-    place: _Place, expected: int, on_corrupt: OnCorrupt, ahead: int
+    place: Place, expected: int, on_corrupt: OnCorrupt, ahead: int
 ) -> Iterator[BatchView]:
     segment, bound, position = place.segment, place.bound, place.position
     columns = BatchColumns(ahead)
@@ -244,7 +247,7 @@ def _segment_batches(
 
 
 def _segment_parts(
-    place: _Place, expected: int, end_offset: int, on_corrupt: OnCorrupt, ahead: int
+    place: Place, expected: int, end_offset: int, on_corrupt: OnCorrupt, ahead: int
 ) -> Iterator[BatchView | MessageRun]:
     segment, bound, position = place.segment, place.bound, place.position
     columns = BatchColumns(ahead)

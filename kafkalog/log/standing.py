@@ -18,7 +18,7 @@ from kafkalog.log.changing import Changing
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog
-from kafkalog.log.reader import LogReader
+from kafkalog.log.scannable import ScannableLog
 from kafkalog.log.tail import ReadOnlyTail
 
 __all__ = ["LogStanding"]
@@ -26,7 +26,7 @@ __all__ = ["LogStanding"]
 logger = logging.getLogger(__name__)
 
 
-class LogStanding(LogReader):
+class LogStanding(ScannableLog):
     """
     What a log knows of its own right to be written.
 

@@ -26,6 +26,8 @@ Pure functions over bytes; thread-safe.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from os import PathLike
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,7 +38,7 @@ from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.records.batch_view import BatchView
 
-__all__ = ["Walk", "check_wrapper", "walk_batches"]
+__all__ = ["BatchEnd", "Walk", "check_wrapper", "check_wrapper_offsets", "walk_batches"]
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
@@ -95,26 +97,49 @@ def walk_batches(
     return _blame(data, columns, walk, following, next_offset)
 
 
+class BatchEnd(NamedTuple):
+    """Where a batch ends: in which file, at which position, and one above its last offset."""
+
+    path: str | PathLike[str] | None
+    position: int
+    next_offset: int
+
+
 def check_wrapper(batch: BatchView, records: list[Record], before: BatchView | None) -> None:
+    """As `check_wrapper_offsets`, of the records themselves."""
+    if not records or not batch.header.is_wrapper:
+        return
+    end = None
+    if before is not None:
+        position = before.position + before.header.size_bytes
+        end = BatchEnd(before.path, position, before.header.next_offset)
+    check_wrapper_offsets(batch, records[0].offset, records[-1].offset, end)
+
+
+def check_wrapper_offsets(
+    batch: BatchView, first_offset: int, last_offset: int, before: BatchEnd | None
+) -> None:
     """
-    Hold the records of a wrapper against its offset, and against the batch that was read before.
+    Hold the offsets in a wrapper against its own, and against the batch that was read before.
 
     No sum covers that offset, and a header tells no more. In magic 0 each record has its own, and
     the last of them is the wrapper's. In magic 1 all hang on it: where it lies, or the offset of
     the batch before, the two may overlap.
 
+    Args:
+        batch: the wrapper.
+        first_offset, last_offset: of the first and the last record inside.
+        before: the end of the batch that was read before.
+
     Raises:
         CorruptRecordError: one of the offsets lies.
     """
-    header = batch.header
-    if not records or not header.is_wrapper:
-        return
-    lies = header.magic == 0 and records[-1].offset != header.last_offset
+    lies = batch.header.magic == 0 and last_offset != batch.header.last_offset
     if before is not None and batch.path == before.path:
-        adjacent = before.position + before.header.size_bytes == batch.position
-        lies = lies or (adjacent and records[0].offset < before.header.next_offset)
+        adjacent = before.position == batch.position
+        lies = lies or (adjacent and first_offset < before.next_offset)
     if lies:
-        check_status(OFFSET_ORDER, batch.position, batch.path, records[0].offset)
+        check_status(OFFSET_ORDER, batch.position, batch.path, first_offset)
 
 
 def _up_to(

@@ -1,0 +1,120 @@
+"""Arrow columns under construction, and the steps by which rows get there."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
+
+from kafkalog._core.arrow_memory cimport Octets, reserve
+from kafkalog._core.columns cimport ColumnPointers
+from kafkalog._core.row_filter cimport RunFacts
+from kafkalog._core.status cimport STATUS_NO_MEMORY, STATUS_OK
+
+
+cdef enum:
+    COLUMN_OFFSET = 0
+    COLUMN_TIMESTAMP = 1
+    COLUMN_TIMESTAMP_TYPE = 2
+    COLUMN_KEY = 3
+    COLUMN_VALUE = 4
+    COLUMN_HEADERS = 5
+    COLUMN_TOPIC = 6
+    COLUMN_PARTITION = 7
+    COLUMN_PRODUCER_ID = 8
+    COLUMN_PRODUCER_EPOCH = 9
+    COLUMN_SEQUENCE = 10
+    COLUMN_LEADER_EPOCH = 11
+    COLUMN_COUNT = 12
+
+
+cdef enum:
+    # How keys and values lie.
+    LAYOUT_NARROW = 0                  # int32 offsets
+    LAYOUT_WIDE = 1                    # int64 offsets
+    LAYOUT_VIEWS = 2
+
+
+cdef enum:
+    # Beside STATUS_*: the key of a header is no UTF-8.
+    STATUS_NOT_UTF8 = -1
+
+
+cdef struct Column:
+    Octets validity
+    Octets slots                       # values, offsets or views
+    Octets octets                      # bytes of cells
+    int64_t null_count
+
+
+# Decoded bytes that views point into.
+cdef struct Window:
+    const uint8_t* start
+    int64_t size
+
+
+cdef struct Build:
+    int64_t count                      # rows so far
+    int64_t size_bytes
+    int64_t rows_max
+    int64_t bytes_max
+    int64_t row_bytes                  # of the columns of fixed width
+    bint wanted[COLUMN_COUNT]
+    Column columns[COLUMN_COUNT]
+    Column header_keys
+    Column header_values
+    int64_t header_total
+    int layout
+    bint text_keys
+    const uint8_t* topic
+    int64_t topic_size
+    int32_t partition
+    Window* windows
+    int64_t window_count
+
+
+# Rows that fit into the batch, and what they need.
+cdef struct Portion:
+    int64_t start
+    int64_t stop
+    int64_t size_bytes
+    int64_t key_bytes
+    int64_t value_bytes
+    int64_t key_nulls
+    int64_t value_nulls
+    int64_t header_count
+    int64_t headers_bytes
+    int64_t lowest                     # positions of the bytes in use
+    int64_t highest
+
+
+cdef inline int open_offsets(Column* column, int64_t more, int width) noexcept nogil:
+    """Make room for offsets; the first of all is 0."""
+    if reserve(&column.slots, (more + 1) * width) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    if column.slots.size == 0:
+        memset(column.slots.data, 0, <size_t>width)
+        column.slots.size = width
+    return STATUS_OK
+
+
+cdef inline bint wants_facts(const Build* build) noexcept nogil:
+    """Whether there is a column of what batches say of their records."""
+    return (
+        build.wanted[COLUMN_TIMESTAMP_TYPE]
+        or build.wanted[COLUMN_PRODUCER_ID]
+        or build.wanted[COLUMN_PRODUCER_EPOCH]
+        or build.wanted[COLUMN_SEQUENCE]
+        or build.wanted[COLUMN_LEADER_EPOCH]
+    )
+
+
+cdef int add_rows_kernel(
+    Build* build,
+    const ColumnPointers* rows,
+    const uint8_t* data,
+    int64_t data_size,
+    const RunFacts* runs,
+    int64_t run_count,
+    bint lasting,
+    bint goes_on,
+    int64_t end,
+    Portion* portion,
+) noexcept nogil

@@ -1,0 +1,1 @@
+"""Types of the kernels that fill columns; nothing of them is for Python."""

@@ -1,0 +1,25 @@
+"""Rows on their way into a scan's columns: what their batches say of them, and which are wanted."""
+
+cimport cython
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+
+# What a batch says of all its records.
+cdef struct RunFacts:
+    int64_t end_row                    # one past its last row
+    int64_t base_offset
+    int64_t producer_id
+    int32_t leader_epoch
+    int32_t base_sequence
+    int16_t producer_epoch
+    int16_t timestamp_type
+
+
+@cython.final
+cdef class BatchRuns:
+    cdef RunFacts* facts
+    cdef Py_ssize_t count
+    cdef Py_ssize_t _capacity
+
+    cdef RunFacts* _next(self) except NULL
+    cdef int64_t rows(self) noexcept

@@ -1,0 +1,1 @@
+"""Types of the measuring of rows; nothing of it is for Python."""

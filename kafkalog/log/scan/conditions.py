@@ -1,0 +1,217 @@
+"""What a scan is asked to leave out: filters as a caller writes them, and what they come to.
+
+A filter is (column, operator, value), and all of them have to hold. Each narrows a range or a set,
+so that what is left can be asked of a log as a whole, of a segment, of the header of a batch, and
+only then of a record.
+
+Thread-safety: everything here is immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+from kafkalog._core.row_filter import RowFilter
+
+__all__ = ["ANYTHING", "Conditions", "Filter", "Integers", "conditions_of"]
+
+# (column, operator, value)
+Filter: TypeAlias = tuple[str, str, Any]
+
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """
+    Integers that are wanted.
+
+    Attributes:
+        first, last: between these, both inclusive.
+        listed: and among these, None for any.
+    """
+
+    first: int = INT64_MIN
+    last: int = INT64_MAX
+    listed: frozenset[int] | None = None
+
+    def __contains__(self, number: int) -> bool:
+        inside = self.first <= number <= self.last
+        return inside and (self.listed is None or number in self.listed)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is left out."""
+        return (self.first, self.last, self.listed) == (INT64_MIN, INT64_MAX, None)
+
+    def between(self, first: int = INT64_MIN, last: int = INT64_MAX) -> Integers:
+        """Return those of these that lie in a range, too."""
+        return replace(self, first=max(self.first, first), last=min(self.last, last))
+
+    def among(self, numbers: Iterable[int]) -> Integers:
+        """Return those of these that are listed, too."""
+        kept = frozenset(number for number in numbers if number in self)
+        first, last = (min(kept), max(kept)) if kept else (INT64_MAX, INT64_MIN)
+        return Integers(max(self.first, first), min(self.last, last), kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """
+    All that has to hold for a record.
+
+    Attributes:
+        offsets, timestamps, partitions: what its numbers may be; timestamps in ms.
+        topics, keys: what these may be, None for any; a null key is None.
+    """
+
+    offsets: Integers = Integers()
+    timestamps: Integers = Integers()
+    partitions: Integers = Integers()
+    topics: frozenset[str] | None = None
+    keys: frozenset[bytes | None] | None = None
+
+    def takes_partition(self, topic: str, partition: int) -> bool:
+        """Return whether any record of a partition may be wanted."""
+        return partition in self.partitions and (self.topics is None or topic in self.topics)
+
+    def row_filter(self) -> RowFilter:
+        """Return what asks each record for its offset, its time and its key."""
+        times, listed = self.timestamps, self.offsets.listed
+        return RowFilter(
+            timestamps=None if times.is_all else (times.first, times.last),
+            keys=self.keys,
+            offsets=None if listed is None else sorted(listed),
+        )
+
+
+ANYTHING: Final = Conditions()
+
+
+def conditions_of(filters: Iterable[Filter]) -> Conditions:
+    """
+    Return what filters come to.
+
+    Args:
+        filters: (column, operator, value): `offset`, `timestamp` and `partition` with ==, <, <=, >,
+            >= and in; `key` and `topic` with == and in. A timestamp is an int of ms or an aware
+            datetime; a key is bytes, or None for null.
+
+    Raises:
+        ValueError: a column or an operator that filters do not have, or a value out of range.
+        TypeError: a value of another type.
+    """
+    found = ANYTHING
+    for column, operator, value in filters:
+        narrow = _NARROWED.get(column)
+        if narrow is None:
+            known = ", ".join(_NARROWED)
+            raise ValueError(f"no filter on {column!r}; there are filters on {known}")
+        found = narrow(found, operator, value)
+    return found
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"a filter compares with an int, not with {value!r}")
+    number: int = value.__index__()
+    if not INT64_MIN < number < INT64_MAX:
+        raise ValueError(f"{number} does not fit 64 bits")
+    return number
+
+
+def _narrowed(wanted: Integers, operator: str, value: Any, column: str) -> Integers:
+    if operator == "in":
+        return wanted.among([_integer(each) for each in value])
+    number = _integer(value)
+    match operator:
+        case "==":
+            return wanted.between(number, number)
+        case "<":
+            return wanted.between(last=number - 1)
+        case "<=":
+            return wanted.between(last=number)
+        case ">":
+            return wanted.between(first=number + 1)
+        case ">=":
+            return wanted.between(first=number)
+        case _:
+            raise ValueError(f"no operator {operator!r} for {column}; ==, <, <=, >, >= and in")
+
+
+def _by_offset(found: Conditions, operator: str, value: Any) -> Conditions:
+    return replace(found, offsets=_narrowed(found.offsets, operator, value, "offset"))
+
+
+def _by_partition(found: Conditions, operator: str, value: Any) -> Conditions:
+    return replace(found, partitions=_narrowed(found.partitions, operator, value, "partition"))
+
+
+def _by_timestamp(found: Conditions, operator: str, value: Any) -> Conditions:
+    times = found.timestamps
+    if operator == "in":
+        whole = [_milliseconds(each) for each in value]
+        return replace(found, timestamps=times.among([ms for ms, rest in whole if not rest]))
+    # Between two milliseconds lies no record.
+    ms, rest = _milliseconds(value)
+    if rest and operator == "==":
+        return replace(found, timestamps=times.among(()))
+    if rest and operator in ("<", ">="):
+        ms += 1
+    return replace(found, timestamps=_narrowed(times, operator, ms, "timestamp"))
+
+
+def _milliseconds(value: Any) -> tuple[int, int]:
+    """Return whole milliseconds since the epoch, and microseconds beside them."""
+    if not isinstance(value, datetime):
+        return _integer(value), 0
+    if value.tzinfo is None:
+        raise ValueError(f"{value!r} has no time zone")
+    return divmod((value - _EPOCH) // _MICROSECOND, 1000)
+
+
+def _by_key(found: Conditions, operator: str, value: Any) -> Conditions:
+    keys = frozenset(_key(each) for each in _listed(operator, value, "key"))
+    return replace(found, keys=keys if found.keys is None else found.keys & keys)
+
+
+def _key(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise TypeError(f"a key is bytes or None, not {value!r}")
+    return bytes(value)
+
+
+def _by_topic(found: Conditions, operator: str, value: Any) -> Conditions:
+    topics: frozenset[str] = frozenset(_listed(operator, value, "topic"))
+    for topic in topics:
+        if not isinstance(topic, str):
+            raise TypeError(f"a topic is a str, not {topic!r}")
+    return replace(found, topics=topics if found.topics is None else found.topics & topics)
+
+
+def _listed(operator: str, value: Any, column: str) -> list[Any]:
+    if operator == "==":
+        return [value]
+    if operator == "in":
+        if isinstance(value, (str, bytes)):
+            raise TypeError(f"`in` wants several values of {column}, not {value!r}")
+        return list(value)
+    raise ValueError(f"no operator {operator!r} for {column}; == and in")
+
+
+_NARROWED: Final[dict[str, Callable[[Conditions, str, Any], Conditions]]] = {
+    "offset": _by_offset,
+    "timestamp": _by_timestamp,
+    "key": _by_key,
+    "topic": _by_topic,
+    "partition": _by_partition,
+}

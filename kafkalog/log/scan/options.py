@@ -1,0 +1,125 @@
+"""What a scan is to give: which columns, in which types, in batches of which size.
+
+Thread-safety: immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from kafkalog._core.arrow_export import ArrowField
+from kafkalog._core.row_builder import COLUMN_NAMES, RowBuilder, row_fields
+from kafkalog.log.isolation import Isolation, check_isolation
+from kafkalog.log.reading import OnCorrupt
+from kafkalog.log.scan.conditions import ANYTHING, Conditions, Filter, conditions_of
+
+__all__ = [
+    "BATCH_BYTES",
+    "BATCH_ROWS",
+    "DEFAULT_COLUMNS",
+    "BinaryType",
+    "HeaderKeyType",
+    "ScanOptions",
+    "make_options",
+]
+
+BinaryType = Literal["binary", "large_binary", "binary_view"]
+HeaderKeyType = Literal["utf8", "binary"]
+
+# What a scan gives unless columns are named; the others are what few ask for.
+DEFAULT_COLUMNS: Final = COLUMN_NAMES[:8]
+
+BATCH_ROWS: Final = 65_536
+# A batch is made while the bytes it is made of are in the near caches.
+BATCH_BYTES: Final = 1024 * 1024
+BATCH_BYTES_MAX: Final = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class ScanOptions:
+    """
+    How to scan.
+
+    Attributes:
+        columns: names, in the order wanted.
+        conditions: what has to hold for a record.
+        isolation, on_corrupt: as of `records`.
+        binary_type: of key and value.
+        header_key_type: of the keys of headers.
+        batch_rows, batch_bytes: largest size of a batch.
+    """
+
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    conditions: Conditions = field(default=ANYTHING)
+    isolation: Isolation = "read_uncommitted"
+    on_corrupt: OnCorrupt = "raise"
+    binary_type: BinaryType = "binary"
+    header_key_type: HeaderKeyType = "utf8"
+    batch_rows: int = BATCH_ROWS
+    batch_bytes: int = BATCH_BYTES
+
+    def fields(self) -> tuple[ArrowField, ...]:
+        """Return name and type of each column."""
+        is_text = self.header_key_type == "utf8"
+        return row_fields(self.columns, binary_type=self.binary_type, text_keys=is_text)
+
+    def builder(self) -> RowBuilder:
+        """Return a builder of such batches."""
+        return RowBuilder(
+            self.columns,
+            binary_type=self.binary_type,
+            text_keys=self.header_key_type == "utf8",
+            rows_max=self.batch_rows,
+            bytes_max=self.batch_bytes,
+        )
+
+
+def make_options(
+    columns: Iterable[str] | None,
+    filters: Iterable[Filter],
+    *,
+    isolation: Isolation,
+    on_corrupt: OnCorrupt,
+    binary_type: BinaryType,
+    header_key_type: HeaderKeyType,
+    batch_rows: int,
+    batch_bytes: int,
+) -> ScanOptions:
+    """Return options that hold; ValueError or TypeError where one does not."""
+    check_isolation(isolation)
+    _check_choice("on_corrupt", on_corrupt, get_args(OnCorrupt))
+    _check_choice("binary_type", binary_type, get_args(BinaryType))
+    _check_choice("header_key_type", header_key_type, get_args(HeaderKeyType))
+    if batch_rows < 1:
+        raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1")
+    if not 1 <= batch_bytes <= BATCH_BYTES_MAX:
+        raise ValueError(f"batch_bytes is {batch_bytes}; it must be 1 to {BATCH_BYTES_MAX}")
+    return ScanOptions(
+        columns=DEFAULT_COLUMNS if columns is None else _check_columns(columns),
+        conditions=conditions_of(filters),
+        isolation=isolation,
+        on_corrupt=on_corrupt,
+        binary_type=binary_type,
+        header_key_type=header_key_type,
+        batch_rows=batch_rows,
+        batch_bytes=batch_bytes,
+    )
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+
+
+def _check_columns(columns: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(columns, str):
+        raise TypeError(f"columns are several names, not {columns!r}")
+    names = tuple(columns)
+    for name in names:
+        if name not in COLUMN_NAMES:
+            raise ValueError(f"no column {name!r}; there are {', '.join(COLUMN_NAMES)}")
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"columns are at least one name, none twice; not {names}")
+    return names

@@ -1,0 +1,189 @@
+"""From stretches of a segment to batches of columns, decoded some thousand rows at a time.
+
+Bytes are decoded into positions and sizes while they are in the near caches, filtered there, and
+copied into the batch under construction. What one log leaves unfilled the next one fills.
+
+Rows before damage are given before its error is raised.
+
+Thread-safety: none; a reader of rows is one thread's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+from kafkalog._core.arrow_export import ArrowBatch
+from kafkalog._core.columns import RecordColumns, decode_run
+from kafkalog._core.row_builder import RowBuilder
+from kafkalog._core.row_filter import BatchRuns
+from kafkalog.errors import CorruptRecordError, UnsupportedCodecError
+from kafkalog.log.scan.options import ScanOptions
+from kafkalog.log.scan.stretches import Stretch
+from kafkalog.log.walk import BatchEnd, check_wrapper_offsets
+from kafkalog.records.batch_view import BatchView
+from kafkalog.records.codecs import is_codec_of
+from kafkalog.records.reused_columns import ReusedColumns
+
+__all__ = ["RowReader"]
+
+# Positions and sizes of so many rows stay in the second cache together with what they point to.
+ROWS = 8192
+
+
+class _Decoded(NamedTuple):
+    """Rows of batches side by side: what they point into, and whether that stays as it is."""
+
+    data: Buffer
+    columns: RecordColumns
+    is_lasting: bool
+
+
+class RowReader:
+    """
+    Fills batches of columns.
+
+    Args:
+        options: which columns, and what has to hold for a record.
+    """
+
+    def __init__(self, options: ScanOptions) -> None:
+        self._options = options
+        self._filter = options.conditions.row_filter()
+        self._builder: RowBuilder = options.builder()
+        self._runs = BatchRuns()
+        self._before: BatchEnd | None = None
+
+    def rest(self) -> Iterator[ArrowBatch]:
+        """Yield the last batch, which is not full."""
+        if len(self._builder):
+            yield self._builder.finish()
+
+    def read(
+        self,
+        stretches: Iterator[Stretch],
+        start: int,
+        end: int,
+        *,
+        topic: str,
+        partition: int,
+        limit_bytes: int,
+    ) -> Iterator[ArrowBatch]:
+        """
+        Yield batches as they become full.
+
+        Args:
+            stretches: of one log.
+            start: first offset wanted.
+            end: one past the last.
+            topic, partition: of the log.
+            limit_bytes: largest size of the records of one batch uncompressed.
+        """
+        reused = ReusedColumns(ROWS, limit_bytes)
+        self._builder.set_partition(topic, partition)
+        self._before = None
+        for stretch in stretches:
+            if not stretch.is_wanted:
+                continue
+            for decoded in self._decode(stretch, reused):
+                if self._keep(decoded, start, end):
+                    yield from self._add(decoded)
+                if self._before is not None:
+                    # Where the writer replaced what follows, the next batch may begin below.
+                    start = max(start, self._before.next_offset)
+
+    def _keep(self, decoded: _Decoded, start: int, end: int) -> int:
+        """Leave in the columns only what is wanted; return how many rows that is."""
+        columns = decoded.columns
+        count = len(columns)
+        if count and not self._filter.has_conditions:
+            offsets = columns.offset
+            if start <= offsets[0] and offsets[-1] < end:
+                return count
+        return self._filter.apply(decoded.data, columns, self._runs, start, end) if count else 0
+
+    def _add(self, decoded: _Decoded) -> Iterator[ArrowBatch]:
+        builder, columns = self._builder, decoded.columns
+        row, count = 0, len(columns)
+        while row < count:
+            row = builder.add(decoded.data, columns, row, self._runs, lasting=decoded.is_lasting)
+            if row < count or builder.is_full:
+                yield builder.finish()
+
+    def _decode(self, stretch: Stretch, reused: ReusedColumns) -> Iterator[_Decoded]:
+        if not stretch.is_plain:
+            for row in range(stretch.first, stretch.stop):
+                yield from self._decode_batch(stretch, row, reused)
+            return
+        batches, row = stretch.batches, stretch.first
+        last = stretch.stop - 1
+        end = int(batches.position[last]) + int(batches.size_bytes[last])
+        while row < stretch.stop:
+            columns = reused.with_room_for(1)
+            # The walk has asked for the CRC.
+            _, count, _, _ = decode_run(
+                stretch.data, int(batches.position[row]), columns, end=end, check_crc=False
+            )
+            if not count:
+                # Alone it gets the room it needs, or the error it deserves.
+                yield from self._decode_batch(stretch, row, reused)
+                row += 1
+                continue
+            self._runs.clear()
+            if self._builder.wants_runs:
+                self._runs.add_batches(batches, row, row + count)
+            row += count
+            self._behind(stretch, row - 1)
+            yield _Decoded(stretch.data, columns, True)
+
+    def _decode_batch(
+        self, stretch: Stretch, row: int, reused: ReusedColumns
+    ) -> Iterator[_Decoded]:
+        view = stretch.view(row)
+        try:
+            columns, data = reused.decode(view)
+        except CorruptRecordError:
+            # The CRC is right, so these bytes are what somebody wrote: nothing to search behind.
+            if self._options.on_corrupt == "raise":
+                raise
+            return
+        except UnsupportedCodecError:
+            # Only a library is missing: to pass the batch over would hide it.
+            header = view.header
+            if self._options.on_corrupt == "raise" or is_codec_of(header.magic, header.codec):
+                raise
+            return
+        self._check(view, columns)
+        self._runs.clear()
+        if self._builder.wants_runs:
+            self._take_runs(view, columns)
+        self._behind(stretch, row, columns)
+        yield _Decoded(data, columns, stretch.is_plain)
+
+    def _check(self, view: BatchView, columns: RecordColumns) -> None:
+        if not view.header.is_wrapper or not len(columns):
+            return
+        offsets = columns.offset
+        if self._options.on_corrupt == "raise":
+            check_wrapper_offsets(view, int(offsets[0]), int(offsets[-1]), self._before)
+
+    def _take_runs(self, view: BatchView, columns: RecordColumns) -> None:
+        header, count = view.header, len(columns)
+        if not header.is_wrapper:
+            self._runs.add_batch(header, count)
+            return
+        # Messages inside may be of the other old format, and then know another kind of time.
+        for record in view.records():
+            self._runs.add_message(header, record.timestamp_type)
+
+    def _behind(self, stretch: Stretch, row: int, columns: RecordColumns | None = None) -> None:
+        """Note where the last batch that was decoded ends."""
+        batches = stretch.batches
+        position = int(batches.position[row]) + int(batches.size_bytes[row])
+        next_offset = int(batches.last_offset[row]) + 1
+        if columns is not None and len(columns) and int(batches.magic[row]) == 0:
+            # If the wrapper's offset lies, the records' own do not.
+            next_offset = int(columns.offset[-1]) + 1
+        self._before = BatchEnd(stretch.segment.path, position, next_offset)

@@ -1,0 +1,147 @@
+"""A scan: what is wanted of one log or many, evaluated each time somebody reads it.
+
+    scan -> partitions, one after the other -> stretches of batches -> rows -> batches of columns
+
+Nothing is read before a consumer asks, and never more than it asks for: besides what the consumer
+keeps, a scan holds one batch of columns and the rows that are on their way into it.
+
+Thread-safety: a Scan is immutable, and may be read by several threads at a time; what reads it (an
+iterator, a stream) is one thread's at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from kafkalog._core.arrow_export import ArrowBatch, schema_capsule, stream_capsule
+from kafkalog.errors import KafkaLogError, LogClosedError
+from kafkalog.log.scan.options import ScanOptions
+from kafkalog.log.scan.rows import RowReader
+from kafkalog.log.scan.stretches import Stretch
+from kafkalog.model import TopicPartition
+
+__all__ = ["Scan", "ScanSource", "Scannable", "StretchesOfLog"]
+
+
+class StretchesOfLog(NamedTuple):
+    """
+    What a log has for a scan.
+
+    Attributes:
+        stretches: of batches.
+        start, end: the range of offsets that is read.
+        limit_bytes: largest size of the records of one batch uncompressed.
+    """
+
+    stretches: Iterator[Stretch]
+    start: int
+    end: int
+    limit_bytes: int
+
+
+class Scannable(Protocol):
+    """A log, as a scan sees it."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+    def stretches(
+        self, start: int | None, end: int | None, options: ScanOptions
+    ) -> StretchesOfLog: ...
+
+
+class ScanSource(NamedTuple):
+    """
+    One of the logs of a scan.
+
+    Attributes:
+        topic_partition: its name.
+        open: gives the log when it is its turn.
+        start, end: the offsets wanted of it, None for the log's own.
+    """
+
+    topic_partition: TopicPartition
+    open: Callable[[], Scannable]
+    start: int | None = None
+    end: int | None = None
+
+
+class Scan:
+    """
+    Records as columns, for whoever reads Arrow, and for NumPy.
+
+    Made by `Log.scan`, `LogManager.scan` and `kafkalog.scan`. It can be read as often as wanted,
+    and each time it begins anew with the logs as they are then:
+
+    >>> table = pyarrow.table(log.scan(columns=["offset", "value"]))
+
+    Consumers see an error as text that begins with its name; who iterates gets it as it is.
+
+    Attributes:
+        options: how it scans.
+    """
+
+    __slots__ = ("_sources", "options")
+
+    def __init__(self, sources: Iterable[ScanSource], options: ScanOptions) -> None:
+        takes = options.conditions.takes_partition
+        self._sources = tuple(each for each in sources if takes(*each.topic_partition))
+        self.options = options
+
+    def __repr__(self) -> str:
+        names = ", ".join(str(source.topic_partition) for source in self._sources[:3])
+        more = f" and {len(self._sources) - 3} more" if len(self._sources) > 3 else ""
+        return f"<Scan of {names or 'nothing'}{more}: {', '.join(self.options.columns)}>"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns, in their order."""
+        return self.options.columns
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """The partitions that are read, in their order."""
+        return tuple(source.topic_partition for source in self._sources)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the columns' names and types as an `arrow_schema` capsule."""
+        return schema_capsule(self.options.fields())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """
+        Return the batches as an `arrow_array_stream` capsule; it reads as it is read.
+
+        Another schema than the scan's own is not made: say what is wanted when the scan is made.
+        """
+        return stream_capsule(iter(self), self.options.fields())
+
+    def __iter__(self) -> Iterator[ArrowBatch]:
+        """
+        Yield the batches of columns, as `pyarrow.record_batch` takes them.
+
+        Raises:
+            OffsetOutOfRangeError: a log does not have the offset where it is to begin.
+            CorruptRecordError: at damage, after the records before, unless it is to be skipped.
+            InvalidRecordError: the key of a header is not UTF-8.
+            LogClosedError: a log was closed.
+        """
+        reader = RowReader(self.options)
+        try:
+            for source in self._sources:
+                log = source.open()
+                found = log.stretches(source.start, source.end, self.options)
+                yield from reader.read(
+                    found.stretches,
+                    found.start,
+                    found.end,
+                    topic=source.topic_partition.topic,
+                    partition=source.topic_partition.partition,
+                    limit_bytes=found.limit_bytes,
+                )
+        except LogClosedError:
+            raise
+        except KafkaLogError:
+            # What lies before the damage, before its error.
+            yield from reader.rest()
+            raise
+        yield from reader.rest()

@@ -1,0 +1,189 @@
+"""Stretches of a segment that a scan decodes as one: batches side by side that are of one kind.
+
+Segments are left out by what is known of them, batches by their headers: those outside the offsets
+and the times wanted, those of control records, and for readers of committed records those that were
+aborted. What is left are runs of uncompressed batches, of old messages too, which one call decodes,
+and runs of compressed ones, which are taken one by one.
+
+Thread-safety: none; a generator is one thread's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kafkalog._core.batch import BatchColumns
+from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog.layout import (
+    CODEC_MASK,
+    CONTROL_MASK,
+    MAGIC_V2,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+)
+from kafkalog.log.local_log import Snapshot
+from kafkalog.log.reading import OnCorrupt, Place, places, walk_ahead, walk_segment
+from kafkalog.log.scan.conditions import Integers
+from kafkalog.log.segment import LogSegment
+from kafkalog.log.walk import Walk
+from kafkalog.records.batch_view import BatchView
+
+__all__ = ["Stretch", "read_stretches"]
+
+
+class Stretch(NamedTuple):
+    """
+    Batches side by side, whole and of good CRC; they are all wanted, or none is.
+
+    Attributes:
+        segment: where they lie.
+        data: its bytes, as far as they are published.
+        batches: headers of a walk over it, good until the next stretch is asked for.
+        first, stop: which of them.
+        is_wanted: whether their records are.
+        is_plain: whether they are uncompressed.
+    """
+
+    segment: LogSegment
+    data: memoryview
+    batches: BatchColumns
+    first: int
+    stop: int
+    is_wanted: bool
+    is_plain: bool
+
+    @property
+    def next_offset(self) -> int:
+        """One above the last offset."""
+        return int(self.batches.last_offset[self.stop - 1]) + 1
+
+    def view(self, row: int) -> BatchView:
+        """Return one of the batches."""
+        start, size = int(self.batches.position[row]), int(self.batches.size_bytes[row])
+        return BatchView(self.data[start : start + size], path=self.segment.path, position=start)
+
+
+def read_stretches(
+    snapshot: Snapshot,
+    start_offset: int,
+    end_offset: int,
+    *,
+    on_corrupt: OnCorrupt,
+    timestamps: Integers,
+    hides: Callable[[BatchHeader], bool] | None,
+) -> Iterator[Stretch]:
+    """
+    Yield what holds the offsets of a range, from the batch with the first of them on.
+
+    Args:
+        snapshot: the log as it was taken.
+        start_offset: first offset wanted.
+        end_offset: batches that begin at or above it are left out.
+        on_corrupt: what to do at damage.
+        timestamps: those that are wanted.
+        hides: says of a transactional batch whether it was aborted; None to give them all.
+
+    Raises:
+        CorruptRecordError: at damage, with on_corrupt="raise".
+    """
+    expected = 0
+    # The active one may have got a later record by now, and the mark of it.
+    active = snapshot.segments.active
+    for place in places(snapshot, start_offset, end_offset, on_corrupt):
+        segment = place.segment
+        asks = not timestamps.is_all and segment is not active
+        if asks and segment.max_timestamp < timestamps.first:
+            continue
+        expected = max(expected, place.next_offset)
+        for stretch in _of_segment(place, expected, end_offset, on_corrupt, timestamps, hides):
+            expected = stretch.next_offset
+            yield stretch
+
+
+def _of_segment(
+    place: Place,
+    expected: int,
+    end_offset: int,
+    on_corrupt: OnCorrupt,
+    timestamps: Integers,
+    hides: Callable[[BatchHeader], bool] | None,
+) -> Iterator[Stretch]:
+    segment, bound = place.segment, place.bound
+    batches = BatchColumns(walk_ahead(place, end_offset - expected))
+    data = segment.file.whole()[: bound.end]
+    walks = walk_segment(segment, place.position, bound, expected, batches, on_corrupt)
+    for _start, walk in walks:
+        count = _count_below(batches, walk, expected, end_offset)
+        wanted = _wanted(batches, count, timestamps)
+        if hides is not None:
+            _leave_out_aborted(wanted, batches, data, hides)
+        is_plain = batches.attributes[:count] & CODEC_MASK == 0
+        for first, stop in pairwise(_edges(wanted, is_plain)):
+            yield Stretch(
+                segment, data, batches, first, stop, bool(wanted[first]), bool(is_plain[first])
+            )
+        if count < walk.count:
+            return
+        expected = walk.next_offset
+
+
+def _count_below(batches: BatchColumns, walk: Walk, expected: int, end_offset: int) -> int:
+    """Return how many batches of a walk begin below the end."""
+    count = walk.count
+    if walk.next_offset <= end_offset:
+        return count
+    # The first of those that reach the end may begin below it.
+    row = int(batches.last_offset[:count].searchsorted(end_offset))
+    if row == count:
+        return count
+    is_wrapper = batches.magic[row] < MAGIC_V2 and batches.attributes[row] & CODEC_MASK
+    if is_wrapper:
+        # A wrapper has its last offset; its first may be the next one.
+        begins = int(batches.last_offset[row - 1]) + 1 if row else expected
+    else:
+        begins = int(batches.base_offset[row])
+    return row + (begins < end_offset)
+
+
+def _wanted(batches: BatchColumns, count: int, timestamps: Integers) -> NDArray[np.bool_]:
+    """Return which batches may hold a record that is wanted, by their headers."""
+    attributes, magic = batches.attributes[:count], batches.magic[:count]
+    wanted: NDArray[np.bool_] = (attributes & CONTROL_MASK == 0) | (magic < MAGIC_V2)
+    wanted &= batches.record_count[:count] != 0
+    if timestamps.is_all:
+        return wanted
+    largest = batches.max_timestamp[:count]
+    wanted &= (largest >= timestamps.first) & (largest != NO_TIMESTAMP)
+    # All records have the time of the append, where that is what they have.
+    is_appended = (attributes & TIMESTAMP_TYPE_MASK != 0) & (magic == MAGIC_V2)
+    wanted &= ~is_appended | (largest <= timestamps.last)
+    return wanted
+
+
+def _leave_out_aborted(
+    wanted: NDArray[np.bool_],
+    batches: BatchColumns,
+    data: memoryview,
+    hides: Callable[[BatchHeader], bool],
+) -> None:
+    count = len(wanted)
+    is_transactional = batches.attributes[:count] & TRANSACTIONAL_MASK != 0
+    asked = wanted & is_transactional & (batches.magic[:count] == MAGIC_V2)
+    for row in np.flatnonzero(asked).tolist():
+        if hides(parse_header(data, int(batches.position[row]))):
+            wanted[row] = False
+
+
+def _edges(wanted: NDArray[np.bool_], is_plain: NDArray[np.bool_]) -> list[int]:
+    """Return where runs of batches of one kind begin, and their end."""
+    count = len(wanted)
+    if not count:
+        return []
+    kind = wanted.view(np.int8) * 2 + is_plain.view(np.int8)
+    return [0, *(np.flatnonzero(kind[1:] != kind[:-1]) + 1).tolist(), count]
