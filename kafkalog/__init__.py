@@ -12,6 +12,7 @@ rolls, truncates and recovers them. No broker, no network.
 
 from __future__ import annotations
 
+from kafkalog._core.arrow_export import ArrowBatch
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.record import Record
 from kafkalog.cleaner.compaction import compact_log
@@ -112,6 +113,8 @@ from kafkalog.log.retention import (
     TimeRetention,
 )
 from kafkalog.log.retention_plan import SegmentExplanation
+from kafkalog.log.scan.scan import Scan
+from kafkalog.log.scannable import scan
 from kafkalog.manager.health import DirectoryHealth, Fault, ManagerHealth, TaskHealth
 from kafkalog.manager.manager import LogManager
 from kafkalog.manager.recovery import RecoveryProgress
@@ -148,6 +151,7 @@ __all__ = [
     "AllOf",
     "AppendInfo",
     "AppendOrigin",
+    "ArrowBatch",
     "BatchView",
     "BufferExhaustedError",
     "BytesColumn",
@@ -242,6 +246,7 @@ __all__ = [
     "RetentionPolicy",
     "RetentionReason",
     "Rewriting",
+    "Scan",
     "Scheduler",
     "SegmentConversion",
     "SegmentDeletion",
@@ -277,5 +282,6 @@ __all__ = [
     "open_log",
     "plan_compaction",
     "read_server_properties",
+    "scan",
     "survey_log",
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import Unpack
 
 from kafkalog.log.isolation import AbortedBatches, Isolation
 from kafkalog.log.local_log import Snapshot
@@ -18,13 +19,14 @@ from kafkalog.log.scan.options import (
     BATCH_ROWS,
     BinaryType,
     HeaderKeyType,
+    ScanArguments,
     ScanOptions,
     make_options,
 )
 from kafkalog.log.scan.scan import Scan, ScanSource, StretchesOfLog
 from kafkalog.log.scan.stretches import Stretch, read_stretches
 
-__all__ = ["ScannableLog", "scan_logs"]
+__all__ = ["ScannableLog", "scan"]
 
 
 class ScannableLog(LogReader):
@@ -72,8 +74,8 @@ class ScannableLog(LogReader):
             ValueError, TypeError: an argument says what there is not.
         """
         options = make_options(
-            columns,
-            filters,
+            columns=columns,
+            filters=filters,
             isolation=isolation,
             on_corrupt=on_corrupt,
             binary_type=binary_type,
@@ -110,34 +112,15 @@ class ScannableLog(LogReader):
         )
 
 
-def scan_logs(
-    logs: Iterable[ScannableLog],
-    *,
-    columns: Iterable[str] | None = None,
-    filters: Iterable[Filter] = (),
-    isolation: Isolation = "read_uncommitted",
-    on_corrupt: OnCorrupt = "raise",
-    binary_type: BinaryType = "binary",
-    header_key_type: HeaderKeyType = "utf8",
-    batch_rows: int = BATCH_ROWS,
-    batch_bytes: int = BATCH_BYTES,
-) -> Scan:
+def scan(logs: Iterable[ScannableLog], **arguments: Unpack[ScanArguments]) -> Scan:
     """
-    Return the records of many logs as columns, one log after the other; otherwise as `Log.scan`.
+    Return the records of many logs as columns, one log after the other.
 
     Args:
         logs: open logs, in the order wanted.
+        arguments: columns, filters, isolation and so on, as of `Log.scan`.
     """
-    options = make_options(
-        columns,
-        filters,
-        isolation=isolation,
-        on_corrupt=on_corrupt,
-        binary_type=binary_type,
-        header_key_type=header_key_type,
-        batch_rows=batch_rows,
-        batch_bytes=batch_bytes,
-    )
+    options = make_options(**arguments)
     return Scan([_source_of(log) for log in logs], options)
 
 

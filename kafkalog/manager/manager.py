@@ -18,12 +18,13 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from kafkalog.clients.clients import Clients
 from kafkalog.clients.consumer import Consumer, LostRecords
@@ -41,6 +42,8 @@ from kafkalog.log.deletion import SegmentDeletion
 from kafkalog.log.log import Log, Wait
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.log.retention import RetentionPolicy
+from kafkalog.log.scan.options import ScanArguments, make_options
+from kafkalog.log.scan.scan import Scan, ScanSource
 from kafkalog.log.surroundings import Surroundings
 from kafkalog.manager.awake import AwakeLogs, default_awake_limit
 from kafkalog.manager.background import BackgroundThreads
@@ -223,6 +226,31 @@ class LogManager(AbstractContextManager["LogManager"]):
         if found.is_blocked:
             found = look_again(found, self._registry, self._supervisor.ledger)
         return self._opener.opened(found)
+
+    def scan(self, topics: Iterable[str] | None = None, **arguments: Unpack[ScanArguments]) -> Scan:
+        """
+        Return the records of many partitions as columns, one partition after the other.
+
+        Logs are opened when it is their turn.
+
+        Args:
+            topics: whose partitions, as they are now; all if None.
+            arguments: columns, filters, isolation and so on, as of `Log.scan`.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+        """
+        self._ensure_open()
+        known = self._registry.topics()
+        names = [
+            TopicPartition(topic, partition)
+            for topic in (known if topics is None else topics)
+            for partition in known.get(topic, (0,))
+        ]
+        for name in names:
+            self._registry.get(name)
+        sources = [ScanSource(name, partial(self.log, *name)) for name in names]
+        return Scan(sources, make_options(**arguments))
 
     def health(self) -> ManagerHealth:
         """Return which directories are online, how the tasks go, and what does not go well."""

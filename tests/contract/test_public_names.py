@@ -15,6 +15,7 @@ NAMES = [
     "AllOf",
     "AppendInfo",
     "AppendOrigin",
+    "ArrowBatch",
     "BatchView",
     "BufferExhaustedError",
     "BytesColumn",
@@ -109,6 +110,7 @@ NAMES = [
     "RetentionPolicy",
     "RetentionReason",
     "Rewriting",
+    "Scan",
     "Scheduler",
     "SegmentConversion",
     "SegmentDeletion",
@@ -144,6 +146,7 @@ NAMES = [
     "open_log",
     "plan_compaction",
     "read_server_properties",
+    "scan",
     "survey_log",
 ]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +114,21 @@ def test_blocks_of_a_page_run_one_after_another(
     session: dict[str, object] = {name: getattr(kafkalog, name) for name in kafkalog.__all__}
     session["batches"] = (tmp_path / "orders-0" / f"{0:020}.log").read_bytes()
     _run_blocks(f"docs/{page}.md", session)
+
+
+def test_columns_blocks_run_one_after_another(tmp_path: Path) -> None:
+    """By themselves: the libraries of others that they import stay out of the other tests."""
+    with manual_log(tmp_path / "orders-0") as log:
+        log.append(numbered(0, 10))
+    code = "\n".join(_python_blocks("docs/columns.md"))
+    code += "\nassert (10, 10, 20, 2) == (len(table), len(frame), size, len(some))\n"
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (0, "", "") == (result.returncode, result.stdout, result.stderr)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypedDict, Unpack, get_args
 
 from kafkalog._core.arrow_export import ArrowField
 from kafkalog._core.row_builder import COLUMN_NAMES, RowBuilder, row_fields
@@ -21,6 +21,7 @@ __all__ = [
     "DEFAULT_COLUMNS",
     "BinaryType",
     "HeaderKeyType",
+    "ScanArguments",
     "ScanOptions",
     "make_options",
 ]
@@ -76,36 +77,36 @@ class ScanOptions:
         )
 
 
-def make_options(
-    columns: Iterable[str] | None,
-    filters: Iterable[Filter],
-    *,
-    isolation: Isolation,
-    on_corrupt: OnCorrupt,
-    binary_type: BinaryType,
-    header_key_type: HeaderKeyType,
-    batch_rows: int,
-    batch_bytes: int,
-) -> ScanOptions:
+class ScanArguments(TypedDict, total=False):
+    """The arguments of `Log.scan` by which any scan is told what to give."""
+
+    columns: Iterable[str] | None
+    filters: Iterable[Filter]
+    isolation: Isolation
+    on_corrupt: OnCorrupt
+    binary_type: BinaryType
+    header_key_type: HeaderKeyType
+    batch_rows: int
+    batch_bytes: int
+
+
+def make_options(**arguments: Unpack[ScanArguments]) -> ScanOptions:
     """Return options that hold; ValueError or TypeError where one does not."""
-    check_isolation(isolation)
-    _check_choice("on_corrupt", on_corrupt, get_args(OnCorrupt))
-    _check_choice("binary_type", binary_type, get_args(BinaryType))
-    _check_choice("header_key_type", header_key_type, get_args(HeaderKeyType))
-    if batch_rows < 1:
-        raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1")
-    if not 1 <= batch_bytes <= BATCH_BYTES_MAX:
-        raise ValueError(f"batch_bytes is {batch_bytes}; it must be 1 to {BATCH_BYTES_MAX}")
-    return ScanOptions(
+    columns, filters = arguments.pop("columns", None), arguments.pop("filters", ())
+    options = ScanOptions(
         columns=DEFAULT_COLUMNS if columns is None else _check_columns(columns),
         conditions=conditions_of(filters),
-        isolation=isolation,
-        on_corrupt=on_corrupt,
-        binary_type=binary_type,
-        header_key_type=header_key_type,
-        batch_rows=batch_rows,
-        batch_bytes=batch_bytes,
+        **arguments,  # type: ignore[typeddict-item]
     )
+    check_isolation(options.isolation)
+    _check_choice("on_corrupt", options.on_corrupt, get_args(OnCorrupt))
+    _check_choice("binary_type", options.binary_type, get_args(BinaryType))
+    _check_choice("header_key_type", options.header_key_type, get_args(HeaderKeyType))
+    if options.batch_rows < 1:
+        raise ValueError(f"batch_rows is {options.batch_rows}; it must be at least 1")
+    if not 1 <= options.batch_bytes <= BATCH_BYTES_MAX:
+        raise ValueError(f"batch_bytes is {options.batch_bytes}; it is 1 to {BATCH_BYTES_MAX}")
+    return options
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

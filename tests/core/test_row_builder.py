@@ -1,0 +1,326 @@
+"""Arrow columns made of decoded rows: equal to the reference, whatever the types and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog._core.columns import RecordColumns
+from kafkalog._core.header import BatchHeader
+from kafkalog._core.row_builder import COLUMN_NAMES, RowBuilder
+from kafkalog._core.row_filter import BatchRuns, RowFilter
+from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from tests.support import reference_records as reference
+from tests.support.arrow_consumer import cells_of
+from tests.support.buffers import exact
+from tests.support.record_cases import (
+    INT64_MAX,
+    MIXED,
+    MIXED_PAYLOAD,
+    as_batch_header,
+    entries,
+    header_for,
+    headers,
+)
+from tests.support.record_cases import columns_of as decoded
+from tests.support.reference import Header
+from tests.support.reference_records import Entry
+
+BINARY_TYPES = ("binary", "large_binary", "binary_view")
+UNLIMITED: dict[str, Any] = {"rows_max": 2**40, "bytes_max": 2**30}
+
+
+def built(
+    data: Any, columns: RecordColumns, runs: BatchRuns, builder: RowBuilder, *, lasting: bool
+) -> list[dict[str, list[Any]]]:
+    """Return the batches that all rows make."""
+    batches, row = [], 0
+    while row < len(columns):
+        row = builder.add(data, columns, row, runs, lasting=lasting)
+        if row < len(columns) or builder.is_full:
+            batches.append(cells_of(builder.finish()))
+    if len(builder):
+        batches.append(cells_of(builder.finish()))
+    return batches
+
+
+def none_if(value: int, nothing: int = -1) -> int | None:
+    """Return what Arrow says in place of a number that stands for none."""
+    return None if value == nothing else value
+
+
+def expected_rows(
+    payload: bytes, header: Header, columns: Sequence[str], *, text: bool = False
+) -> list[tuple[Any, ...]]:
+    """Return the rows of a batch of records by the reference."""
+    rows = []
+    for record in reference.decode(payload, header):
+        sequence = (header.base_sequence + record.offset - header.base_offset) % 2**31
+        pairs = record.entry.headers
+        row = {
+            "offset": record.offset,
+            "timestamp": none_if(record.timestamp),
+            "timestamp_type": header.attributes >> 3 & 1,
+            "key": record.entry.key,
+            "value": record.entry.value,
+            "headers": [(key.decode() if text else key, value) for key, value in pairs],
+            "topic": "t-\xe9",
+            "partition": 7,
+            "producer_id": None if header.producer_id < 0 else header.producer_id,
+            "producer_epoch": None if header.producer_epoch < 0 else header.producer_epoch,
+            "sequence": None if header.base_sequence < 0 else sequence,
+            "leader_epoch": None
+            if header.partition_leader_epoch < 0
+            else header.partition_leader_epoch,
+        }
+        rows.append(tuple(row[name] for name in columns))
+    return rows
+
+
+def rows_of(batches: Sequence[dict[str, list[Any]]]) -> list[tuple[Any, ...]]:
+    """Return the rows of batches."""
+    return [row for cells in batches for row in zip(*cells.values(), strict=True)]
+
+
+def runs_of(header: BatchHeader, count: int) -> BatchRuns:
+    """Return the runs of one batch."""
+    runs = BatchRuns()
+    runs.add_batch(header, count)
+    return runs
+
+
+@settings(max_examples=80)
+@given(data=st.data())
+def test_built_columns_equal_the_reference(data: st.DataObject) -> None:
+    """Any records, any columns in any order, every binary type, batches of any size."""
+    case = data.draw(entries())
+    header = data.draw(headers(case))
+    header = Header(
+        **{
+            **vars(header),
+            "producer_id": data.draw(st.sampled_from([-1, 0, INT64_MAX])),
+            "producer_epoch": data.draw(st.sampled_from([-1, 0, 32767])),
+            "base_sequence": data.draw(st.sampled_from([-1, 0, 2**31 - 2])),
+            "partition_leader_epoch": data.draw(st.sampled_from([-1, 5])),
+        }
+    )
+    names = data.draw(st.lists(st.sampled_from(COLUMN_NAMES), min_size=1, unique=True))
+    payload = reference.encode(case)
+    native = as_batch_header(header)
+    lasting = data.draw(st.booleans())
+    builder = RowBuilder(
+        names,
+        binary_type=data.draw(st.sampled_from(BINARY_TYPES)),
+        text_keys=False,
+        rows_max=data.draw(st.sampled_from([1, 2, 3, 2**40])),
+        bytes_max=data.draw(st.sampled_from([1, 100, 9000, 2**30])),
+    )
+    builder.set_partition("t-\xe9", 7)
+    buffer = exact(payload)
+    columns = decoded(buffer, native, 0, len(payload))
+    found = built(buffer, columns, runs_of(native, len(columns)), builder, lasting=lasting)
+    assert expected_rows(payload, header, names) == rows_of(found)
+
+
+@pytest.mark.parametrize("binary_type", BINARY_TYPES)
+@pytest.mark.parametrize("lasting", [False, True])
+def test_two_batches_make_one(binary_type: str, lasting: bool) -> None:
+    """Rows of two buffers, and of the same one twice, lie side by side in one batch."""
+    header = header_for(MIXED)
+    names = ("offset", "key", "value", "headers")
+    builder = RowBuilder(names, binary_type=binary_type, text_keys=True, **UNLIMITED)
+    first, second = exact(MIXED_PAYLOAD), exact(MIXED_PAYLOAD)
+    for buffer in (first, first, second):
+        columns = decoded(buffer, as_batch_header(header), 0, len(MIXED_PAYLOAD))
+        builder.add(buffer, columns, 0, BatchRuns(), lasting=lasting)
+    del first, second
+    expected = 3 * expected_rows(MIXED_PAYLOAD, header, names, text=True)
+    assert expected == rows_of([cells_of(builder.finish())])
+
+
+def test_builder_goes_on_behind_a_finished_batch() -> None:
+    """A batch that is kept does not change with the next one."""
+    header = as_batch_header(header_for(MIXED))
+    builder = RowBuilder(["value"], rows_max=4, bytes_max=2**30)
+    columns = decoded(MIXED_PAYLOAD, header, 0, len(MIXED_PAYLOAD))
+    assert 4 == builder.add(MIXED_PAYLOAD, columns, 0, BatchRuns())
+    kept = builder.finish()
+    before = cells_of(kept)
+    assert 8 == builder.add(MIXED_PAYLOAD, columns, 4, BatchRuns())
+    builder.finish()
+    assert before == cells_of(kept)
+    assert [entry.value for entry in MIXED[:4]] == before["value"]
+
+
+@pytest.mark.parametrize("rows_max, bytes_max", [(0, 1), (1, 0), (-1, 5)])
+def test_batch_without_room_is_refused(rows_max: int, bytes_max: int) -> None:
+    """A builder that could never take a row is not made."""
+    with pytest.raises(ValueError, match="room"):
+        RowBuilder(["offset"], rows_max=rows_max, bytes_max=bytes_max)
+
+
+def test_large_batches_are_for_wide_offsets() -> None:
+    """More than 1 GiB would overflow what offsets of 32 bits can say."""
+    with pytest.raises(ValueError, match="1 GiB"):
+        RowBuilder(["value"], rows_max=1, bytes_max=2**31)
+    RowBuilder(["value"], binary_type="large_binary", rows_max=1, bytes_max=2**40)
+
+
+def test_unknown_column_is_refused() -> None:
+    """Names are those of COLUMN_NAMES."""
+    with pytest.raises(ValueError):
+        RowBuilder(["offsets"], rows_max=1, bytes_max=1)
+
+
+@pytest.mark.parametrize("name, size_name", [("key", "key_size"), ("value", "value_size")])
+@pytest.mark.parametrize("position, size", [(-1, 4), (0, 2**31 - 1), (INT64_MAX, 8), (10**6, 1)])
+def test_row_outside_its_buffer_is_refused(
+    name: str, size_name: str, position: int, size: int
+) -> None:
+    """Columns are arrays that anybody may write to: rows before such a one are taken, not it."""
+    header = as_batch_header(header_for(MIXED))
+    for binary_type in BINARY_TYPES:
+        buffer = exact(MIXED_PAYLOAD)
+        columns = decoded(buffer, header, 0, len(MIXED_PAYLOAD))
+        getattr(columns, f"{name}_position")[3] = position
+        getattr(columns, size_name)[3] = size
+        builder = RowBuilder([name], binary_type=binary_type, **UNLIMITED)
+        assert 3 == builder.add(buffer, columns, 0, BatchRuns(), lasting=True)
+        with pytest.raises(CorruptRecordError):
+            builder.add(buffer, columns, 3, BatchRuns(), lasting=True)
+        assert 3 == len(builder)
+
+
+@settings(max_examples=60)
+@given(
+    row=st.integers(0, len(MIXED) - 1),
+    position=st.one_of(st.integers(0, len(MIXED_PAYLOAD) + 5), st.integers(-5, INT64_MAX)),
+    size=st.one_of(st.integers(-1, 400), st.integers(-(2**31), 2**31 - 1)),
+    count=st.one_of(st.integers(-1, 9), st.integers(-(2**31), 2**31 - 1)),
+)
+def test_headers_anywhere_are_read_with_care(
+    row: int, position: int, size: int, count: int
+) -> None:
+    """Any bytes may be said to be headers: refused, or what the bytes say."""
+    header = as_batch_header(header_for(MIXED))
+    buffer = exact(MIXED_PAYLOAD)
+    columns = decoded(buffer, header, 0, len(MIXED_PAYLOAD))
+    columns.headers_position[row] = position
+    columns.headers_size[row] = size
+    columns.header_count[row] = count
+    builder = RowBuilder(["headers"], text_keys=False, **UNLIMITED)
+    taken = builder.add(buffer, columns, 0, BatchRuns()) if row else 0
+    assert taken in (row, len(MIXED))
+    if taken == row:
+        try:
+            builder.add(buffer, columns, row, BatchRuns())
+        except CorruptRecordError:
+            return
+    assert len(cells_of(builder.finish())["headers"]) >= row
+
+
+@settings(max_examples=150)
+@given(st.binary(max_size=6))
+def test_keys_of_headers_are_text_or_refused(key: bytes) -> None:
+    """As utf8 exactly what Python decodes; the error names the record, those before it are kept."""
+    case = [Entry(0, 0, b"k", b"v"), Entry(1, 0, b"k", b"v", ((key, b"x"),))]
+    payload = reference.encode(case)
+    columns = decoded(payload, as_batch_header(header_for(case)), 0, len(payload))
+    builder = RowBuilder(["headers"], **UNLIMITED)
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        assert 1 == builder.add(payload, columns, 0, BatchRuns())
+        with pytest.raises(InvalidRecordError, match="offset 1001"):
+            builder.add(payload, columns, 1, BatchRuns())
+        assert [[]] == cells_of(builder.finish())["headers"]
+    else:
+        assert 2 == builder.add(payload, columns, 0, BatchRuns())
+        assert [[], [(text, b"x")]] == cells_of(builder.finish())["headers"]
+
+
+def test_runs_that_do_not_fit_are_refused() -> None:
+    """What batches say is asked for each row, so each row has to have a batch."""
+    header = as_batch_header(header_for(MIXED))
+    columns = decoded(MIXED_PAYLOAD, header, 0, len(MIXED_PAYLOAD))
+    builder = RowBuilder(["producer_id"], **UNLIMITED)
+    with pytest.raises(ValueError, match="runs of 0 rows"):
+        builder.add(MIXED_PAYLOAD, columns, 0, BatchRuns())
+    with pytest.raises(ValueError, match="runs of 3 rows"):
+        RowFilter().apply(MIXED_PAYLOAD, columns, runs_of(header, 3), 0, 2**40)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_filter_keeps_what_a_comprehension_keeps(data: st.DataObject) -> None:
+    """Offsets, times and keys; runs lose the rows that go."""
+    case = data.draw(entries())
+    header = header_for(case, base_timestamp=100, max_timestamp=100)
+    payload = reference.encode(case)
+    native = as_batch_header(header)
+    buffer = exact(payload)
+    columns = decoded(buffer, native, 0, len(payload))
+    records = reference.decode(payload, header)
+    keys = st.sampled_from([*(entry.key for entry in case), None, b"", b"other"])
+    wanted_keys = data.draw(st.one_of(st.none(), st.lists(keys)))
+    wanted = data.draw(st.one_of(st.none(), st.sets(st.integers(1000, 1310))))
+    times = data.draw(st.one_of(st.none(), st.tuples(st.integers(-9, 99), st.integers(99, 400))))
+    start, end = data.draw(st.integers(990, 1100)), data.draw(st.integers(1000, 2**32))
+    expected = [
+        record.offset
+        for record in records
+        if start <= record.offset < end
+        and (wanted is None or record.offset in wanted)
+        and (wanted_keys is None or record.entry.key in wanted_keys)
+        and (times is None or (times[0] <= record.timestamp <= times[1] and record.timestamp != -1))
+    ]
+    runs = BatchRuns()
+    for _ in records:
+        runs.add_message(native, 1)
+    chosen = RowFilter(
+        timestamps=times, keys=wanted_keys, offsets=None if wanted is None else sorted(wanted)
+    )
+    assert (wanted, wanted_keys, times) != (None, None, None) or not chosen.has_conditions
+    assert len(expected) == chosen.apply(buffer, columns, runs, start, end)
+    assert expected == columns.offset.tolist()
+    builder = RowBuilder(["timestamp_type", "offset"], **UNLIMITED)
+    if expected:
+        builder.add(buffer, columns, 0, runs)
+        assert {"timestamp_type": [1] * len(expected), "offset": expected} == cells_of(
+            builder.finish()
+        )
+
+
+def test_key_outside_its_buffer_is_not_compared() -> None:
+    """The row at fault is named, and nothing was read."""
+    header = as_batch_header(header_for(MIXED))
+    buffer = exact(MIXED_PAYLOAD)
+    columns = decoded(buffer, header, 0, len(MIXED_PAYLOAD))
+    columns.key_position[2] = len(MIXED_PAYLOAD) - 1
+    with pytest.raises(CorruptRecordError, match="position 2"):
+        RowFilter(keys=[b"k" * 70]).apply(buffer, columns, BatchRuns(), 0, 2**40)
+
+
+def test_buffers_of_a_batch_are_shown_without_a_copy() -> None:
+    """They keep the batch; a column without nulls has no bitmap."""
+    header = as_batch_header(header_for(MIXED))
+    columns = decoded(MIXED_PAYLOAD, header, 0, len(MIXED_PAYLOAD))
+    builder = RowBuilder(["offset", "value"], **UNLIMITED)
+    builder.add(MIXED_PAYLOAD, columns, 0, BatchRuns())
+    batch = builder.finish()
+    assert (len(MIXED), len(MIXED)) == (len(batch), batch.num_rows)
+    assert batch.buffer(0, 0) is None
+    offsets = batch.buffer(0, 1)
+    assert offsets is not None
+    with pytest.raises(IndexError):
+        batch.buffer(2, 0)
+    with pytest.raises(IndexError):
+        batch.buffer(0, 2)
+    del batch
+    expected = [1000 + entry.offset_delta for entry in MIXED]
+    assert expected == np.frombuffer(offsets, np.int64).tolist()

@@ -1,0 +1,416 @@
+"""A scan gives what `records` gives: any format, codec, range, columns, filters, batch sizes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog import (
+    InvalidRecordError,
+    Log,
+    LogClosedError,
+    OffsetOutOfRangeError,
+    Record,
+    TopicPartition,
+    scan,
+)
+from kafkalog._core.crc32c import value
+from kafkalog.log.scan.conditions import Filter
+from kafkalog.log.scan.options import DEFAULT_COLUMNS
+from tests.support.arrow_consumer import Stream, cells_of, read_all
+from tests.support.damage import batch_positions, flip, log_file
+from tests.support.logs import manual_log, numbered
+from tests.support.manual_time import START_MS
+from tests.support.old_logs import LOG_KINDS, chapters_of, write_chapters
+from tests.support.producer_batches import Produced, encoded
+from tests.support.producing import Client
+from tests.support.scanning import ALL_COLUMNS, rows_of_scan, slow_rows
+
+BINARY_TYPES = ("binary", "large_binary", "binary_view")
+SMALL: dict[str, Any] = {"segment_bytes": 2000, "index_interval_bytes": 200}
+
+FIELDS = st.one_of(
+    st.none(), st.just(b""), st.binary(max_size=20), st.builds(bytes, st.integers(60, 70))
+)
+RECORDS = st.lists(
+    st.builds(
+        Record,
+        key=st.sampled_from([None, b"", b"a", b"b", b"key that is no short one"]),
+        value=FIELDS,
+        headers=st.lists(st.tuples(st.text("ab\xe9", max_size=3), FIELDS), max_size=3),
+        timestamp_ms=st.one_of(st.just(-1), st.integers(START_MS, START_MS + 50)),
+    ),
+    min_size=1,
+    max_size=6,
+)
+COLUMNS = st.lists(st.sampled_from(ALL_COLUMNS), min_size=1, unique=True)
+
+
+@st.composite
+def filters_and_wanted(
+    draw: st.DrawFn, end: int
+) -> tuple[list[tuple[str, str, Any]], Callable[[Record], bool]]:
+    """Draw filters, and what says of a record whether they hold."""
+    offset, time = st.integers(-1, end + 1), st.integers(START_MS - 1, START_MS + 51)
+    key = st.sampled_from([None, b"", b"a", b"key that is no short one", b"none has this"])
+    kinds = {"offset": offset, "timestamp": time, "key": key}
+    compared: dict[str, Callable[[Any, Any], bool]] = {
+        "==": lambda cell, value: cell == value,
+        "in": lambda cell, value: cell in value,
+        "<": lambda cell, value: cell is not None and cell < value,
+        "<=": lambda cell, value: cell is not None and cell <= value,
+        ">": lambda cell, value: cell is not None and cell > value,
+        ">=": lambda cell, value: cell is not None and cell >= value,
+    }
+    filters = []
+    for column in draw(st.lists(st.sampled_from(sorted(kinds)), max_size=3)):
+        operators = ["==", "in"] if column == "key" else sorted(compared)
+        operator = draw(st.sampled_from(operators))
+        values = kinds[column]
+        filters.append((column, operator, draw(st.lists(values) if operator == "in" else values)))
+
+    def wanted(record: Record) -> bool:
+        cells = {
+            "offset": record.offset,
+            "timestamp": None if record.timestamp_ms == -1 else record.timestamp_ms,
+            "key": record.key,
+        }
+        return all(compared[how](cells[name], value) for name, how, value in filters)
+
+    return filters, wanted
+
+
+def check_any_scan(log: Log, data: st.DataObject) -> None:
+    """Draw a scan of a log, and hold it against the slow way."""
+    end_offset = log.log_end_offset
+    columns = data.draw(COLUMNS)
+    start = data.draw(st.one_of(st.none(), st.integers(log.log_start_offset, end_offset)))
+    end = data.draw(st.one_of(st.none(), st.integers(0, end_offset + 2)))
+    filters, wanted = data.draw(filters_and_wanted(end_offset))
+    how: dict[str, Any] = {
+        "isolation": data.draw(st.sampled_from(["read_committed", "read_uncommitted"])),
+        "on_corrupt": data.draw(st.sampled_from(["raise", "skip"])),
+    }
+    scanned = log.scan(
+        start,
+        end,
+        columns=columns,
+        filters=filters,
+        binary_type=data.draw(st.sampled_from(BINARY_TYPES)),
+        batch_rows=data.draw(st.sampled_from([1, 3, 65536])),
+        batch_bytes=data.draw(st.sampled_from([1, 300, 1 << 20])),
+        **how,
+    )
+    rows, error = rows_of_scan(scanned)
+    expected, expected_error = slow_rows(log, columns, start, end, wanted=wanted, **how)
+    assert expected == rows
+    # A filter may pass over damage that nothing of what is wanted lies behind.
+    assert expected_error == error or (filters and error is None)
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_any_scan_of_any_log_equals_its_records(data: st.DataObject) -> None:
+    """Codecs change from batch to batch; producers commit and abort; segments are small."""
+    with tempfile.TemporaryDirectory() as name:
+        client = Client(7)
+        with manual_log(Path(name) / "orders-3", **SMALL) as log:
+            for _ in range(data.draw(st.integers(0, 6))):
+                codec = data.draw(
+                    st.sampled_from(["uncompressed", "lz4", "gzip", "zstd", "snappy"])
+                )
+                log.reconfigure(log.config.replace(compression_type=codec))
+                log.append(data.draw(RECORDS))
+                if data.draw(st.booleans()):
+                    client.send(log, 2, transactional=True)
+                    client.end(log, data.draw(st.sampled_from(["commit", "abort"])))
+            if data.draw(st.booleans()) and log.log_end_offset:
+                log.delete_records_before(data.draw(st.integers(0, log.log_end_offset)))
+            check_any_scan(log, data)
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_any_scan_of_old_formats_equals_their_records(data: st.DataObject) -> None:
+    """Plain messages, wrappers, and batches of v2 behind them, in any mixture."""
+    plan = data.draw(
+        st.lists(
+            st.sampled_from([(0, 0, 1), (1, 0, 1), (0, 1, 3), (1, 1, 4), (1, 3, 2), (2, 0, 3)]),
+            min_size=1,
+            max_size=8,
+        )
+    )
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name) / "orders-3"
+        directory.mkdir()
+        write_chapters(directory, chapters_of(sorted(plan, key=lambda entry: entry[0])))
+        with manual_log(directory) as log:
+            check_any_scan(log, data)
+
+
+@pytest.mark.parametrize("kind", sorted(LOG_KINDS))
+def test_all_columns_of_old_logs_equal_their_records(kind: str, tmp_path: Path) -> None:
+    """Every column, of each kind of log that tests of old formats know."""
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    write_chapters(directory, chapters_of(LOG_KINDS[kind]))
+    with manual_log(directory) as log:
+        assert slow_rows(log, ALL_COLUMNS) == rows_of_scan(log.scan(columns=ALL_COLUMNS))
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_scan_of_a_damaged_log_equals_its_records(data: st.DataObject) -> None:
+    """The same rows before the same error, or without what is damaged."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name) / "orders-3"
+        with manual_log(directory, segment_bytes=600) as log:
+            for first in range(0, 40, 4):
+                log.append(numbered(first, 4))
+        for path in sorted(directory.glob("*.log")):
+            if data.draw(st.booleans()):
+                flip(path, data.draw(st.integers(0, path.stat().st_size - 1)))
+        how: dict[str, Any] = {"on_corrupt": data.draw(st.sampled_from(["raise", "skip"]))}
+        with manual_log(directory, read_only=True) as log:
+            expected = slow_rows(log, DEFAULT_COLUMNS, **how)
+            assert expected == rows_of_scan(log.scan(batch_rows=3, **how))
+            assert expected == rows_of_scan(log.scan(**how))
+
+
+def test_batch_that_cannot_be_decoded_ends_a_scan_or_is_left_out(tmp_path: Path) -> None:
+    """Its CRC is right: rows before it come first, and "skip" goes on behind it."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory) as log:
+        for first in (0, 3, 6):
+            log.append(numbered(first, 3))
+    path = log_file(directory)
+    data = bytearray(path.read_bytes())
+    start, end = batch_positions(path)[1:3]
+    data[start + 61] ^= 0x7F
+    crc = value(bytes(data[start + 21 : end]))
+    data[start + 17 : start + 21] = crc.to_bytes(4, "big")
+    path.write_bytes(data)
+    with manual_log(directory, read_only=True) as log:
+        for how in ("raise", "skip"):
+            expected = slow_rows(log, ["offset"], on_corrupt=how)
+            assert expected == rows_of_scan(log.scan(columns=["offset"], on_corrupt=how))
+            assert (how == "raise") == (expected[1] is not None)
+
+
+def test_empty_log_and_empty_range_give_no_batch(tmp_path: Path) -> None:
+    """A stream that ends at once, with its schema."""
+    with manual_log(tmp_path / "orders-0") as log:
+        assert ([], None) == rows_of_scan(log.scan())
+        assert {"offset": [], "value": []} == read_all(
+            log.scan(columns=["offset", "value"]).__arrow_c_stream__()
+        )
+        log.append(numbered(0, 3))
+        assert ([], None) == rows_of_scan(log.scan(2, 2))
+        assert ([], None) == rows_of_scan(log.scan(filters=[("offset", ">", 99)]))
+
+
+def test_scan_is_read_anew_each_time(tmp_path: Path) -> None:
+    """Nothing is fixed when it is made: it reads the log as it is then, as often as wanted."""
+    with manual_log(tmp_path / "orders-0") as log:
+        scanned = log.scan(columns=["offset"])
+        assert ([], None) == rows_of_scan(scanned)
+        log.append(numbered(0, 3))
+        assert [(0,), (1,), (2,)] == rows_of_scan(scanned)[0] == rows_of_scan(scanned)[0]
+        running = iter(log.scan(columns=["offset"], batch_rows=2))
+        assert 2 == len(next(running))
+        log.append(numbered(3, 1))
+        assert 1 == sum(map(len, running))
+        assert {"offset": [0, 1, 2, 3]} == read_all(scanned.__arrow_c_stream__())
+
+
+def test_two_readers_of_a_scan_are_independent(tmp_path: Path) -> None:
+    """Each has its own place in the log."""
+    with manual_log(tmp_path / "orders-0") as log:
+        log.append(numbered(0, 6))
+        scanned = log.scan(columns=["offset"], batch_rows=2)
+        first, second = iter(scanned), iter(scanned)
+        assert [2, 2, 2, 2] == [len(next(each)) for each in (first, first, second, first)]
+        assert [2, 2] == [len(batch) for batch in second]
+
+
+def test_log_that_is_closed_ends_its_streams(tmp_path: Path) -> None:
+    """With the error's name; batches that were given stay, their views too."""
+    with manual_log(tmp_path / "orders-0") as log:
+        for first in range(0, 8, 4):
+            log.append([Record(value=b"%d" % first * 40) for _ in range(4)])
+        scanned = log.scan(columns=["value"], binary_type="binary_view", batch_rows=2)
+        stream, iterator = Stream(scanned.__arrow_c_stream__()), iter(scanned)
+        kept = next(iterator)
+        array = stream.next()
+        assert array is not None
+    with pytest.raises(LogClosedError):
+        list(iterator)
+    while stream.next() is not None:
+        pass
+    assert 5 == stream.code
+    assert (stream.last_error() or "").startswith("LogClosedError: ")
+    stream.release()
+    assert {"value": [b"0" * 40] * 2} == cells_of(kept)
+
+
+def test_view_outlives_log_and_file(tmp_path: Path) -> None:
+    """The mapping is held by whoever holds the values."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory) as log:
+        log.append([Record(value=b"v" * 100)])
+        (batch,) = log.scan(columns=["value"], binary_type="binary_view")
+    log_file(directory).unlink()
+    assert {"value": [b"v" * 100]} == cells_of(batch)
+
+
+def test_offset_outside_the_log_is_an_error_of_the_reading(tmp_path: Path) -> None:
+    """A scan is made without asking the log; offsets in filters only leave out."""
+    with manual_log(tmp_path / "orders-0") as log:
+        log.append(numbered(0, 3))
+        scanned = log.scan(7)
+        with pytest.raises(OffsetOutOfRangeError):
+            list(scanned)
+        stream = Stream(scanned.__arrow_c_stream__())
+        assert stream.next() is None
+        assert (stream.last_error() or "").startswith("OffsetOutOfRangeError: offset 7")
+        stream.release()
+
+
+def test_header_key_that_is_no_text_is_told_or_read_as_bytes(tmp_path: Path) -> None:
+    """Rows before it are given; `on_corrupt` does not matter, for nothing is corrupt."""
+    odd = Record(value=b"v", headers=[(b"\xff".decode("utf-8", "surrogateescape"), b"x")])
+    with manual_log(tmp_path / "orders-0") as log:
+        log.append([*numbered(0, 2), odd, *numbered(3, 1)])
+        rows, error = rows_of_scan(log.scan(columns=["offset", "headers"], on_corrupt="skip"))
+        assert ([(0, []), (1, [])], InvalidRecordError) == (rows, error and error[0])
+        scanned = log.scan(columns=["headers"], header_key_type="binary")
+        assert [([],), ([],), ([(b"\xff", b"x")],), ([],)] == rows_of_scan(scanned)[0]
+
+
+def test_aborted_and_control_batches_are_left_out(tmp_path: Path) -> None:
+    """As readers of committed records see it, up to the last stable offset."""
+    client = Client(7)
+    with manual_log(tmp_path / "orders-0") as log:
+        log.append(numbered(0, 2))
+        client.send(log, 2, transactional=True)
+        client.end(log, "abort")
+        client.send(log, 2, transactional=True)
+        client.end(log, "commit")
+        client.send(log, 1, transactional=True)
+        columns = ["offset", "producer_id", "sequence"]
+        scanned = log.scan(columns=columns, isolation="read_committed")
+        expected = [(0, None, None), (1, None, None), (5, 7, 2), (6, 7, 3)]
+        assert expected == rows_of_scan(scanned)[0]
+        assert [0, 1, 2, 3, 5, 6, 8] == [row[0] for row in rows_of_scan(log.scan())[0]]
+
+
+def test_many_logs_make_one_stream(tmp_path: Path) -> None:
+    """Batches go on over the ends of logs; topics and partitions are filtered before any read."""
+    names = ["orders-0", "orders-1", "bills-0"]
+    logs = [manual_log(tmp_path / name) for name in names]
+    for number, log in enumerate(logs):
+        log.append(numbered(10 * number, 3))
+    try:
+        columns = ["topic", "partition", "offset", "value"]
+        everything = scan(logs, columns=columns)
+        assert [9] == [len(batch) for batch in everything]
+        expected = [row for log in logs for row in slow_rows(log, columns)[0]]
+        assert expected == rows_of_scan(everything)[0]
+        some = scan(logs, filters=[("topic", "==", "orders"), ("partition", ">", 0)])
+        assert (TopicPartition("orders", 1),) == some.partitions
+        assert expected[3:6] == [(row[6], row[7], row[0], row[4]) for row in rows_of_scan(some)[0]]
+        assert "<Scan of nothing: offset>" == repr(
+            scan(logs, columns=["offset"], filters=[("topic", "in", [])])
+        )
+        assert "<Scan of orders-0, orders-1, bills-0: offset>" == repr(
+            scan(logs, columns=["offset"])
+        )
+    finally:
+        for log in logs:
+            log.close()
+
+
+def test_segments_without_the_time_wanted_are_not_opened(tmp_path: Path) -> None:
+    """What is known of them is enough: their bytes may be damaged, and nobody sees it."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory) as log:
+        for number in range(3):
+            log.append(numbered(4 * number, 4, timestamp_ms=START_MS + 1000 * number))
+            log.roll()
+    flip(log_file(directory), 80)
+    with manual_log(directory, read_only=True) as log:
+        scanned = log.scan(columns=["offset"], filters=[("timestamp", ">=", START_MS + 2000)])
+        assert ([(8,), (9,), (10,), (11,)], None) == rows_of_scan(scanned)
+        assert rows_of_scan(log.scan())[1] is not None
+
+
+def test_times_are_compared_to_the_microsecond(tmp_path: Path) -> None:
+    """Aware datetimes of any zone; between two milliseconds lies no record."""
+    zone = timezone(timedelta(hours=5))
+    begin = datetime.fromtimestamp(START_MS / 1000, UTC).astimezone(zone)
+    half = begin + timedelta(microseconds=1500)
+    with manual_log(tmp_path / "orders-0") as log:
+        log.append(numbered(0, 4))
+        cases: list[tuple[list[Filter], list[int]]] = [
+            ([("timestamp", ">=", begin + timedelta(milliseconds=1))], [1, 2, 3]),
+            ([("timestamp", "==", begin + timedelta(milliseconds=1))], [1]),
+            ([("timestamp", "==", half)], []),
+            ([("timestamp", "<", half)], [0, 1]),
+            ([("timestamp", "<=", half)], [0, 1]),
+            ([("timestamp", ">", half)], [2, 3]),
+            ([("timestamp", ">=", half)], [2, 3]),
+            ([("timestamp", "in", [half, begin])], [0]),
+            ([("timestamp", ">", begin), ("timestamp", "<", START_MS + 3)], [1, 2]),
+        ]
+        for filters, expected in cases:
+            rows, _ = rows_of_scan(log.scan(columns=["offset"], filters=filters))
+            assert expected == [row[0] for row in rows], filters
+
+
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        ({"columns": ["offsets"]}, ValueError),
+        ({"columns": []}, ValueError),
+        ({"columns": ["key", "key"]}, ValueError),
+        ({"columns": "key"}, TypeError),
+        ({"filters": [("value", "==", b"v")]}, ValueError),
+        ({"filters": [("key", "<", b"v")]}, ValueError),
+        ({"filters": [("key", "==", "text")]}, TypeError),
+        ({"filters": [("key", "in", b"text")]}, TypeError),
+        ({"filters": [("topic", "==", b"text")]}, TypeError),
+        ({"filters": [("offset", "!=", 1)]}, ValueError),
+        ({"filters": [("offset", "==", 1.5)]}, TypeError),
+        ({"filters": [("offset", "==", True)]}, TypeError),
+        ({"filters": [("offset", ">", 2**70)]}, ValueError),
+        ({"filters": [("timestamp", ">", datetime(2020, 1, 1))]}, ValueError),
+        ({"binary_type": "text"}, ValueError),
+        ({"header_key_type": "text"}, ValueError),
+        ({"on_corrupt": "hide"}, ValueError),
+        ({"isolation": "serializable"}, ValueError),
+        ({"batch_rows": 0}, ValueError),
+        ({"batch_bytes": 0}, ValueError),
+        ({"batch_bytes": 2**31}, ValueError),
+    ],
+)
+def test_argument_that_says_what_there_is_not_is_refused(
+    arguments: dict[str, Any], error: type[Exception], tmp_path: Path
+) -> None:
+    """When the scan is made, not when it is read."""
+    with manual_log(tmp_path / "orders-0") as log, pytest.raises(error):
+        log.scan(**arguments)
+
+
+def test_markers_alone_give_nothing(tmp_path: Path) -> None:
+    """A log of control batches has no rows, and no error."""
+    with manual_log(tmp_path / "orders-0") as log:
+        data = encoded([Produced(7, ends="commit"), Produced(8, ends="abort")])
+        log.append_batches(data, assign_offsets=False)
+        assert ([], None) == rows_of_scan(log.scan())

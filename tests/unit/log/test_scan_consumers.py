@@ -1,0 +1,153 @@
+"""What reads Arrow reads a scan: pyarrow, polars, DuckDB and pandas get the records of the log."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalog import Log, Record
+from kafkalog.log.scan.options import DEFAULT_COLUMNS
+from tests.support.damage import batch_positions, flip, log_file
+from tests.support.logs import manual_log, numbered
+from tests.support.manual_time import START_MS
+from tests.support.scanning import slow_rows
+
+pa = pytest.importorskip("pyarrow")
+
+BINARY_TYPES = ("binary", "large_binary", "binary_view")
+VALUES = (b"v" * 40, None, b"", b"short", b"w" * 13, b"x" * 12, None)
+RECORDS = [
+    Record(
+        key=None if number % 4 == 3 else b"key %d" % (number % 3),
+        value=VALUES[number % len(VALUES)],
+        headers=[(f"h{slot}", VALUES[slot]) for slot in range(number % 3)],
+        timestamp_ms=-1 if number % 5 == 4 else START_MS + number,
+    )
+    for number in range(50)
+]
+
+
+@pytest.fixture(name="log", params=["uncompressed", "lz4"])
+def fixture_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
+    """Fifty records in five batches."""
+    with manual_log(tmp_path / "orders-3", compression_type=request.param) as log:
+        for first in range(0, len(RECORDS), 10):
+            log.append(RECORDS[first : first + 10])
+        yield log
+
+
+def rows_of_table(table: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of a pyarrow table as the slow way tells them."""
+    columns = []
+    for name in table.column_names:
+        column = table[name]
+        if name == "timestamp":
+            column = column.cast(pa.int64())
+        cells = column.to_pylist()
+        if name == "headers":
+            cells = [[(pair["key"], pair["value"]) for pair in cell] for cell in cells]
+        columns.append(cells)
+    return list(zip(*columns, strict=True))
+
+
+@pytest.mark.parametrize("binary_type", BINARY_TYPES)
+@pytest.mark.parametrize("batch_rows", [1, 7, 65536])
+def test_pyarrow_gets_the_records(log: Log, binary_type: Any, batch_rows: int) -> None:
+    """A valid table of the types told, by the stream and batch by batch."""
+    scan = log.scan(binary_type=binary_type, batch_rows=batch_rows)
+    table = pa.table(scan)
+    table.validate(full=True)
+    assert pa.schema(scan) == table.schema
+    assert getattr(pa, binary_type)() == table.schema.field("value").type
+    expected, _ = slow_rows(log, DEFAULT_COLUMNS)
+    assert expected == rows_of_table(table)
+    batches = [pa.record_batch(batch) for batch in scan]
+    assert table == pa.Table.from_batches(batches)
+    read = pa.RecordBatchReader.from_stream(scan).read_all()
+    assert table == read
+
+
+def test_pyarrow_sees_an_error_with_its_name(tmp_path: Path) -> None:
+    """Batches before it come first."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory) as log:
+        for first in range(0, 12, 4):
+            log.append(numbered(first, 4))
+    flip(log_file(directory), batch_positions(log_file(directory))[2] + 70)
+    with manual_log(directory, read_only=True) as log:
+        reader = pa.RecordBatchReader.from_stream(log.scan(columns=["offset"]))
+        assert 8 == reader.read_next_batch().num_rows
+        with pytest.raises(OSError, match=r"CorruptRecordError: .*orders-0"):
+            reader.read_next_batch()
+
+
+def test_pyarrow_reads_in_another_thread_than_it_lets_go(log: Log) -> None:
+    """Streams and arrays know no thread."""
+    tables: list[Any] = []
+    reader = pa.RecordBatchReader.from_stream(log.scan(binary_type="binary_view", batch_rows=3))
+    thread = threading.Thread(target=lambda: tables.append(reader.read_all()))
+    thread.start()
+    thread.join()
+    assert list(range(50)) == tables[0]["offset"].to_pylist()
+    thread = threading.Thread(target=tables.clear)
+    thread.start()
+    thread.join()
+
+
+def test_polars_gets_the_records(log: Log) -> None:
+    """A data frame, whatever the type of values."""
+    pl = pytest.importorskip("polars")
+    expected, _ = slow_rows(log, ["offset", "key", "value"])
+    for binary_type in BINARY_TYPES:
+        scan = log.scan(columns=["offset", "key", "value"], binary_type=binary_type, batch_rows=7)
+        assert expected == pl.DataFrame(scan).rows()
+        assert expected == pl.from_arrow(scan).struct.unnest().rows()
+    headers = pl.DataFrame(log.scan(columns=["headers"]))["headers"].to_list()
+    told = [[(pair["key"], pair["value"]) for pair in cell] for cell in headers]
+    assert [list(record.headers) for record in log.records()] == told
+
+
+def test_duckdb_gets_the_records(log: Log) -> None:
+    """The scan itself is a relation, to be filtered and asked again."""
+    duckdb = pytest.importorskip("duckdb")
+    found = duckdb.from_arrow(log.scan(batch_rows=7)).filter("value is not null").order('"offset"')
+    rows = found.project('"offset", key, value, topic, partition').fetchall()
+    expected, _ = slow_rows(
+        log,
+        ["offset", "key", "value", "topic", "partition"],
+        wanted=lambda record: record.value is not None,
+    )
+    assert expected == rows
+    # Each query reads the scan anew.
+    assert len(expected) == len(found.project("key").fetchall())
+
+
+def test_pandas_gets_the_records(log: Log) -> None:
+    """By way of pyarrow; a null value is None."""
+    pytest.importorskip("pandas")
+    frame = pa.table(log.scan(columns=["offset", "value"])).to_pandas()
+    assert [record.value for record in log.records()] == frame["value"].tolist()
+
+
+def test_fork_leaves_a_stream_to_parent_and_child(log: Log) -> None:
+    """Each reads on from where it was, and frees what is its own."""
+    reader = pa.RecordBatchReader.from_stream(log.scan(binary_type="binary_view", batch_rows=4))
+    first = reader.read_next_batch()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            rest = sum(batch.num_rows for batch in reader)
+            del reader
+            status = 0 if (rest, first.num_rows) == (46, 4) else 2
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert 0 == os.waitstatus_to_exitcode(status)
+    assert 46 == sum(batch.num_rows for batch in reader)
+    first.validate(full=True)
