@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypedDict, Unpack, get_args
+from typing import Any, Final, Literal, TypedDict, Unpack, get_args
 
 from kafkalog._core.arrow_export import ArrowField
 from kafkalog._core.row_builder import COLUMN_NAMES, RowBuilder, row_fields
@@ -92,11 +92,12 @@ class ScanArguments(TypedDict, total=False):
 
 def make_options(**arguments: Unpack[ScanArguments]) -> ScanOptions:
     """Return options that hold; ValueError or TypeError where one does not."""
-    columns, filters = arguments.pop("columns", None), arguments.pop("filters", ())
+    others: dict[str, Any] = {**arguments}
+    columns, filters = others.pop("columns", None), others.pop("filters", ())
     options = ScanOptions(
         columns=DEFAULT_COLUMNS if columns is None else _check_columns(columns),
         conditions=conditions_of(filters),
-        **arguments,  # type: ignore[typeddict-item]
+        **others,
     )
     check_isolation(options.isolation)
     _check_choice("on_corrupt", options.on_corrupt, get_args(OnCorrupt))

@@ -19,7 +19,7 @@ from tests.support.scanning import slow_rows
 
 pa = pytest.importorskip("pyarrow")
 
-BINARY_TYPES = ("binary", "large_binary", "binary_view")
+BINARY_TYPES: tuple[Any, ...] = ("binary", "large_binary", "binary_view")
 VALUES = (b"v" * 40, None, b"", b"short", b"w" * 13, b"x" * 12, None)
 RECORDS = [
     Record(
