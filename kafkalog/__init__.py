@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from kafkalog._core.arrow_export import ArrowBatch
 from kafkalog._core.bytes_column import BytesColumn
+from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.record import Record
 from kafkalog.cleaner.compaction import compact_log
 from kafkalog.cleaner.explain import CompactionExplanation, CompactionRule, explain_compaction
@@ -198,6 +199,7 @@ __all__ = [
     "FileSystem",
     "Finding",
     "ForkedLogError",
+    "HeadersColumn",
     "IgnoredProperty",
     "InvalidProducerEpochError",
     "InvalidRecordError",

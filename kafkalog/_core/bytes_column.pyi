@@ -4,14 +4,17 @@ from typing import Any, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 _Bytes: TypeAlias = Buffer | NDArray[Any]
 
-@final
-class BytesColumn:
-    def __new__(cls, data: _Bytes, offsets: _Bytes, validity: _Bytes | None = None) -> Self: ...
+@disjoint_base
+class CellColumn:
     def __len__(self) -> int: ...
+
+@final
+class BytesColumn(CellColumn):
+    def __new__(cls, data: _Bytes, offsets: _Bytes, validity: _Bytes | None = None) -> Self: ...
 
 @final
 class TimestampColumn:

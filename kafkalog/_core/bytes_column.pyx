@@ -18,7 +18,18 @@ from cpython.buffer cimport (
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 
 
-cdef class BytesColumn:
+cdef class CellColumn:
+    """
+    A column of byte strings, wherever they are: of buffers, or of an Arrow array.
+
+    Thread-safety: immutable; what the cells point to stays held until the column is gone.
+    """
+
+    def __len__(self):
+        return self.count
+
+
+cdef class BytesColumn(CellColumn):
     """
     A read-only column of byte strings, some of them perhaps null, over buffers of the caller.
 
@@ -31,24 +42,11 @@ cdef class BytesColumn:
     """
 
     def __cinit__(self, data not None, offsets not None, validity=None):
+        self.cells = no_cells()
         PyObject_GetBuffer(data, &self._data, PyBUF_SIMPLE)
-        PyObject_GetBuffer(offsets, &self._offsets, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
-        kind = memoryview(offsets).format.lstrip("@=")
-        if self._offsets.ndim != 1 or kind not in ("i", "l", "q") or (
-            self._offsets.itemsize not in (4, 8)
-        ):
-            raise TypeError(f"offsets must be one row of int32 or int64, not of format {kind!r}")
-        if <uintptr_t>self._offsets.buf % <uintptr_t>self._offsets.itemsize:
-            raise ValueError("offsets must be aligned to their size")
-        if self._offsets.len == 0:
-            raise ValueError("offsets must hold one number more than there are cells")
+        load_offsets(offsets, &self._offsets)
         self.count = self._offsets.len // self._offsets.itemsize - 1
-        if validity is not None:
-            PyObject_GetBuffer(validity, &self._validity, PyBUF_SIMPLE)
-            if self._validity.len < (self.count + 7) // 8:
-                raise ValueError(
-                    f"validity has {self._validity.len} bytes for {self.count} cells"
-                )
+        load_validity(validity, &self._validity, self.count)
         self.cells.data = <const uint8_t*>self._data.buf
         if self.cells.data == NULL:
             # NULL says that all is null; with no byte to point to, any other address will do.
@@ -65,8 +63,27 @@ cdef class BytesColumn:
         PyBuffer_Release(&self._offsets)
         PyBuffer_Release(&self._validity)
 
-    def __len__(self):
-        return self.count
+
+cdef int load_offsets(object offsets, Py_buffer* view) except -1:
+    """Take a buffer of offsets, or raise; the caller releases it either way."""
+    PyObject_GetBuffer(offsets, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+    kind = memoryview(offsets).format.lstrip("@=")
+    if view.ndim != 1 or kind not in ("i", "l", "q") or view.itemsize not in (4, 8):
+        raise TypeError(f"offsets must be one row of int32 or int64, not of format {kind!r}")
+    if <uintptr_t>view.buf % <uintptr_t>view.itemsize:
+        raise ValueError("offsets must be aligned to their size")
+    if view.len == 0:
+        raise ValueError("offsets must hold one number more than there are cells")
+    return 0
+
+
+cdef int load_validity(object validity, Py_buffer* view, Py_ssize_t count) except -1:
+    """Take a bitmap, if there is one, or raise; the caller releases it either way."""
+    if validity is not None:
+        PyObject_GetBuffer(validity, view, PyBUF_SIMPLE)
+        if view.len < (count + 7) // 8:
+            raise ValueError(f"validity has {view.len} bytes for {count} cells")
+    return 0
 
 
 cdef class TimestampColumn:

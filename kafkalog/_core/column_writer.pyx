@@ -11,7 +11,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from kafkalog._core.builder cimport BatchDraft, RecordParts, add_to_draft
-from kafkalog._core.bytes_column cimport BytesCells, load_cell
+from kafkalog._core.bytes_column cimport BytesCells, end_of_cells, load_cell
 from kafkalog._core.copying cimport copy_bytes
 from kafkalog._core.layout cimport MAGIC_V2, NO_TIMESTAMP
 from kafkalog._core.prefetch cimport prefetch
@@ -58,13 +58,14 @@ cdef inline uint8_t* write_short(
     """
     As write_bytes, but moves 16 bytes for fewer: both sides must be there.
 
-    The caller has made room for SHORT_MOVE_SIZE bytes more; up to `data_end` is readable.
+    The caller has made room for SHORT_MOVE_SIZE bytes more; up to `data_end` is readable, and
+    where that is NULL not more than the bytes themselves.
     """
     if size < 0:
         target[0] = 1
         return target + 1
     target = write_unsigned_varlong(target, <uint64_t>size << 1)
-    if size <= SHORT_MOVE_SIZE and data_end - data >= SHORT_MOVE_SIZE:
+    if size <= SHORT_MOVE_SIZE and data_end > data and data_end - data >= SHORT_MOVE_SIZE:
         memcpy(target, data, SHORT_MOVE_SIZE)
     else:
         copy_bytes(target, data, size)
@@ -97,8 +98,8 @@ cdef void _extend_plain_kernel(
     No size is computed beforehand: there is room for the largest plain record, and what lies
     behind `draft.size` is nobody's, so that a record beyond the limit does no harm.
     """
-    cdef const uint8_t* key_end = keys.data + keys.data_size
-    cdef const uint8_t* value_end = values.data + values.data_size
+    cdef const uint8_t* key_end = end_of_cells(keys)
+    cdef const uint8_t* value_end = end_of_cells(values)
     cdef const uint8_t* key = NULL
     cdef const uint8_t* value = NULL
     cdef const uint8_t* asked = values.data
@@ -184,7 +185,7 @@ cdef int extend_kernel(
         if status != STATUS_OK:
             return status
         if parts.value_size > 0:
-            asked = _prefetch_to(asked, parts.value, values.data + values.data_size)
+            asked = _prefetch_to(asked, parts.value, end_of_cells(values))
         if timestamps != NULL:
             parts.timestamp_ms = timestamps[slot[0]]
         parts.offset_delta = draft.last_offset_delta + 1

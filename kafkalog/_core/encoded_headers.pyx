@@ -28,14 +28,14 @@ cdef class EncodedHeaders:
     """
 
     def __dealloc__(self):
-        PyMem_RawFree(self._data)
+        PyMem_RawFree(self.data)
 
     cdef int load(self, tuple headers, RecordParts* parts) except -1:
         """Encode what `header_tuple` made; the parts point here until the next call."""
         cdef Py_ssize_t size = 0
         cdef const char* key
         cdef object owner
-        self._size = 0
+        self.size = 0
         for name, value in headers:
             try:
                 key = PyUnicode_AsUTF8AndSize(name, &size)
@@ -44,8 +44,8 @@ cdef class EncodedHeaders:
                 key = PyBytes_AS_STRING(owner)
                 size = PyBytes_GET_SIZE(owner)
             self._add(<const uint8_t*>key, size, value)
-        parts.headers = self._data
-        parts.headers_size = self._size
+        parts.headers = self.data
+        parts.headers_size = self.size
         parts.header_count = len(headers)
         return 0
 
@@ -53,19 +53,24 @@ cdef class EncodedHeaders:
         cdef const uint8_t* data = NULL
         cdef int64_t data_size = 0
         value = load_field(value, "header value", &data, &data_size)
-        cdef int64_t needed = self._size + size_of_bytes(key_size) + size_of_bytes(data_size)
+        cdef int64_t needed = self.size + size_of_bytes(key_size) + size_of_bytes(data_size)
         cdef uint8_t* target
         if needed > INT32_MAX:
-            raise_for_status(STATUS_TOO_LARGE, self._size)
-        if needed > self._capacity:
-            target = <uint8_t*>PyMem_RawRealloc(self._data, <size_t>(2 * needed))
-            if target == NULL:
-                raise MemoryError(f"no memory for headers of {needed} bytes")
-            self._data = target
-            self._capacity = 2 * needed
-        target = write_bytes(self._data + self._size, key, key_size)
+            raise_for_status(STATUS_TOO_LARGE, self.size)
+        if needed > self.capacity:
+            self.reserve(2 * needed)
+        target = write_bytes(self.data + self.size, key, key_size)
         write_bytes(target, data, data_size)
-        self._size = needed
+        self.size = needed
+        return 0
+
+    cdef int reserve(self, int64_t capacity) except -1:
+        """Take so much room, perhaps at another address; what is there stays."""
+        cdef uint8_t* data = <uint8_t*>PyMem_RawRealloc(self.data, <size_t>capacity)
+        if data == NULL:
+            raise MemoryError(f"no memory for headers of {capacity} bytes")
+        self.data = data
+        self.capacity = capacity
         return 0
 
 

@@ -5,7 +5,9 @@ from libc.stdint cimport int64_t, uint8_t
 
 from kafkalog._core.batch_memory cimport BatchMemory
 from kafkalog._core.builder cimport BatchDraft, RecordParts
+from kafkalog._core.bytes_column cimport CellColumn, TimestampColumn
 from kafkalog._core.encoded_headers cimport EncodedHeaders
+from kafkalog._core.headers_column cimport HeadersColumn
 from kafkalog._core.record cimport Record
 
 
@@ -33,5 +35,9 @@ cdef class RecordsBuilder:
     ) except -1
     cdef int _add_record(
         self, Record record, int64_t default_timestamp_ms, int64_t size_limit
+    ) except -1
+    cdef int64_t _extend_cells(
+        self, CellColumn keys, CellColumn values, HeadersColumn headers, TimestampColumn times,
+        int64_t start, int64_t end, int64_t size_limit,
     ) except -1
     cdef uint8_t* _room_for_compressed(self, Py_ssize_t size) except NULL

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer, disjoint_base
 
-from kafkalog._core.bytes_column import BytesColumn
+from kafkalog._core.bytes_column import CellColumn
 from kafkalog._core.columns import RecordColumns
+from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.record import Record
 
 _Field: TypeAlias = bytes | bytearray | memoryview | None
@@ -54,15 +55,17 @@ class RecordsBuilder:
         timestamps: _Timestamps = -1,
         start: int = 0,
         size_limit: int = ...,
+        headers: Sequence[Iterable[tuple[str, _Field]] | None] | None = None,
     ) -> int: ...
     def extend_columns(
         self,
-        keys: BytesColumn | None,
-        values: BytesColumn | None,
+        keys: CellColumn | None,
+        values: CellColumn | None,
         timestamps: _Timestamps = -1,
         start: int = 0,
         stop: int | None = None,
         size_limit: int = ...,
+        headers: HeadersColumn | None = None,
     ) -> int: ...
     def extend_decoded(
         self,

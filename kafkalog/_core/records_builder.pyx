@@ -30,15 +30,23 @@ from kafkalog._core.builder cimport (
     add_to_draft,
     load_field,
 )
-from kafkalog._core.bytes_column cimport BytesCells, BytesColumn, TimestampColumn
+from kafkalog._core.bytes_column cimport BytesCells, CellColumn, TimestampColumn, no_cells
 from kafkalog._core.column_writer cimport extend_kernel
 from kafkalog._core.decoded_rows cimport CONSECUTIVE, DecodedRows, extend_rows_kernel, load_row
 from kafkalog._core.encoded_headers cimport EncodedHeaders
+from kafkalog._core.headers_column cimport (
+    HEADERS_FULL,
+    HEADERS_OFFSETS,
+    HeaderRoom,
+    HeadersColumn,
+    extend_with_headers_kernel,
+)
 from kafkalog._core.layout cimport NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
 from kafkalog._core.record cimport Record, header_tuple
 from kafkalog._core.status cimport (
     STATUS_FIELD_LENGTH,
     STATUS_FULL,
+    STATUS_HEADER_KEY,
     STATUS_OK,
     STATUS_TOO_LARGE,
     raise_for_status,
@@ -345,21 +353,27 @@ cdef class RecordsBuilder:
         timestamps=NO_TIMESTAMP,
         Py_ssize_t start=0,
         int64_t size_limit=INT32_MAX,
+        headers=None,
     ):
         """
-        Add records without headers from slot `start` on, as `extend_records` does.
+        Add records from slot `start` on, as `extend_records` does.
 
         Args:
             keys: list of bytes-like or None; None instead of a list means no keys.
             values: list of bytes-like or None, as long as keys.
             timestamps: one int for all, or an int64 array with one for each slot.
+            headers: list of what `append` takes, as long as values; None means no headers.
         """
         cdef list key_list = None if keys is None else (
             keys if type(keys) is list else list(keys)
         )
         cdef list value_list = values if type(values) is list else list(values)
+        cdef list header_list = None if headers is None else (
+            headers if type(headers) is list else list(headers)
+        )
         cdef TimestampColumn times = TimestampColumn(timestamps)
         cdef RecordParts parts
+        cdef tuple pairs
         cdef Py_ssize_t slot = start
         cdef object key = None
         cdef object value
@@ -367,6 +381,8 @@ cdef class RecordsBuilder:
             raise ValueError(f"start must not be negative, is {start}")
         if key_list is not None and len(key_list) != len(value_list):
             raise ValueError(f"{len(key_list)} keys for {len(value_list)} values")
+        if header_list is not None and len(header_list) != len(value_list):
+            raise ValueError(f"{len(header_list)} headers for {len(value_list)} values")
         times.check(len(value_list))
         parts.headers_size = 0
         parts.header_count = 0
@@ -374,6 +390,10 @@ cdef class RecordsBuilder:
         parts.timestamp_ms = times.constant
         self._own()
         while slot < len(value_list):
+            if header_list is not None:
+                pairs = () if header_list[slot] is None else header_tuple(header_list[slot])
+                self._own()            # what made the pairs may have been code of the caller's
+                self.headers.load(pairs, &parts)
             if key_list is not None:
                 key = key_list[slot]
             key = load_field(key, "key", &parts.key, &parts.key_size)
@@ -389,29 +409,27 @@ cdef class RecordsBuilder:
 
     def extend_columns(
         self,
-        BytesColumn keys,
-        BytesColumn values,
+        CellColumn keys,
+        CellColumn values,
         timestamps=NO_TIMESTAMP,
         Py_ssize_t start=0,
         stop=None,
         int64_t size_limit=INT32_MAX,
+        HeadersColumn headers=None,
     ):
         """
-        Add records without headers from columns, as `extend_records` does; makes no object.
+        Add records from columns, as `extend_records` does; makes no object.
 
         Args:
             keys: column of keys, or None for no keys.
             values: column of values, or None for tombstones only; one of the two must be there.
             timestamps: one int for all, or an int64 array with one for each slot.
             start: first slot; `stop`: one past the last, None for the end of the columns.
+            headers: column of headers, or None for no headers.
         """
-        cdef BytesCells cells[2]
-        cdef RecordParts parts
         cdef TimestampColumn times = TimestampColumn(timestamps)
-        cdef int64_t slot = start
         cdef int64_t count
         cdef int64_t end
-        cdef int status = STATUS_OK
         if keys is None and values is None:
             raise ValueError("keys or values must be given")
         if keys is None:
@@ -420,10 +438,24 @@ cdef class RecordsBuilder:
             count = keys.count
         else:
             count = min(keys.count, values.count)
+        if headers is not None:
+            count = min(count, headers.count)
         end = count if stop is None else stop
         if start < 0 or end < start or end > count:
             raise ValueError(f"slots {start} to {end} are outside the {count} given")
         times.check(end)
+        return self._extend_cells(keys, values, headers, times, start, end, size_limit)
+
+    cdef int64_t _extend_cells(
+        self, CellColumn keys, CellColumn values, HeadersColumn headers, TimestampColumn times,
+        int64_t start, int64_t end, int64_t size_limit,
+    ) except -1:
+        """Add the cells of slots that are there; return how many went in."""
+        cdef BytesCells cells[2]
+        cdef HeaderRoom room
+        cdef RecordParts parts
+        cdef int64_t slot = start
+        cdef int status = STATUS_OK
         cells[0] = _cells_of(keys)
         cells[1] = _cells_of(values)
         parts.headers_size = 0
@@ -432,14 +464,29 @@ cdef class RecordsBuilder:
         parts.timestamp_ms = times.constant
         self._own()
         while True:
-            status = extend_kernel(
-                &self.draft, &cells[0], &cells[1], times.each, &parts, &slot, end, size_limit
-            )
-            if status != STATUS_FULL:
+            if headers is None:
+                status = extend_kernel(
+                    &self.draft, &cells[0], &cells[1], times.each, &parts, &slot, end, size_limit
+                )
+            else:
+                room.data = self.headers.data
+                room.capacity = self.headers.capacity
+                status = extend_with_headers_kernel(
+                    &self.draft, &cells[0], &cells[1], &headers.cells, &room, times.each, &parts,
+                    &slot, end, size_limit,
+                )
+            if status == STATUS_FULL:
+                self._make_room()
+            elif status == HEADERS_FULL:
+                self.headers.reserve(2 * room.needed)
+            else:
                 break
-            self._make_room()
         if status == STATUS_FIELD_LENGTH:
             raise ValueError(f"the offsets of slot {slot} are not rising or outside the data")
+        if status == HEADERS_OFFSETS:
+            raise ValueError(f"the offsets of the headers of slot {slot} are not rising, or lie")
+        if status == STATUS_HEADER_KEY:
+            raise InvalidRecordError(f"a header key of slot {slot} is null")
         if status != STATUS_OK and status != ADD_OVER_LIMIT:
             self._refuse(status, &parts)
         return slot - start
@@ -486,11 +533,5 @@ cdef class RecordsBuilder:
         return slot - start
 
 
-cdef BytesCells _cells_of(BytesColumn column):
-    cdef BytesCells cells
-    cells.data = NULL
-    cells.validity = NULL
-    cells.offsets = NULL
-    cells.wide_offsets = NULL
-    cells.data_size = 0
-    return cells if column is None else column.cells
+cdef BytesCells _cells_of(CellColumn column):
+    return no_cells() if column is None else column.cells

@@ -9,9 +9,11 @@ Thread-safety: everything may be called from any thread; one append at a time is
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 from typing_extensions import Buffer
 
 from kafkalog._core.record import Record
@@ -20,7 +22,17 @@ from kafkalog.log.resting import RestingLog
 from kafkalog.model import AppendInfo, AppendOrigin
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.packed_run import PackedRun
-from kafkalog.records.packing import FieldColumn, Timestamps, pack_columns, pack_records
+from kafkalog.records.packing import (
+    ArrowTable,
+    FieldColumn,
+    HeaderColumn,
+    HeaderField,
+    HeaderList,
+    Timestamps,
+    pack_columns,
+    pack_lists,
+    pack_records,
+)
 from kafkalog.records.validation.follower import validate_own_offsets
 from kafkalog.records.validation.leader import validate_for_leader
 
@@ -74,24 +86,64 @@ class WritableLog(RestingLog):
 
     def append_columns(
         self,
-        keys: FieldColumn,
-        values: FieldColumn,
+        keys: FieldColumn | ArrowTable,
+        values: FieldColumn = None,
         *,
+        headers: HeaderColumn = None,
         timestamps: Timestamps | None = None,
         wait: Wait = "written",
     ) -> AppendInfo:
         """
-        Append records without headers, given as columns, all of them or none.
+        Append records given as columns, all of them or none.
 
         Several times faster than `append`: no object is made for a record. A mebibyte or so at a
         time keeps the memory in between small and warm.
 
         Args:
-            keys: a list of bytes or None, or a `BytesColumn` over memory in Arrow's layout; None
-                for records without keys.
-            values: the same, and of the same kind and length; None for tombstones.
-            timestamps: one for all records, or an int64 array with one for each (-1 is none); the
-                clock's time if None.
+            keys: a `BytesColumn` over memory in Arrow's layout, or anything that exports an Arrow
+                array (`__arrow_c_array__`) of binary or string, plain, large or as views; None for
+                records without keys. Instead, and with nothing beside it but `timestamps` and
+                `wait`, a table: a record batch or a stream (`__arrow_c_array__`,
+                `__arrow_c_stream__`) with the columns `key`, `value`, `timestamp` (int64 in
+                milliseconds, or a timestamp of any unit) and `headers` (a list of structures of key
+                and value, or a map), of which one of the first two must be there. What a scan has
+                beside these is passed over.
+            values: the same, and of the same length; None for tombstones.
+            headers: a `HeadersColumn`, or an Arrow array as the column of a table.
+            timestamps: one for all records, or an int64 array with one for each (-1, and null in a
+                table, is none); the clock's time if None.
+            wait: as for `append`.
+
+        Raises:
+            RecordTooLargeError, DiskFullError, LogOfflineError: as for `append`.
+            InvalidRecordError: as for `append`, and of what Arrow exports: types that records do
+                not have, or lengths, buffers and offsets that contradict each other.
+            OSError: the stream failed.
+        """
+        self._ensure_writable()
+        _check_wait(wait)
+        now_ms = self._local.context.clock.now_ms()
+        return self._append(
+            pack_columns(keys, values, timestamps, self._rules, now_ms, headers), wait
+        )
+
+    def append_lists(
+        self,
+        keys: Sequence[HeaderField] | None,
+        values: Sequence[HeaderField] | None,
+        *,
+        headers: HeaderList | None = None,
+        timestamps: int | Sequence[int] | npt.NDArray[np.int64] | None = None,
+        wait: Wait = "written",
+    ) -> AppendInfo:
+        """
+        Append records given as lists of equal length, all of them or none.
+
+        Args:
+            keys: bytes or None; None instead of a list for records without keys.
+            values: the same; None for tombstones.
+            headers: for each record its (str, bytes or None) pairs, or None.
+            timestamps: one for all records, or one for each (-1 is none); the clock's time if None.
             wait: as for `append`.
 
         Raises:
@@ -101,8 +153,12 @@ class WritableLog(RestingLog):
         self._ensure_writable()
         _check_wait(wait)
         now_ms = self._local.context.clock.now_ms()
-        times = now_ms if timestamps is None else timestamps
-        return self._append(pack_columns(keys, values, times, self._rules, now_ms), wait)
+        times: Timestamps
+        if timestamps is None or isinstance(timestamps, int):
+            times = now_ms if timestamps is None else timestamps
+        else:
+            times = np.ascontiguousarray(timestamps, dtype=np.int64)
+        return self._append(pack_lists(keys, values, times, self._rules, now_ms, headers), wait)
 
     def append_batches(
         self,

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
+from kafkalog._core.arrow_source import ArrowRows, ArrowSource, arrow_column, arrow_headers
 from kafkalog._core.builder import BatchBuilder
-from kafkalog._core.bytes_column import BytesColumn
+from kafkalog._core.bytes_column import CellColumn
 from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
 from kafkalog._core.header import parse_header
+from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.record import Record
+from kafkalog.errors import InvalidRecordError
 from kafkalog.layout import MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
@@ -32,13 +35,42 @@ from kafkalog.records.drafts import Drafts, close_batch
 from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.record_faults import RecordFaults
 
-__all__ = ["FieldColumn", "Timestamps", "pack_columns", "pack_records"]
+__all__ = [
+    "ArrowTable",
+    "FieldColumn",
+    "HeaderColumn",
+    "HeaderField",
+    "HeaderList",
+    "Timestamps",
+    "pack_columns",
+    "pack_lists",
+    "pack_records",
+]
 
+
+class ExportsArray(Protocol):
+    """An array, or a record batch, of Arrow."""
+
+    def __arrow_c_array__(self, requested_schema: None = None) -> tuple[object, object]: ...
+
+
+class ExportsStream(Protocol):
+    """A table, or anything else that gives record batches of Arrow."""
+
+    def __arrow_c_stream__(self, requested_schema: None = None) -> object: ...
+
+
+ArrowTable: TypeAlias = ExportsArray | ExportsStream
 # Keys or values of many records: a list of bytes or None, or a column in Arrow's layout.
-FieldColumn: TypeAlias = list[bytes | None] | list[bytes] | BytesColumn | None
+FieldColumn: TypeAlias = list[bytes | None] | list[bytes] | CellColumn | ExportsArray | None
+HeaderField: TypeAlias = bytes | bytearray | memoryview | None
+HeaderList: TypeAlias = Sequence[Iterable[tuple[str, HeaderField]] | None]
+HeaderColumn: TypeAlias = HeaderList | HeadersColumn | ExportsArray | None
 Timestamps: TypeAlias = int | npt.NDArray[np.int64]
 
-# Adds records from a slot on to a builder, and says how many went in.
+# Adds records to a builder while there is room for them, and says how many; 0 where all are in.
+_Feed: TypeAlias = Callable[[BatchBuilder | MessageSetBuilder], int]
+# The same, of those from a slot on.
 _Extend: TypeAlias = Callable[[BatchBuilder | MessageSetBuilder, int], int]
 
 
@@ -75,68 +107,177 @@ def pack_records(
     default_ms = now_ms if timestamp_ms is None else timestamp_ms
     limit = rules.batch_bytes
     return _pack(
-        lambda builder, start: builder.extend_records(wanted, start, default_ms, limit),
-        len(wanted),
+        _Slots(
+            lambda builder, start: builder.extend_records(wanted, start, default_ms, limit),
+            len(wanted),
+        ),
         rules,
         now_ms,
     )
 
 
 def pack_columns(
-    keys: FieldColumn, values: FieldColumn, timestamps: Timestamps, rules: AppendRules, now_ms: int
+    keys: FieldColumn | ArrowTable,
+    values: FieldColumn,
+    timestamps: Timestamps | None,
+    rules: AppendRules,
+    now_ms: int,
+    headers: HeaderColumn = None,
 ) -> PackedRun:
     """
-    Pack records without headers, given as columns, as `pack_records` does.
+    Pack records given as columns, as `pack_records` does.
 
     Args:
-        keys, values: two lists, or two columns; None for records that have none.
-        timestamps: one for all, or one for each.
+        keys: a column; a table instead, where nothing else is given.
+        values: a column of the same kind; None for records that have none.
+        timestamps: one for all, or one for each; the time of the append if None.
         rules: batch size, compression, timestamp type, size limit.
         now_ms: time of the append.
+        headers: a column of the same kind; None for records that have none.
 
     Raises:
         RecordTooLargeError: a batch is larger than `max.message.bytes`.
         RecordValidationError: keys are missing where the log is compacted, or timestamps are out
             of bounds; the error lists the records.
+        InvalidRecordError: what Arrow exports are no records, or a header has no key.
     """
+    times = now_ms if timestamps is None else timestamps
+    if values is None and headers is None and _is_table(keys):
+        if not isinstance(times, int):
+            raise TypeError("the timestamps of a table are a column of it")
+        return _pack(_Batches(ArrowSource(keys), times, rules.batch_bytes), rules, now_ms)
+    if isinstance(keys, list | None) and isinstance(values, list | None):
+        if not isinstance(headers, Sequence | None):
+            raise TypeError("the headers beside lists are a list, too")
+        return pack_lists(keys, values, times, rules, now_ms, headers)
+    key_column, value_column, headers = _cells(keys), _cells(values), _headers(headers)
+    count = _common_length(key_column, value_column, headers)
     limit = rules.batch_bytes
-    if isinstance(keys, BytesColumn | None) and isinstance(values, BytesColumn | None):
-        key_column, value_column = keys, values
-        count = _common_length(key_column, value_column)
-        return _pack(
+    return _pack(
+        _Slots(
             lambda builder, start: builder.extend_columns(
-                key_column, value_column, timestamps, start, None, limit
+                key_column, value_column, times, start, None, limit, headers
             ),
             count,
-            rules,
-            now_ms,
-        )
-    if not (isinstance(keys, list | None) and isinstance(values, list | None)):
-        raise TypeError("keys and values must be two lists or two columns; one may be None")
-    count = _common_length(keys, values)
-    key_list, value_list = keys, [None] * count if values is None else values
-    return _pack(
-        lambda builder, start: builder.extend_lists(key_list, value_list, timestamps, start, limit),
-        count,
+        ),
         rules,
         now_ms,
     )
 
 
-def _common_length(keys: FieldColumn, values: FieldColumn) -> int:
-    """Return how many records two columns, or one of them, hold."""
-    counts = {len(column) for column in (keys, values) if column is not None}
-    if not counts:
+def pack_lists(
+    keys: Sequence[HeaderField] | None,
+    values: Sequence[HeaderField] | None,
+    timestamps: Timestamps,
+    rules: AppendRules,
+    now_ms: int,
+    headers: HeaderList | None = None,
+) -> PackedRun:
+    """Pack records given as lists; arguments and errors as for `pack_columns`."""
+    limit = rules.batch_bytes
+    count = _common_length(keys, values, headers)
+    value_list = [None] * count if values is None else values
+    return _pack(
+        _Slots(
+            lambda builder, start: builder.extend_lists(
+                keys, value_list, timestamps, start, limit, headers
+            ),
+            count,
+        ),
+        rules,
+        now_ms,
+    )
+
+
+def _is_table(keys: FieldColumn | ArrowTable) -> TypeGuard[ArrowTable]:
+    """Say whether it is all of the records, and not only their keys."""
+    if hasattr(keys, "__arrow_c_array__"):
+        return arrow_column(keys) is None
+    return hasattr(keys, "__arrow_c_stream__")
+
+
+def _cells(field: FieldColumn | ArrowTable) -> CellColumn | None:
+    if field is None or isinstance(field, CellColumn):
+        return field
+    if hasattr(field, "__arrow_c_array__"):
+        column = arrow_column(field)
+        if column is None:
+            raise InvalidRecordError("a column is wanted, not structures")
+        return column
+    raise TypeError("keys and values must be two lists or two columns; one may be None")
+
+
+def _headers(headers: HeaderColumn) -> HeadersColumn | None:
+    if headers is None or isinstance(headers, HeadersColumn):
+        return headers
+    if hasattr(headers, "__arrow_c_array__"):
+        return arrow_headers(headers)
+    raise TypeError("the headers beside columns are a column, too")
+
+
+def _common_length(
+    keys: Sequence[HeaderField] | CellColumn | None,
+    values: Sequence[HeaderField] | CellColumn | None,
+    headers: HeaderList | HeadersColumn | None,
+) -> int:
+    """Return how many records columns, or lists, hold."""
+    if keys is None and values is None:
         raise TypeError("keys or values must be given")
+    counts = {len(column) for column in (keys, values, headers) if column is not None}
     if len(counts) > 1:
-        raise ValueError(f"keys and values differ in length: {sorted(counts)}")
+        raise ValueError(f"keys, values and headers differ in length: {sorted(counts)}")
     return counts.pop()
 
 
-def _pack(extend: _Extend, count: int, rules: AppendRules, now_ms: int) -> PackedRun:
+class _Slots:
+    """A feed from what has slots, one after the other."""
+
+    def __init__(self, extend: _Extend, count: int) -> None:
+        self._extend = extend
+        self._count = count
+        self._start = 0
+
+    def __call__(self, builder: BatchBuilder | MessageSetBuilder) -> int:
+        if self._start >= self._count:
+            return 0
+        taken = self._extend(builder, self._start)
+        self._start += taken
+        return taken
+
+
+class _Batches:
+    """A feed from Arrow's record batches; one batch of the log may be of several of them."""
+
+    def __init__(self, source: ArrowSource, default_ms: int, limit: int) -> None:
+        self._source = source
+        self._default_ms = default_ms
+        self._limit = limit
+        self._rows: ArrowRows | None = None
+        self._start = 0
+
+    def __call__(self, builder: BatchBuilder | MessageSetBuilder) -> int:
+        taken = 0
+        while True:
+            rows = self._rows
+            if rows is None or self._start == rows.count:
+                self._rows, self._start = next(self._source, None), 0
+                if self._rows is None:
+                    return taken
+                continue
+            times = self._default_ms if rows.timestamps is None else rows.timestamps
+            count = builder.extend_columns(
+                rows.keys, rows.values, times, self._start, None, self._limit, rows.headers
+            )
+            self._start += count
+            taken += count
+            if self._start < rows.count:
+                return taken
+
+
+def _pack(feed: _Feed, rules: AppendRules, now_ms: int) -> PackedRun:
     """Fill batch after batch of the log's format."""
     if rules.magic < MAGIC_V2:
-        return _pack_messages(extend, count, rules, now_ms)
+        return _pack_messages(feed, rules, now_ms)
     append_time = now_ms if rules.gives_time else None
     codec = rules.wanted_codec or Codec.NONE
     builder = _WORKSHOP.builder
@@ -144,9 +285,11 @@ def _pack(extend: _Extend, count: int, rules: AppendRules, now_ms: int) -> Packe
     parts: list[memoryview] = []
     batches: list[BatchFacts] = []
     start = 0
-    while start < count:
+    while True:
         builder.reset()
-        taken = extend(builder, start)
+        taken = feed(builder)
+        if not taken:
+            break
         if rules.may_fail(
             now_ms, builder.null_key_count, builder.min_timestamp, builder.max_timestamp
         ):
@@ -170,17 +313,19 @@ def _pack(extend: _Extend, count: int, rules: AppendRules, now_ms: int) -> Packe
     )
 
 
-def _pack_messages(extend: _Extend, count: int, rules: AppendRules, now_ms: int) -> PackedRun:
+def _pack_messages(feed: _Feed, rules: AppendRules, now_ms: int) -> PackedRun:
     """Fill one message set after the other, plain or to be wrapped."""
     append_time = now_ms if rules.gives_time else None
     codec = rules.wanted_codec or Codec.NONE
     drafts = Drafts(rules, append_time)
     faults: RecordFaults | None = None
     start = 0
-    while start < count:
+    while True:
         builder = MessageSetBuilder(rules.magic)
         builder.reset(append_time=append_time)
-        taken = extend(builder, start)
+        taken = feed(builder)
+        if not taken:
+            break
         if rules.may_fail(
             now_ms, builder.null_key_count, builder.min_timestamp, builder.max_timestamp
         ):

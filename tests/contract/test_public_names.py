@@ -62,6 +62,7 @@ NAMES = [
     "FileSystem",
     "Finding",
     "ForkedLogError",
+    "HeadersColumn",
     "IgnoredProperty",
     "InvalidProducerEpochError",
     "InvalidRecordError",

@@ -1,0 +1,280 @@
+"""Every fast way into a log gives the log that `append` gives: lists, columns, Arrow's tables."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafkalog import (
+    BytesColumn,
+    HeadersColumn,
+    InvalidRecordError,
+    Log,
+    Record,
+    RecordTooLargeError,
+    RecordValidationError,
+    UnsupportedForMessageFormatError,
+)
+from tests.support.arrow_c import Stream, binary, bitmap, struct
+from tests.support.logs import manual_log
+from tests.support.manual_time import START_MS
+from tests.support.old_appends import RELEASES
+
+Headers: TypeAlias = list[tuple[str, bytes | None]]
+Row: TypeAlias = tuple[bytes | None, bytes | None, int, Headers]
+Way: TypeAlias = Callable[[Log, Sequence[Row]], object]
+
+CELL = st.none() | st.binary(max_size=90)
+ROW: st.SearchStrategy[Row] = st.tuples(
+    CELL,
+    CELL,
+    st.integers(0, 2**41),
+    st.lists(st.tuples(st.text("kh\u00e4", max_size=3), CELL), max_size=2),
+)
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.large_binary()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+NUMBERS = itertools.count()
+
+
+def one_by_one(log: Log, rows: Sequence[Row]) -> None:
+    """Append records: the slow way."""
+    log.append(Record(key=k, value=v, timestamp_ms=t, headers=h) for k, v, t, h in rows)
+
+
+def by_lists(log: Log, rows: Sequence[Row]) -> None:
+    """Append lists."""
+    keys, values, times, headers = ([row[slot] for row in rows] for slot in range(4))
+    log.append_lists(keys, values, timestamps=times, headers=headers)  # type: ignore[arg-type]
+
+
+def table_of(rows: Sequence[Row], schema: pa.Schema = SCHEMA) -> pa.Table:
+    """Return a table of several chunks, the first of them a slice."""
+    names = ("key", "value", "timestamp", "headers")
+    made: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
+    for row in made:
+        if not row["headers"]:
+            row["headers"] = None
+        elif not pa.types.is_map(schema.field("headers").type):
+            row["headers"] = [{"key": key, "value": value} for key, value in row["headers"]]
+    third = len(made) // 3
+    parts = [made[:1] + made[:third], made[third:]]
+    batches = [pa.RecordBatch.from_pylist(part, schema=schema) for part in parts]
+    return pa.Table.from_batches([batches[0][1:] if rows else batches[0], batches[1]])
+
+
+def by_table(log: Log, rows: Sequence[Row]) -> None:
+    """Append an Arrow table."""
+    log.append_columns(table_of(rows))
+
+
+def by_views_and_map(log: Log, rows: Sequence[Row]) -> None:
+    """Append an Arrow table of other types."""
+    types = [pa.binary_view(), pa.binary_view(), pa.int64(), pa.map_(pa.string(), pa.binary())]
+    schema = pa.schema(list(zip(SCHEMA.names, types, strict=True)))
+    log.append_columns(
+        pa.RecordBatchReader.from_batches(schema, table_of(rows, schema).to_batches())
+    )
+
+
+def by_arrays(log: Log, rows: Sequence[Row]) -> None:
+    """Append single Arrow arrays."""
+    table = table_of(rows).combine_chunks()
+    keys, values, _, headers = (column.chunk(0) for column in table.columns)
+    times = np.array([row[2] for row in rows], np.int64)
+    log.append_columns(keys, values, headers=headers, timestamps=times)
+
+
+def column(cells: Sequence[bytes | None]) -> BytesColumn:
+    """Return cells in NumPy arrays."""
+    offsets = np.cumsum([0, *(len(cell or b"") for cell in cells)]).astype(np.int32)
+    valid = bitmap([cell is not None for cell in cells])
+    return BytesColumn(b"".join(cell or b"" for cell in cells), offsets, valid)
+
+
+def by_numpy(log: Log, rows: Sequence[Row]) -> None:
+    """Append NumPy arrays and offsets."""
+    entries = [entry for row in rows for entry in row[3]]
+    offsets = np.cumsum([0, *(len(row[3]) for row in rows)])
+    headers = HeadersColumn(
+        offsets, column([key.encode() for key, _ in entries]), column([v for _, v in entries])
+    )
+    log.append_columns(
+        column([row[0] for row in rows]),
+        column([row[1] for row in rows]),
+        headers=headers,
+        timestamps=np.array([row[2] for row in rows], np.int64),
+    )
+
+
+WAYS: list[Way] = [by_lists, by_table, by_views_and_map, by_arrays, by_numpy]
+
+
+def stored(directory: Path) -> list[bytes]:
+    """Return the bytes of all segments."""
+    return [path.read_bytes() for path in sorted(directory.glob("*.log"))]
+
+
+@pytest.mark.parametrize(
+    ("magic", "compression"),
+    [(0, "gzip"), (1, "uncompressed"), (1, "lz4"), (2, "uncompressed"), (2, "zstd"), (2, "gzip")],
+)
+@given(rows=st.lists(ROW, min_size=1, max_size=25))
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_way_gives_the_same_log(
+    magic: int, compression: str, tmp_path: Path, rows: list[Row]
+) -> None:
+    """Byte for byte, over batches and segments, with nulls, empty values and headers."""
+    if magic < 2:
+        rows = [(key, value, timestamp, []) for key, value, timestamp, _ in rows]
+    found = []
+    for way in [one_by_one, *WAYS]:
+        directory = tmp_path / f"{next(NUMBERS)}-0"
+        with manual_log(
+            directory,
+            compression_type=compression,
+            message_format_version=RELEASES[magic],
+            batch_bytes=300,
+            segment_bytes=2000,
+        ) as log:
+            way(log, rows)
+            facts = [(r.key, r.value, r.timestamp_ms, list(r.headers)) for r in log.records()]
+            expected = [(k, v, t if magic else -1, h) for k, v, t, h in rows]
+            assert expected == facts
+        found.append(stored(directory))
+    assert found[:1] * len(found) == found
+
+
+@pytest.fixture(name="directory")
+def fixture_directory(tmp_path: Path) -> Path:
+    """A partition directory that does not exist yet."""
+    return tmp_path / "orders-0"
+
+
+def test_append_columns_default_timestamps(directory: Path) -> None:
+    """The clock's time for a table without; null is none; one for all where it is said."""
+    table = pa.table({"value": [b"a", b"b"]})
+    with manual_log(directory) as log:
+        log.append_columns(table)
+        log.append_columns(table, timestamps=7)
+        log.append_columns(table.append_column("timestamp", [pa.array([5, None], pa.int64())]))
+        log.append_lists(None, [b"a", b"b"])
+        log.append_lists([b"a", b"b"], None, timestamps=9)
+        expected = [START_MS, START_MS, 7, 7, 5, -1, START_MS, START_MS, 9, 9]
+        assert expected == [record.timestamp_ms for record in log.records()]
+
+
+def test_append_columns_of_nothing_appends_nothing(directory: Path) -> None:
+    """Neither a table without rows nor one without chunks."""
+    with manual_log(directory) as log:
+        empty = SCHEMA.empty_table()
+        for info in (
+            log.append_columns(empty),
+            log.append_columns(pa.Table.from_batches([], SCHEMA), wait="durable"),
+            log.append_lists([], []),
+        ):
+            assert (0, -1, 0) == (info.first_offset, info.last_offset, info.record_count)
+
+
+def test_append_columns_of_a_failing_stream_appends_nothing(directory: Path) -> None:
+    """All of it or none: what came before the error is not kept."""
+    good = struct([binary([b"v"], name=b"value")], length=1)
+    bad = struct([binary([b"v"], name=b"value")], length=2)
+    with manual_log(directory) as log:
+        with pytest.raises(OSError, match="gone"):
+            log.append_columns(Stream([good, good], error=b"gone", code=5))
+        with pytest.raises(InvalidRecordError, match="2 are needed"):
+            log.append_columns(Stream([good, bad]))
+        assert (0, b"") == (log.log_end_offset, log.segments()[0].path.read_bytes())
+        log.append_columns(Stream([good, good]))
+        assert 2 == log.log_end_offset
+
+
+def test_append_columns_refuses_what_cannot_be_stored(directory: Path) -> None:
+    """Records of a table count through its chunks."""
+    rows: list[Row] = [(b"%d" % n, b"v", 5, []) for n in range(9)]
+    table = table_of(rows)
+    keyless = pa.concat_tables([table, pa.table({"value": [b"v"]})], promote_options="permissive")
+    with manual_log(directory, cleanup_policy=("compact",), batch_bytes=150) as log:
+        with pytest.raises(RecordValidationError) as caught:
+            log.append_columns(keyless)
+        assert [9] == [error.index for error in caught.value.record_errors]
+        assert 0 == log.log_end_offset
+    with manual_log(directory, max_message_bytes=100) as log, pytest.raises(RecordTooLargeError):
+        log.append_columns(pa.table({"value": [b"v" * 200]}))
+    with manual_log(directory, message_format_version="0.10.2") as log:
+        headers = pa.table({"key": [b"k"], "headers": [[{"key": "a", "value": b"b"}]]})
+        with pytest.raises(UnsupportedForMessageFormatError):
+            log.append_columns(headers)
+
+
+def test_append_ways_refuse_mixtures(directory: Path) -> None:
+    """What belongs together is of one kind and of one length."""
+    array = pa.array([b"a"], pa.binary())
+    with manual_log(directory) as log:
+        calls: list[tuple[Callable[[], object], type[Exception]]] = [
+            (lambda: log.append_columns([b"a"], array), TypeError),
+            (lambda: log.append_columns(array, [b"a"]), TypeError),
+            (lambda: log.append_columns(array, array, headers=[None]), TypeError),
+            (lambda: log.append_columns([b"a"], [b"b"], headers=array), TypeError),
+            (lambda: log.append_columns(None), TypeError),
+            (lambda: log.append_columns(object()), TypeError),  # type: ignore[arg-type]
+            (lambda: log.append_columns(array, pa.array([b"a", b"b"])), ValueError),
+            (lambda: log.append_columns(array, pa.table({"value": [b"a"]})), TypeError),
+            (lambda: log.append_columns(array, pa.array([{"key": b"a"}])), InvalidRecordError),
+            (
+                lambda: log.append_columns(pa.table({"key": [b"a"]}), timestamps=np.zeros(1, "i8")),
+                TypeError,
+            ),
+            (lambda: log.append_columns(pa.table({"key": ["a"], "no": [1]})), InvalidRecordError),
+            (lambda: log.append_columns(pa.table({"key": [1]})), InvalidRecordError),
+            (
+                lambda: log.append_columns(pa.array([b"a"]).dictionary_encode()),
+                InvalidRecordError,
+            ),
+            (lambda: log.append_lists([b"a"], [b"b", b"c"]), ValueError),
+            (lambda: log.append_lists([b"a"], [b"b"], headers=[]), ValueError),
+            (lambda: log.append_lists(None, None), TypeError),
+            (lambda: log.append_lists([b"a"], [1]), TypeError),  # type: ignore[list-item]
+            (lambda: log.append_lists([b"a"], [b"b"], timestamps=[1, 2][:0]), ValueError),
+        ]
+        for call, error in calls:
+            with pytest.raises(error):
+                call()
+        assert 0 == log.log_end_offset
+        log.append_columns(array)
+        assert [(b"a", None)] == [(each.key, each.value) for each in log.records()]
+
+
+def test_append_columns_of_any_source_column_names(directory: Path) -> None:
+    """Columns that an append gives anew may be there, and are passed over."""
+    table = pa.table({"offset": [70], "topic": ["t"], "partition": [1], "value": [b"v"]})
+    with manual_log(directory) as log:
+        log.append_columns(table)
+        assert [(0, b"v")] == [(each.offset, each.value) for each in log.records()]
+
+
+def kinds(made: Any) -> list[Any]:
+    """Return the table in every form that the interface has."""
+    return [made, made.to_reader(), made.to_batches()[0], made.to_struct_array().chunk(0)]
+
+
+def test_append_columns_takes_every_form_of_a_table(directory: Path) -> None:
+    """Tables, readers, record batches, structures."""
+    with manual_log(directory) as log:
+        for source in kinds(pa.table({"key": [b"k", None], "value": ["text", ""]})):
+            log.append_columns(source)
+        assert [(b"k", b"text"), (None, b"")] * 4 == [(r.key, r.value) for r in log.records()]
