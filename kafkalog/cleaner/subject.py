@@ -29,6 +29,7 @@ from kafkalog.cleaner.source import read_runs
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.config import LogConfig
 from kafkalog.files.errors import storage_errors
+from kafkalog.indexes.kinds import OFFSET_INDEX, TIME_INDEX
 from kafkalog.log.cleaning_facts import cleaning_facts
 from kafkalog.log.conversion.source import SegmentSource
 from kafkalog.log.local_log import Snapshot
@@ -225,8 +226,9 @@ def subject_of(
     with storage_errors(log.directory, doing="reading"):
         facts = cleaning_facts(context, snapshot, stable)
         if include_active and facts.segments[-1].size_bytes:
+            sealed = _sealed(facts.segments[-1], snapshot.segments.active)
             rolled = SegmentFacts(snapshot.end_offset, 0)
-            facts = replace(facts, segments=(*facts.segments, rolled))
+            facts = replace(facts, segments=(*facts.segments[:-1], sealed, rolled))
         modified = tuple(_modified_ms(segment, context) for segment in snapshot.segments.segments)
         states = load_states(context, snapshot.start_offset, snapshot.end_offset)
         replay_segments(states, snapshot)
@@ -264,6 +266,19 @@ def _cut(run: BatchRun, end_offset: int) -> int:
         if len(beyond):
             return int(columns.position[beyond[0]])
     return len(run.data)
+
+
+def _sealed(facts: SegmentFacts, segment: LogSegment) -> SegmentFacts:
+    """Return the facts of the active segment as they will be: its index files have room ahead."""
+    times = segment.time_index.view
+    is_last_there = len(times) > 0 and times.entry(len(times) - 1)[0] >= segment.max_timestamp
+    # Sealing enters the largest timestamp, where it is not in it yet.
+    time_count = len(times) + (segment.max_timestamp >= 0 and not is_last_there)
+    return replace(
+        facts,
+        offset_index_bytes=len(segment.offset_index.view) * OFFSET_INDEX.entry_size,
+        time_index_bytes=time_count * TIME_INDEX.entry_size,
+    )
 
 
 def _modified_ms(segment: LogSegment, context: SegmentContext) -> int:

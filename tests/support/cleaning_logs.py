@@ -22,16 +22,23 @@ NOW_MS = 1000
 DIRECTORY = Path("/data/orders-0")
 
 
-def laid_out(log: DirtyLog, cuts: Collection[int] = (), **settings: Any) -> Log:
+def laid_out(
+    log: DirtyLog,
+    cuts: Collection[int] = (),
+    *,
+    clock: ManualClock | None = None,
+    **settings: Any,
+) -> Log:
     """
     Return a log of these batches, in memory.
 
     Args:
         log: the batches.
         cuts: numbers of batches before which a segment begins.
+        clock: its time; one that stands at NOW_MS if None.
         settings: of the log.
     """
-    clock = ManualClock(NOW_MS)
+    clock = clock or ManualClock(NOW_MS)
     opened = manual_log(
         DIRECTORY,
         clock=clock,
