@@ -100,6 +100,10 @@ class FileSystem(Protocol):
         """Return the names in a directory, sorted."""
         ...
 
+    def file_sizes(self, directory: Path, suffix: str) -> dict[str, int]:
+        """Return the sizes of the files in a directory whose names end so, by name."""
+        ...
+
     def rename(self, source: Path, target: Path) -> None:
         """Rename, replacing `target` atomically."""
         ...

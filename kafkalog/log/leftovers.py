@@ -26,14 +26,17 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.listing import segment_files
 from kafkalog.files.names import (
+    OFFSET_DIGITS,
     FileKind,
     FileState,
     SegmentFileName,
     SegmentFiles,
+    live_base_offset,
     segment_file_name,
     try_parse_segment_file,
 )
@@ -43,6 +46,12 @@ from kafkalog.log.scanner import scan_segment
 __all__ = ["Leftovers", "clear_leftovers", "live_bases"]
 
 logger = logging.getLogger(__name__)
+
+# How names end whose files are to go, or to be swapped in.
+_UNFINISHED: Final = tuple(
+    state.value for state in FileState if state not in (FileState.LIVE, FileState.BROKEN)
+)
+_INDEXES: Final = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
 
 
 @dataclass(slots=True)
@@ -85,6 +94,17 @@ def _log_bases(names: list[str], state: FileState) -> set[int]:
 def clear_leftovers(filesystem: FileSystem, directory: Path) -> Leftovers:
     """Remove what unfinished work left, and complete the swaps that can be completed."""
     done = Leftovers()
+    names = filesystem.list(directory)
+    if any(name.endswith(_UNFINISHED) for name in names):
+        _clear_unfinished(filesystem, directory, done)
+        names = filesystem.list(directory)
+    found = (live_base_offset(name, FileKind.LOG) for name in names)
+    done.bases = sorted(base_offset for base_offset in found if base_offset is not None)
+    _remove_orphans(filesystem, directory, names, done)
+    return done
+
+
+def _clear_unfinished(filesystem: FileSystem, directory: Path, done: Leftovers) -> None:
     files = segment_files(filesystem, directory)
     cleaned = [name.base_offset for name in files if name.state is FileState.CLEANED]
     first_cleaned = min(cleaned, default=None)
@@ -103,12 +123,6 @@ def clear_leftovers(filesystem: FileSystem, directory: Path) -> Leftovers:
             _remove(filesystem, directory, name, done)
     if swaps:
         _complete_swaps(filesystem, directory, swaps, done)
-    if swaps or done.removed:
-        files = segment_files(filesystem, directory)
-    live = [name for name in files if name.state is FileState.LIVE]
-    done.bases = sorted(name.base_offset for name in live if name.kind is FileKind.LOG)
-    _remove_orphans(filesystem, directory, live, done)
-    return done
 
 
 def _complete_swaps(
@@ -160,14 +174,15 @@ def _next_offset(filesystem: FileSystem, directory: Path, name: SegmentFileName)
 
 
 def _remove_orphans(
-    filesystem: FileSystem, directory: Path, live: list[SegmentFileName], done: Leftovers
+    filesystem: FileSystem, directory: Path, names: list[str], done: Leftovers
 ) -> None:
     """Remove index files whose segment is gone."""
-    bases = set(done.bases)
-    for name in live:
-        is_index = name.kind not in (FileKind.LOG, FileKind.SNAPSHOT)
-        if is_index and name.base_offset not in bases:
-            _remove(filesystem, directory, name, done)
+    present = {name[:OFFSET_DIGITS] for name in names if name.endswith(FileKind.LOG)}
+    for name in names:
+        if name.endswith(_INDEXES) and name[:OFFSET_DIGITS] not in present:
+            parsed = try_parse_segment_file(name)
+            if parsed is not None:
+                _remove(filesystem, directory, parsed, done)
 
 
 def _remove(

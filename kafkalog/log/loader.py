@@ -21,6 +21,7 @@ Read-only, nothing on disk changes: the same findings are held in memory.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +29,7 @@ from pathlib import Path
 from kafkalog._core.batch import scan_batches
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
-from kafkalog.files.names import FileKind, SegmentFiles
+from kafkalog.files.names import FileKind, SegmentFiles, segment_file_name
 from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.files.zeros import is_zero
 from kafkalog.log.fences import FencedRange
@@ -130,7 +131,7 @@ def load_log(
     filesystem, directory = context.filesystem, context.directory
     leftovers = _clear(context)
     may_rest = may_rest and clean and leftovers.are_none
-    segments = [open_segment(context, base) for base in leftovers.bases]
+    segments = _open_segments(context, leftovers.bases)
     findings = _Findings()
     if segments:
         first = len(segments) - 1 if clean else max(_floor(segments, recovery_point), 0)
@@ -196,14 +197,35 @@ def _report(
     )
 
 
-def open_segment(context: SegmentContext, base_offset: int) -> LogSegment:
-    """Return a segment whose files are there, or may be, as a sealed one."""
-    path = context.files(base_offset).log
-    facts = context.filesystem.stat(path)
-    size = 0 if facts is None else facts.size_bytes
-    return LogSegment(
-        context, base_offset, SegmentFile(context.pool, context.filesystem, path, size)
-    )
+def _open_segments(context: SegmentContext, bases: Sequence[int]) -> list[LogSegment]:
+    """Return the segments that were found, with one look at the directory for all of them."""
+    if not bases:
+        return []
+    sizes = context.filesystem.file_sizes(context.directory, FileKind.LOG)
+    return [open_segment(context, base, sizes) for base in bases]
+
+
+def open_segment(
+    context: SegmentContext, base_offset: int, sizes: Mapping[str, int] | None = None
+) -> LogSegment:
+    """
+    Return a segment whose files are there, or may be, as a sealed one.
+
+    Args:
+        context: what the log's segments share.
+        base_offset: names it.
+        sizes: those of all live `.log` files by name, where somebody has looked already.
+    """
+    path: Path | tuple[Path, str]
+    if sizes is None:
+        path = context.files(base_offset).log
+        facts = context.filesystem.stat(path)
+        size = 0 if facts is None else facts.size_bytes
+    else:
+        name = segment_file_name(base_offset, FileKind.LOG)
+        path, size = (context.directory, name), sizes.get(name, 0)
+    file = SegmentFile(context.pool, context.filesystem, path, size)
+    return LogSegment(context, base_offset, file)
 
 
 def _floor(segments: list[LogSegment], offset: int) -> int:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing_extensions import Buffer
 
 from kafkalog.files.filesystem import FileHandle, FileSystem
-from kafkalog.files.pool import FilePool
+from kafkalog.files.pool import FilePool, PooledFile
+from kafkalog.log.when_touched import WhenTouched
 
 __all__ = ["SegmentFile"]
 
@@ -33,29 +34,37 @@ class SegmentFile:
     Args:
         pool: opens and maps it.
         filesystem: the disk.
-        path: the file.
+        path: the file, or directory and name, of which its path is made when somebody wants it.
         size_bytes: bytes that belong to the log; what the file has behind them is ignored.
         handle: open descriptor where the file takes appends, or is followed read-only.
     """
+
+    path: WhenTouched[Path] = WhenTouched(lambda file: _path_of(file._given_path))
+    _pooled: WhenTouched[PooledFile] = WhenTouched(lambda file: file._open_pooled())
 
     def __init__(
         self,
         pool: FilePool,
         filesystem: FileSystem,
-        path: Path,
+        path: Path | tuple[Path, str],
         size_bytes: int,
         handle: FileHandle | None = None,
     ) -> None:
-        self.path = path
+        self._given_path = path
         self.size_bytes = size_bytes
         self._pool = pool
-        self._pooled = pool.open(path)
+        self._is_closed = False
         self._filesystem = filesystem
         self._handle = handle
         self._mapped_bytes = 0
         self._pinned: memoryview | None = None
         self._synced_bytes = 0
         self._is_trimmed = False
+
+    def _open_pooled(self) -> PooledFile:
+        if self._is_closed:
+            raise ValueError(f"{self.path} is closed")
+        return self._pool.open(self.path)
 
     def read(self, position: int, size: int) -> memoryview:
         """Return up to `size` bytes from `position`, fewer only where the file ends."""
@@ -210,7 +219,10 @@ class SegmentFile:
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.close()
-        self._pooled.close()
+        self._is_closed = True
+        pooled = SegmentFile._pooled.made(self)
+        if pooled is not None:
+            pooled.close()
 
     def _map(self, size: int) -> memoryview:
         if self._pinned is None:
@@ -230,3 +242,7 @@ class SegmentFile:
         if self._handle is None:
             raise AssertionError(f"{self.path} is sealed")
         return self._handle
+
+
+def _path_of(given: Path | tuple[Path, str]) -> Path:
+    return given if isinstance(given, Path) else given[0] / given[1]

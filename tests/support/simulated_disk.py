@@ -268,6 +268,15 @@ class SimulatedDisk(FaultyCalls):
             self.enter_call("list", directory)
             return sorted(self._directory(directory).entries)
 
+    def file_sizes(self, directory: Path, suffix: str) -> dict[str, int]:
+        with self._guard:
+            self.enter_call("list", directory)
+            return {
+                name: 0 if isinstance(node, SimulatedDirectory) else len(node.data)
+                for name, node in self._directory(directory).entries.items()
+                if name.endswith(suffix)
+            }
+
     def rename(self, source: Path, target: Path) -> None:
         with self._guard:
             self.enter_call("rename", source)
