@@ -160,7 +160,12 @@ DIFFERENCES = """\
 - `log.flush.scheduler.interval.ms` and `replica.high.watermark.checkpoint.interval.ms` are at least
   1: Kafka sets no bound, and runs the task once where its period is not above 0.
 - `log.cleaner.hash.algorithm` is ours: a broker tells keys by their MD5, whatever they are.
-- With `log.cleaner.threads` = 0 nothing is compacted; Kafka allows the value and divides by it.
+- With `log.cleaner.threads` = 0 nothing is compacted unless somebody asks for it; Kafka allows the
+  value and divides by it. There are never more threads than logs to be compacted.
+- `log.cleaner.io.max.bytes.per.second` below 1 counts as 1. The limit holds in every moment, where
+  Kafka looks every 300 ms; and it counts for `LogManager.compact`, too.
+- The cleaner's first round comes after `log.initial.task.delay.ms`, as all background work does;
+  Kafka's comes at once.
 - `num.recovery.threads.per.data.dir`, `background.threads` and `log.cleaner.threads` may be changed
   to any number; Kafka lets them be halved or doubled at the most.
 - A broker changes every topic setting while it runs; here some wait for the next segment or for

@@ -116,6 +116,11 @@ from kafkalog.log.retention import (
 from kafkalog.log.retention_plan import SegmentExplanation
 from kafkalog.log.scan.scan import Scan
 from kafkalog.log.scannable import scan
+from kafkalog.manager.cleaning.health import (
+    CleanerHealth,
+    CleaningUnderWay,
+    UncleanablePartition,
+)
 from kafkalog.manager.health import DirectoryHealth, Fault, ManagerHealth, TaskHealth
 from kafkalog.manager.manager import LogManager
 from kafkalog.manager.recovery import RecoveryProgress
@@ -157,9 +162,11 @@ __all__ = [
     "BufferExhaustedError",
     "BytesColumn",
     "CleanerConfig",
+    "CleanerHealth",
     "Cleaning",
     "CleaningProgress",
     "CleaningStatistics",
+    "CleaningUnderWay",
     "ClientClosedError",
     "Clock",
     "Codec",
@@ -270,6 +277,7 @@ __all__ = [
     "TopicPartition",
     "TransactionAbortedError",
     "TransactionCoordinatorFencedError",
+    "UncleanablePartition",
     "UnknownTopicOrPartitionError",
     "UnsupportedCodecError",
     "UnsupportedForMessageFormatError",

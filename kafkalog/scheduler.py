@@ -1,7 +1,8 @@
 """Named background tasks, on a thread of their own or on a clock that a test moves.
 
 A failing task takes nobody with it: its error is kept in `last_error`, handed to `on_error`, and
-the task runs again at its next period.
+the task runs again at its next period. A task that ends the very thread, by what is no `Exception`,
+does not end the others: another thread takes over, and it is counted.
 
 Thread-safety: every method may be called from any thread. Tasks run one after another, never two at
 once. After `fork` the child has no thread; the first task scheduled there starts one.
@@ -121,6 +122,10 @@ class ThreadScheduler:
     Args:
         clock: measures delays; the machine's monotonic clock if None.
         on_error: called with every task that failed and its error, on the scheduler's thread.
+        thread_name: what the thread is called.
+
+    Attributes:
+        replaced_count: threads that a task ended, and others took over from.
     """
 
     def __init__(
@@ -128,8 +133,11 @@ class ThreadScheduler:
         clock: Clock | None = None,
         *,
         on_error: Callable[[ScheduledTask, Exception], None] | None = None,
+        thread_name: str = "kafkalog-scheduler",
     ) -> None:
+        self.replaced_count = 0
         self._clock = SystemClock() if clock is None else clock
+        self._thread_name = thread_name
         self._on_error = on_error
         self._process = os.getpid()
         self._condition = threading.Condition()
@@ -157,13 +165,17 @@ class ThreadScheduler:
                 scheduled.cancel()
                 return scheduled
             self._push(scheduled, delay_ms)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._work, name="kafkalog-scheduler", daemon=True
-                )
-                self._thread.start()
+            self._ensure_thread()
             self._condition.notify()
         return scheduled
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is a thread, which works or waits."""
+        if os.getpid() != self._process:
+            return False
+        with self._condition:
+            return self._thread is not None and self._thread.is_alive()
 
     def close(self) -> None:
         """Run no more tasks; wait for the one that is running. Idempotent."""
@@ -190,15 +202,39 @@ class ThreadScheduler:
         due_ms = self._clock.monotonic_ms() + delay_ms
         heapq.heappush(self._waiting, (due_ms, next(self._numbers), task))
 
+    def _ensure_thread(self) -> None:
+        """Start a thread where there is none; the lock is held."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, name=self._thread_name, daemon=True)
+            thread.start()
+            self._thread = thread
+
     def _work(self) -> None:
-        while True:
-            task = self._next_due()
-            if task is None:
+        try:
+            while True:
+                task = self._next_due()
+                if task is None:
+                    return
+                try:
+                    task.run(self._on_error)
+                finally:
+                    with self._condition:
+                        if not (task.is_cancelled or self._closed or task.period_ms is None):
+                            self._push(task, task.period_ms)
+        except BaseException:
+            self._replace_thread()
+            raise
+
+    def _replace_thread(self) -> None:
+        """Start another thread; this one dies of a task."""
+        with self._condition:
+            if self._closed or self._thread is not threading.current_thread():
                 return
-            task.run(self._on_error)
-            with self._condition:
-                if not task.is_cancelled and not self._closed and task.period_ms is not None:
-                    self._push(task, task.period_ms)
+            self.replaced_count += 1
+            logger.critical("a task ended the thread %s; another one takes over", self._thread_name)
+            # Where the machine gives none now, the next task that is scheduled asks again.
+            self._thread = None
+            self._ensure_thread()
 
     def _next_due(self) -> ScheduledTask | None:
         """Wait for the next task whose time has come; None once closed."""

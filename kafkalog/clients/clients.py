@@ -59,7 +59,7 @@ class Clients:
         self._clock = SystemClock() if clock is None else clock
         self._scheduler = scheduler
         self._random = SystemRandom() if random is None else random
-        self._offsets = GroupOffsets(source, on_unreadable)
+        self._offsets = GroupOffsets(source, on_unreadable, self._clock)
         self._coordinator = TransactionCoordinator(source, self._clock, self._random, on_unreadable)
         self._lock = threading.Lock()
         self._has_recovered = False

@@ -28,6 +28,7 @@ from kafkalog.clients.offset_records import (
     encode_value,
 )
 from kafkalog.clients.source import LogSource
+from kafkalog.clock import Clock, SystemClock
 from kafkalog.errors import CorruptRecordError
 from kafkalog.log.log import Log, Wait
 from kafkalog.model import TopicPartition
@@ -79,9 +80,16 @@ class GroupOffsets:
     Args:
         source: the logs.
         on_unreadable: told of every record that cannot be understood.
+        clock: measures how old is what was read; the machine's if None.
     """
 
-    def __init__(self, source: LogSource, on_unreadable: OnUnreadable | None = None) -> None:
+    def __init__(
+        self,
+        source: LogSource,
+        on_unreadable: OnUnreadable | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = SystemClock() if clock is None else clock
         self.topic = InternalTopic(source, CONSUMER_OFFSETS, on_unreadable)
         self._lock = threading.Lock()
         self._followed: dict[int, _FollowedPartition] = {}
@@ -123,17 +131,20 @@ class GroupOffsets:
             followed = self._followed.get(number)
             if followed is None or followed.log is not log:
                 # Another log object: the directory was closed and opened since.
-                followed = self._followed[number] = _FollowedPartition(self.topic, number, log)
+                followed = _FollowedPartition(self.topic, number, log, self._clock)
+                self._followed[number] = followed
             return followed
 
 
 class _FollowedPartition:
     """What one partition of the topic says, as far as it was read."""
 
-    def __init__(self, topic: InternalTopic, number: int, log: Log) -> None:
+    def __init__(self, topic: InternalTopic, number: int, log: Log, clock: Clock) -> None:
         self.log = log
         self._topic = topic
         self._number = number
+        self._clock = clock
+        self._followed_ms = clock.monotonic_ms()
         self._lock = threading.Lock()
         self._begin()
 
@@ -154,9 +165,12 @@ class _FollowedPartition:
         self._pending: dict[int, list[tuple[int, GroupPartition, CommittedOffset | None]]] = {}
 
     def _follow(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        is_late = now_ms - self._followed_ms > self.log.config.delete_retention_ms
         end = self.log.high_watermark
-        if not self.log.log_start_offset <= self._next_offset <= end:
-            # The first time; or the log was truncated, or lost records that were never read.
+        if is_late or not self.log.log_start_offset <= self._next_offset <= end:
+            # The first time; or the log was truncated, or lost records that were never read. Or
+            # the topic was compacted since, and no longer says what was forgotten meanwhile.
             self._begin()
             self._next_offset = self.log.log_start_offset
         for batch in self.log.batches(self._next_offset, end, on_corrupt="skip"):
@@ -164,7 +178,7 @@ class _FollowedPartition:
                 self._take(batch)
             except CorruptRecordError as error:
                 logger.warning("%s: a position is passed over: %s", self.log.directory, error)
-        self._next_offset = end
+        self._next_offset, self._followed_ms = end, now_ms
 
     def _take(self, batch: BatchView) -> None:
         header = batch.header

@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from kafkalog.errors import ForkedLogError, LogClosedError, LogOfflineError, ReadOnlyLogError
 from kafkalog.log.changing import Changing
@@ -42,6 +43,7 @@ class LogStanding(ScannableLog):
         self._process = os.getpid()
         self._offline: BaseException | None = None
         self._on_offline: Callable[[BaseException], object] | None = None
+        self._not_compacted: Callable[[], AbstractContextManager[object]] = nullcontext
 
     @property
     def is_read_only(self) -> bool:
@@ -79,6 +81,12 @@ class LogStanding(ScannableLog):
                 self._local.context.filesystem.sync_directory(self.directory)
                 self._home.write_start_offset(None)
         return True
+
+    def _undisturbed(self) -> AbstractContextManager[object]:
+        """Return what keeps compaction off; entering it may wait, so without the log's lock."""
+        # Before anything is waited for: in a forked child nobody would end it.
+        LogStanding._ensure_writable(self)
+        return self._not_compacted()
 
     def _may_write(self) -> bool:
         ours = os.getpid() == self._process

@@ -6,6 +6,7 @@ Thread-safety: immutable; what it holds may be shared by any number of logs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +44,8 @@ class Surroundings:
             thread that met it, which may hold the log's lock: it must neither wait nor call back.
         on_wake: called when a log at rest takes writes again, under its lock; it may put others
             to rest (`Log.try_rest`). A log without it never rests.
+        undisturbed: entered for a truncation, without the log's lock: keeps the log from being
+            compacted meanwhile, and waits until nobody does.
         producer_expiration_ms: after how long a silent producer is forgotten.
         producer_check_ms: time between two looks for such producers.
     """
@@ -55,5 +58,6 @@ class Surroundings:
     on_deletion: Callable[[SegmentDeletion], object] | None = None
     on_offline: Callable[[BaseException], object] | None = None
     on_wake: Callable[[RestingLog], object] | None = None
+    undisturbed: Callable[[], AbstractContextManager[object]] = nullcontext
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
     producer_check_ms: int = PRODUCER_CHECK_MS

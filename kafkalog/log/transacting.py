@@ -54,6 +54,7 @@ class TransactionalLog(LogStanding):
     ) -> None:
         super().__init__(home, local, tail, epochs)
         self._on_offline = surroundings.on_offline
+        self._not_compacted = surroundings.undisturbed
         self._scheduler = scheduler
         self._producer_check_ms = surroundings.producer_check_ms
         self._expiry_task: ScheduledTask | None = None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkalog.log.fences import FencedRange
+from kafkalog.manager.cleaning.health import CleanerHealth
 from kafkalog.model import OngoingTransaction, TopicPartition
 
 __all__ = ["DirectoryHealth", "Fault", "ManagerHealth", "Subject", "TaskHealth"]
@@ -100,6 +101,7 @@ class ManagerHealth:
         directories: the data directories, in their order.
         tasks: the periodic tasks, by name.
         faults: everything that does not go well now, by task and subject.
+        cleaner: how compaction goes.
         damage: damaged ranges of the logs that are open, as far as recovery and readers met them.
         late_transactions: transactions in these logs that are open for longer than
             `transaction.max.timeout.ms` and five minutes: they hang, and with them who reads
@@ -109,6 +111,7 @@ class ManagerHealth:
     directories: tuple[DirectoryHealth, ...]
     tasks: tuple[TaskHealth, ...]
     faults: tuple[Fault, ...]
+    cleaner: CleanerHealth
     damage: Mapping[TopicPartition, tuple[FencedRange, ...]] = field(default_factory=dict)
     late_transactions: Mapping[TopicPartition, tuple[OngoingTransaction, ...]] = field(
         default_factory=dict

@@ -14,11 +14,9 @@ writes, and it has to make its own.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from os import PathLike
@@ -32,7 +30,6 @@ from kafkalog.clients.producer import Producer
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.errors import (
     ConfigError,
-    ForkedLogError,
     LogClosedError,
 )
 from kafkalog.files.filesystem import FileSystem
@@ -47,6 +44,8 @@ from kafkalog.log.scan.scan import Scan, ScanSource
 from kafkalog.log.surroundings import Surroundings
 from kafkalog.manager.awake import AwakeLogs, default_awake_limit
 from kafkalog.manager.background import BackgroundThreads
+from kafkalog.manager.cleaning.compaction import Compaction
+from kafkalog.manager.compacting import CompactingManager
 from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.doomed import DoomedDirectories
@@ -63,7 +62,7 @@ from kafkalog.manager.twice import look_again
 from kafkalog.manager.upkeep import Upkeep
 from kafkalog.manager_config import ManagerConfig
 from kafkalog.model import TopicPartition
-from kafkalog.scheduler import Scheduler
+from kafkalog.scheduler import Scheduler, ThreadScheduler
 from kafkalog.settings import ConfigChange
 from kafkalog.topic_configs import TopicConfigs
 
@@ -72,7 +71,7 @@ __all__ = ["LogManager"]
 logger = logging.getLogger(__name__)
 
 
-class LogManager(AbstractContextManager["LogManager"]):
+class LogManager(CompactingManager, AbstractContextManager["LogManager"]):
     """
     Many partitions in many directories.
 
@@ -118,50 +117,50 @@ class LogManager(AbstractContextManager["LogManager"]):
         cluster_id: str | None = None,
         node_id: int | None = None,
     ) -> None:
+        super().__init__()
         config = _config_of(config, topic_configs)
         self._filesystem = PosixFileSystem() if filesystem is None else filesystem
         self._clock = SystemClock() if clock is None else clock
         self._retention = None if retention is None else tuple(retention)
         self._on_deletion = on_deletion
-        self._lock = threading.RLock()
-        self._process = os.getpid()
-        self._is_closed = False
         self._clients = Clients(
-            self,
-            clock=self._clock,
-            scheduler=scheduler,
-            on_unreadable=lambda where, error: self._supervisor.ledger.failed(READ, where, error),
+            self, clock=self._clock, scheduler=scheduler, on_unreadable=self._found_unreadable
         )
         self._own_scheduler: BackgroundThreads | None = None
         if scheduler is None:
-            scheduler = self._own_scheduler = BackgroundThreads(
-                self._clock, config.background_threads
-            )
+            scheduler = BackgroundThreads(self._clock, config.background_threads)
+            self._own_scheduler = scheduler
         self._supervisor = Supervisor(scheduler, self._clock)
         ledger = self._supervisor.ledger
-        self._registry = PartitionRegistry()
+        registry = self._registry = PartitionRegistry()
         self._settings = TopicSettings(config, self._clock, self._directory_failed)
         self._directories = DirectoryGroup(
             as_directories(directories or config.log_dirs, self._filesystem),
-            self._registry,
+            registry,
             self._settings,
             ledger,
             self._clock,
             on_progress=on_progress,
         )
-        group, log = self._directories, config.log
+        group, log, states = self._directories, config.log, self._cleaning_states
         self._pool = FilePool(
             self._filesystem, max_open_files=log.open_files_max, max_mappings=log.mappings_max
         )
         self._awake = AwakeLogs(default_awake_limit(log.open_files_max + 2 * log.mappings_max))
-        self._opener = LogOpener(
-            self._settings, self._surroundings_of, ledger, self._awake, self._directory_failed
+        opener = self._opener = LogOpener(
+            self._settings,
+            self._surroundings_of,
+            ledger,
+            self._awake,
+            self._directory_failed,
+            states.paused,
         )
         self._doomed = DoomedDirectories(self._filesystem, self._supervisor, group.is_usable)
         self._topics = TopicAdministration(
-            group.all, self._registry, self._settings, self._opener, self._doomed, ledger, group.met
+            group.all, registry, self._settings, opener, self._doomed, ledger, group.met
         )
-        self._upkeep = Upkeep(self._registry, group.by_path, self._opener.opened, group.met)
+        self._upkeep = Upkeep(registry, group.by_path, opener.opened, group.met, states.is_busy)
+        self._compaction = self._compaction_on(scheduler)
         self._start(topic_configs, cluster_id, node_id)
 
     def __repr__(self) -> str:
@@ -190,11 +189,6 @@ class LogManager(AbstractContextManager["LogManager"]):
     def node_id(self) -> int:
         """The node that the directories belong to."""
         return self._identity[1]
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the manager was closed."""
-        return self._is_closed
 
     def topics(self) -> dict[str, tuple[int, ...]]:
         """Return the topics, each with the numbers of its partitions; both rise."""
@@ -260,6 +254,7 @@ class LogManager(AbstractContextManager["LogManager"]):
             self._directories.health(),
             supervisor.health(),
             supervisor.ledger.all(),
+            self._compaction.health(),
             damage=damage(self._registry),
             late_transactions=late_transactions(self._registry, limit_ms),
         )
@@ -288,6 +283,7 @@ class LogManager(AbstractContextManager["LogManager"]):
         """
         with self._changing():
             self._topics.create_topic(topic, partition_count, config)
+        self._compaction.topic_made(topic)
 
     def create_partition(self, topic: str, partition: int) -> Log:
         """
@@ -299,6 +295,7 @@ class LogManager(AbstractContextManager["LogManager"]):
         """
         with self._changing():
             made = self._topics.create_partition(TopicPartition(topic, partition))
+        self._compaction.topic_made(topic)
         return self._opener.opened(made)
 
     def delete_topic(self, topic: str) -> None:
@@ -313,13 +310,14 @@ class LogManager(AbstractContextManager["LogManager"]):
             LogOfflineError: the directory of a partition is offline; nothing was deleted then.
             LogStorageError: the disk refused; partitions before that one are deleted.
         """
-        with self._changing():
+        with self._undisturbed(lambda: self._registry.of_topic(topic)):
             self._topics.delete_topic(topic)
 
     def delete_partition(self, topic: str, partition: int) -> None:
         """Delete one partition; otherwise as `delete_topic`."""
-        with self._changing():
-            self._topics.delete_partition(TopicPartition(topic, partition))
+        name = TopicPartition(topic, partition)
+        with self._undisturbed(lambda: [self._registry.get(name)]):
+            self._topics.delete_partition(name)
 
     def reconfigure(self, topic: str, changes: Mapping[str, str | None]) -> ConfigChange:
         """
@@ -338,7 +336,9 @@ class LogManager(AbstractContextManager["LogManager"]):
             LogStorageError: no directory could keep it; nothing was changed.
         """
         with self._changing():
-            return self._topics.reconfigure(topic, changes)
+            change = self._topics.reconfigure(topic, changes)
+        self._compaction.settings_changed()
+        return change
 
     def reconfigure_defaults(self, changes: Mapping[str, str | None]) -> ConfigChange:
         """
@@ -365,7 +365,8 @@ class LogManager(AbstractContextManager["LogManager"]):
             change = self._topics.reconfigure_defaults(changes)
             if self._own_scheduler is not None:
                 self._own_scheduler.thread_count = self.config.background_threads
-            return change
+        self._compaction.settings_changed()
+        return change
 
     # ------------------------------------------------------------------------ producing, consuming
 
@@ -425,10 +426,14 @@ class LogManager(AbstractContextManager["LogManager"]):
             found = self._directories.by_path.get(Path(directory).absolute())
             if found is None:
                 raise ConfigError(f"{directory} is no data directory of this manager")
+            if found.is_online:
+                return
+        with self._undisturbed(lambda: self._topics.touched_by(found)):
             if not found.is_online:
                 self._directories.bring_online(found, self._identity, self._opener)
                 self._directories.take_up([found], self._opener, self._doomed)
                 self._topics.finish()
+        self._compaction.start(self.config.cleaner.backoff_ms)
 
     def close(self) -> None:
         """
@@ -450,6 +455,7 @@ class LogManager(AbstractContextManager["LogManager"]):
             if self._is_closed:
                 return
             self._is_closed = True
+        self._compaction.close()
         self._supervisor.close()
         if self._own_scheduler is not None:
             self._own_scheduler.close()
@@ -485,8 +491,10 @@ class LogManager(AbstractContextManager["LogManager"]):
             group.take_up(group.online, self._opener, self._doomed)
             self._topics.finish()
             self._upkeep.start(self._supervisor, self._settings.config)
+            self._compaction.start(self.config.log_initial_task_delay_ms)
         except BaseException:
             self._is_closed = True
+            self._compaction.close()
             self._supervisor.close()
             if self._own_scheduler is not None:
                 self._own_scheduler.close()
@@ -495,39 +503,42 @@ class LogManager(AbstractContextManager["LogManager"]):
             group.let_go()
             raise
 
+    def _compaction_on(self, scheduler: Scheduler) -> Compaction:
+        # A long cleaning would hold up what else a thread has to do.
+        has_threads = isinstance(scheduler, BackgroundThreads | ThreadScheduler)
+        return Compaction(
+            self._registry,
+            self._settings,
+            self._cleaning_states,
+            self._opener.opened,
+            self._upkeep.apply_retention,
+            self._supervisor.ledger,
+            self._clock,
+            None if has_threads else scheduler,
+            self._directories.met,
+        )
+
     def _surroundings_of(self, partition: ManagedPartition) -> Surroundings:
-        config = self._settings.config
+        config, name = self._settings.config, partition.topic_partition
         return Surroundings(
             clock=self._clock,
-            scheduler=self._supervisor.scheduler_for(partition.topic_partition),
+            scheduler=self._supervisor.scheduler_for(name),
             pool=self._pool,
             owner=partition.directory.lock,
             retention=self._retention,
             on_deletion=self._on_deletion,
             on_offline=lambda error: self._opener.failed(partition, error),
             on_wake=self._awake.woke,
+            undisturbed=lambda: self._cleaning_states.paused(name),
             producer_expiration_ms=config.producer_id_expiration_ms,
             producer_check_ms=config.producer_id_expiration_check_interval_ms,
         )
 
+    def _found_unreadable(self, where: TopicPartition, error: BaseException) -> None:
+        self._supervisor.ledger.failed(READ, where, error)
+
     def _directory_failed(self, directory: DataDirectory, error: BaseException) -> None:
         self._directories.failed(directory, error)
-
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Hold the lock for a change of what there is."""
-        if os.getpid() != self._process:
-            raise ForkedLogError(
-                f"the manager was made by process {self._process}, not by this one ({os.getpid()}):"
-                " make one here"
-            )
-        with self._lock:
-            self._ensure_open()
-            yield
-
-    def _ensure_open(self) -> None:
-        if self._is_closed:
-            raise LogClosedError("the manager is closed")
 
 
 def _config_of(config: ManagerConfig | None, topic_configs: TopicConfigs | None) -> ManagerConfig:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from kafkalog.errors import (
     KafkaLogError,
@@ -25,6 +26,7 @@ from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
 from kafkalog.manager.registry import ManagedPartition
 from kafkalog.manager.settings import TopicSettings
 from kafkalog.manager.supervision import Ledger
+from kafkalog.model import TopicPartition
 
 __all__ = ["OPEN", "LogOpener"]
 
@@ -44,6 +46,7 @@ class LogOpener:
         ledger: gets what goes wrong.
         awake: bounds how many logs hold files open for writing.
         on_failure: called with a directory whose disk has failed, and the error.
+        undisturbed: keeps a partition from being cleaned; what goes on ends first.
     """
 
     def __init__(
@@ -53,12 +56,14 @@ class LogOpener:
         ledger: Ledger,
         awake: AwakeLogs,
         on_failure: Callable[[DataDirectory, BaseException], object],
+        undisturbed: Callable[[TopicPartition], AbstractContextManager[object]],
     ) -> None:
         self._settings = settings
         self._surroundings = surroundings
         self._ledger = ledger
         self._awake = awake
         self._on_failure = on_failure
+        self._undisturbed = undisturbed
         self._is_shut = False
 
     def opened(self, partition: ManagedPartition) -> Log:
@@ -75,13 +80,12 @@ class LogOpener:
         log = partition.usable_log
         if log is not None:
             return log
-        with partition.lock:
-            self._ensure_usable(partition)
-            log = partition.usable_log
-            if log is not None:
-                return log
-            self.let_go(partition)
-            return self._open(partition)
+        if partition.log is None:
+            return self._opened_anew(partition)
+        # Whoever cleans the log that failed may yet have a file of it under way, which a recovery
+        # would meet.
+        with self._undisturbed(partition.topic_partition):
+            return self._opened_anew(partition)
 
     def shut(self) -> None:
         """Open no more logs; those that are being opened may be closed when their lock is free."""
@@ -132,6 +136,15 @@ class LogOpener:
             # Whatever happens here, the disk has failed before.
             with contextlib.suppress(OSError, KafkaLogError):
                 log.close()
+
+    def _opened_anew(self, partition: ManagedPartition) -> Log:
+        with partition.lock:
+            self._ensure_usable(partition)
+            log = partition.usable_log
+            if log is not None:
+                return log
+            self.let_go(partition)
+            return self._open(partition)
 
     def _open(self, partition: ManagedPartition) -> Log:
         directory, name = partition.directory, partition.topic_partition

@@ -181,6 +181,13 @@ class TopicAdministration:
         """Return a partition, or the copy of it that is left of two."""
         return look_again(partition, self._registry, self._ledger)
 
+    def touched_by(self, directory: DataDirectory) -> list[ManagedPartition]:
+        """Return the partitions that may go when a directory comes back, with `finish`."""
+        deleted = [
+            each for topic in self._settings.deleting for each in self._registry.of_topic(topic)
+        ]
+        return self._registry.in_directory(directory) + deleted
+
     def finish(self) -> None:
         """Bring to an end what was begun before a crash; the directories have been taken up."""
         if not all(directory.is_online for directory in self._directories):

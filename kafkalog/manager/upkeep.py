@@ -45,7 +45,8 @@ class Upkeep:
         registry: the partitions.
         directories: by path.
         opened: returns the log of a partition, opening it where it is not.
-        on_failure: called with a directory whose disk has failed, and the error.
+        on_error: called with a directory and an error that its disk answered with.
+        is_left_alone: says whether a partition's old segments stay for now: it is being cleaned.
     """
 
     def __init__(
@@ -54,11 +55,13 @@ class Upkeep:
         directories: Mapping[Path, DataDirectory],
         opened: Callable[[ManagedPartition], Log],
         on_error: Callable[[DataDirectory, BaseException], object],
+        is_left_alone: Callable[[TopicPartition], bool],
     ) -> None:
         self._registry = registry
         self._directories = directories
         self._opened = opened
         self._on_error = on_error
+        self._is_left_alone = is_left_alone
 
     def start(self, supervisor: Supervisor, config: ManagerConfig) -> None:
         """Begin; the first runs come after `log.initial.task.delay.ms`."""
@@ -98,7 +101,13 @@ class Upkeep:
             supervisor.every(name, period_ms, self._online, action, delay_ms=delay_ms)
 
     def apply_retention(self, name: TopicPartition) -> None:
-        """Delete what retention lets go of one partition."""
+        """
+        Delete what retention lets go of one partition, unless that is being cleaned.
+
+        A cleaning whose segments leave the log under it has worked for nothing.
+        """
+        if self._is_left_alone(name):
+            return
         try:
             partition = self._registry.get(name)
             log = self._opened(partition)

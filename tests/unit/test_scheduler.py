@@ -115,6 +115,38 @@ def test_thread_scheduler_failing_task_is_told_and_retried() -> None:
     scheduler.close()
 
 
+def test_thread_scheduler_task_that_ends_the_thread_ends_no_other_task() -> None:
+    """Another thread takes over and is counted; the task runs again at its next period."""
+    clock = ManualClock()
+    scheduler = ThreadScheduler(clock, thread_name="named")
+    ended, runs = threading.Event(), threading.Semaphore(0)
+    names: list[str] = []
+
+    class EndError(BaseException):
+        """What no handler of errors stops."""
+
+    def end() -> None:
+        names.append(threading.current_thread().name)
+        runs.release()
+        if len(names) == 1:
+            raise EndError
+
+    hook, threading.excepthook = threading.excepthook, lambda _args: ended.set()
+    try:
+        assert not scheduler.is_alive
+        task = scheduler.schedule("end", end, delay_ms=0, period_ms=10)
+        assert ended.wait(WAIT_SECONDS)
+        assert (True, 1) == (scheduler.is_alive, scheduler.replaced_count)
+        settle(scheduler)
+        clock.advance(10)
+        settle(scheduler)
+        assert (["named", "named"], 2, False) == (names, task.run_count, task.is_cancelled)
+    finally:
+        threading.excepthook = hook
+        scheduler.close()
+    assert not scheduler.is_alive
+
+
 def test_thread_scheduler_last_error_is_forgotten_after_a_good_run() -> None:
     """What is shown is the state of the last run."""
     clock = ManualClock()

@@ -1,0 +1,121 @@
+"""What a thread cleans with: an engine, whose memory is taken when needed and given back when idle.
+
+Thread-safety: one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kafkalog.cleaner.cleaning import Cleaner, Cleaning, CleaningProgress
+from kafkalog.cleaner.selection import CleanableRange
+from kafkalog.clock import Clock
+from kafkalog.errors import LogCleaningAbortedError
+from kafkalog.log.log import Log
+from kafkalog.manager.cleaning.states import CleaningRun
+from kafkalog.manager.cleaning.throttle import Throttle
+from kafkalog.manager_config import CleanerConfig
+
+__all__ = ["CleaningBench", "memory_share"]
+
+# So long a thread keeps the memory for the next log.
+IDLE_MS = 60_000
+
+
+def memory_share(config: CleanerConfig) -> int:
+    """Return the memory for the map of keys that one thread may have."""
+    return config.dedupe_buffer_size // max(config.threads, 1)
+
+
+class CleaningBench:
+    """
+    Cleans one log after the other.
+
+    Args:
+        config: returns the settings of compaction; with other ones the memory is taken anew.
+        throttle: what all benches share.
+        clock: source of time.
+    """
+
+    def __init__(
+        self, config: Callable[[], CleanerConfig], throttle: Throttle, clock: Clock
+    ) -> None:
+        self._config = config
+        self._throttle = throttle
+        self._clock = clock
+        self._engine: Cleaner | None = None
+        self._engine_config: CleanerConfig | None = None
+        self._used_ms = 0
+        self._pay: Callable[[int], object] = _pay_nothing
+
+    @property
+    def holds_memory(self) -> bool:
+        """Whether there is an engine."""
+        return self._engine is not None
+
+    def clean(
+        self,
+        log: Log,
+        span: CleanableRange,
+        run: CleaningRun,
+        on_progress: Callable[[CleaningProgress], object] | None = None,
+    ) -> Cleaning:
+        """
+        Clean a log.
+
+        Args:
+            log: it.
+            span: what of it.
+            run: ends it when it was aborted, and shows how far it is.
+            on_progress: told how far it is.
+
+        Raises:
+            LogCleaningAbortedError: it was aborted, or the log closed or taken offline.
+        """
+
+        def is_over() -> bool:
+            return run.is_aborted or log.is_closed or log.offline_error is not None
+
+        def check() -> None:
+            run.check()
+            if is_over():
+                raise LogCleaningAbortedError(f"{log.directory} takes no more writes")
+
+        def pay(byte_count: int) -> None:
+            self._throttle.pay(byte_count, run.wait, is_over)
+
+        def note(progress: CleaningProgress) -> None:
+            run.progress = progress
+            if on_progress is not None:
+                on_progress(progress)
+
+        engine = self._taken()
+        self._pay = pay
+        try:
+            return engine.clean(log, span, check=check, on_progress=note)
+        finally:
+            # It holds the log.
+            self._pay = _pay_nothing
+            self._used_ms = self._clock.monotonic_ms()
+
+    def rest(self) -> None:
+        """Give the memory back where it was not needed for a while."""
+        if self._clock.monotonic_ms() - self._used_ms >= IDLE_MS:
+            self._engine = None
+
+    def _taken(self) -> Cleaner:
+        config = self._config()
+        if self._engine is None or self._engine_config != config:
+            # Let go first: there must not be two.
+            self._engine, self._engine_config = None, config
+            self._engine = Cleaner(
+                config,
+                memory_bytes=memory_share(config),
+                clock=self._clock,
+                throttle=lambda byte_count: self._pay(byte_count),
+            )
+        return self._engine
+
+
+def _pay_nothing(_byte_count: int) -> None:
+    """Do nothing: nothing is being cleaned."""

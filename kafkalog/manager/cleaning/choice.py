@@ -1,0 +1,182 @@
+"""Which log is cleaned next: the dirtiest that is due, of those that may be cleaned now.
+
+Every look asks all compacted logs, opening those that are not open, as the manager's retention does
+too. A checkpoint of cleaning that does not fit its log is put right at once, on the disk, whether
+the log is chosen or not. What fails concerns one log, which is left alone for a while, longer each
+time; in Kafka the look ends there, and the log is not cleaned again before a restart.
+
+Thread-safety: one thread at a time looks; the figures may be read by any.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from kafkalog.cleaner.selection import (
+    CleanableRange,
+    CleaningCandidate,
+    LogFacts,
+    choose_log,
+    cleanable_range,
+    cleaning_candidate,
+)
+from kafkalog.clock import Clock
+from kafkalog.errors import LogClosedError, LogOfflineError, UnknownTopicOrPartitionError
+from kafkalog.log.log import Log
+from kafkalog.manager.cleaning.outcomes import CleaningOutcomes
+from kafkalog.manager.cleaning.states import CleaningRun, CleaningStates
+from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
+from kafkalog.manager.settings import TopicSettings
+from kafkalog.settings import LONG_MAX
+
+__all__ = ["MET_ELSEWHERE", "CleaningChoice", "Look", "span_of"]
+
+logger = logging.getLogger(__name__)
+
+# Deleted, closed or failed meanwhile: told by whoever met it.
+MET_ELSEWHERE = (UnknownTopicOrPartitionError, LogClosedError, LogOfflineError)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """
+    What a look at all compacted logs found.
+
+    Attributes:
+        at_ms: when, by the wall clock.
+        max_dirty_ratio: that of the dirtiest log.
+        max_delay_ms: for how long the most urgent one has had to be cleaned.
+    """
+
+    at_ms: int
+    max_dirty_ratio: float = 0.0
+    max_delay_ms: int = 0
+
+
+def span_of(partition: ManagedPartition, log: Log, now_ms: int) -> tuple[LogFacts, CleanableRange]:
+    """
+    Return the facts of a log, and what may be cleaned of it; put its checkpoint right.
+
+    Raises:
+        OSError, KafkaLogError: the disk refused.
+    """
+    name, notes = partition.topic_partition, partition.directory.checkpoints.cleaner_offsets
+    min_lag_ms, max_lag_ms = log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms
+    # Timestamps cost a look into each segment; most topics say nothing that depends on them.
+    facts = log.cleaning_facts(with_times=min_lag_ms > 0 or max_lag_ms < LONG_MAX)
+    span = cleanable_range(facts, checkpoint=notes.get(name), now_ms=now_ms, min_lag_ms=min_lag_ms)
+    if span.reset is not None:
+        # Deleting old segments moves the log start: nothing to worry about where that is wanted.
+        level = logging.INFO if log.config.is_deleted else logging.WARNING
+        logger.log(level, "%s: cleaning begins at %d: %s", name, span.first_dirty, span.reset.value)
+        notes.put(name, span.first_dirty)
+    return facts, span
+
+
+class CleaningChoice:
+    """
+    Chooses logs.
+
+    Args:
+        registry: the partitions.
+        settings: what topics say.
+        states: which partitions may be cleaned.
+        outcomes: what is known of earlier cleanings.
+        opened: returns the log of a partition, opening it where it is not.
+        clock: what lags are measured by.
+
+    Attributes:
+        last_look: what the last look found, None before the first.
+    """
+
+    def __init__(
+        self,
+        registry: PartitionRegistry,
+        settings: TopicSettings,
+        states: CleaningStates,
+        outcomes: CleaningOutcomes,
+        opened: Callable[[ManagedPartition], Log],
+        clock: Clock,
+    ) -> None:
+        self.last_look: Look | None = None
+        self._registry = registry
+        self._settings = settings
+        self._states = states
+        self._outcomes = outcomes
+        self._opened = opened
+        self._clock = clock
+        self._looking = threading.Lock()
+
+    def compacted(self) -> list[ManagedPartition]:
+        """Return the partitions that are to be compacted, and may be used."""
+        settings = self._settings
+        compacted = [
+            topic
+            for topic in self._registry.topic_names()
+            if settings.config_of(topic).is_compacted
+        ]
+        return [
+            partition
+            for topic in sorted(compacted)
+            for partition in self._registry.of_topic(topic)
+            if partition.directory.is_online and not partition.is_blocked
+        ]
+
+    def begin_next(self) -> tuple[ManagedPartition, CleaningRun] | None:
+        """Choose a log and begin its cleaning; None where none is due."""
+        with self._looking:
+            candidates = self._look()
+            while True:
+                chosen = choose_log(candidates)
+                if chosen is None:
+                    return None
+                partition = chosen.name
+                assert isinstance(partition, ManagedPartition)
+                run = self._states.begin(partition.topic_partition)
+                if run is not None:
+                    return partition, run
+                # Somebody was faster, or needs it left alone.
+                candidates.remove(chosen)
+
+    def _look(self) -> list[CleaningCandidate]:
+        now_ms = self._clock.now_ms()
+        candidates = list(self._candidates(now_ms))
+        self.last_look = Look(
+            now_ms,
+            max((each.dirty_ratio for each in candidates), default=0.0),
+            max((each.delay_ms for each in candidates), default=0),
+        )
+        return candidates
+
+    def _candidates(self, now_ms: int) -> Iterator[CleaningCandidate]:
+        for partition in self.compacted():
+            name = partition.topic_partition
+            if self._states.is_shut:
+                return
+            if self._states.is_busy(name) or self._outcomes.is_waiting(name):
+                continue
+            try:
+                candidate = self._weigh(partition, now_ms)
+            except MET_ELSEWHERE:
+                continue
+            except Exception as error:  # noqa: BLE001 - kept, bound to the partition
+                self._outcomes.failed(partition, error)
+                continue
+            if candidate.clean_bytes + candidate.cleanable_bytes:
+                yield candidate
+
+    def _weigh(self, partition: ManagedPartition, now_ms: int) -> CleaningCandidate:
+        log = self._opened(partition)
+        facts, span = span_of(partition, log, now_ms)
+        config = log.config
+        return cleaning_candidate(
+            partition,
+            facts,
+            span,
+            now_ms=now_ms,
+            max_lag_ms=config.max_compaction_lag_ms,
+            min_dirty_ratio=config.min_cleanable_dirty_ratio,
+        )

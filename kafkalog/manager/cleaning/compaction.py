@@ -1,0 +1,327 @@
+"""Compaction in a manager: by threads in the background, and now, for whoever asks.
+
+Threads `kafka-log-cleaner-thread-N` are there where there is work for them: as many as compacted
+partitions, at most `log.cleaner.threads`. Where the manager was given a scheduler that is no
+`ThreadScheduler`, the rounds are its tasks. A round cleans one log, then applies retention
+to the compacted ones that are not being cleaned; the manager's retention does that too, more
+seldom, and without any cleaner.
+
+The end of a cleaning is checkpointed when its segments are in place. Crash point: between the two
+the same records are cleaned again, which changes nothing.
+
+Who asks for a partition that is being cleaned waits until that is done, and then cleans the rest:
+no work under way is thrown away for the same work. The limit of bytes a second counts for everyone.
+
+Thread-safety: every method from any thread. No lock of the manager, a partition or a log is held
+while anything here is waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kafkalog.cleaner.cleaning import Cleaning, CleaningProgress
+from kafkalog.clock import Clock
+from kafkalog.errors import ConfigError, LogCleaningAbortedError, LogStorageError
+from kafkalog.log.log import Log
+from kafkalog.manager.cleaning.bench import CleaningBench
+from kafkalog.manager.cleaning.choice import MET_ELSEWHERE, CleaningChoice, span_of
+from kafkalog.manager.cleaning.health import (
+    CleanerHealth,
+    CleaningUnderWay,
+    UncleanablePartition,
+)
+from kafkalog.manager.cleaning.outcomes import CLEANER_RETENTION, CleaningOutcomes
+from kafkalog.manager.cleaning.states import CleaningRun, CleaningStates
+from kafkalog.manager.cleaning.throttle import Throttle
+from kafkalog.manager.cleaning.worker import CleanerWorker
+from kafkalog.manager.directory import DataDirectory
+from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
+from kafkalog.manager.settings import TopicSettings
+from kafkalog.manager.supervision import Ledger
+from kafkalog.manager_config import CleanerConfig
+from kafkalog.model import TopicPartition
+from kafkalog.scheduler import Scheduler
+
+__all__ = ["ON_DEMAND", "Compaction"]
+
+logger = logging.getLogger(__name__)
+
+# Under which name health() has the last cleaning that was asked for.
+ON_DEMAND: Final = "compact"
+
+
+class Compaction:
+    """
+    Cleans the logs of a manager.
+
+    Args:
+        registry: the partitions.
+        settings: what topics say, and the manager.
+        states: which partitions may be cleaned.
+        opened: returns the log of a partition, opening it where it is not.
+        retain: applies retention to a partition.
+        ledger: keeps what goes wrong.
+        clock: source of time.
+        scheduler: runs the rounds; threads of our own if None.
+        on_error: called with a directory and an error that its disk answered with.
+    """
+
+    def __init__(
+        self,
+        registry: PartitionRegistry,
+        settings: TopicSettings,
+        states: CleaningStates,
+        opened: Callable[[ManagedPartition], Log],
+        retain: Callable[[TopicPartition], object],
+        ledger: Ledger,
+        clock: Clock,
+        scheduler: Scheduler | None,
+        on_error: Callable[[DataDirectory, BaseException], object],
+    ) -> None:
+        self._registry = registry
+        self._settings = settings
+        self._states = states
+        self._opened = opened
+        self._retain = retain
+        self._ledger = ledger
+        self._clock = clock
+        self._scheduler = scheduler
+        self._on_error = on_error
+        self._outcomes = CleaningOutcomes(ledger, clock, self._backoff_ms, on_error)
+        self._choice = CleaningChoice(registry, settings, states, self._outcomes, opened, clock)
+        self._throttle = Throttle(self._config().io_max_bytes_per_second, clock)
+        self._guard = threading.Lock()
+        self._workers: list[CleanerWorker] = []
+        self._tending = threading.Lock()
+        self._tended_ms: int | None = None
+
+    # ------------------------------------------------------------------------ in the background
+
+    def start(self, delay_ms: int) -> None:
+        """Have threads where there is something to compact; their first round after a delay."""
+        config = self._config()
+        if config.enable and config.threads > len(self._workers) and not self._states.is_shut:
+            self._start_workers(len(self._choice.compacted()), delay_ms)
+
+    def topic_made(self, topic: str) -> None:
+        """Have a thread for a topic that is new, or has another partition."""
+        if self._settings.config_of(topic).is_compacted:
+            self.start(self._backoff_ms())
+
+    def settings_changed(self) -> None:
+        """Follow what topics and the manager say now; cleanings that nobody wants any more end."""
+        config = self._config()
+        self._throttle.set_limit(config.io_max_bytes_per_second)
+        with self._guard:
+            surplus = self._workers[config.threads :]
+            del self._workers[config.threads :]
+        for worker in surplus:
+            worker.retire()
+        self.start(self._backoff_ms())
+        names = [run.topic_partition for run in self._states.under_way()]
+        unwanted = [name for name in names if not self._settings.config_of(name.topic).is_compacted]
+        self._states.abort(*unwanted)
+
+    def close(self) -> None:
+        """End all cleanings; return when they have ended, and clean no more."""
+        self._states.shut()
+        with self._guard:
+            workers = list(self._workers)
+        for worker in workers:
+            worker.close()
+
+    def _config(self) -> CleanerConfig:
+        return self._settings.config.cleaner
+
+    def _backoff_ms(self) -> int:
+        return self._config().backoff_ms
+
+    def _start_workers(self, partition_count: int, delay_ms: int) -> None:
+        config = self._config()
+        with self._guard:
+            while len(self._workers) < min(partition_count, config.threads):
+                worker = CleanerWorker(
+                    f"kafka-log-cleaner-thread-{len(self._workers)}",
+                    CleaningBench(self._config, self._throttle, self._clock),
+                    self._work,
+                    self._ledger,
+                    self._clock,
+                    self._scheduler,
+                    self._backoff_ms,
+                )
+                try:
+                    worker.start(delay_ms)
+                except RuntimeError as error:
+                    # The machine has no thread to give. Asked again with the next topic.
+                    self._ledger.failed(worker.name, None, error)
+                    return
+                self._workers.append(worker)
+
+    def _work(self, worker: str, bench: CleaningBench) -> bool:
+        """Do a round; say whether there may be more to do now."""
+        chosen = self._choice.begin_next()
+        goes_on = chosen is not None and self._clean_chosen(worker, bench, *chosen)
+        self._tend()
+        return goes_on
+
+    def _clean_chosen(
+        self, worker: str, bench: CleaningBench, partition: ManagedPartition, run: CleaningRun
+    ) -> bool:
+        """Clean a log; say whether the next one should follow at once."""
+        cleaning: Cleaning | None = None
+        try:
+            log = partition.usable_log
+            # Between the choice and the beginning its topic may have changed, or its log failed.
+            if log is not None and log.config.is_compacted:
+                cleaning = self._clean(partition, log, run, bench)
+        except (LogCleaningAbortedError, *MET_ELSEWHERE) as error:
+            logger.info("%s is left: %s", partition.topic_partition, error)
+        except BaseException as error:
+            self._outcomes.failed(partition, error)
+            if not isinstance(error, Exception):
+                raise
+            # It is left alone for a while: the others need not wait for it.
+            return True
+        finally:
+            self._states.done(run)
+        if cleaning is None:
+            return False
+        self._outcomes.went_well(worker, cleaning)
+        return True
+
+    def _tend(self) -> None:
+        """Apply retention to what is compacted, one thread for all, once in a pause."""
+        if not self._tending.acquire(blocking=False):
+            return
+        try:
+            now_ms = self._clock.monotonic_ms()
+            if self._tended_ms is not None and now_ms - self._tended_ms < self._backoff_ms():
+                return
+            self._tended_ms = now_ms
+            names = [partition.topic_partition for partition in self._choice.compacted()]
+            for name in names:
+                if self._states.is_shut:
+                    return
+                self._retain_one(name)
+            self._outcomes.forget_others(set(names))
+        finally:
+            self._tending.release()
+
+    def _retain_one(self, name: TopicPartition) -> None:
+        try:
+            self._retain(name)
+        except Exception as error:  # noqa: BLE001 - kept in the ledger, told by health()
+            pause_ms = self._backoff_ms()
+            self._ledger.failed(CLEANER_RETENTION, name, error, retry_after_ms=pause_ms)
+        else:
+            self._ledger.went_well(CLEANER_RETENTION, name)
+
+    # -------------------------------------------------------------------------------- on demand
+
+    def compact(
+        self,
+        partition: ManagedPartition,
+        *,
+        include_active: bool,
+        on_progress: Callable[[CleaningProgress], object] | None,
+    ) -> Cleaning:
+        """Clean a partition now; see `LogManager.compact`."""
+        log, run = self._begin(partition)
+        bench = CleaningBench(self._config, self._throttle, self._clock)
+        try:
+            if include_active:
+                log.roll()
+            cleaning = self._clean(partition, log, run, bench, on_progress)
+        except BaseException as error:
+            self._on_error(partition.directory, error)
+            raise
+        finally:
+            self._states.done(run)
+        self._outcomes.went_well(ON_DEMAND, cleaning)
+        return cleaning
+
+    def _begin(self, partition: ManagedPartition) -> tuple[Log, CleaningRun]:
+        while True:
+            # Not while the partition is ours: opening it anew waits for its cleaning.
+            log = self._opened(partition)
+            if not log.config.is_compacted:
+                policy = ",".join(log.config.cleanup_policy)
+                raise ConfigError(
+                    f"{partition.topic_partition} is not to be compacted: cleanup.policy = {policy}"
+                )
+            run = self._states.begin_when_free(partition.topic_partition)
+            if partition.usable_log is log and log.config.is_compacted:
+                return log, run
+            self._states.done(run)
+
+    def _clean(
+        self,
+        partition: ManagedPartition,
+        log: Log,
+        run: CleaningRun,
+        bench: CleaningBench,
+        on_progress: Callable[[CleaningProgress], object] | None = None,
+    ) -> Cleaning:
+        # Anew: since the log was chosen it may have been truncated.
+        _facts, span = span_of(partition, log, self._clock.now_ms())
+        cleaning = bench.clean(log, span, run, on_progress)
+        if not run.is_aborted:
+            self._note(partition, cleaning.end_offset)
+        return cleaning
+
+    def _note(self, partition: ManagedPartition, end_offset: int) -> None:
+        notes, name = partition.directory.checkpoints.cleaner_offsets, partition.topic_partition
+        try:
+            notes.put(name, end_offset)
+        except LogStorageError as error:
+            # Without it the next start cleans again. It goes out with the next one that is written.
+            logger.warning("%s: the end of its cleaning was not written: %s", name, error)
+            notes.note(name, end_offset)
+            self._on_error(partition.directory, error)
+
+    # -------------------------------------------------------------------------------- how it is
+
+    def health(self) -> CleanerHealth:
+        """Return how it goes."""
+        with self._guard:
+            workers = list(self._workers)
+        look = self._choice.last_look
+        return CleanerHealth(
+            is_enabled=self._config().enable,
+            thread_count=len(workers),
+            alive_count=sum(worker.is_alive for worker in workers),
+            replaced_count=sum(worker.replaced_count for worker in workers),
+            compacted_count=len(self._choice.compacted()),
+            under_way=tuple(
+                CleaningUnderWay(run.topic_partition, run.thread_name, run.is_aborted, run.progress)
+                for run in self._states.under_way()
+            ),
+            uncleanable=tuple(self._uncleanable()),
+            last_look_ms=None if look is None else look.at_ms,
+            time_since_last_look_ms=None if look is None else self._clock.now_ms() - look.at_ms,
+            max_dirty_percent=0.0 if look is None else 100 * look.max_dirty_ratio,
+            max_delay_ms=0 if look is None else look.max_delay_ms,
+            cleaning_count=self._outcomes.count,
+            last_cleanings=self._outcomes.last(),
+            throttled_ms=self._throttle.waited_ms,
+        )
+
+    def _uncleanable(self) -> Iterator[UncleanablePartition]:
+        for fault in self._outcomes.faults():
+            name = fault.subject
+            if not isinstance(name, TopicPartition) or name not in self._registry:
+                continue
+            partition = self._registry.get(name)
+            log = partition.usable_log
+            yield UncleanablePartition(
+                name,
+                partition.directory.path,
+                fault.error,
+                fault.failure_count,
+                fault.next_retry_ms,
+                0 if log is None else sum(segment.size_bytes for segment in log.segments()),
+            )

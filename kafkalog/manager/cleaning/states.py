@@ -1,0 +1,274 @@
+"""Cleaning against everything that must not meet it: one state for each partition.
+
+LogCleanerManager's states in Kafka, under one lock:
+
+    event              none          in progress         aborted             paused n
+    begin              in progress   refused             refused             refused
+    pause_if_idle      paused 1      refused             refused             refused
+    abort_and_pause    paused 1      aborted, then wait  one more, wait (*)  paused n + 1
+    done               error         none                paused (**)         error
+    resume             error         error               error               paused n - 1, or none
+
+(*) An error in Kafka, where only one thread at a time asks for it; here as many as like truncate
+and delete. (**) As often as it was asked for.
+
+The deletion of old segments has no state: the log's own lock keeps it off a swap of segments, and a
+cleaning whose segments were deleted meanwhile ends by itself.
+
+Who pauses a partition waits for the cleaning to notice, which looks after every chunk and segment,
+also while it waits for the throttle. So nobody waits here who holds a lock of a log, a partition or
+the manager: what is told of a cleaning's progress may ask for any of them.
+
+Thread-safety: every method from any thread; the lock is held for moments.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from kafkalog.cleaner.cleaning import CleaningProgress
+from kafkalog.errors import LogCleaningAbortedError, LogClosedError
+from kafkalog.model import TopicPartition
+
+__all__ = ["CleaningRun", "CleaningState", "CleaningStates", "Phase"]
+
+
+class Phase(Enum):
+    """What may be said of a partition."""
+
+    NONE = "none"
+    IN_PROGRESS = "in progress"
+    ABORTED = "aborted"
+    PAUSED = "paused"
+
+
+class CleaningState(NamedTuple):
+    """
+    How a partition is.
+
+    Attributes:
+        phase: which of the four.
+        pause_count: how many keep it from being cleaned.
+    """
+
+    phase: Phase
+    pause_count: int = 0
+
+
+class CleaningRun:
+    """
+    One cleaning under way. Made by `CleaningStates.begin`.
+
+    Attributes:
+        topic_partition: of what.
+        thread_name: by whom.
+        is_aborted: whether it is to end.
+        progress: how far it is, None before it said anything.
+    """
+
+    def __init__(self, topic_partition: TopicPartition, condition: threading.Condition) -> None:
+        self.topic_partition = topic_partition
+        # Not its number, which another thread may get.
+        self._thread = threading.current_thread()
+        self.thread_name = self._thread.name
+        self.is_aborted = False
+        self.progress: CleaningProgress | None = None
+        self._condition = condition
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the calling thread does it."""
+        return self._thread is threading.current_thread()
+
+    def check(self) -> None:
+        """Raise LogCleaningAbortedError if it is to end."""
+        if self.is_aborted:
+            raise LogCleaningAbortedError(f"the cleaning of {self.topic_partition} was aborted")
+
+    def wait(self, duration_ms: float) -> None:
+        """Return after some time, or when it is to end, or somewhat before for no reason."""
+        with self._condition:
+            if not self.is_aborted:
+                self._condition.wait(min(duration_ms / 1000, threading.TIMEOUT_MAX))
+
+
+@dataclass(slots=True)
+class _Entry:
+    run: CleaningRun | None = None
+    pause_count: int = 0
+
+
+class CleaningStates:
+    """The states of all partitions of a manager; a partition without any is in none."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._entries: dict[TopicPartition, _Entry] = {}
+        self._is_shut = False
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether nothing is begun any more."""
+        return self._is_shut
+
+    def state_of(self, name: TopicPartition) -> CleaningState:
+        """Return the state of a partition."""
+        with self._condition:
+            entry = self._entries.get(name)
+            if entry is None:
+                return CleaningState(Phase.NONE)
+            if entry.run is None:
+                return CleaningState(Phase.PAUSED, entry.pause_count)
+            phase = Phase.ABORTED if entry.run.is_aborted else Phase.IN_PROGRESS
+            return CleaningState(phase, entry.pause_count)
+
+    def is_busy(self, name: TopicPartition) -> bool:
+        """Say whether a partition is being cleaned, or kept from it."""
+        return name in self._entries
+
+    def under_way(self) -> tuple[CleaningRun, ...]:
+        """Return the cleanings under way, by partition."""
+        with self._condition:
+            runs = [entry.run for entry in self._entries.values() if entry.run is not None]
+        return tuple(sorted(runs, key=lambda run: run.topic_partition))
+
+    # ---------------------------------------------------------------------------- who cleans
+
+    def begin(self, name: TopicPartition) -> CleaningRun | None:
+        """Begin a cleaning, to be ended by `done`; None where the partition is in any state."""
+        with self._condition:
+            if self._is_shut or name in self._entries:
+                return None
+            run = CleaningRun(name, self._condition)
+            self._entries[name] = _Entry(run)
+            return run
+
+    def begin_when_free(self, name: TopicPartition) -> CleaningRun:
+        """
+        Begin a cleaning as soon as the partition is in no state.
+
+        Raises:
+            LogClosedError: nothing is begun any more.
+            LogCleaningAbortedError: the calling thread is in the middle of cleaning it.
+        """
+        with self._condition:
+            while True:
+                if self._is_shut:
+                    raise LogClosedError("the manager is closed")
+                run = self.begin(name)
+                if run is not None:
+                    return run
+                self._refuse_own(name)
+                self._condition.wait()
+
+    def done(self, run: CleaningRun) -> bool:
+        """End a cleaning; say whether it was left alone until now."""
+        with self._condition:
+            entry = self._entries.get(run.topic_partition)
+            if entry is None or entry.run is not run:
+                raise RuntimeError(f"{run.topic_partition} is not in progress")
+            entry.run = None
+            if not entry.pause_count:
+                del self._entries[run.topic_partition]
+            self._condition.notify_all()
+            return not run.is_aborted
+
+    # ------------------------------------------------------------------------ who needs quiet
+
+    def pause_if_idle(self, name: TopicPartition) -> bool:
+        """Keep a partition from being cleaned if it is in no state; say so. Waits for nothing."""
+        with self._condition:
+            if name in self._entries:
+                return False
+            self._entries[name] = _Entry(pause_count=1)
+            return True
+
+    def abort_and_pause(self, *names: TopicPartition) -> None:
+        """
+        End what goes on in partitions, and keep them from being cleaned until `resume`.
+
+        Raises:
+            LogCleaningAbortedError: the calling thread is in the middle of cleaning one of them:
+                it is its progress that is being told.
+        """
+        with self._condition:
+            for name in names:
+                self._refuse_own(name)
+            for name in names:
+                entry = self._entries.setdefault(name, _Entry())
+                entry.pause_count += 1
+                if entry.run is not None:
+                    entry.run.is_aborted = True
+            self._condition.notify_all()
+            try:
+                for name in names:
+                    while self._entries[name].run is not None:
+                        self._condition.wait()
+            except BaseException:
+                for name in names:
+                    self._unpause(name)
+                raise
+
+    def resume(self, *names: TopicPartition) -> None:
+        """Take one pause back for each partition."""
+        with self._condition:
+            for name in names:
+                entry = self._entries.get(name)
+                if entry is None or entry.run is not None:
+                    raise RuntimeError(f"{name} is not paused")
+                self._unpause(name)
+
+    def abort(self, *names: TopicPartition) -> None:
+        """End what goes on in partitions; return when it has ended in other threads."""
+        with self._condition:
+            others = []
+            for name in names:
+                entry = self._entries.get(name)
+                if entry is not None and entry.run is not None and entry.run.is_own:
+                    entry.run.is_aborted = True
+                else:
+                    others.append(name)
+        with self.paused(*others):
+            pass
+
+    @contextmanager
+    def paused(self, *names: TopicPartition) -> Iterator[None]:
+        """Keep partitions from being cleaned; what goes on ends first. As `abort_and_pause`."""
+        self.abort_and_pause(*names)
+        try:
+            yield
+        finally:
+            self.resume(*names)
+
+    def shut(self) -> None:
+        """Begin nothing any more, and end everything; return when other threads' have ended."""
+        with self._condition:
+            self._is_shut = True
+            for run in _runs(self._entries.values()):
+                run.is_aborted = True
+            self._condition.notify_all()
+            while any(not run.is_own for run in _runs(self._entries.values())):
+                self._condition.wait()
+
+    # ------------------------------------------------------------------ private, the lock is held
+
+    def _refuse_own(self, name: TopicPartition) -> None:
+        entry = self._entries.get(name)
+        if entry is not None and entry.run is not None and entry.run.is_own:
+            raise LogCleaningAbortedError(f"{name} is being cleaned by this thread: not from there")
+
+    def _unpause(self, name: TopicPartition) -> None:
+        entry = self._entries[name]
+        entry.pause_count -= 1
+        if not entry.pause_count and entry.run is None:
+            del self._entries[name]
+        self._condition.notify_all()
+
+
+def _runs(entries: Iterable[_Entry]) -> list[CleaningRun]:
+    return [entry.run for entry in entries if entry.run is not None]

@@ -1,0 +1,114 @@
+"""A worker of the cleaner: its rounds, one after another, on a thread of its own.
+
+A round cleans the log that is next, if one is due. The next round follows at once where that went
+well, and after `log.cleaner.backoff.ms` otherwise. Whatever a round raises, the next one comes: an
+error that ends the thread is taken over by another thread, and counted.
+
+Thread-safety: every method from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from kafkalog.clock import Clock
+from kafkalog.manager.cleaning.bench import CleaningBench
+from kafkalog.manager.supervision import Ledger
+from kafkalog.scheduler import ScheduledTask, Scheduler, ThreadScheduler
+
+__all__ = ["CleanerWorker"]
+
+
+class CleanerWorker:
+    """
+    One worker.
+
+    Args:
+        name: that of its thread, and of its rounds.
+        bench: what it cleans with.
+        work: one round with that bench under that name; says whether there may be more to do.
+        ledger: keeps what a round as a whole fails at.
+        clock: measures pauses.
+        scheduler: runs the rounds; a thread of its own if None.
+        backoff_ms: returns the pause after a round that found nothing.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bench: CleaningBench,
+        work: Callable[[str, CleaningBench], bool],
+        ledger: Ledger,
+        clock: Clock,
+        scheduler: Scheduler | None,
+        backoff_ms: Callable[[], int],
+    ) -> None:
+        self.name = name
+        self._bench = bench
+        self._work = work
+        self._ledger = ledger
+        self._backoff_ms = backoff_ms
+        self._own: ThreadScheduler | None = None
+        if scheduler is None:
+            scheduler = self._own = ThreadScheduler(clock, thread_name=name)
+        self._scheduler = scheduler
+        self._guard = threading.Lock()
+        self._next: ScheduledTask | None = None
+        self._is_closed = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is a thread that does, or will do, the rounds."""
+        return not self._is_closed and (self._own is None or self._own.is_alive)
+
+    @property
+    def replaced_count(self) -> int:
+        """How many threads a round has ended."""
+        return 0 if self._own is None else self._own.replaced_count
+
+    def start(self, delay_ms: int) -> None:
+        """
+        Begin with a round after a delay.
+
+        Raises:
+            RuntimeError: the machine gives no thread.
+        """
+        with self._guard:
+            if not self._is_closed:
+                self._next = self._scheduler.schedule(self.name, self._round, delay_ms=delay_ms)
+
+    def retire(self) -> None:
+        """Do no more rounds after the present one. Waits for nothing."""
+        self._end_rounds()
+        if self._own is not None:
+            # From there it does not wait for itself.
+            self._own.schedule(self.name, self._own.close, delay_ms=0)
+
+    def close(self) -> None:
+        """Do no more rounds; return when the present one, which others end, is over."""
+        self._end_rounds()
+        if self._own is not None:
+            self._own.close()
+
+    def _end_rounds(self) -> None:
+        with self._guard:
+            self._is_closed = True
+            if self._next is not None:
+                self._next.cancel()
+
+    def _round(self) -> None:
+        pause_ms = max(self._backoff_ms(), 1)
+        try:
+            if self._work(self.name, self._bench):
+                pause_ms = 0
+            else:
+                self._bench.rest()
+        except BaseException as error:
+            self._ledger.failed(self.name, None, error, retry_after_ms=pause_ms)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            self._ledger.went_well(self.name, None)
+        finally:
+            self.start(pause_ms)

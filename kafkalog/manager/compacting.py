@@ -1,0 +1,58 @@
+"""Compaction of single partitions, for whoever asks the manager for it.
+
+Thread-safety: every method from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kafkalog.cleaner.cleaning import Cleaning, CleaningProgress
+from kafkalog.manager.cleaning.compaction import Compaction
+from kafkalog.manager.registry import PartitionRegistry
+from kafkalog.manager.standing import ManagerStanding
+from kafkalog.model import TopicPartition
+
+__all__ = ["CompactingManager"]
+
+
+class CompactingManager(ManagerStanding):
+    """What can be asked of a manager about compaction; a base of `LogManager`."""
+
+    _registry: PartitionRegistry
+    _compaction: Compaction
+
+    def compact(
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        include_active: bool = False,
+        on_progress: Callable[[CleaningProgress], object] | None = None,
+    ) -> Cleaning:
+        """
+        Compact a partition now, in the calling thread, as far as its settings let it be.
+
+        How dirty it is does not matter; `min.compaction.lag.ms` and open transactions do. Where a
+        thread of the cleaner has it, that is waited for, and what is left is cleaned. The limit of
+        bytes a second counts here too, as does the memory of one thread for its keys.
+
+        Args:
+            topic, partition: which.
+            include_active: whether to begin a new segment first, so that the one that is appended
+                to now is compacted as well.
+            on_progress: told how far it is; what it raises ends the cleaning, and is raised here.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+            ConfigError: `compact` is not in its `cleanup.policy`.
+            LogCleaningAbortedError: it was truncated, deleted, told another policy, or the manager
+                closed, meanwhile. Nothing is lost; what was replaced already stays so.
+            DiskFullError, LogStorageError, LogOfflineError: the disk refused.
+        """
+        self._ensure_ours()
+        self._ensure_open()
+        found = self._registry.get(TopicPartition(topic, partition))
+        return self._compaction.compact(
+            found, include_active=include_active, on_progress=on_progress
+        )

@@ -1,0 +1,455 @@
+"""Which log is cleaned when nobody asks, what is noted of it, and what becomes of errors."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalog import (
+    CleanerConfig,
+    CorruptRecordError,
+    DiskFullError,
+    LogManager,
+    ManagerConfig,
+    Record,
+    TopicPartition,
+)
+from kafkalog.files.names import CLEANER_OFFSET_CHECKPOINT
+from tests.support.fake_cleaner import FakeCleaners, Stage
+from tests.support.managers import SMALL_LOG, ManualManager, checkpointed, manual_manager
+from tests.support.manual_time import START_MS
+from tests.support.simulated_disk import SimulatedDisk
+
+DATA = Path("/data")
+BACKOFF_MS = 15_000
+CONFIG = ManagerConfig(log=SMALL_LOG, log_initial_task_delay_ms=10_000)
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+
+
+def one_manager(
+    cleaner: CleanerConfig | None = None, **arguments: Any
+) -> tuple[SimulatedDisk, ManualManager]:
+    """Return a manager on a disk in memory, whose cleaner's rounds are tasks of a test's time."""
+    disk = SimulatedDisk()
+    config = CONFIG.replace(cleaner=cleaner or CleanerConfig())
+    return disk, manual_manager(DATA, config=config, filesystem=disk, **arguments)
+
+
+def fill(manager: LogManager, topic: str, count: int, partition: int = 0) -> None:
+    """Append records of which each takes a segment: a log that ends at so many, the last active."""
+    for number in range(count):
+        record = Record(key=b"%d" % number, value=bytes(400), timestamp_ms=START_MS)
+        manager.log(topic, partition).append([record])
+
+
+def noted(disk: SimulatedDisk) -> dict[str, int]:
+    """What the checkpoint of cleaning says."""
+    return checkpointed(DATA, CLEANER_OFFSET_CHECKPOINT, disk)
+
+
+def first_round(manager: ManualManager) -> None:
+    """Let the first round come."""
+    manager.scheduler.advance(BACKOFF_MS)
+
+
+def test_dirty_log_is_cleaned_and_its_end_is_on_the_disk(cleaners: FakeCleaners) -> None:
+    """All but the active segment; the next round finds nothing."""
+    disk, manager = one_manager()
+    manager.create_topic("table", 1, COMPACTED)
+    manager.create_topic("stream")
+    fill(manager, "table", 5)
+    fill(manager, "stream", 5)
+    first_round(manager)
+    assert [("table-0", 0, 4)] == cleaners.spans
+    assert {"table-0": 4} == noted(disk)
+    manager.scheduler.advance(10 * BACKOFF_MS)
+    assert 1 == len(cleaners.spans)
+    fill(manager, "table", 2)
+    manager.scheduler.advance(BACKOFF_MS)
+    assert ("table-0", 4, 6) == cleaners.spans[-1]
+    manager.close()
+    assert {"table-0": 6} == noted(disk)
+
+
+def test_dirtiest_logs_come_first_one_after_another(cleaners: FakeCleaners) -> None:
+    """Without a pause between them."""
+    _disk, manager = one_manager()
+    manager.create_topic("table", 3, COMPACTED)
+    for partition, count in ((0, 3), (1, 9), (2, 6)):
+        fill(manager, "table", count, partition)
+    first_round(manager)
+    assert ["table-0", "table-1", "table-2"] == sorted(name for name, _, _ in cleaners.spans)
+    # All were wholly dirty; now one of them has a larger dirty share than the others.
+    for partition, count in ((0, 1), (1, 2), (2, 6)):
+        fill(manager, "table", count, partition)
+    manager.scheduler.advance(BACKOFF_MS)
+    assert ["table-2", "table-0", "table-1"] == [name for name, _, _ in cleaners.spans[3:]]
+
+
+def test_log_that_is_not_dirty_enough_waits_unless_it_must_be_cleaned(
+    cleaners: FakeCleaners,
+) -> None:
+    """`min.cleanable.dirty.ratio` must be exceeded; `max.compaction.lag.ms` overrules it."""
+    _disk, manager = one_manager()
+    manager.create_topic("table", 1, {**COMPACTED, "min.cleanable.dirty.ratio": "0.9"})
+    fill(manager, "table", 5)
+    first_round(manager)
+    fill(manager, "table", 5)
+    manager.scheduler.advance(BACKOFF_MS)
+    assert [("table-0", 0, 4)] == cleaners.spans
+    health = manager.health().cleaner
+    assert 50 < health.max_dirty_percent < 70
+    manager.reconfigure("table", {"max.compaction.lag.ms": "60000"})
+    manager.scheduler.advance(60_000)
+    assert [("table-0", 4, 9)] == cleaners.spans[1:]
+    assert 0 < manager.health().cleaner.compacted_count
+
+
+def test_young_records_and_open_transactions_wait(cleaners: FakeCleaners) -> None:
+    """`min.compaction.lag.ms` by the newest record of a segment; nothing above a stable offset."""
+    _disk, manager = one_manager()
+    manager.create_topic("table", 1, {**COMPACTED, "min.compaction.lag.ms": "60000"})
+    fill(manager, "table", 3)
+    first_round(manager)
+    assert [] == cleaners.spans
+    manager.log("table").set_high_watermark(1)
+    manager.scheduler.advance(60_000)
+    assert [("table-0", 0, 1)] == cleaners.spans
+
+
+@pytest.mark.parametrize(("checkpoint", "why"), [(99, "beyond the end"), (1, "below the start")])
+def test_checkpoint_that_does_not_fit_is_put_right_at_once(
+    cleaners: FakeCleaners, caplog: pytest.LogCaptureFixture, checkpoint: int, why: str
+) -> None:
+    """Even where the log is not cleaned then."""
+    disk, manager = one_manager()
+    manager.create_topic("table", 1, {**COMPACTED, "min.cleanable.dirty.ratio": "1"})
+    fill(manager, "table", 5)
+    manager.log("table").delete_records_before(2)
+    # Behind the task that writes recovery points: it lowers what lies above them.
+    manager.scheduler.advance(10_000)
+    notes = manager._directories.by_path[DATA].checkpoints.cleaner_offsets
+    notes.put(TopicPartition("table", 0), checkpoint)
+    with caplog.at_level(logging.WARNING, "kafkalog.manager.cleaning"):
+        first_round(manager)
+    assert why in caplog.text
+    assert {"table-0": 2} == noted(disk)
+    assert [] == cleaners.spans
+
+
+def test_failing_partition_is_left_alone_for_longer_each_time(cleaners: FakeCleaners) -> None:
+    """Its neighbours are cleaned; when it goes well again, it is no longer told."""
+    _disk, manager = one_manager(CleanerConfig(backoff_ms=1_000))
+    manager.create_topic("table", 2, COMPACTED)
+    fill(manager, "table", 5, 0)
+    fill(manager, "table", 4, 1)
+    damage = CorruptRecordError("as asked")
+
+    def play(stage: Stage) -> None:
+        if stage.log.topic_partition.partition == 0:
+            raise damage
+
+    cleaners.play = play
+    manager.scheduler.advance(10_000)
+    failing = [index for index, (name, _, _) in enumerate(cleaners.spans) if name == "table-0"]
+    assert ("table-1", 0, 3) in cleaners.spans
+    # After 1, 2, 4 seconds, as well as the first time.
+    assert 3 <= len(failing) <= 4
+    (uncleanable,) = manager.health().cleaner.uncleanable
+    assert (TopicPartition("table", 0), damage) == (uncleanable.topic_partition, uncleanable.error)
+    assert len(failing) == uncleanable.failure_count
+    assert uncleanable.size_bytes == manager.health().cleaner.uncleanable_bytes[DATA] > 2000
+    assert not manager.health().is_healthy
+    cleaners.play = lambda _stage: None
+    manager.scheduler.advance(20_000)
+    assert ("table-0", 0, 4) == cleaners.spans[-1]
+    assert () == manager.health().cleaner.uncleanable
+    assert manager.health().is_healthy
+
+
+def test_fault_goes_with_the_policy_and_with_the_partition(cleaners: FakeCleaners) -> None:
+    """What is not compacted any more cannot fail at it."""
+    _disk, manager = one_manager()
+    manager.create_topic("table", 1, COMPACTED)
+    manager.create_topic("other", 1, COMPACTED)
+
+    def play(_stage: Stage) -> None:
+        raise CorruptRecordError("as asked")
+
+    cleaners.play = play
+    for topic in ("table", "other"):
+        fill(manager, topic, 4)
+    first_round(manager)
+    # Both in one round: who fails holds nobody up.
+    assert 2 == len(manager.health().cleaner.uncleanable)
+    manager.delete_topic("other")
+    manager.reconfigure("table", {"cleanup.policy": "delete"})
+    manager.scheduler.advance(BACKOFF_MS)
+    assert () == manager.health().faults
+
+
+def test_full_disk_is_a_fault_of_the_partition_and_appends_go_on(cleaners: FakeCleaners) -> None:
+    """Nothing goes offline."""
+    disk, manager = one_manager()
+    manager.create_topic("table", 1, COMPACTED)
+    fill(manager, "table", 4)
+
+    def play(_stage: Stage) -> None:
+        raise DiskFullError("as asked")
+
+    cleaners.play = play
+    first_round(manager)
+    (fault,) = manager.health().faults
+    assert ("kafka-log-cleaner", 1) == (fault.task, fault.failure_count)
+    assert START_MS + 2 * BACKOFF_MS == fault.next_retry_ms
+    assert manager.health().directories[0].is_online
+    fill(manager, "table", 1)
+    cleaners.play = lambda _stage: None
+    manager.scheduler.advance(BACKOFF_MS)
+    assert ({"table-0": 4}, ()) == (noted(disk), manager.health().faults)
+
+
+def test_failed_disk_takes_its_directory_offline(cleaners: FakeCleaners) -> None:
+    """As everywhere; its logs are looked at no more, and the other directory goes on."""
+    disk = SimulatedDisk()
+    other = Path("/other")
+    manager = manual_manager(DATA, other, config=CONFIG, filesystem=disk)
+    manager.create_topic("table", 2, COMPACTED)
+    fill(manager, "table", 6, 0)
+    fill(manager, "table", 4, 1)
+
+    def play(stage: Stage) -> None:
+        if stage.log.topic_partition.partition == 0:
+            raise OSError(errno.EIO, "as asked")
+
+    cleaners.play = play
+    first_round(manager)
+    manager.scheduler.advance(BACKOFF_MS)
+    assert [False, True] == [each.is_online for each in manager.health().directories]
+    assert [("table-0", 0, 5), ("table-1", 0, 3)] == cleaners.spans
+    cleaners.play = lambda _stage: None
+    manager.bring_online(DATA)
+    manager.scheduler.advance(BACKOFF_MS)
+    assert ("table-0", 0, 5) == cleaners.spans[-1]
+
+
+def test_log_that_fails_meanwhile_ends_its_cleaning(cleaners: FakeCleaners) -> None:
+    """No fault of the cleaner's; who met the failure has told of it."""
+    disk, manager = one_manager()
+    manager.create_topic("table", 1, COMPACTED)
+    fill(manager, "table", 4)
+    cleaners.play = lambda stage: stage.log.take_offline(OSError("as asked"))
+    first_round(manager)
+    assert (1, {}, ()) == (len(cleaners.spans), noted(disk), manager.health().cleaner.uncleanable)
+    cleaners.play = lambda _stage: None
+    manager.scheduler.advance(BACKOFF_MS)
+    assert {"table-0": 3} == noted(disk)
+
+
+def test_checkpoint_that_cannot_be_written_is_written_later(cleaners: FakeCleaners) -> None:
+    """The cleaning counts; after a crash it would be done again."""
+    disk, manager = one_manager()
+    manager.create_topic("table", 2, COMPACTED)
+    fill(manager, "table", 4, 0)
+    cleaners.play = lambda _stage: disk.fail_at(
+        1, errno.ENOSPC, only=frozenset({"pwrite"}), suffix=f"{CLEANER_OFFSET_CHECKPOINT}.tmp"
+    )
+    first_round(manager)
+    assert {} == noted(disk)
+    assert 1 == manager.health().cleaner.cleaning_count
+    cleaners.play = lambda _stage: None
+    manager.scheduler.advance(5 * BACKOFF_MS)
+    assert 1 == len(cleaners.spans)
+    manager.close()
+    assert {"table-0": 3} == noted(disk)
+
+
+def test_retention_runs_in_the_rounds_and_without_any_cleaner(cleaners: FakeCleaners) -> None:
+    """Of compacted topics sooner than of others; not while one is being cleaned."""
+    both = {**COMPACTED, "cleanup.policy": "compact,delete", "retention.bytes": "500"}
+    for cleaner, after_ms in (
+        (CleanerConfig(), BACKOFF_MS),
+        (CleanerConfig(enable=False), 300_000),
+    ):
+        _disk, manager = one_manager(cleaner)
+        manager.create_topic("table", 1, both)
+        # Begun: the first look for retention is over.
+        manager.scheduler.advance(20_000)
+        fill(manager, "table", 6)
+        manager.scheduler.advance(after_ms)
+        assert manager.log("table").log_start_offset > 0
+        manager.close()
+    seen: list[int] = []
+
+    def play(stage: Stage) -> None:
+        manager._upkeep.apply_retention(stage.log.topic_partition)
+        seen.append(stage.log.log_start_offset)
+
+    _disk, manager = one_manager()
+    manager.create_topic("table", 1, both)
+    fill(manager, "table", 6)
+    cleaners.play = play
+    manager.compact("table")
+    assert [0] == seen
+    manager._upkeep.apply_retention(TopicPartition("table", 0))
+    assert manager.log("table").log_start_offset > 0
+
+
+def test_figures_of_health(cleaners: FakeCleaners) -> None:
+    """As a broker's metrics."""
+    _disk, manager = one_manager()
+    before = manager.health().cleaner
+    assert (True, 0, 0, None, None) == (
+        before.is_enabled,
+        before.thread_count,
+        before.compacted_count,
+        before.last_look_ms,
+        before.time_since_last_look_ms,
+    )
+    manager.create_topic("table", 1, COMPACTED)
+    fill(manager, "table", 4)
+    seen: list[Any] = []
+
+    def play(stage: Stage) -> None:
+        stage.tell("half of it")  # whatever the cleaner says
+        seen.extend(manager.health().cleaner.under_way)
+
+    cleaners.play = play
+    manager.scheduler.advance(BACKOFF_MS)
+    manager.time.advance(3_000)
+    (under_way,) = seen
+    assert (TopicPartition("table", 0), "half of it", False) == (
+        under_way.topic_partition,
+        under_way.progress,
+        under_way.is_aborted,
+    )
+    health = manager.health().cleaner
+    assert ["kafka-log-cleaner-thread-0"] == list(health.last_cleanings)
+    assert (1, 1, 0, 0, 1, ()) == (
+        health.thread_count,
+        health.alive_count,
+        health.dead_count,
+        health.replaced_count,
+        health.cleaning_count,
+        health.under_way,
+    )
+    assert (25.0, 25.0, 7, 3_000) == (
+        health.recopy_percent,
+        health.max_map_percent,
+        health.max_duration_ms,
+        health.time_since_last_look_ms,
+    )
+    assert health.max_dirty_percent == 0.0
+
+
+def test_memory_is_taken_when_needed_shared_and_given_back(cleaners: FakeCleaners) -> None:
+    """Nothing before there is a dirty log; after a minute without one it goes."""
+    shared = CleanerConfig(threads=2, dedupe_buffer_size=64 << 20)
+    _disk, manager = one_manager(shared)
+    manager.create_topic("table", 3, COMPACTED)
+    manager.scheduler.advance(5 * BACKOFF_MS)
+    assert [] == cleaners.made
+    fill(manager, "table", 4, 0)
+    fill(manager, "table", 4, 1)
+    manager.scheduler.advance(BACKOFF_MS)
+    assert {32 << 20} == {made["memory_bytes"] for made in cleaners.made}
+    count = len(cleaners.made)
+    assert 1 <= count <= 2
+    benches = [worker._bench for worker in manager._compaction._workers]
+    assert any(bench.holds_memory for bench in benches)
+    manager.scheduler.advance(70_000)
+    assert not any(bench.holds_memory for bench in benches)
+    fill(manager, "table", 4, 2)
+    manager.scheduler.advance(BACKOFF_MS)
+    assert count + 1 == len(cleaners.made)
+
+
+def test_settings_of_the_cleaner_count_at_once(cleaners: FakeCleaners) -> None:
+    """Threads come and go; the next cleaning has the new memory."""
+    _disk, manager = one_manager()
+    manager.create_topic("table", 3, COMPACTED)
+    assert 1 == manager.health().cleaner.thread_count
+    manager.reconfigure_defaults({"log.cleaner.threads": "3", "log.cleaner.backoff.ms": "1000"})
+    assert 3 == manager.health().cleaner.thread_count
+    fill(manager, "table", 4)
+    manager.scheduler.advance(BACKOFF_MS)
+    assert [(128 << 20) // 3] == [made["memory_bytes"] for made in cleaners.made]
+    manager.reconfigure_defaults({"log.cleaner.threads": "0"})
+    assert 0 == manager.health().cleaner.thread_count
+    fill(manager, "table", 4)
+    manager.scheduler.advance(BACKOFF_MS)
+    assert 1 == len(cleaners.spans)
+    manager.reconfigure_defaults({"log.cleaner.threads": None})
+    manager.scheduler.advance(BACKOFF_MS)
+    assert 2 == len(cleaners.spans)
+
+
+def test_topics_that_change_their_policy_are_followed(cleaners: FakeCleaners) -> None:
+    """The first one that is to be compacted brings the thread."""
+    _disk, manager = one_manager()
+    manager.create_topic("table")
+    fill(manager, "table", 4)
+    assert 0 == manager.health().cleaner.thread_count
+    manager.reconfigure("table", COMPACTED)
+    manager.scheduler.advance(BACKOFF_MS)
+    assert [("table-0", 0, 3)] == cleaners.spans
+    manager.reconfigure("table", {"cleanup.policy": None})
+    fill(manager, "table", 4)
+    manager.scheduler.advance(5 * BACKOFF_MS)
+    assert 1 == len(cleaners.spans)
+    manager.reconfigure_defaults({"log.cleanup.policy": "compact"})
+    manager.scheduler.advance(BACKOFF_MS)
+    assert [("table-0", 3, 7)] == cleaners.spans[1:]
+
+
+def test_without_the_cleaner_nothing_is_cleaned(cleaners: FakeCleaners) -> None:
+    """But what is asked for is."""
+    disk, manager = one_manager(CleanerConfig(enable=False))
+    manager.create_topic("table", 1, COMPACTED)
+    fill(manager, "table", 4)
+    manager.scheduler.advance(20 * BACKOFF_MS)
+    assert ([], False) == (cleaners.spans, manager.health().cleaner.is_enabled)
+    manager.compact("table")
+    assert ([("table-0", 0, 3)], {"table-0": 3}) == (cleaners.spans, noted(disk))
+
+
+def test_first_round_waits_as_all_tasks_do(cleaners: FakeCleaners) -> None:
+    """`log.initial.task.delay.ms` from the start, where there is something to clean already."""
+    disk, manager = one_manager()
+    manager.create_topic("table", 1, COMPACTED)
+    fill(manager, "table", 4)
+    manager.close()
+    again = manual_manager(DATA, config=CONFIG, filesystem=disk)
+    again.scheduler.advance(9_999)
+    assert [] == cleaners.spans
+    again.scheduler.advance(1)
+    assert [("table-0", 0, 3)] == cleaners.spans
+
+
+def test_round_that_ends_its_thread_is_followed_by_another(cleaners: FakeCleaners) -> None:
+    """The partition is free again, and told; so is the round."""
+
+    class EndError(BaseException):
+        """What no handler of errors stops."""
+
+    _disk, manager = one_manager()
+    manager.create_topic("table", 1, COMPACTED)
+    fill(manager, "table", 4)
+
+    def play(_stage: Stage) -> None:
+        raise EndError
+
+    cleaners.play = play
+    with pytest.raises(EndError):
+        manager.scheduler.advance(BACKOFF_MS)
+    tasks = [(fault.task, fault.subject) for fault in manager.health().faults]
+    name = TopicPartition("table", 0)
+    assert [("kafka-log-cleaner", name), ("kafka-log-cleaner-thread-0", None)] == tasks
+    cleaners.play = lambda _stage: None
+    manager.scheduler.advance(2 * BACKOFF_MS)
+    assert 2 == len(cleaners.spans)
+    assert () == manager.health().faults

@@ -1,0 +1,455 @@
+"""A cleaning beside all that must not meet it: truncation, deletion, other settings, the end."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalog import (
+    CleanerConfig,
+    ConfigError,
+    ForkedLogError,
+    LogCleaningAbortedError,
+    LogClosedError,
+    LogManager,
+    LogOfflineError,
+    ManagerConfig,
+    ThreadScheduler,
+    TopicPartition,
+    UnknownTopicOrPartitionError,
+)
+from tests.support.fake_cleaner import FakeCleaners, Stage
+from tests.support.managers import SMALL_LOG, ManualManager
+from tests.support.simulated_disk import SimulatedDisk
+from tests.unit.manager.cleaning.test_background import (
+    COMPACTED,
+    DATA,
+    fill,
+    first_round,
+    noted,
+    one_manager,
+)
+
+WAIT_SECONDS = 30
+NAME = TopicPartition("table", 0)
+# Whoever pays in this test waits until he is told to stop.
+SLOW = CleanerConfig(io_max_bytes_per_second=1.0)
+
+
+class Held:
+    """A cleaning in a thread of its own that goes on until it is aborted, or let go."""
+
+    def __init__(self, manager: LogManager, cleaners: FakeCleaners) -> None:
+        self.outcome: list[object] = []
+        self._started = threading.Event()
+        self._told = threading.Event()
+        self._may_end = threading.Event()
+        cleaners.play = self._play
+        self._thread = threading.Thread(target=self._compact, args=(manager,))
+        self._thread.start()
+        assert self._started.wait(WAIT_SECONDS)
+        cleaners.play = lambda _stage: None
+
+    def end(self) -> object:
+        """Return what it answered or raised."""
+        self._thread.join(WAIT_SECONDS)
+        assert not self._thread.is_alive()
+        return self.outcome[0]
+
+    def let_go(self) -> None:
+        """Let it end well."""
+        self._may_end.set()
+
+    def _compact(self, manager: LogManager) -> None:
+        try:
+            self.outcome.append(manager.compact("table"))
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            self.outcome.append(error)
+
+    def _play(self, stage: Stage) -> None:
+        self._started.set()
+        stage.throttle(10**12)
+        stage.check()
+
+
+class Stubborn(Held):
+    """One that is told to end, and takes its time to notice."""
+
+    def wait_until_told(self) -> None:
+        """Return when it was told."""
+        assert self._told.wait(WAIT_SECONDS)
+
+    def _play(self, stage: Stage) -> None:
+        self._started.set()
+        stage.throttle(10**12)
+        self._told.set()
+        assert self._may_end.wait(WAIT_SECONDS)
+
+
+class Patient(Held):
+    """One that nobody tells to end, and that goes on until the test lets it go."""
+
+    def _play(self, stage: Stage) -> None:
+        self._started.set()
+        assert self._may_end.wait(WAIT_SECONDS)
+
+
+def dirty_manager(**arguments: Any) -> tuple[SimulatedDisk, ManualManager]:
+    """Return a manager with a dirty log whose cleaning waits for its throttle."""
+    disk, manager = one_manager(SLOW, **arguments)
+    manager.create_topic("table", 1, COMPACTED)
+    fill(manager, "table", 6)
+    return disk, manager
+
+
+@contextmanager
+def in_background(action: Callable[[], object]) -> Iterator[threading.Thread]:
+    """Do something in a thread; it has ended at the end."""
+    thread = threading.Thread(target=action)
+    thread.start()
+    yield thread
+    thread.join(WAIT_SECONDS)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("way", ["truncate_to", "truncate_fully_and_start_at"])
+def test_truncation_ends_the_cleaning_and_lowers_its_checkpoint(
+    cleaners: FakeCleaners, way: str
+) -> None:
+    """What lies above may be replaced by other records, which nobody has cleaned."""
+    disk, manager = dirty_manager()
+    log = manager.log("table")
+    log.flush()
+    manager.compact("table")
+    assert {"table-0": 5} == noted(disk)
+    fill(manager, "table", 2)
+    held = Held(manager, cleaners)
+    getattr(log, way)(3)
+    assert isinstance(held.end(), LogCleaningAbortedError)
+    assert ({"table-0": 3}, 3) == (noted(disk), log.log_end_offset)
+    fill(manager, "table", 3)
+    manager.compact("table")
+    assert ("table-0", 3, 5) == cleaners.spans[-1]
+
+
+def test_truncation_waits_until_the_cleaning_has_ended(cleaners: FakeCleaners) -> None:
+    """One that takes its time to notice is waited for, without the log's lock."""
+    _disk, manager = dirty_manager()
+    log = manager.log("table")
+    held = Stubborn(manager, cleaners)
+    with in_background(lambda: log.truncate_to(2)):
+        held.wait_until_told()
+        assert 6 == log.log_end_offset
+        fill(manager, "table", 1)
+        held.let_go()
+    assert isinstance(held.end(), LogCleaningAbortedError)
+    assert 2 == log.log_end_offset
+
+
+def test_truncation_within_a_cleaning_is_refused(cleaners: FakeCleaners) -> None:
+    """Who is told of its progress would wait for himself."""
+    disk, manager = dirty_manager()
+    log = manager.log("table")
+    cleaners.play = lambda stage: stage.log.truncate_to(2)
+    with pytest.raises(LogCleaningAbortedError, match="by this thread"):
+        manager.compact("table")
+    assert (6, {}) == (log.log_end_offset, noted(disk))
+    cleaners.play = lambda _stage: None
+    manager.compact("table")
+    assert {"table-0": 5} == noted(disk)
+
+
+def test_deletion_of_records_does_not_end_a_cleaning(cleaners: FakeCleaners) -> None:
+    """Whether its segments are still there is asked when they are replaced."""
+    disk, manager = dirty_manager()
+    held = Patient(manager, cleaners)
+    manager.log("table").delete_records_before(3)
+    held.let_go()
+    assert not isinstance(held.end(), Exception)
+    assert {"table-0": 5} == noted(disk)
+
+
+@pytest.mark.parametrize("what", ["topic", "partition"])
+def test_deletion_of_a_partition_ends_its_cleaning(cleaners: FakeCleaners, what: str) -> None:
+    """Another one of its name begins from nothing."""
+    disk, manager = dirty_manager()
+    held = Held(manager, cleaners)
+    if what == "topic":
+        manager.delete_topic("table")
+    else:
+        manager.delete_partition("table", 0)
+    assert isinstance(held.end(), LogCleaningAbortedError)
+    assert {} == noted(disk)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        manager.compact("table")
+    manager.create_topic("table", 1, COMPACTED)
+    fill(manager, "table", 2)
+    manager.compact("table")
+    assert (("table-0", 0, 1), {"table-0": 1}) == (cleaners.spans[-1], noted(disk))
+
+
+def test_deletion_waits_without_the_lock_of_the_manager(cleaners: FakeCleaners) -> None:
+    """Who is told of a cleaning's progress may make topics, and whatever else."""
+    _disk, manager = dirty_manager()
+    asked = threading.Event()
+    made: list[str] = []
+
+    def play(stage: Stage) -> None:
+        asked.set()
+        stage.throttle(10**12)
+        manager.create_topic("within")
+        made.append("within")
+
+    cleaners.play = play
+    outcome: list[Exception] = []
+
+    def compact() -> None:
+        try:
+            manager.compact("table")
+        except LogCleaningAbortedError as error:
+            outcome.append(error)
+
+    with in_background(compact):
+        assert asked.wait(WAIT_SECONDS)
+        manager.delete_topic("table")
+    assert (["within"], 1) == (made, len(outcome))
+    assert {"within": (0,)} == manager.topics()
+
+
+@pytest.mark.parametrize("by_default", [False, True])
+def test_policy_that_no_longer_compacts_ends_the_cleaning(
+    cleaners: FakeCleaners, by_default: bool
+) -> None:
+    """Of one topic, or of all that do not say otherwise; other changes do not."""
+    disk, manager = dirty_manager()
+    if by_default:
+        manager.reconfigure_defaults({"log.cleanup.policy": "compact"})
+        manager.reconfigure("table", {"cleanup.policy": None})
+    held = Held(manager, cleaners)
+    manager.reconfigure("table", {"min.cleanable.dirty.ratio": "0.7"})
+    assert not manager.health().cleaner.under_way[0].is_aborted
+    if by_default:
+        manager.reconfigure_defaults({"log.cleanup.policy": "delete"})
+    else:
+        manager.reconfigure("table", {"cleanup.policy": "delete"})
+    assert isinstance(held.end(), LogCleaningAbortedError)
+    assert {} == noted(disk)
+    with pytest.raises(ConfigError, match=r"table-0 is not to be compacted: .* = delete"):
+        manager.compact("table")
+
+
+def test_policy_may_be_changed_from_within_a_cleaning(cleaners: FakeCleaners) -> None:
+    """It ends with the next look."""
+    _disk, manager = dirty_manager()
+    cleaners.play = lambda _stage: manager.reconfigure("table", {"cleanup.policy": "delete"})
+    with pytest.raises(LogCleaningAbortedError, match="was aborted"):
+        manager.compact("table")
+
+
+def test_close_ends_a_cleaning_at_once(cleaners: FakeCleaners) -> None:
+    """One that waits for its throttle, and one that somebody waits to begin."""
+    disk, manager = dirty_manager()
+    held = Held(manager, cleaners)
+    second: list[BaseException] = []
+
+    def compact() -> None:
+        try:
+            manager.compact("table")
+        except LogClosedError as error:
+            second.append(error)
+
+    with in_background(compact):
+        manager.close()
+    assert isinstance(held.end(), LogCleaningAbortedError)
+    assert (1, {}) == (len(second), noted(disk))
+    with pytest.raises(LogClosedError):
+        manager.compact("table")
+
+
+def test_offline_directory_ends_a_cleaning_without_being_waited_for(
+    cleaners: FakeCleaners,
+) -> None:
+    """Taking it offline waits for nothing; bringing it back does."""
+    disk, manager = dirty_manager()
+    held = Stubborn(manager, cleaners)
+    directory = manager._directories.by_path[DATA]
+    manager._directory_failed(directory, OSError("as asked"))
+    assert not manager.health().directories[0].is_online
+    with in_background(lambda: manager.bring_online(DATA)):
+        held.wait_until_told()
+        held.let_go()
+    assert isinstance(held.end(), LogCleaningAbortedError)
+    assert (True, {}) == (manager.health().directories[0].is_online, noted(disk))
+    manager.compact("table")
+    assert {"table-0": 5} == noted(disk)
+
+
+def test_log_that_latched_is_opened_anew_when_its_cleaning_has_ended(
+    cleaners: FakeCleaners,
+) -> None:
+    """Its recovery would meet files that are being written."""
+    _disk, manager = dirty_manager()
+    old = manager.log("table")
+    held = Stubborn(manager, cleaners)
+    old.take_offline(OSError("as asked"))
+    found: list[object] = []
+    with in_background(lambda: found.append(manager.log("table"))):
+        held.wait_until_told()
+        assert [] == found
+        held.let_go()
+    assert isinstance(held.end(), LogCleaningAbortedError)
+    assert [manager.log("table")] == found
+    assert old is not found[0]
+    with pytest.raises(LogClosedError):
+        old.truncate_to(0)
+
+
+def test_who_asks_waits_for_who_is_at_it_and_cleans_the_rest(cleaners: FakeCleaners) -> None:
+    """No work is thrown away; with `include_active` the newest records are cleaned as well."""
+    disk, manager = dirty_manager()
+    held = Patient(manager, cleaners)
+    answers: list[Any] = []
+    with in_background(lambda: answers.append(manager.compact("table", include_active=True))):
+        held.let_go()
+    assert ("table-0", 0, 5) == cleaners.spans[0]
+    assert not isinstance(held.end(), Exception)
+    assert (5, 6) == (answers[0].first_dirty, answers[0].end_offset)
+    assert {"table-0": 6} == noted(disk)
+    assert ["compact"] == list(manager.health().cleaner.last_cleanings)
+
+
+def test_background_leaves_alone_what_somebody_cleans(cleaners: FakeCleaners) -> None:
+    """And cleans the others."""
+    _disk, manager = dirty_manager()
+    manager.create_topic("other", 1, COMPACTED)
+    fill(manager, "other", 3)
+    held = Patient(manager, cleaners)
+    first_round(manager)
+    assert ["table-0", "other-0"] == [name for name, _, _ in cleaners.spans]
+    held.let_go()
+    held.end()
+
+
+def test_failure_of_who_asks_is_raised_to_him(cleaners: FakeCleaners) -> None:
+    """What his callback raises as well; the partition is free afterwards."""
+    _disk, manager = dirty_manager()
+    told: list[object] = []
+
+    def on_progress(progress: object) -> None:
+        told.append(progress)
+        raise ZeroDivisionError("as asked")
+
+    cleaners.play = lambda stage: stage.tell("begun")
+    with pytest.raises(ZeroDivisionError):
+        manager.compact("table", on_progress=on_progress)
+    assert (["begun"], ()) == (told, manager.health().faults)
+    manager.compact("table", on_progress=told.append)
+    assert ["begun", "begun"] == told
+
+
+def test_threads_of_a_manager_clean_by_themselves(cleaners: FakeCleaners) -> None:
+    """Under their names, at the same time; one that an error ends is replaced and counted."""
+    ended = threading.Event()
+    both = threading.Barrier(2)
+    done = threading.Semaphore(0)
+    first = threading.Event()
+
+    class EndError(BaseException):
+        """What no handler of errors stops."""
+
+    def play(_stage: Stage) -> None:
+        both.wait(WAIT_SECONDS)
+        if threading.current_thread().name.endswith("-0") and not first.is_set():
+            first.set()
+            raise EndError
+        done.release()
+
+    cleaners.play = play
+    hook, threading.excepthook = threading.excepthook, lambda _args: ended.set()
+    config = ManagerConfig(
+        log=SMALL_LOG,
+        log_initial_task_delay_ms=0,
+        cleaner=CleanerConfig(threads=2, backoff_ms=1),
+    )
+    try:
+        with LogManager([DATA], config, filesystem=SimulatedDisk()) as manager:
+            manager.create_topic("table", 2, {**COMPACTED, "min.cleanable.dirty.ratio": "0"})
+            # Two at a time meet; the one that failed is tried again beside another dirty log.
+            fill(manager, "table", 3, 0)
+            fill(manager, "table", 3, 1)
+            assert done.acquire(timeout=WAIT_SECONDS)
+            cleaners.play = lambda _stage: done.release()
+            assert done.acquire(timeout=WAIT_SECONDS)
+            assert ended.wait(WAIT_SECONDS)
+            names = {name for name in cleaners.threads if name.startswith("kafka-log-cleaner")}
+            assert {f"kafka-log-cleaner-thread-{number}" for number in (0, 1)} == names
+            health = manager.health().cleaner
+            assert (2, 2, 1) == (health.thread_count, health.alive_count, health.replaced_count)
+        left = [each.name for each in threading.enumerate() if "cleaner" in each.name]
+        assert [] == left
+    finally:
+        threading.excepthook = hook
+
+
+def test_manager_without_compacted_topics_has_no_thread(cleaners: FakeCleaners) -> None:
+    """Also with a scheduler of the caller's that has a thread: that is not the cleaner's."""
+    scheduler = ThreadScheduler()
+    with LogManager([DATA], filesystem=SimulatedDisk(), scheduler=scheduler) as manager:
+        manager.create_topic("stream")
+        names = [each.name for each in threading.enumerate()]
+        assert not any("cleaner" in name for name in names)
+        manager.create_topic("table", 1, COMPACTED)
+        names = [each.name for each in threading.enumerate()]
+        assert "kafka-log-cleaner-thread-0" in names
+        manager.reconfigure_defaults({"log.cleaner.threads": "0"})
+    scheduler.close()
+    assert [] == cleaners.spans
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_child_of_fork_neither_cleans_nor_waits(cleaners: FakeCleaners, tmp_path: Path) -> None:
+    """Though the parent was in the middle of a cleaning."""
+    config = ManagerConfig(log=SMALL_LOG, cleaner=SLOW)
+    manager = LogManager([tmp_path / "data"], config)
+    manager.create_topic("table", 1, COMPACTED)
+    fill(manager, "table", 4)
+    held = Held(manager, cleaners)
+    log = manager.log("table")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            refused = 0
+            for action in (
+                lambda: manager.compact("table"),
+                lambda: log.truncate_to(0),
+                lambda: manager.delete_topic("table"),
+                lambda: manager.reconfigure("table", {"cleanup.policy": "delete"}),
+            ):
+                try:
+                    action()
+                except ForkedLogError:
+                    refused += 1
+            manager.close()
+            code = 0 if refused == 4 else 2
+        finally:
+            os._exit(code)
+    assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    manager.close()
+    assert isinstance(held.end(), LogCleaningAbortedError)
+
+
+def test_compact_of_an_offline_directory_is_refused(cleaners: FakeCleaners) -> None:
+    """As every write."""
+    _disk, manager = dirty_manager()
+    manager._directory_failed(manager._directories.by_path[DATA], OSError("as asked"))
+    with pytest.raises(LogOfflineError):
+        manager.compact("table")
+    assert [] == cleaners.spans

@@ -1,0 +1,218 @@
+"""A manager and the real cleaner together: what is on the disk in the end, and what clients see."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from kafkalog import (
+    CleanerConfig,
+    CorruptRecordError,
+    DiskFullError,
+    LogManager,
+    Record,
+    TopicPartition,
+)
+from kafkalog.clients.group_offsets import GroupOffsets
+from tests.support.manual_time import START_MS
+from tests.unit.manager.cleaning.test_background import (
+    BACKOFF_MS,
+    COMPACTED,
+    first_round,
+    noted,
+    one_manager,
+)
+
+DAY_MS = 86_400_000
+
+
+def put(manager: LogManager, *pairs: tuple[str, str | None]) -> None:
+    """Append keys with values, None for a tombstone; a few fill a segment."""
+    for key, value in pairs:
+        record = Record(
+            key=key.encode(),
+            value=None if value is None else value.encode().ljust(150),
+            timestamp_ms=START_MS,
+        )
+        manager.log("table").append([record])
+
+
+def content(manager: LogManager, topic: str = "table") -> list[tuple[int, str, str | None]]:
+    """What is there: offset, key, value."""
+    return [
+        (
+            record.offset,
+            (record.key or b"").decode(),
+            None if record.value is None else record.value.decode().strip(),
+        )
+        for record in manager.log(topic).records()
+    ]
+
+
+PAIRS = [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), ("b", "2"), ("a", "3"), ("d", "1")]
+
+
+def test_background_keeps_the_latest_of_each_key() -> None:
+    """All but the active segment; after a restart nothing is done again."""
+    disk, manager = one_manager()
+    manager.create_topic("table", 1, COMPACTED)
+    put(manager, *PAIRS)
+    first_round(manager)
+    (end,) = noted(disk).values()
+    active = manager.log("table").segments()[-1].base_offset
+    assert active == end > 3
+    latest = {key: offset for offset, (key, _value) in enumerate(PAIRS) if offset < active}
+    kept = [offset for offset, _, _ in content(manager) if offset < active]
+    assert sorted(latest.values()) == kept
+    assert 1 == manager.health().cleaner.cleaning_count
+    (cleaning,) = manager.health().cleaner.last_cleanings.values()
+    assert (0, end) == (cleaning.first_dirty, cleaning.end_offset)
+    assert 0 < manager.health().cleaner.recopy_percent < 100
+    manager.close()
+
+
+def test_compact_now_takes_the_active_segment_too() -> None:
+    """And tells how far it is."""
+    disk, manager = one_manager()
+    manager.create_topic("table", 1, COMPACTED)
+    put(manager, *PAIRS)
+    stages: list[str] = []
+    cleaning = manager.compact(
+        "table", include_active=True, on_progress=lambda progress: stages.append(progress.stage)
+    )
+    assert [(3, "c", "1"), (4, "b", "2"), (5, "a", "3"), (6, "d", "1")] == content(manager)
+    assert 7 == cleaning.end_offset
+    assert {"table-0": 7} == noted(disk)
+    assert {"reading keys", "writing"} == set(stages)
+    # Nothing is dirty any more.
+    assert 0 == manager.compact("table").map_records
+    manager.close()
+
+
+def test_tombstones_go_after_their_time() -> None:
+    """The first cleaning that sees one gives it `delete.retention.ms`."""
+    _disk, manager = one_manager(CleanerConfig(enable=False))
+    manager.create_topic("table", 1, {**COMPACTED, "delete.retention.ms": "60000"})
+    put(manager, ("a", "1"), ("b", "1"), ("a", None))
+    manager.compact("table", include_active=True)
+    assert [(1, "b", "1"), (2, "a", None)] == content(manager)
+    manager.time.advance(60_001)
+    put(manager, ("c", "1"))
+    manager.compact("table", include_active=True)
+    assert [(1, "b", "1"), (3, "c", "1")] == content(manager)
+    manager.close()
+
+
+def test_full_disk_leaves_the_log_as_it_was_and_appends_go_on() -> None:
+    """The fault is the partition's; it goes when there is room again."""
+    disk, manager = one_manager()
+    manager.create_topic("table", 1, COMPACTED)
+    put(manager, *PAIRS)
+    before = content(manager)
+    disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwrite"}), suffix=".cleaned")
+    with pytest.raises(DiskFullError):
+        manager.compact("table")
+    assert before == content(manager)
+    disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwrite"}), suffix=".cleaned")
+    first_round(manager)
+    assert ["kafka-log-cleaner"] == [fault.task for fault in manager.health().faults]
+    put(manager, ("e", "1"))
+    assert before == content(manager)[:-1]
+    manager.scheduler.advance(2 * BACKOFF_MS)
+    assert () == manager.health().faults
+    assert len(before) > len(content(manager))
+    assert [] == [name for name in disk.list(manager.log("table").directory) if "clean" in name]
+    manager.close()
+
+
+def test_damaged_batch_fails_its_partition_alone(tmp_path: Path) -> None:
+    """Nothing of the log is touched, and it is told where the damage is."""
+    config = one_manager()[1].config
+    with LogManager([tmp_path], config) as manager:
+        manager.create_topic("table", 1, COMPACTED)
+        put(manager, *PAIRS)
+        manager.log("table").roll()
+        before = content(manager)
+        path = manager.log("table").segments()[1].path
+        data = bytearray(path.read_bytes())
+        data[70] ^= 0xFF
+        path.write_bytes(data)
+        with pytest.raises(CorruptRecordError) as caught:
+            manager.compact("table")
+        assert str(path) == str(caught.value.path)
+        data[70] ^= 0xFF
+        path.write_bytes(data)
+        assert before == content(manager)
+
+
+def test_truncation_below_what_was_cleaned_cleans_that_again() -> None:
+    """The new records at the old offsets are dirty."""
+    disk, manager = one_manager()
+    manager.create_topic("table", 1, COMPACTED)
+    put(manager, *PAIRS)
+    manager.compact("table", include_active=True)
+    manager.log("table").truncate_to(5)
+    assert noted(disk)["table-0"] <= 5
+    put(manager, ("b", "new"), ("c", "new"), ("b", "newer"))
+    manager.compact("table", include_active=True)
+    assert [(6, "c", "new"), (7, "b", "newer")] == content(manager)
+    manager.close()
+
+
+def test_positions_of_groups_survive_the_cleaning_of_their_topic() -> None:
+    """Followed from before, and read anew; one that was forgotten stays forgotten."""
+    _disk, manager = one_manager(CleanerConfig(enable=False))
+    manager.create_topic("orders")
+    manager.append("orders", 0, *"abcdef")
+    offsets = GroupOffsets(manager, clock=manager.time)
+    where = TopicPartition("orders", 0)
+
+    def commit(group: str, offset: int | None) -> None:
+        now_ms = manager.time.now_ms()
+        offsets.commit(group, {where: offset}, now_ms=now_ms, wait="written")
+
+    def positions(group: str, reader: GroupOffsets) -> list[int]:
+        return [position.offset for position in reader.committed(group).values()]
+
+    commit("leaves", 1)
+    for offset in range(5):
+        commit("stays", offset)
+    assert ([1], [4]) == (positions("leaves", offsets), positions("stays", offsets))
+    commit("leaves", None)
+    manager.compact("__consumer_offsets", include_active=True)
+    manager.time.advance(DAY_MS + 1)
+    commit("stays", 5)
+    cleaning = manager.compact("__consumer_offsets", include_active=True)
+    assert 1 == cleaning.statistics.tombstones_expired
+    assert 1 == sum(1 for _ in manager.log("__consumer_offsets").records())
+    for reader in (offsets, GroupOffsets(manager)):
+        assert ([], [5]) == (positions("leaves", reader), positions("stays", reader))
+    manager.close()
+
+
+def test_transactions_go_on_where_their_topic_was_cleaned() -> None:
+    """The state of each transactional id is its latest record."""
+    _disk, manager = one_manager(CleanerConfig(enable=False))
+    manager.create_topic("orders")
+    with manager.producer(transactional_id="payments") as producer:
+        for number in range(4):
+            producer.begin_transaction()
+            producer.send("orders", value=b"%d" % number)
+            producer.commit_transaction()
+            manager.compact("__transaction_state", include_active=True)
+        producer.begin_transaction()
+        producer.send("orders", value=b"open")
+        producer.flush()
+        manager.compact("__transaction_state", include_active=True)
+        producer.abort_transaction()
+    manager.compact("__transaction_state", include_active=True)
+    assert 1 == sum(1 for _ in manager.log("__transaction_state").records())
+    with manager.producer(transactional_id="payments") as producer:
+        producer.begin_transaction()
+        producer.send("orders", value=b"4")
+        producer.commit_transaction()
+    committed = manager.log("orders").records(isolation="read_committed")
+    assert [b"0", b"1", b"2", b"3", b"4"] == [record.value for record in committed]
+    manager.close()
