@@ -88,7 +88,7 @@ class Cleaner:
         self.clock = clock
         self.throttle = throttle or _no_limit
         self.room = KeyRoom(config, memory_bytes)
-        self.room.new_map()
+        self.room.new_map(key_count_max=1)
         self.run_bytes = max(config.io_buffer_size // max(1, config.threads), _RUN_BYTES_MIN)
 
     def clean(
@@ -113,16 +113,15 @@ class Cleaner:
             What was done. Its `end_offset` is to be written down, for the next cleaning.
 
         Raises:
-            LogCleaningAbortedError: `check` raised it, the log was closed, or segments that the
-                cleaning relies on left it: by truncation, or by retention.
+            LogCleaningAbortedError: `check` raised it, the log was closed, somebody else cleans it,
+                or segments that the cleaning relies on left it: by truncation, or by retention.
             CorruptRecordError: a batch is damaged; the error names file and position. What is
                 damaged is not touched.
             DiskFullError, LogStorageError: the disk refused; nothing is lost.
         """
-        work = _Work(self, log, span, check or _go_on, on_progress)
         try:
-            with storage_errors(log.directory, doing="cleaning"):
-                return work.clean()
+            with log.being_cleaned(), storage_errors(log.directory, doing="cleaning"):
+                return _Work(self, log, span, check or _go_on, on_progress).clean()
         except (LogClosedError, ValueError) as error:
             if not log.is_closed:
                 raise
@@ -164,7 +163,7 @@ class _Work:
         self._old_horizon_ms = (
             self._modified_ms(clean[-1]) - log.config.delete_retention_ms if clean else 0
         )
-        self._tally = CleaningTally()
+        self._tally = CleaningTally(len(self._room.memory))
 
     def clean(self) -> Cleaning:
         """Do it."""
@@ -180,7 +179,6 @@ class _Work:
             first_dirty=self._first_dirty,
             end_offset=end,
             wanted_end=max(self._boundary, self._first_dirty),
-            memory_bytes=len(self._room.memory),
             bytes_for_one_pass=map_bytes_for(key_count, config.io_buffer_load_factor),
             duration_ms=self._cleaner.clock.monotonic_ms() - self._started_ms,
         )
@@ -215,7 +213,7 @@ class _Work:
 
     def _clean_in_parts(self, end: int, guess: int) -> int:
         """Clean up to an offset in several passes; return how many keys there are."""
-        usable = self._room.new_map().usable
+        usable = self._room.key_count_max
         count = max(2, parts_for(guess, usable))
         logger.warning(
             "%s: the memory for %d keys does not take those of one segment: it is cleaned in %d"
@@ -248,7 +246,11 @@ class _Work:
         """Put the keys of the dirty part, or those of one range of hashes, into a map."""
         started_ms = self._cleaner.clock.monotonic_ms()
         offset_map = self._room.new_map(
-            part=part, part_count=part_count, exact=self._room.compares_keys
+            part=part,
+            part_count=part_count,
+            exact=self._room.compares_keys,
+            # Each has an offset of its own.
+            key_count_max=end - self._first_dirty,
         )
         collector = KeyCollector(
             offset_map,
@@ -260,7 +262,7 @@ class _Work:
         progress = _Progress(self._report, "reading keys", sources)
         is_whole = self._collect_from(sources, end, collector, offset_map, progress)
         self._tally.reading_ms += self._cleaner.clock.monotonic_ms() - started_ms
-        self._tally.collected(offset_map, collector.records_read, progress.done_bytes)
+        self._tally.collected(len(offset_map), collector.records_read, progress.done_bytes)
         return _Collected(offset_map, is_whole)
 
     def _collect_from(

@@ -10,11 +10,11 @@ from typing import Final
 
 from kafkalog.cleaner.selection import SegmentFacts
 
-__all__ = ["group_segments", "map_bytes_for", "parts_for"]
+__all__ = ["ENTRY_BYTES", "group_segments", "map_bytes_for", "parts_for"]
 
 # Offsets in an index are 32 bits beside the segment's base.
 _RELATIVE_OFFSET_MAX: Final = 2**31 - 1
-_ENTRY_BYTES: Final = 24
+ENTRY_BYTES: Final = 24
 
 
 def group_segments(
@@ -63,7 +63,7 @@ def map_bytes_for(key_count: int, load_factor: float) -> int:
         slots -= 1
     while int(slots * load_factor) < key_count:
         slots += 1
-    return slots * _ENTRY_BYTES
+    return slots * ENTRY_BYTES
 
 
 def parts_for(key_count: int, usable: int) -> int:

@@ -9,10 +9,12 @@ Thread-safety: none; it belongs to one cleaner.
 
 from __future__ import annotations
 
+import mmap
 import secrets
 from typing import Final, Literal
 
 from kafkalog._core.offset_map import OffsetMap
+from kafkalog.cleaner.grouping import ENTRY_BYTES, map_bytes_for
 from kafkalog.manager_config import CleanerConfig
 
 __all__ = ["KeyRoom"]
@@ -43,7 +45,8 @@ class KeyRoom:
         if memory_bytes is None:
             memory_bytes = config.dedupe_buffer_size // max(1, config.threads)
         self.config = config
-        self.memory = bytearray(min(memory_bytes, _MEMORY_BYTES_MAX))
+        # Of the system, which gives no page before it is used.
+        self.memory = mmap.mmap(-1, max(1, min(memory_bytes, _MEMORY_BYTES_MAX)))
         self._secret = secrets.token_bytes(_SECRET_BYTES)
 
     @property
@@ -51,24 +54,43 @@ class KeyRoom:
         """Whether keys of one hash are to be compared."""
         return self.config.hash_algorithm == "exact"
 
+    @property
+    def key_count_max(self) -> int:
+        """How many keys a map takes that has all of the memory."""
+        slots = len(self.memory) // ENTRY_BYTES
+        return int(slots * self.config.io_buffer_load_factor)
+
     def draw_secret(self) -> None:
         """Draw another secret: once for all passes over the same keys."""
         self._secret = secrets.token_bytes(_SECRET_BYTES)
 
-    def new_map(self, *, part: int = 0, part_count: int = 1, exact: bool = False) -> OffsetMap:
+    def new_map(
+        self,
+        *,
+        part: int = 0,
+        part_count: int = 1,
+        exact: bool = False,
+        key_count_max: int | None = None,
+    ) -> OffsetMap:
         """
         Return an empty map; those made before must not be used any more.
 
         Args:
             part, part_count: which part of the keys it takes, told by hash and secret.
             exact: whether it compares keys, which `compares_keys` asks for.
+            key_count_max: how many keys may come; a map for few of them takes no more memory than
+                that needs, and is the faster.
 
         Raises:
             ValueError: there is no room for a single key.
         """
+        load_factor = self.config.io_buffer_load_factor
+        size = len(self.memory)
+        if key_count_max is not None:
+            size = min(size, map_bytes_for(max(1, key_count_max), load_factor))
         return OffsetMap(
-            self.memory,
-            load_factor=self.config.io_buffer_load_factor,
+            memoryview(self.memory)[:size],
+            load_factor=load_factor,
             identity=_IDENTITIES[self.config.hash_algorithm],
             exact=exact,
             secret=self._secret,

@@ -48,7 +48,7 @@ class Cleaning:
         statistics: of what was filtered, of all passes together.
         map_entries: different keys in the dirty part.
         map_records, map_bytes: records and bytes that were read for them.
-        map_utilization: largest share of the map's slots that were in use.
+        map_utilization: largest share of the memory that keys took.
         memory_bytes: what the map takes.
         passes: above 1 where the keys of a single segment did not fit; 0 if nothing was dirty.
         bytes_for_one_pass: memory with which everything would be cleaned in one pass; about so

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kafkalog._core.offset_map import OffsetMap
+from kafkalog.cleaner.grouping import ENTRY_BYTES
 from kafkalog.cleaner.outcome import Cleaning
 from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.model import TopicPartition
@@ -18,8 +18,14 @@ __all__ = ["CleaningTally"]
 
 @dataclass(slots=True)
 class CleaningTally:
-    """Counts of a cleaning; see `Cleaning`."""
+    """
+    Counts of a cleaning; see `Cleaning`.
 
+    Attributes:
+        memory_bytes: for the map of keys.
+    """
+
+    memory_bytes: int
     statistics: CleaningStatistics = field(default_factory=CleaningStatistics)
     passes: int = 0
     reading_ms: int = 0
@@ -31,11 +37,12 @@ class CleaningTally:
     _after: int = 0
     _unchanged: int = 0
 
-    def collected(self, offset_map: OffsetMap, records: int, size: int) -> None:
+    def collected(self, key_count: int, records: int, size: int) -> None:
         """Add what was read for the keys of a pass."""
         self._map_records += records
         self._map_bytes += size
-        self._utilization = max(self._utilization, len(offset_map) / offset_map.slots)
+        utilization = key_count * ENTRY_BYTES / self.memory_bytes
+        self._utilization = max(self._utilization, utilization)
 
     def begin_segments(self, count: int) -> None:
         """Begin to filter so many segments; those of a first pass are what there was before."""
@@ -54,7 +61,6 @@ class CleaningTally:
         first_dirty: int,
         end_offset: int,
         wanted_end: int,
-        memory_bytes: int,
         bytes_for_one_pass: int,
         duration_ms: int,
     ) -> Cleaning:
@@ -69,7 +75,7 @@ class CleaningTally:
             map_records=self._map_records,
             map_bytes=self._map_bytes,
             map_utilization=self._utilization,
-            memory_bytes=memory_bytes,
+            memory_bytes=self.memory_bytes,
             passes=self.passes,
             bytes_for_one_pass=bytes_for_one_pass,
             segments_before=self._before,

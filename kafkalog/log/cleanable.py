@@ -8,11 +8,12 @@ Thread-safety: everything may be called from any thread.
 
 from __future__ import annotations
 
-import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from kafkalog.errors import LogCleaningAbortedError
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.cleaning_facts import LogFacts, cleaning_facts
 from kafkalog.log.deletion import Deleter
@@ -24,8 +25,6 @@ from kafkalog.log.transactions import aborted_between
 from kafkalog.log.writable import WritableLog
 
 __all__ = ["CleanableLog", "LastBatch"]
-
-logger = logging.getLogger(__name__)
 
 
 class LastBatch(NamedTuple):
@@ -45,6 +44,7 @@ class CleanableLog(WritableLog):
     """A log that can be compacted; `Log` makes what it needs."""
 
     _deleter: Deleter
+    _cleaning: threading.Lock
 
     def cleaning_facts(self, *, with_times: bool = True) -> LogFacts:
         """
@@ -106,6 +106,23 @@ class CleanableLog(WritableLog):
         snapshot = self._snapshot() if snapshot is None else snapshot
         with self._reading():
             return aborted_between(self._local.context, snapshot, start, end)
+
+    @contextmanager
+    def being_cleaned(self) -> Iterator[None]:
+        """
+        Be the only one who cleans the log.
+
+        Raises:
+            LogCleaningAbortedError: somebody else does.
+        """
+        if not self._cleaning.acquire(blocking=False):
+            raise LogCleaningAbortedError(
+                f"{self.directory} is being cleaned already", path=self.directory
+            )
+        try:
+            yield
+        finally:
+            self._cleaning.release()
 
     @contextmanager
     def in_charge(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -86,6 +87,7 @@ class Log(CleanableLog, AbstractContextManager["Log"]):
         self._on_close = on_close
         self._committer = Committer(self._sync, durable_offset)
         self._checkpointed_base = local.snapshot.segments.active.base_offset
+        self._cleaning = threading.Lock()
         self._deleter = Deleter(
             local.context, scheduler, home.topic_partition, surroundings.on_deletion
         )
