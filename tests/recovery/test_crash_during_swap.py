@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -145,10 +146,11 @@ def test_split_crashed_at_any_call_has_happened_or_not() -> None:
 
 
 class Merge(Scenario):
-    """Puts one segment in the place of three, which may end below the last of them."""
+    """Puts one segment, or two, in the place of three, which may end below the last of them."""
 
-    def __init__(self, kept: Sequence[int]) -> None:
+    def __init__(self, kept: Sequence[int], bases: Sequence[int]) -> None:
         self.kept = kept
+        self.bases = bases
 
     def prepare(self, rig: Rig) -> None:
         log = rig.open()
@@ -158,24 +160,32 @@ class Merge(Scenario):
         rig.append(2, 40)
         rig.flush()
         batches = [bytes(batch.data[: batch.header.size_bytes]) for batch in log.batches(0)]
-        files = SegmentFiles(LARGE.directory, 0).in_state(FileState.CLEANED)
-        put(rig.disk, files.log, b"".join(batches[offset] for offset in self.kept))
-        put(rig.disk, files.offset_index, b"")
-        put(rig.disk, files.time_index, b"")
+        for base, end in pairwise([*self.bases, RECORD_COUNT]):
+            files = SegmentFiles(LARGE.directory, base).in_state(FileState.CLEANED)
+            held = [batches[offset] for offset in self.kept if base <= offset < end]
+            put(rig.disk, files.log, b"".join(held))
+            put(rig.disk, files.offset_index, b"")
+            put(rig.disk, files.time_index, b"")
         rig.disk.make_durable()
 
     def run(self, rig: Rig) -> None:
-        rig.log.replace_segments(rig.log.segments()[:3], [0])
+        rig.log.replace_segments(rig.log.segments()[:3], self.bases)
 
 
-@pytest.mark.parametrize("kept", [(0, 5), (), (1, 11)], ids=str)
-def test_merge_crashed_at_any_call_has_happened_or_not(kept: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("kept", "bases"),
+    [((0, 5), (0,)), ((), (0,)), ((1, 11), (0,)), ((0, 5, 6, 7), (0, 6))],
+    ids=str,
+)
+def test_merge_crashed_at_any_call_has_happened_or_not(
+    kept: tuple[int, ...], bases: tuple[int, ...]
+) -> None:
     """Nothing that was removed is there again once a reader may have missed it."""
     found = set()
-    for crash in crashes(Merge(kept), LARGE, limit=STATES):
+    for crash in crashes(Merge(kept, bases), LARGE, limit=STATES):
         old = crash.rig.model.served()
         new = [fact for fact in old if fact.offset in kept or fact.offset >= RECORD_COUNT]
-        was_seen = len(crash.rig.log.segments()) == 2
+        was_seen = len(crash.rig.log.segments()) == len(bases) + 1
         with crash.reopened() as rig:
             verify_finished(rig)
             records = [record_fact(each) for each in rig.log.records()]

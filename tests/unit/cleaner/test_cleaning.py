@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import kafkalog
 from kafkalog import CleanerConfig, Codec, Log, LogConfig, Record, compact_log
+from kafkalog.cleaner import segment_writer
 from kafkalog.cleaner.cleaning import Cleaner
 from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
 from kafkalog.cleaner.selection import CleanableRange
@@ -20,6 +22,7 @@ from kafkalog.errors import (
     DiskFullError,
     LogCleaningAbortedError,
 )
+from tests.support import golden
 from tests.support.damage import batch_positions, flip
 from tests.support.logs import manual_log
 from tests.support.manual_time import ManualClock, ManualScheduler
@@ -313,3 +316,70 @@ def test_codecs_of_batches_stay(tmp_path: Path) -> None:
             log.append([Record(key=b"%d" % key, value=b"x" * 40) for key in (number % 7, 100)])
         compact_log(log, include_active=True, memory_bytes=1 << 16)
         assert {Codec.ZSTD} == {batch.codec for batch in log.batches()}
+
+
+@pytest.mark.parametrize("algorithm", ["md5", "siphash", "exact"])
+def test_two_keys_with_one_md5_are_told_apart_where_that_is_asked_for(
+    tmp_path: Path, algorithm: str
+) -> None:
+    """As with a broker the older of the two is lost by default."""
+    vector = golden.vectors("md5_collision")
+    keys = [bytes.fromhex(vector[name]) for name in ("first", "second")]
+    with manual_log(tmp_path / "orders-0", **COMPACT) as log:
+        for key in (*keys, keys[0], keys[1]):
+            log.append([Record(key=key, value=b"v")])
+        compact_log(log, include_active=True, config=CleanerConfig(hash_algorithm=algorithm))
+        kept = [record.offset for record in log.records()]
+        assert ([3] if algorithm == "md5" else [2, 3]) == kept
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "zstd"])
+def test_output_beyond_what_a_segment_may_have_becomes_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    """By bytes or by offsets: nothing is lost, and each begins where the one before ended."""
+    monkeypatch.setattr(segment_writer, "_SEGMENT_BYTES_MAX", 2000)
+    directory = tmp_path / "orders-0"
+    settings = COMPACT | {"segment_bytes": 1500, "compression_type": codec}
+    with manual_log(directory, **settings) as log:
+        latest = fill(log, 100, keys=60)
+        log.roll()
+        log.reconfigure(log.config.replace(segment_bytes=1 << 20))
+        cleaning = clean(log)
+        assert 3 < cleaning.segments_before
+        assert 1 < cleaning.segments_after == len(log.segments()) - 1
+        assert all(segment.size_bytes <= 2000 for segment in log.segments())
+        assert latest == latest_values(log)
+        offsets = [record.offset for record in log.records()]
+    with kafkalog.open_log(directory) as log:
+        assert offsets == [record.offset for record in log.records()]
+        assert not log.recovery_report.rebuilt
+    assert not unfinished([path.name for path in directory.iterdir()])
+
+
+def test_new_segment_is_as_old_as_the_last_of_those_it_was_made_of(tmp_path: Path) -> None:
+    """Records without a timestamp, and old tombstones, go by that."""
+    with manual_log(tmp_path / "orders-0", **COMPACT | {"segment_bytes": 1 << 20}) as log:
+        for number in range(3):
+            fill(log, 10)
+            path = log.segments()[-1].path
+            log.roll()
+            os.utime(path, ns=(0, (5000 + number) * 1_000_000_000))
+        assert 1 == clean(log).segments_after
+        assert 5002 == log.segments()[0].path.stat().st_mtime
+
+
+def test_log_that_is_being_cleaned_is_left_to_who_does(tmp_path: Path) -> None:
+    """Two would write the same files."""
+    with manual_log(tmp_path / "orders-0", **COMPACT) as log:
+        latest = fill(log, 50)
+        refused = []
+
+        def try_too(_progress: CleaningProgress) -> None:
+            with pytest.raises(LogCleaningAbortedError, match="already"):
+                clean(log)
+            refused.append(1)
+
+        compact_log(log, include_active=True, memory_bytes=1 << 16, on_progress=try_too)
+        assert refused
+        assert latest == latest_values(log)

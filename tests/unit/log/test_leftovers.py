@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog.log.covering import write_marker
 from kafkalog.log.leftovers import clear_leftovers, live_bases
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -67,3 +68,22 @@ def test_swap_file_replaces_the_segment_of_its_name(disk: SimulatedDisk) -> None
     assert sorted(LIVE) == disk.list(DIRECTORY)
     assert [DIRECTORY / f"{FIRST}.log"] == done.completed_swaps
     assert [0] == live_bases(disk, DIRECTORY)
+
+
+@pytest.mark.parametrize("beside", ["nothing", "cleaned", "another"])
+def test_marked_segment_goes_with_its_mark_unless_it_is_not_the_one(
+    disk: SimulatedDisk, beside: str
+) -> None:
+    """Not while a `.cleaned` below says that nothing counts, nor one that came there later."""
+    handle = disk.open(DIRECTORY / f"{OTHER}.log", create=True)
+    handle.pwrite(b"a segment", 0)
+    write_marker(disk, DIRECTORY, 7)
+    if beside == "cleaned":
+        disk.open(DIRECTORY / f"{FIRST}.log.cleaned", create=True).close()
+    if beside == "another":
+        handle.pwrite(b"another one", 0)
+    stays = beside != "nothing"
+    assert ([0, 7] if stays else [0]) == live_bases(disk, DIRECTORY)
+    clear_leftovers(disk, DIRECTORY)
+    assert ([0, 7] if stays else [0]) == live_bases(disk, DIRECTORY)
+    assert sorted([*LIVE, *[f"{OTHER}.log"] * stays]) == disk.list(DIRECTORY)
