@@ -24,6 +24,7 @@ class RowFilter:
         cls,
         *,
         timestamps: tuple[int, int] | None = None,
+        listed_timestamps: Iterable[int] | None = None,
         keys: Iterable[bytes | None] | None = None,
         offsets: Iterable[int] | None = None,
     ) -> Self: ...

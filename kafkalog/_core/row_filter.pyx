@@ -106,6 +106,12 @@ cdef struct KeyBytes:
     int64_t size
 
 
+# Numbers that rise.
+cdef struct Numbers:
+    int64_t* data
+    int64_t count
+
+
 cdef struct RowConditions:
     int64_t offset_min
     int64_t offset_end
@@ -116,9 +122,10 @@ cdef struct RowConditions:
     bint null_key                      # null is one of the keys wanted
     int64_t key_count
     const KeyBytes* keys               # in order of size, then of bytes
-    bint by_list
-    int64_t listed_count
-    const int64_t* listed              # offsets wanted; they rise
+    bint by_offset_list
+    bint by_time_list
+    Numbers offsets
+    Numbers timestamps
 
 
 cdef inline int _compare(const KeyBytes* key, const uint8_t* data, int64_t size) noexcept nogil:
@@ -146,17 +153,17 @@ cdef bint _has_key(
     return False
 
 
-cdef bint _is_listed(const RowConditions* wanted, int64_t offset) noexcept nogil:
+cdef bint _is_listed(const Numbers* numbers, int64_t number) noexcept nogil:
     cdef int64_t lower = 0
-    cdef int64_t upper = wanted.listed_count
+    cdef int64_t upper = numbers.count
     cdef int64_t middle
     while lower < upper:
         middle = (lower + upper) // 2
-        if wanted.listed[middle] < offset:
+        if numbers.data[middle] < number:
             lower = middle + 1
         else:
             upper = middle
-    return lower < wanted.listed_count and wanted.listed[lower] == offset
+    return lower < numbers.count and numbers.data[lower] == number
 
 
 cdef inline void _move_row(const ColumnPointers* columns, int64_t row, int64_t to) noexcept nogil:
@@ -192,7 +199,9 @@ cdef int _wants(
             or timestamp == NO_TIMESTAMP
         ):
             return 0
-    if wanted.by_list and not _is_listed(wanted, columns.offset[row]):
+        if wanted.by_time_list and not _is_listed(&wanted.timestamps, timestamp):
+            return 0
+    if wanted.by_offset_list and not _is_listed(&wanted.offsets, columns.offset[row]):
         return 0
     if not wanted.by_key:
         return 1
@@ -240,36 +249,54 @@ cdef int _filter_kernel(
     return STATUS_OK
 
 
+cdef int _take_numbers(Numbers* numbers, list values) except -1:
+    cdef Py_ssize_t slot
+    numbers.data = <int64_t*>calloc(<size_t>max(len(values), 1), sizeof(int64_t))
+    if numbers.data == NULL:
+        raise MemoryError(f"no memory for {len(values)} numbers")
+    for slot in range(len(values)):
+        numbers.data[slot] = values[slot]
+    numbers.count = len(values)
+    return 0
+
+
 @cython.final
 cdef class RowFilter:
     """
     Conditions that all have to hold, beside a range of offsets.
 
     Args:
-        timestamps: (first, last) in ms; None for any. Records without a timestamp have none.
+        timestamps: (first, last) in ms, both inclusive; None for any. Records without a timestamp
+            have none.
+        listed_timestamps: further, those wanted; None for any.
         keys: the keys wanted, None among them for a null key; None for any.
-        offsets: the offsets wanted, that rise; None for any.
+        offsets: the offsets wanted; None for any.
 
     Thread-safety: immutable.
     """
 
     cdef RowConditions _wanted
     cdef KeyBytes* _keys
-    cdef int64_t* _listed
     cdef list _held                    # the bytes that the keys point to
     cdef readonly bint has_conditions
 
-    def __cinit__(self, *, timestamps=None, keys=None, offsets=None):
+    def __cinit__(self, *, timestamps=None, listed_timestamps=None, keys=None, offsets=None):
         self._wanted.timestamp_min = INT64_MIN
         self._wanted.timestamp_max = INT64_MAX
         if timestamps is not None:
             self._wanted.by_time = True
             self._wanted.timestamp_min, self._wanted.timestamp_max = timestamps
+        if listed_timestamps is not None:
+            self._wanted.by_time = self._wanted.by_time_list = True
+            _take_numbers(&self._wanted.timestamps, sorted(listed_timestamps))
         if keys is not None:
             self._take_keys(keys)
         if offsets is not None:
-            self._take_offsets(list(offsets))
-        self.has_conditions = self._wanted.by_time or self._wanted.by_key or self._wanted.by_list
+            self._wanted.by_offset_list = True
+            _take_numbers(&self._wanted.offsets, sorted(offsets))
+        self.has_conditions = (
+            self._wanted.by_time or self._wanted.by_key or self._wanted.by_offset_list
+        )
 
     cdef int _take_keys(self, object keys) except -1:
         cdef Py_ssize_t slot
@@ -290,21 +317,10 @@ cdef class RowFilter:
         self._wanted.key_count = len(self._held)
         return 0
 
-    cdef int _take_offsets(self, list offsets) except -1:
-        cdef Py_ssize_t slot
-        self._wanted.by_list = True
-        self._listed = <int64_t*>calloc(<size_t>max(len(offsets), 1), sizeof(int64_t))
-        if self._listed == NULL:
-            raise MemoryError(f"no memory for {len(offsets)} offsets")
-        for slot in range(len(offsets)):
-            self._listed[slot] = offsets[slot]
-        self._wanted.listed = self._listed
-        self._wanted.listed_count = len(offsets)
-        return 0
-
     def __dealloc__(self):
         free(self._keys)
-        free(self._listed)
+        free(self._wanted.offsets.data)
+        free(self._wanted.timestamps.data)
 
     def apply(
         self,

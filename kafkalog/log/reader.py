@@ -470,8 +470,8 @@ class LogReader:
                 with self._reading():
                     self._ensure_open()
                     for part in parts:
-                        start = part.next_offset
                         yield part
+                        start = max(start, part.next_offset)
                         self._ensure_open()
             except (KafkaLogError, ValueError) as error:
                 snapshot = self._snapshot_after(error, snapshot, start)

@@ -34,6 +34,7 @@ from kafkalog.records.message_run import MessageRun
 __all__ = [
     "OnCorrupt",
     "Place",
+    "behind_damage",
     "fetch",
     "find_latest",
     "find_timestamp",
@@ -322,13 +323,24 @@ def walk_segment(
         if walk.count:
             yield position, walk
         position, expected = walk.position, walk.next_offset
-        if walk.status in (OK, FULL):
-            continue
-        fence = segment.fence_at(position, bound, walk.status, expected, walk.resume_min)
-        if on_corrupt == "raise":
-            raise fence.to_error()
-        position = fence.end_position
-        expected = max(expected, fence.next_offset)
+        if walk.status not in (OK, FULL):
+            position, expected = behind_damage(segment, bound, walk, on_corrupt)
+
+
+def behind_damage(
+    segment: LogSegment, bound: Bound, walk: Walk, on_corrupt: OnCorrupt
+) -> tuple[int, int]:
+    """
+    Fence what ended a walk; return where reading goes on behind it, and with which offset at least.
+
+    Raises:
+        CorruptRecordError: with on_corrupt="raise".
+    """
+    expected = walk.next_offset
+    fence = segment.fence_at(walk.position, bound, walk.status, expected, walk.resume_min)
+    if on_corrupt == "raise":
+        raise fence.to_error()
+    return fence.end_position, max(expected, fence.next_offset)
 
 
 def find_timestamp(

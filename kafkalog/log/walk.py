@@ -73,6 +73,7 @@ def walk_batches(
     *,
     next_offset: int,
     offset_max: int,
+    check_crc: bool = True,
 ) -> Walk:
     """
     Walk whole batches of `data` from `position` on.
@@ -83,8 +84,12 @@ def walk_batches(
         columns: cleared columns for the headers.
         next_offset: smallest offset that may come first.
         offset_max: largest offset that may come at all.
+        check_crc: False for a caller who believes the batches only once it has checked them, and
+            walks again with it where a walk without ends for any other reason than OK or FULL.
     """
-    result = scan_batches(data, position, columns=columns, next_offset=next_offset)
+    result = scan_batches(
+        data, position, columns=columns, next_offset=next_offset, check_crc=check_crc
+    )
     if result.count and result.next_offset - 1 > offset_max:
         result = _up_to(data, position, columns, result, next_offset, offset_max)
     behind = result.next_offset if result.count else next_offset

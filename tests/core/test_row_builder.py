@@ -270,6 +270,7 @@ def test_filter_keeps_what_a_comprehension_keeps(data: st.DataObject) -> None:
     wanted_keys = data.draw(st.one_of(st.none(), st.lists(keys)))
     wanted = data.draw(st.one_of(st.none(), st.sets(st.integers(1000, 1310))))
     times = data.draw(st.one_of(st.none(), st.tuples(st.integers(-9, 99), st.integers(99, 400))))
+    listed = data.draw(st.one_of(st.none(), st.sets(st.integers(90, 400))))
     start, end = data.draw(st.integers(990, 1100)), data.draw(st.integers(1000, 2**32))
     expected = [
         record.offset
@@ -278,14 +279,14 @@ def test_filter_keeps_what_a_comprehension_keeps(data: st.DataObject) -> None:
         and (wanted is None or record.offset in wanted)
         and (wanted_keys is None or record.entry.key in wanted_keys)
         and (times is None or (times[0] <= record.timestamp <= times[1] and record.timestamp != -1))
+        and (listed is None or record.timestamp in listed)
     ]
     runs = BatchRuns()
     for _ in records:
         runs.add_message(native, 1)
-    chosen = RowFilter(
-        timestamps=times, keys=wanted_keys, offsets=None if wanted is None else sorted(wanted)
-    )
-    assert (wanted, wanted_keys, times) != (None, None, None) or not chosen.has_conditions
+    chosen = RowFilter(timestamps=times, listed_timestamps=listed, keys=wanted_keys, offsets=wanted)
+    conditions = (wanted, wanted_keys, times, listed)
+    assert any(each is not None for each in conditions) == chosen.has_conditions
     assert len(expected) == chosen.apply(buffer, columns, runs, start, end)
     assert expected == columns.offset.tolist()
     builder = RowBuilder(["timestamp_type", "offset"], **UNLIMITED)

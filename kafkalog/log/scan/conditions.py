@@ -84,11 +84,12 @@ class Conditions:
 
     def row_filter(self) -> RowFilter:
         """Return what asks each record for its offset, its time and its key."""
-        times, listed = self.timestamps, self.offsets.listed
+        times = self.timestamps
         return RowFilter(
             timestamps=None if times.is_all else (times.first, times.last),
+            listed_timestamps=times.listed,
             keys=self.keys,
-            offsets=None if listed is None else sorted(listed),
+            offsets=self.offsets.listed,
         )
 
 

@@ -16,9 +16,11 @@ from typing import NamedTuple
 from typing_extensions import Buffer
 
 from kafkalog._core.arrow_export import ArrowBatch
+from kafkalog._core.batch import check_batch, scan_batches
 from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.row_builder import RowBuilder
 from kafkalog._core.row_filter import BatchRuns
+from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, UnsupportedCodecError
 from kafkalog.log.scan.options import ScanOptions
 from kafkalog.log.scan.stretches import Stretch
@@ -29,8 +31,10 @@ from kafkalog.records.reused_columns import ReusedColumns
 
 __all__ = ["RowReader"]
 
-# Positions and sizes of so many rows stay in the second cache together with what they point to.
-ROWS = 8192
+CRC = STATUS_CODES["CRC"]
+
+# Positions and sizes of so many rows stay in the second cache, with what they point to and become.
+ROWS = 2048
 
 
 class _Decoded(NamedTuple):
@@ -86,6 +90,7 @@ class RowReader:
         self._before = None
         for stretch in stretches:
             if not stretch.is_wanted:
+                _check_crcs(stretch)
                 continue
             for decoded in self._decode(stretch, reused):
                 if self._keep(decoded, start, end):
@@ -115,17 +120,24 @@ class RowReader:
     def _decode(self, stretch: Stretch, reused: ReusedColumns) -> Iterator[_Decoded]:
         if not stretch.is_plain:
             for row in range(stretch.first, stretch.stop):
+                if not stretch.is_checked and check_batch(stretch.view(row).data):
+                    stretch.doubt(row)
+                    return
                 yield from self._decode_batch(stretch, row, reused)
             return
-        batches, row = stretch.batches, stretch.first
-        last = stretch.stop - 1
-        end = int(batches.position[last]) + int(batches.size_bytes[last])
+        batches, row, end = stretch.batches, stretch.first, stretch.end_position
         while row < stretch.stop:
             columns = reused.with_room_for(1)
-            # The walk has asked for the CRC.
-            _, count, _, _ = decode_run(
-                stretch.data, int(batches.position[row]), columns, end=end, check_crc=False
+            _, count, _, status = decode_run(
+                stretch.data,
+                int(batches.position[row]),
+                columns,
+                end=end,
+                check_crc=not stretch.is_checked,
             )
+            if status == CRC and not count:
+                stretch.doubt(row)
+                return
             if not count:
                 # Alone it gets the room it needs, or the error it deserves.
                 yield from self._decode_batch(stretch, row, reused)
@@ -187,3 +199,12 @@ class RowReader:
             # If the wrapper's offset lies, the records' own do not.
             next_offset = int(columns.offset[-1]) + 1
         self._before = BatchEnd(stretch.segment.path, position, next_offset)
+
+
+def _check_crcs(stretch: Stretch) -> None:
+    """Look whether batches that are passed over are what they say."""
+    if not stretch.is_checked:
+        start, end = stretch.start_position, stretch.end_position
+        result = scan_batches(stretch.data, start, end=end)
+        if result.status:
+            stretch.doubt(stretch.first + result.count)

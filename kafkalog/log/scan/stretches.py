@@ -5,6 +5,10 @@ and the times wanted, those of control records, and for readers of committed rec
 aborted. What is left are runs of uncompressed batches, of old messages too, which one call decodes,
 and runs of compressed ones, which are taken one by one.
 
+Bytes come from memory once: a walk looks at headers only, and the CRC is checked where a batch is
+decoded. Until then no header is believed: batches that are passed over are checked as well, and
+where a CRC is wrong, or headers contradict each other, the walk is done again as `walk.py` does it.
+
 Thread-safety: none; a generator is one thread's.
 """
 
@@ -12,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog._core.status import STATUS_CODES
 from kafkalog.layout import (
     CODEC_MASK,
     CONTROL_MASK,
@@ -28,18 +32,25 @@ from kafkalog.layout import (
     TRANSACTIONAL_MASK,
 )
 from kafkalog.log.local_log import Snapshot
-from kafkalog.log.reading import OnCorrupt, Place, places, walk_ahead, walk_segment
+from kafkalog.log.reading import OnCorrupt, Place, behind_damage, places, walk_ahead
 from kafkalog.log.scan.conditions import Integers
 from kafkalog.log.segment import LogSegment
-from kafkalog.log.walk import Walk
+from kafkalog.log.segment_types import Bound
+from kafkalog.log.walk import Walk, walk_batches
 from kafkalog.records.batch_view import BatchView
 
 __all__ = ["Stretch", "read_stretches"]
 
+OK = STATUS_CODES["OK"]
+FULL = STATUS_CODES["FULL"]
 
-class Stretch(NamedTuple):
+
+class Stretch:
     """
-    Batches side by side, whole and of good CRC; they are all wanted, or none is.
+    Batches side by side, whole by their headers; they are all wanted, or none is.
+
+    Whoever reads a stretch checks the CRC of each batch while its bytes are at hand, unless that
+    was done. Where one is wrong, `doubt` says so before the next stretch is asked for.
 
     Attributes:
         segment: where they lie.
@@ -48,20 +59,66 @@ class Stretch(NamedTuple):
         first, stop: which of them.
         is_wanted: whether their records are.
         is_plain: whether they are uncompressed.
+        is_checked: whether their CRC is known to be right.
+        doubted: which of them has a wrong one.
     """
 
-    segment: LogSegment
-    data: memoryview
-    batches: BatchColumns
-    first: int
-    stop: int
-    is_wanted: bool
-    is_plain: bool
+    __slots__ = (
+        "batches",
+        "data",
+        "doubted",
+        "first",
+        "is_checked",
+        "is_plain",
+        "is_wanted",
+        "segment",
+        "stop",
+    )
+
+    def __init__(
+        self,
+        segment: LogSegment,
+        data: memoryview,
+        batches: BatchColumns,
+        first: int,
+        stop: int,
+        *,
+        is_wanted: bool,
+        is_plain: bool,
+        is_checked: bool,
+    ) -> None:
+        self.segment = segment
+        self.data = data
+        self.batches = batches
+        self.first = first
+        self.stop = stop
+        self.is_wanted = is_wanted
+        self.is_plain = is_plain
+        self.is_checked = is_checked
+        self.doubted: int | None = None
+
+    def doubt(self, row: int) -> None:
+        """Say that the CRC of a batch is wrong; those before it were right."""
+        self.doubted = row
 
     @property
     def next_offset(self) -> int:
-        """One above the last offset."""
-        return int(self.batches.last_offset[self.stop - 1]) + 1
+        """One above the last offset, as far as that is believed."""
+        stop = self.stop if self.doubted is None else self.doubted
+        if stop == self.first:
+            return 0
+        return int(self.batches.last_offset[stop - 1]) + 1
+
+    @property
+    def start_position(self) -> int:
+        """Where the first batch begins in the segment."""
+        return int(self.batches.position[self.first])
+
+    @property
+    def end_position(self) -> int:
+        """Where the last batch ends in the segment."""
+        last = self.stop - 1
+        return int(self.batches.position[last]) + int(self.batches.size_bytes[last])
 
     def view(self, row: int) -> BatchView:
         """Return one of the batches."""
@@ -102,8 +159,8 @@ def read_stretches(
             continue
         expected = max(expected, place.next_offset)
         for stretch in _of_segment(place, expected, end_offset, on_corrupt, timestamps, hides):
-            expected = stretch.next_offset
             yield stretch
+            expected = max(expected, stretch.next_offset)
 
 
 def _of_segment(
@@ -114,23 +171,65 @@ def _of_segment(
     timestamps: Integers,
     hides: Callable[[BatchHeader], bool] | None,
 ) -> Iterator[Stretch]:
-    segment, bound = place.segment, place.bound
+    segment, bound, position = place.segment, place.bound, place.position
     batches = BatchColumns(walk_ahead(place, end_offset - expected))
     data = segment.file.whole()[: bound.end]
-    walks = walk_segment(segment, place.position, bound, expected, batches, on_corrupt)
-    for _start, walk in walks:
+    is_doubted = False
+    while position < bound.end:
+        walk = _walk(data, position, bound, expected, batches, check_crc=is_doubted)
+        if not is_doubted and walk.status not in (OK, FULL):
+            is_doubted = True
+            continue
         count = _count_below(batches, walk, expected, end_offset)
         wanted = _wanted(batches, count, timestamps)
         if hides is not None:
             _leave_out_aborted(wanted, batches, data, hides)
         is_plain = batches.attributes[:count] & CODEC_MASK == 0
         for first, stop in pairwise(_edges(wanted, is_plain)):
-            yield Stretch(
-                segment, data, batches, first, stop, bool(wanted[first]), bool(is_plain[first])
+            stretch = Stretch(
+                segment,
+                data,
+                batches,
+                first,
+                stop,
+                is_wanted=bool(wanted[first]),
+                is_plain=bool(is_plain[first]),
+                is_checked=is_doubted,
             )
-        if count < walk.count:
-            return
-        expected = walk.next_offset
+            yield stretch
+            if stretch.doubted is not None:
+                break
+        else:
+            if count < walk.count:
+                return
+            position, expected, is_doubted = walk.position, walk.next_offset, False
+            if walk.status not in (OK, FULL):
+                position, expected = behind_damage(segment, bound, walk, on_corrupt)
+            continue
+        # Walked again from there, with a look at every CRC: what that finds is what counts.
+        row, is_doubted = stretch.doubted, True
+        position = int(batches.position[row])
+        expected = int(batches.last_offset[row - 1]) + 1 if row else expected
+
+
+def _walk(
+    data: memoryview,
+    position: int,
+    bound: Bound,
+    expected: int,
+    batches: BatchColumns,
+    *,
+    check_crc: bool,
+) -> Walk:
+    batches.clear()
+    return walk_batches(
+        data,
+        position,
+        batches,
+        next_offset=expected,
+        offset_max=bound.following_offset - 1,
+        check_crc=check_crc,
+    )
 
 
 def _count_below(batches: BatchColumns, walk: Walk, expected: int, end_offset: int) -> int:
