@@ -31,7 +31,8 @@ cdef class RecordsBuilder:
     cdef int _add(self, const RecordParts* parts, int64_t size_limit) except -1
     cdef int _refuse(self, int status, const RecordParts* parts) except -1
     cdef int _add_fields(
-        self, object key, object value, int64_t timestamp_ms, object headers, int64_t offset_delta
+        self, object key, object value, int64_t timestamp_ms, object headers,
+        int64_t offset_delta, int64_t size_limit,
     ) except -1
     cdef int _add_record(
         self, Record record, int64_t default_timestamp_ms, int64_t size_limit

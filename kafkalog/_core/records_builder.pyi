@@ -32,6 +32,14 @@ class RecordsBuilder:
         timestamp_ms: int = -1,
         headers: Iterable[tuple[str, _Field]] | None = None,
     ) -> int: ...
+    def try_append(
+        self,
+        size_limit: int,
+        key: _Field,
+        value: _Field,
+        timestamp_ms: int = -1,
+        headers: Iterable[tuple[str, _Field]] | None = None,
+    ) -> int: ...
     def append_at(
         self,
         offset_delta: int,

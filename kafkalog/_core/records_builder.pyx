@@ -214,7 +214,8 @@ cdef class RecordsBuilder:
         return 0
 
     cdef int _add_fields(
-        self, object key, object value, int64_t timestamp_ms, object headers, int64_t offset_delta
+        self, object key, object value, int64_t timestamp_ms, object headers,
+        int64_t offset_delta, int64_t size_limit,
     ) except -1:
         cdef RecordParts parts
         cdef tuple pairs = None
@@ -238,7 +239,7 @@ cdef class RecordsBuilder:
                 )
             parts.offset_delta = offset_delta
         self._own()
-        return self._add(&parts, INT32_MAX)
+        return self._add(&parts, size_limit)
 
     # Not bound: a plain method of the type is called a few nanoseconds faster.
     @cython.binding(False)
@@ -257,7 +258,23 @@ cdef class RecordsBuilder:
                 format has no headers.
             RecordTooLargeError: the batch would not fit 32-bit lengths; it is unchanged.
         """
-        self._add_fields(key, value, timestamp_ms, headers, NEXT_DELTA)
+        self._add_fields(key, value, timestamp_ms, headers, NEXT_DELTA, INT32_MAX)
+        return self.draft.size
+
+    @cython.binding(False)
+    def try_append(
+        self,
+        int64_t size_limit,
+        key,
+        value,
+        int64_t timestamp_ms=NO_TIMESTAMP,
+        headers=None,
+    ):
+        """
+        As `append`, if the batch stays within `size_limit` or is empty; else return 0.
+        """
+        if not self._add_fields(key, value, timestamp_ms, headers, NEXT_DELTA, size_limit):
+            return 0
         return self.draft.size
 
     def append_at(
@@ -271,7 +288,7 @@ cdef class RecordsBuilder:
         """As `append`, at an offset delta above all before: how compacted batches are written."""
         if offset_delta < 0:
             raise InvalidRecordError(f"offset delta {offset_delta} is negative")
-        self._add_fields(key, value, timestamp_ms, headers, offset_delta)
+        self._add_fields(key, value, timestamp_ms, headers, offset_delta, INT32_MAX)
         return self.draft.size
 
     cdef int _add_record(

@@ -285,6 +285,8 @@ class Log(CleanableLog, AbstractContextManager["Log"]):
 
         A log that is latched, or belongs to the parent of a forked process, is let go as it is.
         """
+        if not self._closed and self._may_write():
+            self._close_appenders()
         with self._write_lock:
             if self._closed:
                 return

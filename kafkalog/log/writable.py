@@ -8,16 +8,19 @@ Thread-safety: everything may be called from any thread; one append at a time is
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
 from kafkalog._core.record import Record
+from kafkalog.errors import KafkaLogError
 from kafkalog.log.appending import Appender
+from kafkalog.log.record_appender import RecordAppender, Wait
 from kafkalog.log.resting import RestingLog
 from kafkalog.model import AppendInfo, AppendOrigin
 from kafkalog.records.append_rules import AppendRules
@@ -38,7 +41,7 @@ from kafkalog.records.validation.leader import validate_for_leader
 
 __all__ = ["Wait", "WritableLog"]
 
-Wait = Literal["written", "durable"]
+logger = logging.getLogger(__name__)
 
 
 class WritableLog(RestingLog):
@@ -46,6 +49,10 @@ class WritableLog(RestingLog):
 
     _rules: AppendRules
     _appender: Appender
+
+    @cached_property
+    def _open_appenders(self) -> set[RecordAppender]:
+        return set()
 
     @abstractmethod
     def _flush_in_background(self) -> None:
@@ -159,6 +166,52 @@ class WritableLog(RestingLog):
         else:
             times = np.ascontiguousarray(timestamps, dtype=np.int64)
         return self._append(pack_lists(keys, values, times, self._rules, now_ms, headers), wait)
+
+    def appender(
+        self,
+        *,
+        buffer_bytes: int = 1 << 20,
+        linger_ms: int | None = None,
+        wait: Wait = "written",
+        on_append: Callable[[AppendInfo], object] | None = None,
+    ) -> RecordAppender:
+        """
+        Return what takes records one at a time, and writes them together.
+
+        >>> with log.appender(linger_ms=5) as appender:
+        ...     for key, value in changes:
+        ...         appender.append(key, value)
+
+        Args:
+            buffer_bytes: written at once, in batches of `kafkalog.batch.bytes`.
+            linger_ms: how long a record waits for others at most; None for until there are enough,
+                or until a flush.
+            wait: as for `append`; how each write is waited for.
+            on_append: called with what each write became, by the thread that wrote.
+        """
+        self._ensure_writable()
+        _check_wait(wait)
+        appender = RecordAppender(
+            self._append,
+            lambda: self._rules,
+            self._local.context.clock,
+            self._scheduler,
+            buffer_bytes=buffer_bytes,
+            linger_ms=linger_ms,
+            wait=wait,
+            on_append=on_append,
+            on_close=self._open_appenders.discard,
+        )
+        self._open_appenders.add(appender)
+        return appender
+
+    def _close_appenders(self) -> None:
+        """Write what records are with appenders, as far as that can be; the log is about to go."""
+        for appender in list(self._open_appenders):
+            try:
+                appender.close()
+            except KafkaLogError as error:
+                logger.warning("%s: records of an appender are lost: %s", self.directory, error)
 
     def append_batches(
         self,

@@ -10,7 +10,6 @@ the same thread packs again.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeAlias, TypeGuard
 
@@ -20,20 +19,13 @@ import numpy.typing as npt
 from kafkalog._core.arrow_source import ArrowRows, ArrowSource, arrow_column, arrow_headers
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import CellColumn
-from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
-from kafkalog._core.header import parse_header
 from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.record import Record
 from kafkalog.errors import InvalidRecordError
-from kafkalog.layout import MAGIC_V2, RECORD_BATCH_OVERHEAD
-from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.batch_facts import BatchFacts
-from kafkalog.records.codecs import Codec
-from kafkalog.records.drafts import Drafts, close_batch
 from kafkalog.records.packed_run import PackedRun
-from kafkalog.records.record_faults import RecordFaults
+from kafkalog.records.run_packer import packer_of
 
 __all__ = [
     "ArrowTable",
@@ -72,16 +64,6 @@ Timestamps: TypeAlias = int | npt.NDArray[np.int64]
 _Feed: TypeAlias = Callable[[BatchBuilder | MessageSetBuilder], int]
 # The same, of those from a slot on.
 _Extend: TypeAlias = Callable[[BatchBuilder | MessageSetBuilder, int], int]
-
-
-class _Workshop(threading.local):
-    """What one thread reuses from append to append."""
-
-    def __init__(self) -> None:
-        self.builder = BatchBuilder()
-
-
-_WORKSHOP = _Workshop()
 
 
 def pack_records(
@@ -145,7 +127,8 @@ def pack_columns(
     if values is None and headers is None and _is_table(keys):
         if not isinstance(times, int):
             raise TypeError("the timestamps of a table are a column of it")
-        return _pack(_Batches(ArrowSource(keys), times, rules.batch_bytes), rules, now_ms)
+        feed = _Batches(ArrowSource(keys), times, rules.batch_bytes)
+        return _pack(feed, rules, now_ms, BatchBuilder())
     if isinstance(keys, list | None) and isinstance(values, list | None):
         if not isinstance(headers, Sequence | None):
             raise TypeError("the headers beside lists are a list, too")
@@ -186,6 +169,7 @@ def pack_lists(
         ),
         rules,
         now_ms,
+        None if headers is None else BatchBuilder(),
     )
 
 
@@ -274,72 +258,15 @@ class _Batches:
                 return taken
 
 
-def _pack(feed: _Feed, rules: AppendRules, now_ms: int) -> PackedRun:
-    """Fill batch after batch of the log's format."""
-    if rules.magic < MAGIC_V2:
-        return _pack_messages(feed, rules, now_ms)
-    append_time = now_ms if rules.gives_time else None
-    codec = rules.wanted_codec or Codec.NONE
-    builder = _WORKSHOP.builder
-    faults: RecordFaults | None = None
-    parts: list[memoryview] = []
-    batches: list[BatchFacts] = []
-    start = 0
-    while True:
-        builder.reset()
-        taken = feed(builder)
-        if not taken:
-            break
-        if rules.may_fail(
-            now_ms, builder.null_key_count, builder.min_timestamp, builder.max_timestamp
-        ):
-            faults = faults or RecordFaults(rules, now_ms)
-            batch = builder.finish()
-            columns = RecordColumns(taken)
-            decode_columns(batch, parse_header(batch), RECORD_BATCH_OVERHEAD, len(batch), columns)
-            faults.add(columns, start)
-        # "producer" keeps what a producer chose; records that come singly have chosen nothing.
-        part = close_batch(builder, rules, codec, start, append_time)
-        largest = builder.max_timestamp if append_time is None else append_time
-        last = start + taken - 1
-        batches.append(BatchFacts(len(part), start, last, largest, last if largest >= 0 else -1))
-        parts.append(part)
-        start += taken
-    if faults is not None:
-        faults.raise_if_any()
-    # One copy: stamping writes into the batches, and the builder's memory is not for writing.
-    return PackedRun(
-        bytearray().join(parts), batches, start, append_time, rewriting=_rewriting(codec)
-    )
+def _pack(
+    feed: _Feed, rules: AppendRules, now_ms: int, builder: BatchBuilder | None = None
+) -> PackedRun:
+    """
+    Fill batch after batch of the log's format.
 
-
-def _pack_messages(feed: _Feed, rules: AppendRules, now_ms: int) -> PackedRun:
-    """Fill one message set after the other, plain or to be wrapped."""
-    append_time = now_ms if rules.gives_time else None
-    codec = rules.wanted_codec or Codec.NONE
-    drafts = Drafts(rules, append_time)
-    faults: RecordFaults | None = None
-    start = 0
-    while True:
-        builder = MessageSetBuilder(rules.magic)
-        builder.reset(append_time=append_time)
-        taken = feed(builder)
-        if not taken:
-            break
-        if rules.may_fail(
-            now_ms, builder.null_key_count, builder.min_timestamp, builder.max_timestamp
-        ):
-            faults = faults or RecordFaults(rules, now_ms)
-            columns = RecordColumns(taken)
-            decode_run(builder.finish_plain(), 0, columns, check_crc=False)
-            faults.add(columns, start)
-        drafts.close(builder, codec)
-        start += taken
-    if faults is not None:
-        faults.raise_if_any()
-    return drafts.run(_rewriting(codec))
-
-
-def _rewriting(codec: Codec) -> Rewriting:
-    """Return what packing does: records that come singly have no codec."""
-    return Rewriting(Codec.NONE, codec) if codec else NOTHING_REWRITTEN
+    A feed that runs code of others has a builder of its own: that code may append, too.
+    """
+    packer = packer_of(rules, now_ms, builder)
+    while feed(packer.builder):
+        packer.close(now_ms)
+    return packer.run()

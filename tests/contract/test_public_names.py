@@ -103,6 +103,7 @@ NAMES = [
     "ProducerStateError",
     "ReadOnlyLogError",
     "Record",
+    "RecordAppender",
     "RecordError",
     "RecordMetadata",
     "RecordTooLargeError",

@@ -1,0 +1,196 @@
+"""A run of batches under construction: what is in a builder becomes one batch after the other.
+
+Each format has a packer. The builder of one thread's appends is reused from run to run; who keeps a
+run open for longer brings his own.
+
+Thread-safety: none; a packer belongs to one caller at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
+from kafkalog._core.header import parse_header
+from kafkalog._core.message_builder import MessageSetBuilder
+from kafkalog.layout import MAGIC_V2, RECORD_BATCH_OVERHEAD
+from kafkalog.model import NOTHING_REWRITTEN, Rewriting
+from kafkalog.records.append_rules import AppendRules
+from kafkalog.records.batch_facts import BatchFacts
+from kafkalog.records.codecs import Codec
+from kafkalog.records.drafts import Drafts, close_batch
+from kafkalog.records.packed_run import PackedRun
+from kafkalog.records.record_faults import RecordFaults
+
+__all__ = ["RunPacker", "packer_of"]
+
+
+class _Workshop(threading.local):
+    """What one thread reuses from append to append."""
+
+    def __init__(self) -> None:
+        self.builder = BatchBuilder()
+
+
+_WORKSHOP = _Workshop()
+
+
+class RunPacker(Protocol):
+    """
+    What makes a run.
+
+    Attributes:
+        size_bytes: of the batches that were closed.
+        record_count: records in them.
+    """
+
+    size_bytes: int
+    record_count: int
+
+    @property
+    def builder(self) -> BatchBuilder | MessageSetBuilder:
+        """What the next records go into."""
+        ...
+
+    def close(self, now_ms: int) -> None:
+        """
+        Make a batch of what is in the builder, and go on with an empty one.
+
+        Raises:
+            RecordTooLargeError: it takes more than `max.message.bytes`; it stays in the builder.
+        """
+        ...
+
+    def drop(self) -> None:
+        """Forget what is in the builder."""
+        ...
+
+    def run(self) -> PackedRun:
+        """
+        Return the batches; nothing is added any more.
+
+        Raises:
+            RecordValidationError: records that the settings do not allow, each one listed.
+        """
+        ...
+
+
+def packer_of(rules: AppendRules, now_ms: int, builder: BatchBuilder | None = None) -> RunPacker:
+    """
+    Return what makes a run of the log's format.
+
+    Args:
+        rules: of the log.
+        now_ms: time of the append.
+        builder: for batches; that of this thread's appends if None.
+    """
+    append_time = now_ms if rules.gives_time else None
+    if rules.magic < MAGIC_V2:
+        return _MessagePacker(rules, append_time)
+    return _BatchPacker(rules, append_time, _WORKSHOP.builder if builder is None else builder)
+
+
+class _BatchPacker:
+    """Makes batches of format v2."""
+
+    def __init__(self, rules: AppendRules, append_time: int | None, builder: BatchBuilder) -> None:
+        self.size_bytes = 0
+        self.record_count = 0
+        self.builder = builder
+        self._rules = rules
+        self._append_time = append_time
+        self._codec = rules.wanted_codec or Codec.NONE
+        self._faults: RecordFaults | None = None
+        self._data = bytearray()
+        self._batches: list[BatchFacts] = []
+        builder.reset()
+
+    def close(self, now_ms: int) -> None:
+        builder, rules, start = self.builder, self._rules, self.record_count
+        count = builder.count
+        if rules.may_fail(
+            now_ms, builder.null_key_count, builder.min_timestamp, builder.max_timestamp
+        ):
+            self._faults = self._faults or RecordFaults(rules, now_ms)
+            columns = RecordColumns(count)
+            with builder.finish() as plain:
+                header = parse_header(plain)
+                decode_columns(plain, header, RECORD_BATCH_OVERHEAD, len(plain), columns)
+                self._faults.add(columns, start)
+        # "producer" keeps what a producer chose; records that come singly have chosen nothing.
+        with close_batch(builder, rules, self._codec, start, self._append_time) as part:
+            size = len(part)
+            # Stamping writes into the batches, and the builder's memory is not for writing. Once
+            # it is copied, the builder may use that memory again.
+            self._data += part
+        time = self._append_time
+        largest = builder.max_timestamp if time is None else time
+        last = start + count - 1
+        self._batches.append(BatchFacts(size, start, last, largest, last if largest >= 0 else -1))
+        self.size_bytes += size
+        self.record_count += count
+        builder.reset()
+
+    def drop(self) -> None:
+        self.builder.reset()
+
+    def run(self) -> PackedRun:
+        if self._faults is not None:
+            self._faults.raise_if_any()
+        return PackedRun(
+            self._data,
+            self._batches,
+            self.record_count,
+            self._append_time,
+            rewriting=_rewriting(self._codec),
+        )
+
+
+class _MessagePacker:
+    """Makes message sets of the formats v0 and v1, plain or to be wrapped."""
+
+    def __init__(self, rules: AppendRules, append_time: int | None) -> None:
+        self.size_bytes = 0
+        self.record_count = 0
+        self._rules = rules
+        self._append_time = append_time
+        self._codec = rules.wanted_codec or Codec.NONE
+        self._drafts = Drafts(rules, append_time)
+        self._faults: RecordFaults | None = None
+        self.builder = self._next_builder()
+
+    def close(self, now_ms: int) -> None:
+        builder, rules = self.builder, self._rules
+        count = builder.count
+        if rules.may_fail(
+            now_ms, builder.null_key_count, builder.min_timestamp, builder.max_timestamp
+        ):
+            self._faults = self._faults or RecordFaults(rules, now_ms)
+            columns = RecordColumns(count)
+            decode_run(builder.finish_plain(), 0, columns, check_crc=False)
+            self._faults.add(columns, self.record_count)
+        draft = self._drafts.close(builder, self._codec)
+        self.size_bytes += memoryview(draft.data).nbytes
+        self.record_count += count
+        # The drafts may need this one again.
+        self.builder = self._next_builder()
+
+    def drop(self) -> None:
+        self.builder = self._next_builder()
+
+    def run(self) -> PackedRun:
+        if self._faults is not None:
+            self._faults.raise_if_any()
+        return self._drafts.run(_rewriting(self._codec))
+
+    def _next_builder(self) -> MessageSetBuilder:
+        builder = MessageSetBuilder(self._rules.magic)
+        builder.reset(append_time=self._append_time)
+        return builder
+
+
+def _rewriting(codec: Codec) -> Rewriting:
+    """Return what packing does: records that come singly have no codec."""
+    return Rewriting(Codec.NONE, codec) if codec else NOTHING_REWRITTEN
