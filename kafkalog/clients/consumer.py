@@ -30,6 +30,7 @@ from kafkalog.clock import Clock, SystemClock
 from kafkalog.errors import (
     ClientClosedError,
     LogClosedError,
+    LogOfflineError,
     LogStorageError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
@@ -117,6 +118,8 @@ class Consumer(ClosedByWith):
         self._on_lost = on_lost
         self._topics: tuple[str, ...] = ()
         self._assigned: dict[TopicPartition, AssignedPartition] = {}
+        # Of the topics: those that could not be opened when they were looked for last.
+        self._out_of_reach: set[TopicPartition] = set()
         self._looked_ms = 0
         self._committed_ms = self._clock.monotonic_ms()
         self._closed = False
@@ -383,7 +386,18 @@ class Consumer(ClosedByWith):
             for number in sorted(present.get(topic, ())):
                 where = TopicPartition(topic, number)
                 if where not in self._assigned:
-                    self._take_in(where)
+                    self._try_to_take_in(where)
+
+    def _try_to_take_in(self, where: TopicPartition) -> None:
+        """Take in a partition, or look for it again later: the others go on."""
+        try:
+            self._take_in(where)
+        except LogStorageError as error:
+            if where not in self._out_of_reach:
+                self._out_of_reach.add(where)
+                logger.warning("%s does without %s for now: %s", self, where, error)
+        else:
+            self._out_of_reach.discard(where)
 
     def _position_of(self, assigned: AssignedPartition) -> int:
         if assigned.position is None:
@@ -441,8 +455,12 @@ class Consumer(ClosedByWith):
             self._tell_lost(LostRecords(assigned.where, position, assigned.position))
             return assigned.fetch(count)
         except LogClosedError:
-            if self._source.log(*assigned.where) is assigned.log:
-                raise
+            try:
+                if self._source.log(*assigned.where) is assigned.log:
+                    raise
+            except LogOfflineError:
+                # Until its directory is back nothing more can come.
+                return []
             # The directory was opened again since.
             paused = assigned.is_paused
             assigned.close()

@@ -19,7 +19,7 @@ replaced, nothing has happened; between that and the note, the note is not belie
 written once more by a recovery; behind it, before the records, an epoch stands at the log end,
 which the next opening takes away and rises above.
 
-Thread-safety: changes under the log's lock; `end_offset_for` and `current` from any thread.
+Thread-safety: changes under the log's lock; `follow`, look-ups and `current` from any thread.
 """
 
 from __future__ import annotations
@@ -179,6 +179,25 @@ class LogEpochs:
         if self.current > (self._epochs.latest_epoch or 0):
             self._epochs.assign(self.current, end_offset, flush=False)
         self._flush()
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """
+        Take what the writer has put into the file, for a log that is open to be read only.
+
+        It puts an epoch there before the first record of it: what is seen of the log already counts
+        with the file of now, cut to that.
+
+        Raises:
+            LogStorageError: the file cannot be read.
+        """
+        checkpoint = self._home.leader_epochs()
+        fresh = LeaderEpochs()
+        if self._home.filesystem.stat(checkpoint.path) is None or not fresh.load(checkpoint):
+            # What the batches told when the log was opened is all there is.
+            return
+        fresh.truncate_from_end(snapshot.end_offset)
+        fresh.truncate_from_start(snapshot.start_offset)
+        self._epochs = fresh
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Return where an epoch ended; see `LeaderEpochs.end_offset_for`."""

@@ -332,6 +332,12 @@ class LogReader:
         lists = _record_lists(parts, start, end, limit_bytes, on_corrupt, self._gate)
         return chain.from_iterable(lists)
 
+    def _known_epochs(self, snapshot: Snapshot) -> LogEpochs:
+        """Return the leader epochs, those of another process as they are now."""
+        if self._tail is not None:
+            self._epochs.follow(snapshot)
+        return self._epochs
+
     def offset_for_timestamp(
         self, timestamp_ms: int, *, isolation: Isolation = "read_uncommitted"
     ) -> TimestampOffset | None:
@@ -353,11 +359,9 @@ class LogReader:
         snapshot, limit = self._visible(isolation)
         if timestamp_ms == EARLIEST_TIMESTAMP:
             start = snapshot.start_offset
-            return TimestampOffset(-1, start, self._epochs.epoch_for(start))
+            return TimestampOffset(-1, start, self._known_epochs(snapshot).epoch_for(start))
         if timestamp_ms == LATEST_TIMESTAMP:
-            # Those of another process may be newer than what was read when the log was opened.
-            epoch = self._epochs.latest if self._tail is None else None
-            return TimestampOffset(-1, limit, epoch)
+            return TimestampOffset(-1, limit, self._known_epochs(snapshot).latest)
         if timestamp_ms < 0 and timestamp_ms != MAX_TIMESTAMP:
             raise ValueError(f"{timestamp_ms} is neither a time nor one of Kafka's names")
         while True:

@@ -78,10 +78,10 @@ class TransactionalLog(LogStanding):
         """
         Return the largest leader epoch not above `epoch`, and the offset behind its last record.
 
-        Who follows this log finds there where the two part. Both are -1 where nothing is known. A
-        log that is open read-only knows the epochs of the moment when it was opened.
+        Who follows this log finds there where the two part. Both are -1 where nothing is known.
         """
-        return self._epochs.end_offset_for(epoch, self._snapshot().end_offset)
+        snapshot = self._snapshot()
+        return self._known_epochs(snapshot).end_offset_for(epoch, snapshot.end_offset)
 
     def list_transactions(self) -> list[OngoingTransaction]:
         """

@@ -10,9 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog import FileSystem, Log, LogStorageError, NotALogError, OffsetOutOfRangeError, Record
+from kafkalog import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    FileSystem,
+    Log,
+    LogStorageError,
+    NotALogError,
+    OffsetOutOfRangeError,
+    Record,
+)
 from kafkalog.files.filesystem import FileHandle
-from kafkalog.files.names import SegmentFiles
+from kafkalog.files.names import LEADER_EPOCH_CHECKPOINT, SegmentFiles
 from kafkalog.files.posix import PosixFileSystem
 from tests.support import golden
 from tests.support.logs import manual_log, numbered
@@ -155,6 +164,32 @@ def test_reader_sees_no_torn_batch(writer: Log, reader: Log, directory: Path) ->
     assert 30 == len(list(reader.records()))
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - len(batch))
+
+
+def test_reader_follows_the_leader_epochs_of_its_writer(directory: Path) -> None:
+    """New ones, a truncation, and an old format that forgets them; a copy has what batches tell."""
+    with manual_log(directory) as writer, manual_log(directory, read_only=True) as reader:
+
+        def check() -> None:
+            for epoch in range(5):
+                expected = writer.end_offset_for_epoch(epoch)
+                assert expected == reader.end_offset_for_epoch(epoch)
+            for moment in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
+                expected_offset = writer.offset_for_timestamp(moment)
+                assert expected_offset == reader.offset_for_timestamp(moment)
+
+        for first in (0, 10, 20):
+            writer.append(numbered(first, 10))
+            check()
+            # The next append is of the next epoch.
+            writer.truncate_to(first + 9)
+            writer.append(numbered(first + 9, 1))
+            check()
+        assert 3 == writer.leader_epoch
+        writer.truncate_to(5)
+        check()
+        (directory / LEADER_EPOCH_CHECKPOINT).unlink()
+        assert (0, 5) == reader.end_offset_for_epoch(0)
 
 
 def test_reader_takes_preallocated_zeros_for_the_end(directory: Path) -> None:
