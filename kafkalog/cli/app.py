@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from kafkalog.cli.compact.verbs import explain, plan, stat
+from kafkalog.cli.compact.verbs import compact, explain, plan, stat
 from kafkalog.errors import KafkaLogError
 
 __all__ = ["app"]
@@ -206,5 +206,5 @@ def demo(
         raise typer.Exit(PROMISE_BROKEN)
 
 
-for verb in (plan, explain, stat):
+for verb in (compact, plan, explain, stat):
     app.command()(verb)

@@ -80,6 +80,8 @@ def _goes(plan: CompactionPlan) -> str:
 
 
 def _bytes(plan: CompactionPlan) -> str:
+    if not plan.groups:
+        return "nothing is rewritten"
     before, after = plan.statistics.bytes_read, plan.statistics.bytes_written
     rewritten = sum(segment.group is not None for segment in plan.segments)
     return (

@@ -1,4 +1,4 @@
-"""The verbs about compaction: `kafkalog plan`, `kafkalog explain` and `kafkalog stat`.
+"""The verbs about compaction: `kafkalog compact`, `plan`, `explain` and `stat`.
 
 Exit status: 0 all well, 1 damage was found (stat), 2 the command could not be carried out.
 """
@@ -14,7 +14,7 @@ import typer
 
 from kafkalog.errors import KafkaLogError
 
-__all__ = ["explain", "plan", "stat"]
+__all__ = ["compact", "explain", "plan", "stat"]
 
 DAMAGE_FOUND = 1
 NOT_DONE = 2
@@ -37,7 +37,7 @@ ActiveOption: TypeAlias = Annotated[
     bool, typer.Option("--include-active", help="The active segment too: it is rolled first.")
 ]
 MemoryOption: TypeAlias = Annotated[
-    int | None, typer.Option("--memory", min=1, help="Bytes for the map of keys, 24 a key.")
+    int | None, typer.Option("--memory", min=1024, help="Bytes for the map of keys, 24 a key.")
 ]
 JsonOption: TypeAlias = Annotated[
     bool, typer.Option("--json", help="The result as one JSON object.")
@@ -140,3 +140,36 @@ def stat(
         whole = run_stat(Console(), Console(stderr=True), PosixFileSystem(), request)
     if not whole:
         raise typer.Exit(DAMAGE_FOUND)
+
+
+def compact(
+    directory: DirectoryArgument,
+    partition: PartitionOption = None,
+    include_active: ActiveOption = False,
+    memory: MemoryOption = None,
+    throttle: Annotated[
+        float | None,
+        typer.Option("--throttle", min=1, help="Bytes a second to read and write at most."),
+    ] = None,
+    properties: PropertiesOption = None,
+    settings: SettingOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """
+    Clean compacted logs now: leave of each key the latest record.
+
+    Stop the writer first: each log is opened for writing, locked, and recovered if it has to be.
+    Segments are exchanged one by one, each at once; a crash leaves the old or the new one.
+    `kafkalog plan` says before what this does.
+    """
+    from rich.console import Console
+
+    from kafkalog.cli.compact.cleanings import run_compact
+    from kafkalog.cli.compact.command import CompactRequest
+    from kafkalog.cli.compact.places import PlacesRequest
+    from kafkalog.files.posix import PosixFileSystem
+
+    places = PlacesRequest(directory, partition or (), properties, settings or ())
+    request = CompactRequest(places, include_active, memory, throttle, as_json)
+    with _told_errors():
+        run_compact(Console(), Console(stderr=True), PosixFileSystem(), request)

@@ -1,0 +1,105 @@
+"""What `kafkalog compact` does: one log after the other is opened for writing, and cleaned.
+
+Where memory does not suffice for all that is dirty, the next cleaning goes on behind it, until
+nothing is left that may be cleaned. Where an error ends it, what was done before is shown.
+
+Thread-safety: one caller at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from kafkalog.cleaner.compaction import compact_log
+from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
+from kafkalog.cli.compact.command import CompactRequest
+from kafkalog.cli.compact.places import Place, compacted, find_places
+from kafkalog.cli.printing import print_json, print_line, progress_bar
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.log.opening import open_log
+from kafkalog.manager_config import CleanerConfig
+
+__all__ = ["run_compact"]
+
+Move = Callable[[str, int, int], None]
+
+
+def run_compact(
+    output: Console, progress: Console, filesystem: FileSystem, request: CompactRequest
+) -> None:
+    """
+    Clean every log that is asked for, and say what was done.
+
+    Raises:
+        KafkaLogError: a log cannot be opened, is not to be compacted, is damaged, or the disk
+            refused; those before it are done.
+    """
+    places = find_places(filesystem, request.places)
+    done: list[tuple[Path, Cleaning]] = []
+    try:
+        with progress_bar(progress) as move:
+            for place in compacted(places, request.places):
+                cleanings = _cleanings(filesystem, place, places.cleaner, request, move)
+                # One by one: an error may end them.
+                done.extend((place.path, cleaning) for cleaning in cleanings)
+    finally:
+        if request.as_json:
+            shown = [_as_dict(path, cleaning) for path, cleaning in done]
+            print_json(output, {"cleanings": shown})
+        else:
+            for _path, cleaning in done:
+                print_line(output, _text(cleaning))
+
+
+def _cleanings(
+    filesystem: FileSystem,
+    place: Place,
+    config: CleanerConfig,
+    request: CompactRequest,
+    move: Move,
+) -> Iterator[Cleaning]:
+    """Clean a log until nothing is left to be done; yield each cleaning."""
+
+    def tell(step: CleaningProgress) -> None:
+        what = f"{step.stage} {place.name}"
+        if step.pass_number > 1:
+            what += f", pass {step.pass_number}"
+        move(what, step.done_bytes, step.total_bytes)
+
+    include_active = request.include_active
+    with open_log(place.path, config=place.config, filesystem=filesystem) as log:
+        while True:
+            cleaning = compact_log(
+                log,
+                include_active=include_active,
+                config=config,
+                memory_bytes=request.memory_bytes,
+                on_progress=tell,
+            )
+            yield cleaning
+            if cleaning.is_complete:
+                return
+            # It was rolled; what is left behind the first cleaning is sealed.
+            include_active = False
+
+
+def _text(cleaning: Cleaning) -> str:
+    if cleaning.passes:
+        return cleaning.describe()
+    return (
+        f"{cleaning.topic_partition}: nothing behind offset {cleaning.first_dirty} may be cleaned;"
+        " kafkalog plan says what holds it"
+    )
+
+
+def _as_dict(path: Path, cleaning: Cleaning) -> dict[str, Any]:
+    return asdict(cleaning) | {
+        "path": str(path),
+        "topic_partition": str(cleaning.topic_partition),
+        "complete": cleaning.is_complete,
+    }

@@ -1,0 +1,132 @@
+"""`kafkalog compact`: which logs it cleans, what it says, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from kafkalog import LogConfig, LogManager, ManagerConfig, Record, open_log
+from kafkalog.cli.app import app
+from tests.support.damage import flip
+from tests.support.golden import unchanged
+
+COMPACT = ("--set", "cleanup.policy=compact")
+
+
+def run(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(app, ["compact", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+    return result
+
+
+def cleanings(*arguments: str | Path) -> Any:
+    result = run(*arguments, "--memory", "65536", "--json")
+    assert 0 == result.exit_code, result.output
+    return json.loads(result.stdout)["cleanings"]
+
+
+def fill(log: Any, keys: int = 2) -> None:
+    """Append ten records of each key, and one in another segment."""
+    for number in range(10 * keys):
+        log.append([Record(key=b"k%d" % (number % keys), value=b"v", timestamp_ms=1000 + number)])
+    log.roll()
+    log.append([Record(key=b"k0", value=b"v", timestamp_ms=2000)])
+
+
+def offsets(path: Path) -> list[int]:
+    """Return the offsets of the records of a log."""
+    with open_log(path, read_only=True) as log:
+        return [record.offset for record in log.records()]
+
+
+@pytest.fixture(name="alone")
+def fixture_alone(tmp_path: Path) -> Path:
+    """A partition directory that stands alone."""
+    with open_log(tmp_path / "orders-0", config=LogConfig(cleanup_policy=("compact",))) as log:
+        fill(log)
+    return tmp_path / "orders-0"
+
+
+def test_compact_leaves_the_latest_of_each_key(alone: Path) -> None:
+    """And says what it did, as a broker's log does; the next time nothing is left."""
+    result = run(alone, *COMPACT)
+    assert 0 == result.exit_code, result.output
+    assert "cleaned orders-0, dirty offsets 0 to 20" in result.stdout
+    assert [18, 19, 20] == offsets(alone)
+    again = run(alone, *COMPACT)
+    assert "orders-0: nothing behind offset 20 may be cleaned; kafkalog plan" in again.stdout
+
+
+def test_compact_takes_the_active_segment_where_asked(alone: Path) -> None:
+    """It is rolled first."""
+    (found,) = cleanings(alone, *COMPACT, "--include-active")
+    assert ("orders-0", str(alone)) == (found["topic_partition"], found["path"])
+    assert (0, 21, True) == (found["first_dirty"], found["end_offset"], found["complete"])
+    assert 19 == found["statistics"]["superseded"]
+    assert [19, 20] == offsets(alone)
+
+
+def test_compact_with_little_memory_goes_on_until_all_is_clean(tmp_path: Path) -> None:
+    """Each cleaning as far as its keys fit."""
+    path = tmp_path / "orders-0"
+    with open_log(path, config=LogConfig(cleanup_policy=("compact",))) as log:
+        for _ in range(4):
+            log.append([Record(key=b"%d" % n, value=b"v", timestamp_ms=1) for n in range(30)])
+            log.roll()
+        log.append([Record(key=b"%d" % n, value=b"v", timestamp_ms=1) for n in range(30, 60)])
+    result = run(path, *COMPACT, "--include-active", "--memory", "1200", "--json")
+    found = json.loads(result.stdout)["cleanings"]
+    assert 2 == len(found)
+    assert [False, True] == [each["complete"] for each in found]
+    assert list(range(90, 150)) == offsets(path)
+
+
+def test_compact_of_a_data_directory_takes_its_compacted_logs(tmp_path: Path) -> None:
+    """The others are left alone."""
+    with LogManager([tmp_path], ManagerConfig()) as manager:
+        manager.create_topic("table", 2, {"cleanup.policy": "compact"})
+        manager.create_topic("stream", 1)
+        for topic, partition in (("table", 0), ("table", 1), ("stream", 0)):
+            fill(manager.log(topic, partition))
+    with unchanged(tmp_path / "stream-0"):
+        found = cleanings(tmp_path)
+    assert ["table-0", "table-1"] == [each["topic_partition"] for each in found]
+    assert [18, 19, 20] == offsets(tmp_path / "table-0") == offsets(tmp_path / "table-1")
+    # A manager goes on from there.
+    with LogManager([tmp_path], ManagerConfig()) as manager:
+        assert 20 == manager.log("table", 0).cleaner_offset
+
+
+def test_compact_that_is_refused_changes_nothing(alone: Path) -> None:
+    """No policy that says so."""
+    with unchanged(alone):
+        result = run(alone)
+    assert 2 == result.exit_code
+    assert "has cleanup.policy=delete as far as is known here" in result.stderr
+
+
+def test_compact_of_a_log_in_use_says_so(alone: Path) -> None:
+    """Somebody else writes it."""
+    with open_log(alone):
+        result = run(alone, *COMPACT)
+    assert 2 == result.exit_code
+    assert "orders-0" in result.stderr
+
+
+def test_compact_that_ends_early_tells_what_was_done(tmp_path: Path) -> None:
+    """Damage in the second log; the first is clean."""
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
+    for name in ("a-0", "b-0"):
+        with open_log(tmp_path / name) as log:
+            fill(log)
+    flip(tmp_path / "b-0" / f"{0:020}.log", 70)
+    named = ("--partition", "a-0", "--partition", "b-0")
+    result = run(tmp_path, *named, *COMPACT, "--memory", "65536")
+    assert 2 == result.exit_code
+    assert "cleaned a-0, dirty offsets 0 to 20" in result.stdout
+    assert "b-0" in result.stderr
+    assert [18, 19, 20] == offsets(tmp_path / "a-0")
