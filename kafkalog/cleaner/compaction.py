@@ -23,6 +23,7 @@ def compact_log(
     include_active: bool = False,
     config: CleanerConfig | None = None,
     memory_bytes: int | None = None,
+    throttle: Callable[[int], object] | None = None,
     on_progress: Callable[[CleaningProgress], object] | None = None,
 ) -> Cleaning:
     """
@@ -38,6 +39,7 @@ def compact_log(
             `min.compaction.lag.ms` and open transactions allow.
         config: settings of compaction; Kafka's if None.
         memory_bytes: for the map of keys; what one thread has by the settings if None.
+        throttle: called with the bytes of each run that was read or written; it may wait.
         on_progress: called again and again with how far it is.
 
     Raises:
@@ -50,7 +52,10 @@ def compact_log(
         policy = ",".join(log.config.cleanup_policy)
         raise ConfigError(f"{log.directory} is not to be compacted: cleanup.policy = {policy}")
     cleaner = Cleaner(
-        config or CleanerConfig(), memory_bytes=memory_bytes, clock=log.segment_context().clock
+        config or CleanerConfig(),
+        memory_bytes=memory_bytes,
+        clock=log.segment_context().clock,
+        throttle=throttle,
     )
     if include_active:
         log.roll()

@@ -8,8 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kafkalog.cleaner.cleaning import Cleaning, CleaningProgress
+from kafkalog.cleaner.explain import CompactionExplanation, explain_compaction
+from kafkalog.cleaner.plan import plan_compaction
+from kafkalog.cleaner.plan_facts import CompactionPlan
+from kafkalog.log.log import Log
 from kafkalog.manager.cleaning.compaction import Compaction
+from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.registry import PartitionRegistry
+from kafkalog.manager.settings import TopicSettings
 from kafkalog.manager.standing import ManagerStanding
 from kafkalog.model import TopicPartition
 
@@ -20,6 +26,8 @@ class CompactingManager(ManagerStanding):
     """What can be asked of a manager about compaction; a base of `LogManager`."""
 
     _registry: PartitionRegistry
+    _opener: LogOpener
+    _settings: TopicSettings
     _compaction: Compaction
 
     def compact(
@@ -56,3 +64,48 @@ class CompactingManager(ManagerStanding):
         return self._compaction.compact(
             found, include_active=include_active, on_progress=on_progress
         )
+
+    def plan_compaction(
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        include_active: bool = False,
+        on_progress: Callable[[int, int], object] | None = None,
+    ) -> CompactionPlan:
+        """
+        Find out what `compact` would do now; nothing is changed, whatever the `cleanup.policy`.
+
+        Arguments and errors as for `kafkalog.plan_compaction`.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+        """
+        return plan_compaction(
+            self._asked(topic, partition),
+            include_active=include_active,
+            config=self._settings.config.cleaner,
+            on_progress=on_progress,
+        )
+
+    def explain_compaction(
+        self, topic: str, partition: int, offset: int, *, include_active: bool = False
+    ) -> CompactionExplanation:
+        """
+        Say which rule keeps or removes the record at an offset, if `compact` ran now.
+
+        Arguments and errors as for `kafkalog.explain_compaction`.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+        """
+        return explain_compaction(
+            self._asked(topic, partition),
+            offset,
+            include_active=include_active,
+            config=self._settings.config.cleaner,
+        )
+
+    def _asked(self, topic: str, partition: int) -> Log:
+        self._ensure_open()
+        return self._opener.opened(self._registry.get(TopicPartition(topic, partition)))

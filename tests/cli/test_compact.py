@@ -11,8 +11,10 @@ from typer.testing import CliRunner, Result
 
 from kafkalog import LogConfig, LogManager, ManagerConfig, Record, open_log
 from kafkalog.cli.app import app
+from kafkalog.cli.compact import cleanings as cleanings_module
 from tests.support.damage import flip
 from tests.support.golden import unchanged
+from tests.support.manual_time import ManualClock
 
 COMPACT = ("--set", "cleanup.policy=compact")
 
@@ -68,6 +70,24 @@ def test_compact_takes_the_active_segment_where_asked(alone: Path) -> None:
     assert (0, 21, True) == (found["first_dirty"], found["end_offset"], found["complete"])
     assert 19 == found["statistics"]["superseded"]
     assert [19, 20] == offsets(alone)
+
+
+def test_compact_keeps_to_the_bytes_a_second(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for what it has read and written to be over; `--throttle` says how much."""
+    waits: list[float] = []
+    clock = ManualClock()
+
+    def wait(duration_ms: float) -> None:
+        waits.append(duration_ms)
+        clock.advance(int(duration_ms) + 1)
+
+    monkeypatch.setattr(cleanings_module, "SystemClock", lambda: clock)
+    monkeypatch.setattr(cleanings_module, "_wait", wait)
+    (found,) = cleanings(alone, *COMPACT, "--throttle", "1000")
+    size = found["map_bytes"] + found["statistics"]["bytes_read"]
+    size += found["statistics"]["bytes_written"]
+    # A byte is a millisecond.
+    assert size == pytest.approx(sum(waits), rel=0.05)
 
 
 def test_compact_with_little_memory_goes_on_until_all_is_clean(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ Thread-safety: one caller at a time.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -20,8 +21,10 @@ from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
 from kafkalog.cli.compact.command import CompactRequest
 from kafkalog.cli.compact.places import Place, compacted, find_places
 from kafkalog.cli.printing import print_json, print_line, progress_bar
+from kafkalog.clock import SystemClock
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.log.opening import open_log
+from kafkalog.manager.cleaning.throttle import Throttle
 from kafkalog.manager_config import CleanerConfig
 
 __all__ = ["run_compact"]
@@ -40,11 +43,15 @@ def run_compact(
             refused; those before it are done.
     """
     places = find_places(filesystem, request.places)
+    config = places.cleaner
+    if request.throttle is not None:
+        config = config.replace(io_max_bytes_per_second=request.throttle)
+    throttle = Throttle(config.io_max_bytes_per_second, SystemClock())
     done: list[tuple[Path, Cleaning]] = []
     try:
         with progress_bar(progress) as move:
             for place in compacted(places, request.places):
-                cleanings = _cleanings(filesystem, place, places.cleaner, request, move)
+                cleanings = _cleanings(filesystem, place, config, request, throttle, move)
                 # One by one: an error may end them.
                 done.extend((place.path, cleaning) for cleaning in cleanings)
     finally:
@@ -61,6 +68,7 @@ def _cleanings(
     place: Place,
     config: CleanerConfig,
     request: CompactRequest,
+    throttle: Throttle,
     move: Move,
 ) -> Iterator[Cleaning]:
     """Clean a log until nothing is left to be done; yield each cleaning."""
@@ -71,6 +79,9 @@ def _cleanings(
             what += f", pass {step.pass_number}"
         move(what, step.done_bytes, step.total_bytes)
 
+    def pay(size: int) -> None:
+        throttle.pay(size, _wait)
+
     include_active = request.include_active
     with open_log(place.path, config=place.config, filesystem=filesystem) as log:
         while True:
@@ -79,6 +90,7 @@ def _cleanings(
                 include_active=include_active,
                 config=config,
                 memory_bytes=request.memory_bytes,
+                throttle=pay,
                 on_progress=tell,
             )
             yield cleaning
@@ -86,6 +98,10 @@ def _cleanings(
                 return
             # It was rolled; what is left behind the first cleaning is sealed.
             include_active = False
+
+
+def _wait(duration_ms: float) -> None:
+    time.sleep(duration_ms / 1000)
 
 
 def _text(cleaning: Cleaning) -> str:

@@ -1,0 +1,50 @@
+"""What a manager says of a compaction before it, and that it then does so."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkalog import CleanerConfig, LogClosedError, UnknownTopicOrPartitionError
+from tests.unit.manager.cleaning.test_background import COMPACTED, fill, one_manager
+from tests.unit.manager.cleaning.test_real_cleaner import PAIRS, content, put
+
+
+def test_manager_plans_and_explains_what_it_then_does() -> None:
+    """With its settings, and from where the last cleaning ended."""
+    memory = 2 << 20
+    _disk, manager = one_manager(CleanerConfig(dedupe_buffer_size=memory))
+    manager.create_topic("table", 1, COMPACTED)
+    put(manager, *PAIRS)
+    told: list[int] = []
+    plan = manager.plan_compaction(
+        "table", include_active=True, on_progress=lambda done, total: told.append(done)
+    )
+    fates = {
+        offset: manager.explain_compaction("table", 0, offset, include_active=True)
+        for offset in range(len(PAIRS))
+    }
+    cleaning = manager.compact("table", include_active=True)
+    assert plan.statistics == cleaning.statistics
+    assert memory == plan.memory_bytes
+    assert told
+    kept = {offset for offset, *_ in content(manager)}
+    assert kept == {offset for offset, found in fates.items() if found.fate == "stays"}
+    put(manager, *PAIRS)
+    after = manager.plan_compaction("table")
+    assert ("checkpoint", cleaning.end_offset) == (after.begins.kind, after.begins.offset)
+    manager.close()
+    with pytest.raises(LogClosedError):
+        manager.plan_compaction("table")
+
+
+def test_manager_plans_for_a_topic_that_is_not_compacted() -> None:
+    """Before its policy is changed; but not for one that is not there."""
+    _disk, manager = one_manager()
+    manager.create_topic("stream")
+    fill(manager, "stream", 3)
+    assert 0 == manager.plan_compaction("stream").statistics.superseded
+    with pytest.raises(UnknownTopicOrPartitionError):
+        manager.plan_compaction("absent")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        manager.explain_compaction("stream", 1, 0)
+    manager.close()
