@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random, SystemRandom
 from typing import Any
 from weakref import WeakSet
@@ -18,7 +18,7 @@ from weakref import WeakSet
 from kafkalog.clients.config import ConsumerConfig, ProducerConfig
 from kafkalog.clients.consumer import Consumer, LostRecords
 from kafkalog.clients.group_offsets import GroupOffsets
-from kafkalog.clients.internal_topics import OnUnreadable
+from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, OnUnreadable
 from kafkalog.clients.producer import Producer
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.transactions import TransactionCoordinator
@@ -26,6 +26,7 @@ from kafkalog.clock import Clock, SystemClock
 from kafkalog.errors import KafkaLogError
 from kafkalog.log.log import Wait
 from kafkalog.log.reading import OnCorrupt
+from kafkalog.model import TopicPartition
 from kafkalog.scheduler import Scheduler
 from kafkalog.settings import settings_of, unknown_name
 
@@ -102,6 +103,16 @@ class Clients:
             on_corrupt=on_corrupt,
             on_lost=on_lost,
         )
+
+    def forget_partitions(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget where groups stand in partitions that were deleted, as far as the disk lets us."""
+        gone = {each for each in partitions if each.topic != CONSUMER_OFFSETS}
+        if not gone:
+            return
+        try:
+            self._offsets.forget(gone, now_ms=self._clock.now_ms())
+        except KafkaLogError as error:
+            logger.warning("groups keep their positions in deleted partitions: %s", error)
 
     def close(self) -> None:
         """

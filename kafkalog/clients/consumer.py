@@ -221,7 +221,7 @@ class Consumer(ClosedByWith):
 
     def commit(
         self,
-        offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None,
+        offsets: Mapping[TopicPartition, CommittedOffset | int | None] | None = None,
         *,
         wait: Wait = "written",
     ) -> None:
@@ -231,7 +231,8 @@ class Consumer(ClosedByWith):
         To put them together with records, see `Producer.send_offsets_to_transaction`.
 
         Args:
-            offsets: next offset of each partition; the present positions if None.
+            offsets: next offset of each partition, None to forget where the group stood; the
+                present positions if None is all that is given.
             wait: as for `Log.append`.
 
         Raises:
@@ -239,6 +240,7 @@ class Consumer(ClosedByWith):
         """
         self._ensure_open()
         self._require_group()
+        wanted: Mapping[TopicPartition, CommittedOffset | int | None]
         wanted = self.positions() if offsets is None else offsets
         self._offsets.commit(self.group, wanted, now_ms=self._clock.now_ms(), wait=wait)
         self._committed_ms = self._clock.monotonic_ms()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from kafkalog._core.record import Record
 from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, InternalTopic, OnUnreadable
@@ -125,6 +125,18 @@ class GroupOffsets:
             log = self.topic.log(self.topic.ensure_partition_of(group))
             log.append(records, wait=wait)
 
+    def forget(self, partitions: Collection[TopicPartition], *, now_ms: int) -> None:
+        """
+        Forget where groups stand in partitions that are no more.
+
+        Raises:
+            LogStorageError: as for an append; those of some groups may be forgotten then.
+        """
+        for number in self.topic.partitions():
+            followed = self._partition(number)
+            for group, offsets in followed.positions_in(partitions).items():
+                followed.log.append(offset_records(group, offsets, now_ms))
+
     def _partition(self, number: int) -> _FollowedPartition:
         log = self.topic.log(number)
         with self._lock:
@@ -157,6 +169,22 @@ class _FollowedPartition:
                 for where, (_offset, position) in found.items()
                 if position is not None
             }
+
+    def positions_in(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[str, dict[TopicPartition, None]]:
+        """Return the groups that stand somewhere in these partitions, each with where."""
+        with self._lock:
+            self._follow()
+            found = {
+                group: {
+                    where: None
+                    for where, (_offset, position) in positions.items()
+                    if where in partitions and position is not None
+                }
+                for group, positions in self._positions.items()
+            }
+        return {group: offsets for group, offsets in found.items() if offsets}
 
     def _begin(self) -> None:
         self._next_offset = -1

@@ -303,21 +303,28 @@ class LogManager(CompactingManager, AbstractContextManager["LogManager"]):
         Delete all partitions of a topic, and forget what it said.
 
         The files go after `file.delete.delay.ms`; readers keep what they hold. Where a crash, or an
-        error, leaves some of the partitions, another call or the next start deletes them.
+        error, leaves some of the partitions, another call or the next start deletes them. Where
+        groups stood in them is forgotten, so that a topic of that name that comes later is read
+        from its beginning.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
             LogOfflineError: the directory of a partition is offline; nothing was deleted then.
             LogStorageError: the disk refused; partitions before that one are deleted.
         """
-        with self._undisturbed(lambda: self._registry.of_topic(topic)):
-            self._topics.delete_topic(topic)
+        names = [each.topic_partition for each in self._registry.of_topic(topic)]
+        try:
+            with self._undisturbed(lambda: self._registry.of_topic(topic)):
+                self._topics.delete_topic(topic)
+        finally:
+            self._clients.forget_partitions([each for each in names if each not in self._registry])
 
     def delete_partition(self, topic: str, partition: int) -> None:
         """Delete one partition; otherwise as `delete_topic`."""
         name = TopicPartition(topic, partition)
         with self._undisturbed(lambda: [self._registry.get(name)]):
             self._topics.delete_partition(name)
+        self._clients.forget_partitions([name])
 
     def reconfigure(self, topic: str, changes: Mapping[str, str | None]) -> ConfigChange:
         """
@@ -432,7 +439,7 @@ class LogManager(CompactingManager, AbstractContextManager["LogManager"]):
             if not found.is_online:
                 self._directories.bring_online(found, self._identity, self._opener)
                 self._directories.take_up([found], self._opener, self._doomed)
-                self._topics.finish()
+                self._clients.forget_partitions(self._topics.finish())
         self._compaction.start(self.config.cleaner.backoff_ms)
 
     def close(self) -> None:
@@ -489,7 +496,7 @@ class LogManager(CompactingManager, AbstractContextManager["LogManager"]):
         try:
             self._identity = group.open(topic_configs, cluster_id=cluster_id, node_id=node_id)
             group.take_up(group.online, self._opener, self._doomed)
-            self._topics.finish()
+            self._clients.forget_partitions(self._topics.finish())
             self._upkeep.start(self._supervisor, self._settings.config)
             self._compaction.start(self.config.log_initial_task_delay_ms)
         except BaseException:

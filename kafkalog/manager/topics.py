@@ -188,10 +188,15 @@ class TopicAdministration:
         ]
         return self._registry.in_directory(directory) + deleted
 
-    def finish(self) -> None:
-        """Bring to an end what was begun before a crash; the directories have been taken up."""
+    def finish(self) -> list[TopicPartition]:
+        """
+        Bring to an end what was begun before a crash, when the directories have been taken up.
+
+        Returns the partitions that were deleted.
+        """
+        deleted: list[TopicPartition] = []
         if not all(directory.is_online for directory in self._directories):
-            return
+            return deleted
         for topic, count in list(self._settings.creating.items()):
             with self._finishing(topic):
                 present = self._registry.of_topic(topic)
@@ -203,7 +208,9 @@ class TopicAdministration:
             with self._finishing(topic):
                 for partition in self._registry.of_topic(topic):
                     self._delete(partition)
+                    deleted.append(partition.topic_partition)
                 self._forget_settings(topic)
+        return deleted
 
     @contextlib.contextmanager
     def _finishing(self, topic: str) -> Iterator[None]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from kafkalog import LogClosedError, LogManager, TopicPartition, UnknownTopicOrPartitionError
 from kafkalog.errors import ConfigError
+from tests.support.managers import manual_manager
 from tests.support.manual_time import ManualClock, ManualScheduler
+from tests.support.simulated_disk import SimulatedDisk
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -121,3 +124,53 @@ def test_manager_producer_goes_on_when_a_log_was_opened_again(tmp_path: Path) ->
             headers = [batch.header for batch in manager.log("orders", 0).batches()]
             assert len({each.producer_id for each in headers}) == 1
             assert [0, 1] == [each.base_sequence for each in headers]
+
+
+def test_topic_that_comes_again_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """Groups do not stand where they stood in the one of that name before; elsewhere they do."""
+    first, kept = TopicPartition("orders", 0), TopicPartition("kept", 0)
+    with manual_manager(tmp_path) as manager:
+        for topic in ("orders", "kept"):
+            manager.create_topic(topic, 2)
+            manager.append(topic, 0, "1", "2")
+        for group in ("one", "other"):
+            with manager.consumer(group, auto_offset_reset="earliest") as consumer:
+                consumer.subscribe("orders", "kept")
+                assert {first, kept} == set(consumer.poll(0))
+                consumer.commit()
+        manager.delete_topic("orders")
+        manager.create_topic("orders", 2)
+        manager.append("orders", 0, "3", "4", "5")
+    with manual_manager(tmp_path) as manager:
+        with manager.consumer("one", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe("orders", "kept")
+            found = consumer.poll(0)
+            assert [first] == list(found)
+            assert [b"3", b"4", b"5"] == [record.value for record in found[first]]
+        with manager.consumer("other") as consumer:
+            consumer.commit({kept: None})
+            assert [None, None] == [consumer.committed(each) for each in (first, kept)]
+        manager.delete_partition("kept", 0)
+        manager.create_partition("kept", 0)
+        with manager.consumer("one") as consumer:
+            assert consumer.committed(kept) is None
+
+
+def test_deletion_does_not_fail_for_positions_out_of_reach() -> None:
+    """They are told in the log, and what was wanted is done."""
+    disk, data = SimulatedDisk(), Path("/data")
+    with manual_manager(data, filesystem=disk) as manager:
+        manager.create_topic("orders")
+        manager.append("orders", 0, "1")
+        with manager.consumer("group", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe("orders")
+            consumer.poll(0)
+            consumer.commit()
+        disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwrite", "pwritev"}), suffix="0.log")
+        manager.delete_topic("orders")
+        assert 0 == disk.faults_waiting
+        assert "orders" not in manager.topics()
+        manager.create_topic("orders")
+        manager.delete_topic("orders")
+        with manager.consumer("group") as consumer:
+            assert consumer.committed(TopicPartition("orders", 0)) is None
