@@ -31,7 +31,8 @@ def compact_log(
 
     It begins where the last cleaning ended, by the `cleaner-offset-checkpoint` of the data
     directory, or of a partition directory that stands alone; where this one ended is written there.
-    A log that a manager has is cleaned by that: `LogManager.compact`.
+    A log that a manager has is better cleaned by that (`LogManager.compact`), which tells of it in
+    its health; the manager's own threads are kept off it meanwhile.
 
     Args:
         log: open for writing, its `cleanup.policy` with compact.
@@ -57,6 +58,17 @@ def compact_log(
         clock=log.segment_context().clock,
         throttle=throttle,
     )
+    with log.undisturbed():
+        return _compact(log, cleaner, include_active=include_active, on_progress=on_progress)
+
+
+def _compact(
+    log: Log,
+    cleaner: Cleaner,
+    *,
+    include_active: bool,
+    on_progress: Callable[[CleaningProgress], object] | None,
+) -> Cleaning:
     if include_active:
         log.roll()
     min_lag_ms = log.config.min_compaction_lag_ms

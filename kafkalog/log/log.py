@@ -144,7 +144,7 @@ class Log(CleanableLog, AbstractContextManager["Log"]):
         """
         if offset < 0:
             raise ValueError(f"{offset} is no offset")
-        with self._undisturbed(), self._deleter.telling(self._write_lock):
+        with self.undisturbed(), self._deleter.telling(self._write_lock):
             self._ensure_writable()
             snapshot = self._local.snapshot
             if offset >= snapshot.end_offset:
@@ -166,7 +166,7 @@ class Log(CleanableLog, AbstractContextManager["Log"]):
         """Remove everything; the log is empty and its next offset is `offset`."""
         if offset < 0:
             raise ValueError(f"{offset} is no offset")
-        with self._undisturbed(), self._deleter.telling(self._write_lock):
+        with self.undisturbed(), self._deleter.telling(self._write_lock):
             self._ensure_writable()
             snapshot = self._local.snapshot
             self._committer.lower(offset)

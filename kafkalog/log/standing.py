@@ -82,8 +82,12 @@ class LogStanding(ScannableLog):
                 self._home.write_start_offset(None)
         return True
 
-    def _undisturbed(self) -> AbstractContextManager[object]:
-        """Return what keeps compaction off; entering it may wait, so without the log's lock."""
+    def undisturbed(self) -> AbstractContextManager[object]:
+        """
+        Return what keeps the threads that compact a manager's logs off this one while entered.
+
+        Entering waits for them, so not under the log's lock. Raises as for a write.
+        """
         # Before anything is waited for: in a forked child nobody would end it.
         LogStanding._ensure_writable(self)
         return self._not_compacted()

@@ -24,7 +24,12 @@ from kafkalog.cleaner.selection import (
     cleaning_candidate,
 )
 from kafkalog.clock import Clock
-from kafkalog.errors import LogClosedError, LogOfflineError, UnknownTopicOrPartitionError
+from kafkalog.errors import (
+    LogClosedError,
+    LogOfflineError,
+    LogStorageError,
+    UnknownTopicOrPartitionError,
+)
 from kafkalog.log.log import Log
 from kafkalog.manager.cleaning.outcomes import CleaningOutcomes
 from kafkalog.manager.cleaning.states import CleaningRun, CleaningStates
@@ -32,7 +37,7 @@ from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
 from kafkalog.settings import LONG_MAX
 
-__all__ = ["MET_ELSEWHERE", "CleaningChoice", "Look", "span_of"]
+__all__ = ["MET_ELSEWHERE", "CleaningChoice", "Look", "note_cleaned", "span_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +66,7 @@ def span_of(partition: ManagedPartition, log: Log, now_ms: int) -> tuple[LogFact
     Return the facts of a log, and what may be cleaned of it; put its checkpoint right.
 
     Raises:
-        OSError, KafkaLogError: the disk refused.
+        LogStorageError, CorruptRecordError: a segment cannot be looked into.
     """
     name, notes = partition.topic_partition, partition.directory.checkpoints.cleaner_offsets
     min_lag_ms, max_lag_ms = log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms
@@ -72,8 +77,25 @@ def span_of(partition: ManagedPartition, log: Log, now_ms: int) -> tuple[LogFact
         # Deleting old segments moves the log start: nothing to worry about where that is wanted.
         level = logging.INFO if log.config.is_deleted else logging.WARNING
         logger.log(level, "%s: cleaning begins at %d: %s", name, span.first_dirty, span.reset.value)
-        notes.put(name, span.first_dirty)
+        note_cleaned(partition, span.first_dirty)
     return facts, span
+
+
+def note_cleaned(partition: ManagedPartition, offset: int) -> LogStorageError | None:
+    """
+    Write where the next cleaning begins; return what the disk refused it with.
+
+    It counts all the same, and goes out with whatever is written next. After a crash before that
+    the same records are cleaned again.
+    """
+    notes, name = partition.directory.checkpoints.cleaner_offsets, partition.topic_partition
+    try:
+        notes.put(name, offset)
+    except LogStorageError as error:
+        logger.warning("%s: where its cleaning ended was not written: %s", name, error)
+        notes.note(name, offset)
+        return error
+    return None
 
 
 class CleaningChoice:

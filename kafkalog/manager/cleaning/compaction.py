@@ -25,10 +25,10 @@ from typing import Final
 
 from kafkalog.cleaner.cleaning import Cleaning, CleaningProgress
 from kafkalog.clock import Clock
-from kafkalog.errors import ConfigError, LogCleaningAbortedError, LogStorageError
+from kafkalog.errors import ConfigError, LogCleaningAbortedError
 from kafkalog.log.log import Log
 from kafkalog.manager.cleaning.bench import CleaningBench
-from kafkalog.manager.cleaning.choice import MET_ELSEWHERE, CleaningChoice, span_of
+from kafkalog.manager.cleaning.choice import MET_ELSEWHERE, CleaningChoice, note_cleaned, span_of
 from kafkalog.manager.cleaning.health import (
     CleanerHealth,
     CleaningUnderWay,
@@ -270,18 +270,10 @@ class Compaction:
         _facts, span = span_of(partition, log, self._clock.now_ms())
         cleaning = bench.clean(log, span, run, on_progress)
         if not run.is_aborted:
-            self._note(partition, cleaning.end_offset)
+            refusal = note_cleaned(partition, cleaning.end_offset)
+            if refusal is not None:
+                self._on_error(partition.directory, refusal)
         return cleaning
-
-    def _note(self, partition: ManagedPartition, end_offset: int) -> None:
-        notes, name = partition.directory.checkpoints.cleaner_offsets, partition.topic_partition
-        try:
-            notes.put(name, end_offset)
-        except LogStorageError as error:
-            # Without it the next start cleans again. It goes out with the next one that is written.
-            logger.warning("%s: the end of its cleaning was not written: %s", name, error)
-            notes.note(name, end_offset)
-            self._on_error(partition.directory, error)
 
     # -------------------------------------------------------------------------------- how it is
 

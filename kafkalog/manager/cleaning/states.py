@@ -4,7 +4,6 @@ LogCleanerManager's states in Kafka, under one lock:
 
     event              none          in progress         aborted             paused n
     begin              in progress   refused             refused             refused
-    pause_if_idle      paused 1      refused             refused             refused
     abort_and_pause    paused 1      aborted, then wait  one more, wait (*)  paused n + 1
     done               error         none                paused (**)         error
     resume             error         error               error               paused n - 1, or none
@@ -12,8 +11,9 @@ LogCleanerManager's states in Kafka, under one lock:
 (*) An error in Kafka, where only one thread at a time asks for it; here as many as like truncate
 and delete. (**) As often as it was asked for.
 
-The deletion of old segments has no state: the log's own lock keeps it off a swap of segments, and a
-cleaning whose segments were deleted meanwhile ends by itself.
+Retention leaves a partition alone that is in any state, and has none itself, which it has in Kafka:
+the log's own lock keeps it off a swap of segments, and a cleaning whose segments were deleted
+meanwhile ends by itself. So whoever is told of a deletion may do with the log what he likes.
 
 Who pauses a partition waits for the cleaning to notice, which looks after every chunk and segment,
 also while it waits for the throttle. So nobody waits here who holds a lock of a log, a partition or
@@ -179,14 +179,6 @@ class CleaningStates:
             return not run.is_aborted
 
     # ------------------------------------------------------------------------ who needs quiet
-
-    def pause_if_idle(self, name: TopicPartition) -> bool:
-        """Keep a partition from being cleaned if it is in no state; say so. Waits for nothing."""
-        with self._condition:
-            if name in self._entries:
-                return False
-            self._entries[name] = _Entry(pause_count=1)
-            return True
 
     def abort_and_pause(self, *names: TopicPartition) -> None:
         """

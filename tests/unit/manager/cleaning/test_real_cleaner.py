@@ -14,8 +14,10 @@ from kafkalog import (
     LogManager,
     Record,
     TopicPartition,
+    compact_log,
 )
 from kafkalog.clients.group_offsets import GroupOffsets
+from kafkalog.manager.cleaning.states import Phase
 from tests.support.manual_time import START_MS
 from tests.unit.manager.cleaning.test_background import (
     BACKOFF_MS,
@@ -88,6 +90,27 @@ def test_compact_now_takes_the_active_segment_too() -> None:
     assert {"reading keys", "writing"} == set(stages)
     # Nothing is dirty any more.
     assert 0 == manager.compact("table").map_records
+    manager.close()
+
+
+def test_compact_log_of_a_managers_log_keeps_the_threads_off() -> None:
+    """And notes where it came to, as the manager does."""
+    disk, manager = one_manager()
+    manager.create_topic("table", 1, COMPACTED)
+    put(manager, *PAIRS)
+    name = TopicPartition("table", 0)
+    states = manager._cleaning_states
+    seen: list[Phase] = []
+    compact_log(
+        manager.log("table"),
+        include_active=True,
+        config=CleanerConfig(dedupe_buffer_size=2 << 20),
+        on_progress=lambda _progress: seen.append(states.state_of(name).phase),
+    )
+    assert ({Phase.PAUSED}, Phase.NONE) == (set(seen), states.state_of(name).phase)
+    assert {"table-0": 7} == noted(disk)
+    first_round(manager)
+    assert 0 == manager.health().cleaner.cleaning_count
     manager.close()
 
 

@@ -67,10 +67,6 @@ class Partition:
         """The event of the same name."""
         return self.states.begin(NAME) is not None
 
-    def pause_if_idle(self) -> object:
-        """The event of the same name."""
-        return self.states.pause_if_idle(NAME)
-
     def resume(self) -> None:
         """The event of the same name."""
         self.states.resume(NAME)
@@ -104,10 +100,6 @@ class Partition:
         ("begin", IN_PROGRESS, False, IN_PROGRESS),
         ("begin", aborted(1), False, aborted(1)),
         ("begin", paused(1), False, paused(1)),
-        ("pause_if_idle", NONE, True, paused(1)),
-        ("pause_if_idle", IN_PROGRESS, False, IN_PROGRESS),
-        ("pause_if_idle", aborted(1), False, aborted(1)),
-        ("pause_if_idle", paused(1), False, paused(1)),
         ("done", NONE, RuntimeError, NONE),
         ("done", IN_PROGRESS, True, NONE),
         ("done", aborted(1), False, paused(1)),

@@ -1,0 +1,126 @@
+"""The power goes while a manager cleans in the background: no key loses its latest value."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from kafkalog import CleanerConfig, ManagerConfig, Record
+from kafkalog.files.names import CLEANER_OFFSET_CHECKPOINT
+from tests.support.crash_rig import MANY_STATES
+from tests.support.managers import SMALL_LOG, ManualManager, checkpointed, manual_manager
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
+
+DATA = Path("/data")
+CONFIG = ManagerConfig(
+    log=SMALL_LOG,
+    log_initial_task_delay_ms=1_000,
+    num_recovery_threads_per_data_dir=1,
+    cleaner=CleanerConfig(backoff_ms=1_000, dedupe_buffer_size=2 << 20),
+)
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+KEYS = 4
+TURNS = 4
+
+
+@dataclass
+class Table:
+    """
+    What a table must say.
+
+    Attributes:
+        latest: of each key the last value that is on the disk.
+        pending: a key and its value, of which nobody was told that they are there.
+    """
+
+    latest: dict[bytes, bytes] = field(default_factory=dict)
+    pending: tuple[bytes, bytes] | None = None
+
+    def allows(self, found: dict[bytes, bytes]) -> bool:
+        """Say whether a log may say so."""
+        return found == self.latest or (
+            self.pending is not None and found == self.latest | dict([self.pending])
+        )
+
+
+def live(manager: ManualManager, table: Table) -> None:
+    """Append values, wait for the disk, and let the cleaner have its rounds."""
+    manager.create_topic("table", 1, COMPACTED)
+    for turn in range(TURNS):
+        for number in range(KEYS + turn):
+            key, value = b"key %d" % (number % KEYS), b"%d.%d" % (turn, number) * 40
+            table.pending = key, value
+            manager.log("table").append([Record(key=key, value=value)], wait="durable")
+            table.latest[key] = value
+        table.pending = None
+        manager.scheduler.advance(2_000)
+    manager.close()
+
+
+def content(manager: ManualManager) -> list[tuple[bytes, bytes]]:
+    """Return keys and values of the table."""
+    return [(each.key or b"", each.value or b"") for each in manager.log("table").records()]
+
+
+def verify(disk: SimulatedDisk, table: Table) -> None:
+    """Open what a crash left; it says the same before and after it was cleaned again."""
+    manager = manual_manager(DATA, config=CONFIG, filesystem=disk)
+    if manager.topics():
+        assert table.allows(dict(content(manager)))
+        manager.scheduler.advance(3_000)
+        assert manager.health().is_healthy
+        assert table.allows(dict(content(manager)))
+        manager.compact("table", include_active=True)
+        found = content(manager)
+        assert table.allows(dict(found))
+        assert len(dict(found)) == len(found)
+        end = manager.log("table").log_end_offset
+        assert checkpointed(DATA, CLEANER_OFFSET_CHECKPOINT, disk).get("table-0", 0) == end
+    manager.close()
+    manager = manual_manager(DATA, config=CONFIG, filesystem=disk)
+    if manager.topics():
+        assert manager.log("table").recovery_report.clean
+        assert found == content(manager)
+    manager.close()
+
+
+def explore(states: int, step: int) -> tuple[int, int]:
+    """Let the power go at every `step`-th changing call; return how many, and cleanings."""
+    moment = 1
+    while True:
+        disk, table = SimulatedDisk(), Table()
+        disk.crash_at(moment)
+        cleanings = 0
+        is_finished = False
+        with contextlib.suppress(PowerCut):
+            manager = manual_manager(DATA, config=CONFIG, filesystem=disk)
+            live(manager, table)
+            cleanings = manager.health().cleaner.cleaning_count
+            is_finished = True
+        for choice, after in disk.crash_states(limit=states, seed=moment):
+            try:
+                verify(after, table)
+            except BaseException as error:
+                error.add_note(f"power cut at call {moment}, {choice}")
+                raise
+        if is_finished:
+            return moment, cleanings
+        moment += step
+
+
+def test_power_gone_during_cleanings_takes_no_latest_value() -> None:
+    """A few states of each of a few moments; the slow run takes more of both."""
+    moments, cleanings = explore(states=2, step=31)
+    assert moments > 200
+    assert cleanings >= 3
+
+
+@pytest.mark.slow
+def test_power_gone_at_any_call_takes_no_latest_value() -> None:
+    """Every moment, and more of what may survive it."""
+    moments, cleanings = explore(states=MANY_STATES, step=1)
+    assert moments > 200
+    assert cleanings >= 3
