@@ -43,7 +43,9 @@ class CompactingManager(ManagerStanding):
 
         How dirty it is does not matter; `min.compaction.lag.ms` and open transactions do. Where a
         thread of the cleaner has it, that is waited for, and what is left is cleaned. The limit of
-        bytes a second counts here too, as does the memory of one thread for its keys.
+        bytes a second counts here too, as does the memory of one thread for its keys: where that
+        does not suffice for all that is dirty, the answer is not `is_complete`, and the next call
+        goes on from there.
 
         Args:
             topic, partition: which.

@@ -26,7 +26,7 @@ class FakeCleaning:
     statistics: CleaningStatistics = field(
         default_factory=lambda: CleaningStatistics(bytes_read=200, bytes_written=50)
     )
-    map_utilization: float = 0.25
+    bytes_for_one_pass: int = 1 << 20
     duration_ms: int = 7
 
     def describe(self) -> str:

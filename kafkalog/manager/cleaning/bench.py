@@ -1,5 +1,8 @@
 """What a thread cleans with: an engine, whose memory is taken when needed and given back when idle.
 
+A map that has room for every offset that is dirty has room for all keys, whatever they are. Most
+logs need far less than a thread may have, and get no more: what is taken is cleared for each log.
+
 Thread-safety: one thread at a time.
 """
 
@@ -8,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kafkalog.cleaner.cleaning import Cleaner, Cleaning, CleaningProgress
+from kafkalog.cleaner.grouping import map_bytes_for
 from kafkalog.cleaner.selection import CleanableRange
 from kafkalog.clock import Clock
 from kafkalog.errors import LogCleaningAbortedError
@@ -16,15 +20,27 @@ from kafkalog.manager.cleaning.states import CleaningRun
 from kafkalog.manager.cleaning.throttle import Throttle
 from kafkalog.manager_config import CleanerConfig
 
-__all__ = ["CleaningBench", "memory_share"]
+__all__ = ["CleaningBench", "memory_for", "memory_share"]
 
 # So long a thread keeps the memory for the next log.
 IDLE_MS = 60_000
+# Memory for the map is a power of two times this, at most what a thread may have.
+_LEAST_BYTES = 64 << 10
 
 
 def memory_share(config: CleanerConfig) -> int:
     """Return the memory for the map of keys that one thread may have."""
     return config.dedupe_buffer_size // max(config.threads, 1)
+
+
+def memory_for(span: CleanableRange, config: CleanerConfig) -> int:
+    """Return the memory for the map of keys of a cleaning: enough, if one thread may have that."""
+    offset_count = span.first_uncleanable - span.first_dirty
+    needed = map_bytes_for(offset_count, config.io_buffer_load_factor)
+    size = _LEAST_BYTES
+    while size < needed:
+        size *= 2
+    return min(size, memory_share(config))
 
 
 class CleaningBench:
@@ -44,7 +60,8 @@ class CleaningBench:
         self._throttle = throttle
         self._clock = clock
         self._engine: Cleaner | None = None
-        self._engine_config: CleanerConfig | None = None
+        # What the engine was made for: settings and memory.
+        self._made_for: tuple[CleanerConfig, int] | None = None
         self._used_ms = 0
         self._pay: Callable[[int], object] = _pay_nothing
 
@@ -89,7 +106,7 @@ class CleaningBench:
             if on_progress is not None:
                 on_progress(progress)
 
-        engine = self._taken()
+        engine = self._taken(span)
         self._pay = pay
         try:
             return engine.clean(log, span, check=check, on_progress=note)
@@ -103,14 +120,15 @@ class CleaningBench:
         if self._clock.monotonic_ms() - self._used_ms >= IDLE_MS:
             self._engine = None
 
-    def _taken(self) -> Cleaner:
+    def _taken(self, span: CleanableRange) -> Cleaner:
         config = self._config()
-        if self._engine is None or self._engine_config != config:
+        wanted = config, memory_for(span, config)
+        if self._engine is None or self._made_for != wanted:
             # Let go first: there must not be two.
-            self._engine, self._engine_config = None, config
+            self._engine, self._made_for = None, wanted
             self._engine = Cleaner(
                 config,
-                memory_bytes=memory_share(config),
+                memory_bytes=wanted[1],
                 clock=self._clock,
                 throttle=lambda byte_count: self._pay(byte_count),
             )

@@ -27,7 +27,7 @@ from kafkalog.cleaner.cleaning import Cleaning, CleaningProgress
 from kafkalog.clock import Clock
 from kafkalog.errors import ConfigError, LogCleaningAbortedError
 from kafkalog.log.log import Log
-from kafkalog.manager.cleaning.bench import CleaningBench
+from kafkalog.manager.cleaning.bench import CleaningBench, memory_share
 from kafkalog.manager.cleaning.choice import MET_ELSEWHERE, CleaningChoice, note_cleaned, span_of
 from kafkalog.manager.cleaning.health import (
     CleanerHealth,
@@ -300,6 +300,7 @@ class Compaction:
             cleaning_count=self._outcomes.count,
             last_cleanings=self._outcomes.last(),
             throttled_ms=self._throttle.waited_ms,
+            memory_bytes=memory_share(self._config()),
         )
 
     def _uncleanable(self) -> Iterator[UncleanablePartition]:

@@ -77,6 +77,7 @@ class CleanerHealth:
         last_cleanings: the last one of each thread by its name, and the last one that was asked
             for, as "compact".
         throttled_ms: how long threads have waited for the limit of bytes a second, in all.
+        memory_bytes: what one thread may have for keys.
     """
 
     is_enabled: bool
@@ -93,6 +94,7 @@ class CleanerHealth:
     cleaning_count: int
     last_cleanings: Mapping[str, Cleaning] = field(default_factory=dict)
     throttled_ms: int = 0
+    memory_bytes: int = 0
 
     @property
     def dead_count(self) -> int:
@@ -115,11 +117,11 @@ class CleanerHealth:
         return 100.0 * sum(each.bytes_written for each in statistics) / read if read else 0.0
 
     @property
-    def max_map_percent(self) -> float:
-        """How full the map of keys was at most, in the last cleanings."""
-        return max(
-            (100.0 * each.map_utilization for each in self.last_cleanings.values()), default=0.0
-        )
+    def max_memory_percent(self) -> float:
+        """Share of a thread's memory that the keys of the last cleanings needed at most."""
+        # Not the map's utilization: it is made no larger than the log needs it.
+        needed = max((each.bytes_for_one_pass for each in self.last_cleanings.values()), default=0)
+        return 100.0 * needed / self.memory_bytes if self.memory_bytes else 0.0
 
     @property
     def max_duration_ms(self) -> int:

@@ -18,7 +18,9 @@ from kafkalog import (
     Record,
     TopicPartition,
 )
+from kafkalog.cleaner.selection import CleanableRange
 from kafkalog.files.names import CLEANER_OFFSET_CHECKPOINT
+from kafkalog.manager.cleaning.bench import memory_for, memory_share
 from tests.support.fake_cleaner import FakeCleaners, Stage
 from tests.support.managers import SMALL_LOG, ManualManager, checkpointed, manual_manager
 from tests.support.manual_time import START_MS
@@ -337,9 +339,9 @@ def test_figures_of_health(cleaners: FakeCleaners) -> None:
         health.cleaning_count,
         health.under_way,
     )
-    assert (25.0, 25.0, 7, 3_000) == (
+    assert (25.0, 100 / 128, 7, 3_000) == (
         health.recopy_percent,
-        health.max_map_percent,
+        health.max_memory_percent,
         health.max_duration_ms,
         health.time_since_last_look_ms,
     )
@@ -356,7 +358,7 @@ def test_memory_is_taken_when_needed_shared_and_given_back(cleaners: FakeCleaner
     fill(manager, "table", 4, 0)
     fill(manager, "table", 4, 1)
     manager.scheduler.advance(BACKOFF_MS)
-    assert {32 << 20} == {made["memory_bytes"] for made in cleaners.made}
+    assert {64 << 10} == {made["memory_bytes"] for made in cleaners.made}
     count = len(cleaners.made)
     assert 1 <= count <= 2
     benches = [worker._bench for worker in manager._compaction._workers]
@@ -368,6 +370,29 @@ def test_memory_is_taken_when_needed_shared_and_given_back(cleaners: FakeCleaner
     assert count + 1 == len(cleaners.made)
 
 
+@pytest.mark.parametrize(
+    ("offset_count", "threads", "expected"),
+    [
+        (0, 1, 64 << 10),
+        (2_000, 1, 64 << 10),
+        (2_500, 1, 128 << 10),
+        (1_000_000, 1, 32 << 20),
+        (10**12, 1, 128 << 20),
+        (10**12, 4, 32 << 20),
+    ],
+)
+def test_memory_is_what_the_dirty_offsets_need_up_to_a_threads_share(
+    offset_count: int, threads: int, expected: int
+) -> None:
+    """There cannot be more keys than offsets."""
+    span = CleanableRange(5, 5 + offset_count)
+    config = CleanerConfig(threads=threads)
+    memory = memory_for(span, config)
+    assert expected == memory
+    usable = int(memory // 24 * config.io_buffer_load_factor)
+    assert usable >= offset_count or memory == memory_share(config)
+
+
 def test_settings_of_the_cleaner_count_at_once(cleaners: FakeCleaners) -> None:
     """Threads come and go; the next cleaning has the new memory."""
     _disk, manager = one_manager()
@@ -377,7 +402,7 @@ def test_settings_of_the_cleaner_count_at_once(cleaners: FakeCleaners) -> None:
     assert 3 == manager.health().cleaner.thread_count
     fill(manager, "table", 4)
     manager.scheduler.advance(BACKOFF_MS)
-    assert [(128 << 20) // 3] == [made["memory_bytes"] for made in cleaners.made]
+    assert [3] == [made["config"].threads for made in cleaners.made]
     manager.reconfigure_defaults({"log.cleaner.threads": "0"})
     assert 0 == manager.health().cleaner.thread_count
     fill(manager, "table", 4)
