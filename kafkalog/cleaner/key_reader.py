@@ -1,8 +1,9 @@
 """The keys of records that an exact map knows by their offsets, read from the log again.
 
-Asked for many records at a time. A batch is decoded once for all of them, and the last ones are
-remembered: what is written together is superseded together. What stands at an offset never changes,
-so it does not matter that segments are exchanged meanwhile.
+Asked for thousands of records at a time, in no order. What is not compressed is found by a point
+read; a compressed batch is decoded once for all of them, and the last ones are remembered: what is
+written together is superseded together. What stands at an offset never changes, so it does not
+matter that segments are exchanged meanwhile.
 
 Thread-safety: none; it belongs to one cleaning.
 """
@@ -11,15 +12,20 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
+import numpy as np
+
+from kafkalog._core.point_read import PointReader
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reading import read_batches
 
 __all__ = ["KeyReader"]
 
 # Decoded batches that are remembered.
-_BATCHES_MAX: Final = 256
+_BATCHES_MAX: Final = 1024
 
 
 class KeyReader:
@@ -34,6 +40,9 @@ class KeyReader:
     def __init__(self, take: Callable[[], Snapshot], limit_bytes: int) -> None:
         self._take = take
         self._limit_bytes = limit_bytes
+        # By base offset of the segments of one snapshot: others would hold the room of what left.
+        self._readers: dict[int, PointReader] = {}
+        self._owner: object = None
         # Base offset of a segment, and position in it -> keys by offset.
         self._batches: OrderedDict[tuple[int, int], dict[int, bytes | None]] = OrderedDict()
 
@@ -46,15 +55,34 @@ class KeyReader:
             OSError: the disk failed.
         """
         snapshot = self._take()
+        if self._owner is not snapshot.segments:
+            self._readers, self._owner = {}, snapshot.segments
         same = [False] * len(offsets)
-        for row in sorted(range(len(offsets)), key=offsets.__getitem__):
-            found = self._keys_around(snapshot, offsets[row])
-            same[row] = offsets[row] in found and found[offsets[row]] == keys[row]
+        order = np.argsort(offsets)
+        slots = np.searchsorted(snapshot.segments.bases, np.take(offsets, order), side="right") - 1
+        slots_and_rows = zip(slots.tolist(), order.tolist(), strict=True)
+        for slot, group in groupby(slots_and_rows, key=itemgetter(0)):
+            find = self._reader(snapshot, max(slot, 0)).find
+            for _, row in group:
+                offset = offsets[row]
+                record = find(offset)
+                if record is not None:
+                    same[row] = record.key == keys[row]
+                else:
+                    found = self._keys_around(snapshot, max(slot, 0), offset)
+                    same[row] = offset in found and found[offset] == keys[row]
         return same
 
-    def _keys_around(self, snapshot: Snapshot, offset: int) -> dict[int, bytes | None]:
+    def _reader(self, snapshot: Snapshot, slot: int) -> PointReader:
+        base = snapshot.segments.bases[slot]
+        reader = self._readers.get(base)
+        if reader is None:
+            segment = snapshot.segments.segments[slot]
+            reader = self._readers[base] = segment.point_reader(snapshot.bound_of(slot))
+        return reader
+
+    def _keys_around(self, snapshot: Snapshot, slot: int, offset: int) -> dict[int, bytes | None]:
         """Return the keys of the batch that holds an offset, or of the one behind it."""
-        slot = max(snapshot.segments.floor_slot(offset), 0)
         segment = snapshot.segments.segments[slot]
         position = segment.find_position(offset, snapshot.bound_of(slot))
         if position is None:
