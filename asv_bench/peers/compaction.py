@@ -56,9 +56,12 @@ def ours(
     offset_map = OffsetMap(memory, load_factor=LOAD_FACTOR, identity=identity, secret=SECRET)
     rules = CleaningRules(0, 0, count, {}, 1 << 20)
     run = BatchRun(memoryview(data))
+    marks = bytearray(count // 8 + 1)
 
     def case() -> list[bytes]:
         offset_map.clear(secret=SECRET)
+        if hasattr(offset_map, "mark"):
+            offset_map.mark(marks, 0)
         assert KeyCollector(offset_map, TransactionTracker()).add(run)
         batch_filter = BatchFilter(offset_map, rules, TransactionTracker())
         return batch_filter.filter(run, old_tombstones_stay=True)

@@ -10,6 +10,7 @@ from kafkalog._core.offset_table cimport KeyRows, OffsetTable
 cdef class OffsetMap:
     cdef OffsetTable _table
     cdef uint8_t[::1] _memory
+    cdef uint8_t[::1] _marks
     cdef readonly bint exact
     cdef readonly int64_t latest_offset
 

@@ -11,6 +11,9 @@ is new, and a look into the log for one that is not.
 Where the keys are too many for the memory, a pass may take one part of them, told by the hash, and
 the next pass another (`part`, `part_count`).
 
+Whoever looks up the same records later need not ask for their keys again: a mark says of each
+whether it is its key's latest (`mark`, `latest_run`), a bit for an offset.
+
 The map never grows. A new key that has no room is refused by a status; what is in the map stays
 right, and known keys may still move on.
 
@@ -34,6 +37,7 @@ from kafkalog._core.offset_table cimport (
     KeyRows,
     MapEntry,
     OffsetTable,
+    find_near_home,
     find_slot,
     home_of,
     insert_entry,
@@ -93,7 +97,9 @@ cdef int _put_kernel(
                 continue
             # Most keys of a log that is worth compacting are known: the place of one that is not is
             # searched for apart.
-            if find_slot(table, words, 0, LOOK_UP_PATIENCE, &slot):
+            if find_near_home(table, words, &slot) or find_slot(
+                table, words, 0, LOOK_UP_PATIENCE, &slot
+            ):
                 raise_offset(table, slot, rows.offsets[block.rows[i]])
             elif table.count < table.usable:
                 find_slot(table, words, 0, 0, &slot)
@@ -127,12 +133,38 @@ cdef int _get_kernel(
         for i in range(block.count):
             if not is_in_part(table, block.hashes[2 * i + 1]):
                 found[block.rows[i] - start] = OFFSET_ELSEWHERE
-            elif find_slot(table, &block.hashes[2 * i], 0, LOOK_UP_PATIENCE, &slot):
+            elif find_near_home(table, &block.hashes[2 * i], &slot) or find_slot(
+                table, &block.hashes[2 * i], 0, LOOK_UP_PATIENCE, &slot
+            ):
                 load_entry(table, slot, &entry)
                 found[block.rows[i] - start] = <int64_t>(entry.stamp - 1)
             else:
                 found[block.rows[i] - start] = OFFSET_ABSENT
     return STATUS_OK
+
+
+cdef bint _latest_kernel(
+    const OffsetTable* table,
+    const int64_t* offsets,
+    int64_t count,
+    int64_t latest_offset,
+    uint8_t* latest,
+) noexcept nogil:
+    """Copy the marks of some offsets; False where one has none."""
+    cdef uint64_t number
+    cdef uint64_t end = table.mark_count
+    cdef uint64_t known = <uint64_t>latest_offset + 1 - <uint64_t>table.first_marked
+    cdef int64_t i
+    if latest_offset < table.first_marked:
+        return False
+    if known < end:
+        end = known
+    for i in range(count):
+        number = <uint64_t>offsets[i] - <uint64_t>table.first_marked
+        if number >= end:
+            return False
+        latest[i] = (table.marks[number >> 3] >> (number & 7)) & 1
+    return True
 
 
 # ---- doors ----
@@ -234,6 +266,7 @@ cdef class OffsetMap:
         table.part = part
         table.part_count = part_count
         table.count = 0
+        table.mark_count = 0
         self.latest_offset = -1
         with nogil:
             memset(table.entries, 0, <size_t>table.slot_count * ENTRY_SIZE)
@@ -259,6 +292,52 @@ cdef class OffsetMap:
         """Say that all offsets up to this one are accounted for: what follows holds no key."""
         if offset > self.latest_offset:
             self.latest_offset = offset
+
+    def mark(self, uint8_t[::1] marks not None, int64_t first_offset):
+        """
+        Keep, of the records from an offset on, which are their keys' latest. The map must be empty.
+
+        Args:
+            marks: writable bytes, a bit for an offset; the map keeps them exported and clears them.
+                For records behind the last bit there are no marks.
+            first_offset: of the first bit.
+        """
+        if self._table.count > 0 or first_offset < 0:
+            raise ValueError(f"marks from {first_offset} of {len(self)} keys")
+        self._marks = marks
+        self._table.first_marked = first_offset
+        self._table.mark_count = 8 * <uint64_t>marks.shape[0]
+        if marks.shape[0] > 0:
+            self._table.marks = &marks[0]
+            memset(&marks[0], 0, <size_t>marks.shape[0])
+
+    def latest_run(self, const int64_t[::1] offsets not None, uint8_t[::1] latest not None):
+        """
+        Say of records whether each is its key's latest, where marks tell of all of them.
+
+        Those without a key, and those that were not put, are not. Nothing is told by a map that
+        takes a part of the keys.
+
+        Args:
+            offsets: of the records.
+            latest: gets 1 or 0 for each.
+
+        Returns:
+            False if a record has no mark, or none yet; `latest` is then undefined.
+        """
+        cdef int64_t count = offsets.shape[0]
+        cdef bint told
+        if latest.shape[0] < count:
+            raise ValueError(f"room for {latest.shape[0]} answers, and {count} rows")
+        if self._table.mark_count == 0 or self._table.part_count > 1:
+            return False
+        if count == 0:
+            return True
+        with nogil:
+            told = _latest_kernel(
+                &self._table, &offsets[0], count, self.latest_offset, &latest[0]
+            )
+        return told
 
     def put(self, const uint8_t[::1] key not None, int64_t offset, *, same_keys=None):
         """Put one key; returns STATUS_OK or STATUS_FULL. Arguments as for `put_run`."""

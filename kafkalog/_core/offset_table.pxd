@@ -25,6 +25,9 @@ cdef enum:
     # -> 70 ns for a key that is there.
     LOOK_UP_PATIENCE = 4
 
+    # Entries that are held against a hash side by side.
+    NEAR_SLOTS = 8
+
     # What a look-up answers where there is no offset.
     OFFSET_ABSENT = -1
     OFFSET_ELSEWHERE = -2              # the key belongs to another part of a pass
@@ -45,6 +48,9 @@ cdef struct OffsetTable:
     uint64_t multiplier                # odd, of the secret: so chosen hashes share no home
     uint64_t part
     uint64_t part_count
+    uint8_t* marks                     # a bit for each offset from `first_marked` on
+    int64_t first_marked
+    uint64_t mark_count                # bits; 0: nothing is marked
     KeyHasher hasher
 
 
@@ -149,6 +155,47 @@ cdef inline bint find_slot(
     return False
 
 
+cdef inline bint find_near_home(
+    const OffsetTable* table, const uint64_t* hash_words, uint64_t* slot
+) noexcept nogil:
+    """
+    Find the entry of a hash among the first few from its home on, without a branch for each.
+
+    False says nothing: `find_slot` is then to be asked. It cannot be told beforehand how far an
+    entry is from home, and each wrong guess of the processor would cost as much as four entries.
+    """
+    cdef uint64_t home = home_of(table, hash_words[0])
+    cdef const uint8_t* entry = table.entries + home * ENTRY_SIZE
+    cdef uint64_t count = NEAR_SLOTS
+    cdef uint64_t found = count
+    cdef MapEntry candidate
+    cdef uint64_t i
+    cdef uint64_t word = 0
+    if home + count > table.slot_count:
+        return False
+    for i in range(1, count + 1):
+        memcpy(&word, entry + (count - i) * ENTRY_SIZE, 8)
+        found = count - i if word == hash_words[0] else found
+    if found == count:
+        return False
+    slot[0] = home + found
+    load_entry(table, slot[0], &candidate)
+    return candidate.second == hash_words[1] and candidate.stamp != 0
+
+
+cdef inline void change_mark(
+    const OffsetTable* table, uint64_t offset, bint is_latest
+) noexcept nogil:
+    """Say of a record whether it is its key's latest, if its offset is among those with a mark."""
+    cdef uint64_t number = offset - <uint64_t>table.first_marked
+    cdef uint8_t bit = <uint8_t>(1 << (number & 7))
+    if number < table.mark_count:
+        if is_latest:
+            table.marks[number >> 3] |= bit
+        else:
+            table.marks[number >> 3] &= <uint8_t>~bit
+
+
 cdef inline void insert_entry(
     OffsetTable* table, const uint64_t* hash_words, int64_t offset, uint64_t slot
 ) noexcept nogil:
@@ -159,6 +206,7 @@ cdef inline void insert_entry(
     carried.second = hash_words[1]
     carried.stamp = <uint64_t>offset + 1
     table.count += 1
+    change_mark(table, <uint64_t>offset, True)
     while carried.stamp != 0:
         load_entry(table, slot, &found)
         store_entry(table, slot, &carried)
@@ -174,5 +222,7 @@ cdef inline void raise_offset(
     cdef uint64_t stamp = 0
     memcpy(&stamp, stamp_bytes, 8)
     if stamp <= <uint64_t>offset:
+        change_mark(table, stamp - 1, False)
+        change_mark(table, <uint64_t>offset, True)
         stamp = <uint64_t>offset + 1
         memcpy(stamp_bytes, &stamp, 8)

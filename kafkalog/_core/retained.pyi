@@ -13,6 +13,9 @@ COPY: Final[int]
 EMPTY: Final[int]
 REWRITE: Final[int]
 
+def count_flags(
+    flags: NDArray[np.uint8], first_rows: NDArray[np.int64], counts: NDArray[np.int64]
+) -> None: ...
 def room_for(columns: RecordColumns, size: int) -> int: ...
 def write_retained(
     data: Buffer,

@@ -250,6 +250,17 @@ cdef int _run_kernel(
     return STATUS_OK
 
 
+cdef void _count_kernel(
+    const uint8_t* flags, const int64_t* first_rows, int64_t count, int64_t* counts
+) noexcept nogil:
+    cdef int64_t i, row, found
+    for i in range(count):
+        found = 0
+        for row in range(first_rows[i], first_rows[i + 1]):
+            found += flags[row]
+        counts[i] = found
+
+
 # ---- doors ----
 
 
@@ -260,6 +271,35 @@ cdef int _check_rows(
         raise IndexError(
             f"rows {start} to {end} are not among {columns.count} with {keep.shape[0]} flags")
     return 0
+
+
+def count_flags(
+    const uint8_t[::1] flags not None,
+    const int64_t[::1] first_rows not None,
+    int64_t[::1] counts not None,
+):
+    """
+    Count the rows of each batch that have a flag, which is 1.
+
+    Args:
+        flags: a byte for each row, 0 or 1.
+        first_rows: the first row of each batch, and the end of the last one's; they rise.
+        counts: gets a number for each batch.
+    """
+    cdef Py_ssize_t count = first_rows.shape[0] - 1
+    cdef Py_ssize_t i
+    if count < 0 or counts.shape[0] != count:
+        raise ValueError(f"{first_rows.shape[0]} ends of batches, room for {counts.shape[0]}")
+    for i in range(count):
+        if first_rows[i] < 0 or first_rows[i + 1] < first_rows[i]:
+            raise IndexError(f"batch {i} has rows {first_rows[i]} to {first_rows[i + 1]}")
+    if first_rows[count] > flags.shape[0]:
+        raise IndexError(f"row {first_rows[count]} of {flags.shape[0]}")
+    if count > 0 and flags.shape[0] > 0:
+        _count_kernel(&flags[0], &first_rows[0], count, &counts[0])
+    else:
+        for i in range(count):
+            counts[i] = 0
 
 
 def room_for(RecordColumns columns not None, int64_t size):

@@ -4,7 +4,9 @@
        not be gone before that one is safe.
     2. The keys of the dirty part go into the offset map (`keys`). Where it is full, cleaning goes
        as far as the keys that are in it. Where not even the first dirty segment fits, that segment
-       is cleaned in several passes, each over the keys of one range of their hashes.
+       is cleaned in several passes, each over the keys of one range of their hashes. A mark for
+       each offset says whether its record is its key's latest: what is dirty need not be looked up
+       again.
     3. All segments from the start of the log to that end are filtered (`retained`), group by group
        (`grouping`), the oldest first: each group becomes one new segment (`segment_writer`), which
        takes its place at once (`kafkalog.log.replacement`). A segment of which nothing goes stays
@@ -88,7 +90,7 @@ class Cleaner:
         self.clock = clock
         self.throttle = throttle or _no_limit
         self.room = KeyRoom(config, memory_bytes)
-        self.room.new_map(key_count_max=1)
+        self.room.new_map(offsets=(0, 1))
         self.run_bytes = max(config.io_buffer_size // max(1, config.threads), _RUN_BYTES_MIN)
 
     def clean(
@@ -249,8 +251,7 @@ class _Work:
             part=part,
             part_count=part_count,
             exact=self._room.compares_keys,
-            # Each has an offset of its own.
-            key_count_max=end - self._first_dirty,
+            offsets=(self._first_dirty, end),
         )
         collector = KeyCollector(
             offset_map,

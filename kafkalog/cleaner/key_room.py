@@ -22,6 +22,9 @@ __all__ = ["KeyRoom"]
 _SECRET_BYTES: Final = 16
 # As in Kafka, for one thread.
 _MEMORY_BYTES_MAX: Final = 2**31 - 1
+# Marks take a bit for each offset, beside the memory and at most this part of it: of the rest the
+# second pass looks up the keys again.
+_MARKS_SHARE: Final = 16
 _IDENTITIES: Final[dict[str, Literal["md5", "siphash"]]] = {
     "md5": "md5",
     "siphash": "siphash",
@@ -70,7 +73,7 @@ class KeyRoom:
         part: int = 0,
         part_count: int = 1,
         exact: bool = False,
-        key_count_max: int | None = None,
+        offsets: tuple[int, int] | None = None,
     ) -> OffsetMap:
         """
         Return an empty map; those made before must not be used any more.
@@ -78,17 +81,21 @@ class KeyRoom:
         Args:
             part, part_count: which part of the keys it takes, told by hash and secret.
             exact: whether it compares keys, which `compares_keys` asks for.
-            key_count_max: how many keys may come; a map for few of them takes no more memory than
-                that needs, and is the faster.
+            offsets: first and end of the records whose keys may come. A map for few of them takes
+                no more memory than that needs, and is the faster. They have marks, as far as there
+                is room, unless it is a map of a part.
 
         Raises:
             ValueError: there is no room for a single key.
         """
         load_factor = self.config.io_buffer_load_factor
         size = len(self.memory)
-        if key_count_max is not None:
-            size = min(size, map_bytes_for(max(1, key_count_max), load_factor))
-        return OffsetMap(
+        first_offset, end_offset = offsets or (0, 0)
+        if offsets is not None:
+            # Each key has an offset of its own.
+            key_count_max = max(1, end_offset - first_offset)
+            size = min(size, map_bytes_for(key_count_max, load_factor))
+        offset_map = OffsetMap(
             memoryview(self.memory)[:size],
             load_factor=load_factor,
             identity=_IDENTITIES[self.config.hash_algorithm],
@@ -97,3 +104,8 @@ class KeyRoom:
             part=part,
             part_count=part_count,
         )
+        if part_count == 1 and first_offset < end_offset:
+            wanted = (end_offset - first_offset + 7) // 8
+            marks = bytearray(min(wanted, len(self.memory) // _MARKS_SHARE))
+            offset_map.mark(marks, first_offset)
+        return offset_map

@@ -21,6 +21,7 @@ from typing_extensions import Buffer
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.columns import RecordColumns, decode_run
+from kafkalog._core.retained import count_flags
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.errors import CorruptRecordError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2
@@ -88,8 +89,8 @@ class Piece:
 
     def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return how many records of each batch a flag is set for."""
-        sums = np.concatenate(([0], np.cumsum(flags, dtype=np.int64)))
-        counts: NDArray[np.int64] = np.diff(sums[self.first_rows])
+        counts = np.empty(len(self.first_rows) - 1, np.int64)
+        count_flags(flags.view(np.uint8), self.first_rows, counts)
         return counts
 
     def key_of(self, row: int) -> bytes | None:

@@ -169,13 +169,15 @@ class BatchFilter:
         )
         keep, expired = self._latest(piece, waits)
         self._keep_last_message(piece, is_old, keep)
-        dropped, empty_markers = self._judge_transactions(
+        dropped, to_be_dated = self._judge_transactions(
             piece, keep, has_horizon & (horizons <= self._rules.now_ms)
         )
         kept_counts = piece.counts(keep)
         counts = np.diff(piece.first_rows)
-        tombstones = piece.counts(keep & (piece.columns.value_size < 0))
-        sees_first = ~is_old & ~has_horizon & (kept_counts > 0) & ((tombstones > 0) | empty_markers)
+        is_tombstone = keep & (piece.columns.value_size < 0)
+        if is_tombstone.any():
+            to_be_dated |= piece.counts(is_tombstone) > 0
+        sees_first = ~is_old & ~has_horizon & (kept_counts > 0) & to_be_dated
         horizons = np.where(
             sees_first, self._rules.now_ms + self._rules.delete_retention_ms, horizons
         )
@@ -203,6 +205,12 @@ class BatchFilter:
             waits: batches whose tombstones stay.
         """
         columns = piece.columns
+        stays = columns.value_size >= 0
+        if not stays.all():
+            stays |= np.repeat(waits, np.diff(piece.first_rows))
+        latest = np.empty(len(columns), np.bool_)
+        if self._map.latest_run(columns.offset, latest.view(np.uint8)):
+            return latest & stays, latest & ~stays
         found = np.empty(len(columns), np.int64)
         comparison = row_comparison(piece, self._have_keys)
         self._map.get_run(
@@ -213,9 +221,6 @@ class BatchFilter:
             offsets=None if comparison is None else columns.offset,
             same_keys=comparison,
         )
-        stays = columns.value_size >= 0
-        if not stays.all():
-            stays |= np.repeat(waits, np.diff(piece.first_rows))
         latest = (columns.offset >= found) & (found != KEYLESS)
         beyond = (columns.offset > self._map.latest_offset) | (found == ELSEWHERE)
         return beyond | (latest & stays), latest & ~stays & ~beyond

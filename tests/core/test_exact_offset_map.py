@@ -112,11 +112,15 @@ def test_exact_map_any_keys_equals_a_dictionary(
     """Colliding keys keep apart, within one call and over several."""
     records = Records(keys, first_offset=1000)
     offset_map = make(len(set(keys)) or 1)
+    offset_map.mark(bytearray(20), 1000)
     first_rows = min(cut, len(keys))
     assert (first_rows, OK) == records.put(offset_map, end=first_rows)
     assert (len(keys), OK) == records.put(offset_map, start=first_rows)
     assert len(set(keys) - {None}) == len(offset_map)
     assert records.latest() == records.get(offset_map, own=own)
+    marks = np.empty(len(keys), np.uint8)
+    assert offset_map.latest_run(records.offsets, marks)
+    assert (records.offsets == records.latest()).tolist() == marks.astype(bool).tolist()
 
 
 def test_exact_map_of_published_collision_keeps_both() -> None:

@@ -346,3 +346,84 @@ def test_map_memory_must_be_writable() -> None:
     """The map writes into it."""
     with pytest.raises((BufferError, ValueError)):
         OffsetMap(bytes(240), secret=SECRET)
+
+
+# ---- marks ----
+
+
+def marked(columns: KeyColumns, offsets: list[int], offset_map: OffsetMap) -> list[int] | None:
+    """Return what marks say of the rows, None where they do not tell."""
+    flags = np.full(len(offsets), 9, np.uint8)
+    told = offset_map.latest_run(np.array(offsets, np.int64), flags)
+    return flags.tolist() if told else None
+
+
+@settings(max_examples=60)
+@given(keys=KEYS, first=st.integers(0, 2**62), steps=st.lists(st.integers(1, 3), min_size=400))
+def test_marks_of_any_keys_say_which_records_are_the_latest(
+    keys: list[bytes | None], first: int, steps: list[int]
+) -> None:
+    """Put in two calls; what has no key is not the latest of any."""
+    columns = KeyColumns.of(keys)
+    offsets = (first + np.cumsum(steps[: len(keys)], dtype=np.int64)).tolist()
+    offset_map = make(max(1, len(set(keys))))
+    offset_map.mark(exact(bytes(150)), first)
+    half = len(keys) // 2
+    numbers = np.array(offsets, np.int64)
+    for start, end in ((0, half), (half, len(keys))):
+        offset_map.put_run(
+            columns.data, columns.positions, columns.sizes, numbers, start=start, end=end
+        )
+    model = latest(columns, offsets)
+    expected = [
+        int(key is not None and model[key] == offset)
+        for key, offset in zip(keys, offsets, strict=True)
+    ]
+    assert expected == marked(columns, offsets, offset_map)
+
+
+def test_marks_of_offsets_that_come_out_of_order_follow_the_latest() -> None:
+    """An older record that is put later changes nothing."""
+    columns = KeyColumns.of([b"a", b"a", b"a"])
+    offset_map = make(1)
+    offset_map.mark(bytearray(2), 3)
+    put_all(offset_map, columns, [9, 5, 9])
+    assert [0, 0, 1, 0] == marked(columns, [3, 5, 9, 8], offset_map)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "told"), [([2, 3], False), ([3, 10], True), ([10, 11], False), ([18, 19], False)]
+)
+def test_marks_tell_nothing_of_offsets_without_one(offsets: list[int], told: bool) -> None:
+    """Below the first, behind the last, and above what the map has taken into account."""
+    columns = KeyColumns.of([b"a", b"b"])
+    offset_map = make(2)
+    offset_map.mark(bytearray(1 if told else 2), 3)
+    put_all(offset_map, columns, [3, 10])
+    assert told == (marked(columns, offsets, offset_map) is not None)
+    assert marked(columns, [3, 10], offset_map) == [1, 1]
+
+
+def test_marks_of_a_map_of_some_keys_tell_nothing() -> None:
+    """Of those of another part it knows nothing, nor after it was cleared."""
+    columns = KeyColumns.of([b"a"])
+    offset_map = make(2, part=0, part_count=2)
+    offset_map.mark(bytearray(1), 0)
+    put_all(offset_map, columns)
+    assert marked(columns, [0], offset_map) is None
+    offset_map.clear(secret=SECRET)
+    put_all(offset_map, columns)
+    assert marked(columns, [0], offset_map) is None
+
+
+def test_marks_of_a_map_that_has_keys_are_refused() -> None:
+    """They would not speak of those; nor is there a negative offset, or too little room."""
+    offset_map = make(2)
+    with pytest.raises(ValueError, match="marks from -1"):
+        offset_map.mark(bytearray(1), -1)
+    offset_map.mark(bytearray(1), 0)
+    put_all(offset_map, KeyColumns.of([b"a"]))
+    with pytest.raises(ValueError, match="of 1 keys"):
+        offset_map.mark(bytearray(1), 0)
+    with pytest.raises(ValueError, match="room for 1 answers, and 2 rows"):
+        offset_map.latest_run(np.zeros(2, np.int64), np.zeros(1, np.uint8))

@@ -23,6 +23,7 @@ from kafkalog._core.retained import (
     DROP,
     EMPTY,
     REWRITE,
+    count_flags,
     retained_records,
     room_for,
     wrap_retained,
@@ -249,3 +250,37 @@ def test_room_that_is_too_small_is_refused(action: int) -> None:
     for room in range(0, size, 3):
         with pytest.raises(InvalidRecordError, match="no room left"):
             write_retained(data, 0, actions, first_rows, *rest, exact(bytes(room)))
+
+
+@given(sizes=st.lists(st.integers(0, 9), max_size=6), data=st.data())
+def test_flags_of_batches_are_counted(sizes: list[int], data: st.DataObject) -> None:
+    """Of each apart, those without rows too; rows around them do not count."""
+    ends = np.cumsum([data.draw(st.integers(0, 3)), *sizes], dtype=np.int64)
+    flags = data.draw(st.lists(st.integers(0, 1), min_size=int(ends[-1]), max_size=60))
+    counts = np.full(len(sizes), -1, np.int64)
+    count_flags(exact_flags(flags), ends, counts)
+    expected = [sum(flags[int(ends[i]) : int(ends[i + 1])]) for i in range(len(sizes))]
+    assert expected == counts.tolist()
+
+
+@pytest.mark.parametrize(
+    ("ends", "room", "error"),
+    [
+        ([0, 5], 1, IndexError),
+        ([2, 1, 4], 2, IndexError),
+        ([-1, 2], 1, IndexError),
+        ([0, 4], 2, ValueError),
+        ([], 0, ValueError),
+    ],
+)
+def test_flags_of_rows_that_are_not_there_are_refused(
+    ends: list[int], room: int, error: type[Exception]
+) -> None:
+    """Nothing is read beyond the flags."""
+    with pytest.raises(error):
+        count_flags(exact_flags([1] * 4), np.array(ends, np.int64), np.empty(room, np.int64))
+
+
+def exact_flags(flags: list[int]) -> NDArray[np.uint8]:
+    """Return flags in a block of just that size."""
+    return np.frombuffer(memoryview(exact(bytes(flags))), np.uint8)
