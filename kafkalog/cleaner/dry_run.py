@@ -37,8 +37,10 @@ __all__ = [
     "second_pass",
 ]
 
-# Of a log with too many keys, one in so many parts of them is counted to know how many there are.
+# Of a log with too many keys, one of so many parts of them is counted to know how many there are:
+# enough to be a sample, and few enough to be near at hand.
 _SAMPLED_PARTS: Final = 64
+_SAMPLED_KEYS: Final = 64
 
 _PART_COUNT_MAX: Final = 2**32 - 1
 
@@ -162,13 +164,14 @@ def estimate_keys(
     subject: CleaningSubject, first_dirty: int, end_offset: int, room: KeyRoom
 ) -> int:
     """Return about how many different keys there are: those of one part, times the parts."""
-    part_count = _SAMPLED_PARTS
+    usable = room.new_map().usable
+    part_count = max(2, min(_SAMPLED_PARTS, usable // _SAMPLED_KEYS))
     while True:
         offset_map = room.new_map(part_count=part_count)
         _, _, is_whole = collect_keys(subject, first_dirty, end_offset, offset_map)
         if is_whole:
-            return max(offset_map.usable + 1, len(offset_map) * part_count)
-        part_count *= _SAMPLED_PARTS
+            return max(usable + 1, len(offset_map) * part_count)
+        part_count *= 4
 
 
 def collect_keys(

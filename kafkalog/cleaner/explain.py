@@ -82,7 +82,8 @@ class CompactionExplanation:
         rule: what decides.
         text: the same in a sentence.
         key: of the record, where it has one and is no control record.
-        later_offset: the latest record of the key, for SUPERSEDED.
+        later_offset: the latest record of the key, or of one that counts as the same, for
+            SUPERSEDED.
         horizon_ms: until when a tombstone or marker stays, or did.
         until_ms: when a bound goes by itself, where that is known.
         producer_id: of the transaction, or of the batch that was left empty.
@@ -303,6 +304,11 @@ class _Explainer:
         later = _latest(first, key)
         if later > self._offset:
             text = f"offset {later} has the same key"
+            if self._subject.key_at(later) != key:
+                text = (
+                    f"offset {later} has another key with the same hash, which"
+                    " log.cleaner.hash.algorithm=siphash or exact would tell apart"
+                )
             return self._say(CompactionRule.SUPERSEDED, text, later_offset=later)
         if piece.columns.value_size[row] < 0:
             return self._old_tombstone() if is_old else self._tombstone(piece)

@@ -161,6 +161,13 @@ class CleaningSubject:
             return piece if begins <= offset else None
         return None
 
+    def key_at(self, offset: int) -> bytes | None:
+        """Return the key of the record at an offset, where there is one."""
+        piece = self.piece_at(offset)
+        if piece is None:
+            raise AssertionError(f"the record at offset {offset} was seen, and is not there")
+        return piece.key_of(int(np.searchsorted(piece.columns.offset, offset)))
+
     def tracker(self, start_offset: int, end_offset: int) -> TransactionTracker:
         """Return a tracker that knows what was aborted between two offsets."""
         tracker = TransactionTracker()

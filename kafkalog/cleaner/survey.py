@@ -13,7 +13,7 @@ Thread-safety: pure functions over the log as it is at the call.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -242,31 +242,34 @@ class _Surveyor:
         self._stable = facts.last_stable_offset
         self._first_dirty = subject.span().first_dirty
         self._is_compacted = subject.config.is_compacted or subject.checkpoint is not None
-        self._begin(1)
-
-    def survey(self) -> LogSurvey:
-        """Go through the log, once for each part of the keys."""
-        part_count = 1
-        while not all(self._add_part(part, part_count) for part in range(part_count)):
-            # The keys do not fit. Once more, in parts that do.
-            estimate = estimate_keys(self._subject, self._start, self._stable, self._room)
-            usable = self._room.new_map().usable
-            part_count = max(2 * part_count, parts_for(estimate, usable))
-            self._begin(part_count)
-        return self._made(part_count)
-
-    def _begin(self, part_count: int) -> None:
-        """Forget what was counted."""
-        facts = self._subject.facts
         self._counts = [_SegmentCounts() for _ in facts.segments]
         self._waiting: Counter[int | None] = Counter()
         self._key_count = 0
         self._keyless = 0
         self._by_records: list[tuple[int, int, int]] = []
         self._by_bytes: list[tuple[int, int, int]] = []
+        self._passes = 0
+        self._size = sum(segment.size_bytes for segment in facts.segments)
         self._done_bytes = 0
-        size = sum(segment.size_bytes for segment in facts.segments)
-        self._total_bytes = 2 * part_count * size
+        self._total_bytes = 0
+
+    def survey(self) -> LogSurvey:
+        """Go through the log, once for each part of the keys."""
+        waiting = deque([(0, 1)])
+        while waiting:
+            part, part_count = waiting.popleft()
+            self._total_bytes = 2 * (self._passes + 1 + len(waiting)) * self._size
+            if not self._add_part(part, part_count):
+                waiting.extendleft(reversed(self._divided(part, part_count)))
+        return self._made()
+
+    def _divided(self, part: int, part_count: int) -> list[tuple[int, int]]:
+        """Return parts of the keys that may fit, instead of one that does not."""
+        if part_count > 1:
+            return [(2 * part, 2 * part_count), (2 * part + 1, 2 * part_count)]
+        estimate = estimate_keys(self._subject, self._start, self._stable, self._room)
+        part_count = max(2, parts_for(estimate, self._room.new_map().usable))
+        return [(each, part_count) for each in range(part_count)]
 
     def _tell(self, size: int) -> None:
         self._done_bytes += size
@@ -286,8 +289,9 @@ class _Surveyor:
         for slot in subject.slots_between(self._start, subject.facts.log_end_offset):
             for run in subject.runs(slot):
                 for piece in reader.pieces(run):
-                    self._add(slot, piece, offset_map, tracker, tally, is_first=part == 0)
+                    self._add(slot, piece, offset_map, tracker, tally, is_first=self._passes == 0)
                 self._tell(len(run.data))
+        self._passes += 1
         self._key_count += len(offset_map)
         self._by_records = _largest(self._by_records, tally.biggest(1, self._top), 1, self._top)
         self._by_bytes = _largest(self._by_bytes, tally.biggest(2, self._top), 2, self._top)
@@ -359,7 +363,7 @@ class _Surveyor:
 
     # ---- the result ----
 
-    def _made(self, part_count: int) -> LogSurvey:
+    def _made(self) -> LogSurvey:
         subject, facts = self._subject, self._subject.facts
         span = subject.span()
         boundary = subject.boundary(span)
@@ -393,17 +397,13 @@ class _Surveyor:
             records_without_key=self._keyless,
             biggest_by_records=tuple(self._named(self._by_records)),
             biggest_by_bytes=tuple(self._named(self._by_bytes)),
-            passes=part_count,
+            passes=self._passes,
         )
 
     def _named(self, found: list[tuple[int, int, int]]) -> Iterator[KeySurvey]:
         """Yield keys with their bytes, which only the log has."""
         for offset, records, size in found:
-            piece = self._subject.piece_at(offset)
-            if piece is None:
-                raise AssertionError(f"the record at offset {offset} was seen, and is not there")
-            row = int(np.searchsorted(piece.columns.offset, offset))
-            yield KeySurvey(piece.key_of(row) or b"", records, size, offset)
+            yield KeySurvey(self._subject.key_at(offset) or b"", records, size, offset)
 
 
 @dataclass(slots=True)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from kafkalog import CleanerConfig, Log, compact_log, explain_compaction, plan_compaction
 from tests.support.cleaning_cases import DirtyLog, dirty_logs
 from tests.support.cleaning_logs import NOW_MS, laid_out
+from tests.support.golden import copy_tree, data_directory
+from tests.support.golden_old import old_data_directory
+from tests.support.logs import manual_log
 from tests.support.manual_time import ManualClock
 from tests.support.reference_conversion import decode_run
 
@@ -74,7 +79,7 @@ def check_cleaning(log: Log, asked: list[int], memory: int, *, include_active: b
 def test_cleaning_does_what_was_planned_and_explained(log: DirtyLog, data: st.DataObject) -> None:
     """Once, and again on what the first one left, with memory for all keys or for few."""
     cuts = data.draw(st.sets(st.integers(1, len(log.batches))))
-    memory = 24 * data.draw(st.sampled_from([1, 2, 1000]))
+    memory = 24 * data.draw(st.sampled_from([2, 3, 1000]))
     include_active = data.draw(st.booleans())
     retention = data.draw(st.sampled_from([0, 300]))
     clock = ManualClock(NOW_MS)
@@ -84,3 +89,26 @@ def test_cleaning_does_what_was_planned_and_explained(log: DirtyLog, data: st.Da
             clock.advance(7)
             asked = data.draw(st.lists(st.integers(0, log.end - 1), max_size=8))
             check_cleaning(opened, asked, memory, include_active=include_active)
+
+
+@pytest.mark.parametrize(
+    ("data_set", "partition"),
+    [
+        ("kafka-4.1", "compact-txn-0"),
+        ("kafka-4.1", "compact-zstd-horizon-0"),
+        ("kafka-4.1", "transactions-0"),
+        ("kafka-2.8", "compact-mixed-0"),
+        ("kafka-2.8", "compact-v0-gzip-0"),
+        ("kafka-2.8", "compact-v2-gone-0"),
+    ],
+)
+def test_cleaning_of_a_broker_s_log_does_what_was_planned_and_explained(
+    data_set: str, partition: str, tmp_path: Path
+) -> None:
+    """The active segment too, as if nothing had been cleaned before."""
+    source = data_directory(data_set) if data_set == "kafka-4.1" else old_data_directory(data_set)
+    directory = copy_tree(source / partition, tmp_path / partition)
+    with manual_log(directory, cleanup_policy=("compact",), delete_retention_ms=0) as log:
+        step = max(1, log.log_end_offset // 12)
+        asked = list(range(log.log_start_offset, log.log_end_offset, step))
+        check_cleaning(log, asked, 1 << 16, include_active=True)

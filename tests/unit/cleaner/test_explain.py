@@ -14,6 +14,7 @@ from kafkalog._core.retained import wrap_retained
 from kafkalog.cleaner.explain import CompactionExplanation, CompactionRule, explain_compaction
 from kafkalog.cleaner.subject import subject_of
 from kafkalog.layout import NO_TIMESTAMP
+from tests.support import golden
 from tests.support.cleaning_cases import DirtyLog, add_records, dirty_logs
 from tests.support.cleaning_logs import NOW_MS, laid_out, reference_of
 from tests.support.reference_conversion import decode_run
@@ -216,3 +217,18 @@ def test_explanation_shows_the_beginning_of_a_long_key() -> None:
     with laid_out(dirty) as log:
         found = explained(log, 0)
     assert f"key b'{'k' * 40}'... (100 bytes) stays" in found.text
+
+
+def test_explanation_of_keys_that_collide_says_what_tells_them_apart() -> None:
+    """Under MD5 one of them goes for the other; not so under a keyed hash."""
+    vector = golden.vectors("md5_collision")
+    dirty = DirtyLog()
+    for name in ("first", "second"):
+        add_records(dirty, (bytes.fromhex(vector[name]), b"1"))
+    with laid_out(dirty) as log:
+        log.roll()
+        lost = explained(log, 0)
+        kept = explained(log, 0, config=CleanerConfig(hash_algorithm="siphash"))
+    assert (CompactionRule.SUPERSEDED, 1) == (lost.rule, lost.later_offset)
+    assert "offset 1 has another key with the same hash, which log.cleaner.hash." in lost.text
+    assert CompactionRule.LATEST is kept.rule
