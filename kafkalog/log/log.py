@@ -190,13 +190,18 @@ class Log(CleanableLog, AbstractContextManager["Log"]):
         Move the log start offset up to `offset`, and delete the segments that lie below it.
 
         Returns the log start offset. The active segment stays. A reader that holds a segment
-        reads it to its end. What no reader may see yet is not deleted.
+        reads it to its end. What no reader may see yet is not deleted. A broker refuses this where
+        `delete` is not in `cleanup.policy`, since the last values of keys may go; here whoever calls
+        it means it.
 
         Raises:
+            ValueError: `offset` is negative (Kafka's -1 is `high_watermark`).
             OffsetOutOfRangeError: `offset` is above the high watermark.
             DiskFullError: `offset` lies within a segment, and there is no room to say so. All
                 segments below that one are gone: try again when they have given their room back.
         """
+        if offset < 0:
+            raise ValueError(f"{offset} is no offset to begin at; all is `high_watermark`")
         with self._deleter.telling(self._write_lock):
             self._ensure_writable()
             snapshot = self._local.snapshot

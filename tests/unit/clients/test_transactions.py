@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import threading
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -333,8 +332,11 @@ def test_transaction_of_a_producer_that_nobody_knows_is_left_alone(logs: Logs) -
     logs.log("orders", 0).abort(open_transaction.producer_id)
 
 
-class SlowTopics(Logs):
-    """Takes its time to list topics, and makes none twice, as a manager."""
+class WatchedTopics(Logs):
+    """Tells when it is asked for topics, then waits to be asked by somebody else; as a manager."""
+
+    first_has_looked: threading.Event | None = None
+    second_comes = threading.Event()
 
     def create_topic(
         self, topic: str, partition_count: int = 1, config: Mapping[str, str] | None = None
@@ -345,25 +347,32 @@ class SlowTopics(Logs):
 
     def topics(self) -> dict[str, tuple[int, ...]]:
         found = super().topics()
-        time.sleep(0.05)
+        if self.first_has_looked is not None and not self.first_has_looked.is_set():
+            self.first_has_looked.set()
+            assert self.second_comes.wait(30)
         return found
 
 
 def test_the_first_positions_of_two_producers_make_the_topic_once(tmp_path: Path) -> None:
-    """Both look for it, and find none, before either has made it."""
-    logs = SlowTopics(tmp_path)
+    """One looks for it, and finds none; the other one looks before it is made."""
+    logs = WatchedTopics(tmp_path)
     clients = logs.clients()
     producers = [clients.producer(transactional_id=name) for name in ("first", "second")]
-    together = threading.Barrier(2)
+    for producer in producers:
+        producer.begin_transaction()
+    logs.first_has_looked = threading.Event()
 
     def send(number: int) -> None:
-        producer = producers[number]
-        with producer.transaction():
-            together.wait()
-            producer.send_offsets_to_transaction({TopicPartition("input", number): 17}, GROUP)
+        if number:
+            assert logs.first_has_looked is not None
+            assert logs.first_has_looked.wait(30)
+            logs.second_comes.set()
+        producers[number].send_offsets_to_transaction({TopicPartition("input", number): 17}, GROUP)
 
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(send, range(2)))
+    for producer in producers:
+        producer.commit_transaction()
     for producer in producers:
         producer.close()
     assert len(GroupOffsets(logs).committed(GROUP)) == 2

@@ -86,6 +86,15 @@ def test_read_at_the_log_end_is_empty(directory: Path) -> None:
             log.append(numbered(0, 5))
 
 
+def test_delete_records_before_no_offset_is_refused(directory: Path) -> None:
+    """A broker's -1, for the high watermark, must not pass for a deletion of nothing."""
+    with filled(directory) as log:
+        with pytest.raises(ValueError, match="high_watermark"):
+            log.delete_records_before(-1)
+        assert 0 == log.log_start_offset
+        assert 300 == log.delete_records_before(log.high_watermark)
+
+
 @pytest.mark.parametrize("offset", [-1, 99, 301, 2**63 - 1])
 def test_read_out_of_range_names_the_range(directory: Path, offset: int) -> None:
     """The error has the valid offsets, for every way of reading."""
