@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Self, final
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from kafkalog._core.index import OffsetIndexView
@@ -13,6 +15,9 @@ class PointReader:
     def __new__(cls, data: Buffer, index: OffsetIndexView) -> Self: ...
     def __len__(self) -> int: ...
     def find(self, offset: int) -> Record | None: ...
+    def find_many(
+        self, offsets: NDArray[np.int64], found: list[Record | None], start: int, stop: int
+    ) -> None: ...
 
 @final
 class PointTable:

@@ -11,7 +11,7 @@ Thread-safety: see the classes; the GIL is kept, for a look-up takes less than a
 """
 
 cimport cython
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
 from kafkalog._core.cursor cimport Cursor
@@ -43,6 +43,15 @@ import numpy
 cdef enum:
     # As far as headers are walked from an index entry: many times the usual interval.
     WALK_BYTES = 1024 * 1024
+    # Index entries lie 4 KiB apart or more, as the settings are; neighbours get different places.
+    KNOWN_BATCHES = 64
+    KNOWN_SHIFT = 12
+
+
+cdef struct KnownBatch:
+    BatchFields batch                  # its size is 0: nothing is known
+    int64_t start                      # where the walk to it began
+    int64_t position
 
 
 cdef bint find_batch_kernel(Cursor* cursor, int64_t offset, BatchFields* batch) noexcept nogil:
@@ -115,13 +124,61 @@ cdef bint find_record_kernel(const uint8_t* position, const BatchFields* batch, 
     return False
 
 
+cdef struct BatchWalk:
+    BatchFields batch
+    RecordsContext context             # after the last record that was read
+    const uint8_t* begins
+    const uint8_t* position            # of the next record
+    int64_t delta                      # not above that of the next record
+    int64_t left                       # records from there on
+
+
+cdef bint find_next_record(BatchWalk* walk, int64_t offset, RecordFields* record) noexcept nogil:
+    """As find_record_kernel, from where the last one was found: offsets must rise."""
+    cdef const uint8_t* limit = walk.begins + walk.batch.size_bytes
+    cdef const uint8_t* found
+    cdef int64_t delta = offset - walk.batch.base_offset
+    if is_legacy(&walk.batch):
+        return find_record_kernel(walk.begins, &walk.batch, offset, record)
+    if <int64_t>walk.batch.record_count == <int64_t>walk.batch.last_offset_delta + 1:
+        found = skip_records(walk.position, limit, delta - walk.delta)
+        if found == NULL:
+            return False
+        walk.left -= delta - walk.delta
+        walk.context.previous_delta = <int32_t>(delta - 1)
+        walk.position = next_record(&walk.context, found, limit, record)
+        if walk.position == NULL or record.offset_delta != delta:
+            walk.left = 0              # the count lies: whoever asks next is not answered here
+            walk.position = limit
+            return False
+        walk.left -= 1
+        walk.delta = delta + 1
+        return True
+    while walk.left > 0:
+        found = next_record(&walk.context, walk.position, limit, record)
+        if found == NULL:
+            walk.left = 0
+            return False
+        if record.offset_delta > delta:
+            walk.context.previous_delta = <int32_t>delta
+            return False
+        walk.position = found
+        walk.left -= 1
+        if record.offset_delta == delta:
+            return True
+    return False
+
+
 @cython.final
 cdef class PointReader:
     """
     Finds the records of one segment by their offsets.
 
-    Holds the bytes, usually a mapping, as long as it or a record it made lives. Thread-safety:
-    immutable.
+    Holds the bytes, usually a mapping, as long as it or a record it made lives. Remembers of the
+    last few places where look-ups began which batch they led to, so that the next ones there need
+    not walk the headers and sum the batch up again.
+
+    Thread-safety: calls may come from any thread, under the GIL.
 
     Args:
         data: the whole segment, as far as it may be read; the last batch may be cut.
@@ -130,37 +187,91 @@ cdef class PointReader:
 
     cdef PayloadHold _hold
     cdef OffsetIndexView _index
+    cdef KnownBatch[KNOWN_BATCHES] _known
 
     def __cinit__(self, data not None, OffsetIndexView index not None):
         self._hold = PayloadHold.__new__(PayloadHold, data)
         self._index = index
+        memset(&self._known[0], 0, sizeof(self._known))
 
     def __len__(self):
         return self._hold.view.len
 
-    cdef Record read(self, int64_t offset):
+    cdef const uint8_t* _batch_of(self, int64_t offset, BatchFields* batch) noexcept:
+        """Return where the plain batch with `offset` begins, its sum checked; NULL for none."""
+        cdef const uint8_t* data = <const uint8_t*>self._hold.view.buf
         cdef Py_ssize_t size = self._hold.view.len
         cdef int64_t start = self._index.floor_position(offset)
+        cdef KnownBatch* known = &self._known[(start >> KNOWN_SHIFT) & (KNOWN_BATCHES - 1)]
         cdef Cursor cursor
-        cdef BatchFields batch
-        cdef RecordFields record
-        cdef RecordsContext context
         # An entry may say anything: what it leads to is believed for its CRC and its own offset.
         if not 0 <= start < size:
-            return None
-        cursor.position = <const uint8_t*>self._hold.view.buf + start
+            return NULL
+        if (
+            known.batch.size_bytes > 0
+            and known.start == start
+            and known.batch.base_offset <= offset <= last_offset_of(&known.batch)
+        ):
+            batch[0] = known.batch
+            return data + known.position
+        cursor.position = data + start
         cursor.end = cursor.position + min(size - start, WALK_BYTES)
+        if not find_batch_kernel(&cursor, offset, batch):
+            return NULL
+        known.start = start
+        known.position = cursor.position - data
+        known.batch = batch[0]
+        return cursor.position
+
+    cdef Record _made(self, const BatchFields* batch, const RecordFields* record):
+        cdef RecordsContext context
+        if is_legacy(batch):
+            context = messages_of_fields(batch, True).context
+        else:
+            context = context_of(batch, True)
+        return make_record(&context, record, self._hold)
+
+    cdef Record read(self, int64_t offset):
+        cdef const uint8_t* position
+        cdef BatchFields batch
+        cdef RecordFields record
         memset(&batch, 0, sizeof(batch))       # gcc does not see that the kernels load both
         memset(&record, 0, sizeof(record))
-        if not find_batch_kernel(&cursor, offset, &batch):
+        position = self._batch_of(offset, &batch)
+        if position == NULL or not find_record_kernel(position, &batch, offset, &record):
             return None
-        if not find_record_kernel(cursor.position, &batch, offset, &record):
-            return None
-        if is_legacy(&batch):
-            context = messages_of_fields(&batch, True).context
-        else:
-            context = context_of(&batch, True)
-        return make_record(&context, &record, self._hold)
+        return self._made(&batch, &record)
+
+    def find_many(self, const int64_t[::1] offsets not None, list found not None,
+                  Py_ssize_t start, Py_ssize_t stop):
+        """
+        Put the records at `offsets[start:stop]`, which rise, in the same slots of `found`.
+
+        A slot stays as it is where the record is not plainly there. A batch is looked for, and its
+        sum checked, once.
+        """
+        cdef Py_ssize_t slot
+        cdef BatchWalk walk
+        cdef RecordFields record
+        if not 0 <= start <= stop <= offsets.shape[0] or stop > len(found):
+            raise IndexError(f"slots {start} to {stop} are outside the {offsets.shape[0]} given")
+        memset(&walk, 0, sizeof(walk))
+        memset(&record, 0, sizeof(record))
+        for slot in range(start, stop):
+            if (
+                walk.begins == NULL
+                or not walk.batch.base_offset <= offsets[slot] <= last_offset_of(&walk.batch)
+                or offsets[slot] < walk.batch.base_offset + walk.delta
+            ):
+                walk.begins = self._batch_of(offsets[slot], &walk.batch)
+                if walk.begins == NULL:
+                    continue
+                walk.context = context_of(&walk.batch, True)
+                walk.position = walk.begins + RECORD_BATCH_OVERHEAD
+                walk.delta = 0
+                walk.left = walk.batch.record_count
+            if find_next_record(&walk, offsets[slot], &record):
+                found[slot] = self._made(&walk.batch, &record)
 
     def find(self, int64_t offset):
         """Return the record at `offset`, None where it is not plainly there."""

@@ -19,7 +19,7 @@ from kafkalog.log.changing import Changing
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog
-from kafkalog.log.scannable import ScannableLog
+from kafkalog.log.lookups import LookupLog
 from kafkalog.log.tail import ReadOnlyTail
 
 __all__ = ["LogStanding"]
@@ -27,7 +27,7 @@ __all__ = ["LogStanding"]
 logger = logging.getLogger(__name__)
 
 
-class LogStanding(ScannableLog):
+class LogStanding(LookupLog):
     """
     What a log knows of its own right to be written.
 

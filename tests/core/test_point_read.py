@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import struct
+from dataclasses import replace
 
+import numpy
 import pytest
 from typing_extensions import Buffer
 
@@ -12,6 +14,7 @@ from kafkalog import Record
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.index import OffsetIndexView
 from kafkalog._core.point_read import PointReader, PointTable
+from tests.support.damage import fix_crc
 from tests.support.message_cases import MIXED
 from tests.support.reference_messages import Message, encode_message, encode_messages
 
@@ -179,3 +182,36 @@ def test_table_refuses_slots_it_has_not(slot: int) -> None:
         table.put(slot, PointReader(b"", OffsetIndexView(b"", 0)))
     with pytest.raises(IndexError):
         table.reader(slot)
+
+
+@pytest.mark.parametrize("step", [1, 3, 7])
+def test_find_many_finds_what_find_finds(step: int) -> None:
+    """In batches with and without gaps, and of old formats; slots of others stay as they are."""
+    data = RUN + encode_messages(
+        [replace(message, offset=message.offset + 300) for message in MIXED[1]]
+    )
+    reader = PointReader(data, OffsetIndexView(b"", 0))
+    offsets = numpy.arange(0, 320, step, dtype=numpy.int64)
+    found: list[Record | None] = [None] * len(offsets)
+    reader.find_many(offsets, found, 1, len(offsets) - 1)
+    expected = [find_record(data, int(offset)) for offset in offsets]
+    assert [None, *expected[1:-1], None] == found
+    assert sum(each is not None for each in found) > 60 // step
+
+
+def test_find_many_count_that_lies_is_left_to_others() -> None:
+    """Where it says that there are no gaps, and there are: no wrong record is given."""
+    lying = bytearray(batch(0, [0, 2, 4]))
+    lying[57:61] = struct.pack(">i", 5)
+    lying = bytearray(fix_crc(bytes(lying)))
+    found: list[Record | None] = [None] * 5
+    PointReader(lying, OffsetIndexView(b"", 0)).find_many(numpy.arange(5), found, 0, 5)
+    assert all(each is None or each.offset == slot for slot, each in enumerate(found))
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 1), (2, 1), (0, 4), (0, 3)])
+def test_find_many_slots_outside_are_refused(start: int, stop: int) -> None:
+    """Of the offsets, or of the list."""
+    reader = PointReader(RUN, OffsetIndexView(b"", 0))
+    with pytest.raises(IndexError):
+        reader.find_many(numpy.arange(3), [None, None], start, stop)
