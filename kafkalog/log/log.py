@@ -191,8 +191,8 @@ class Log(CleanableLog, AbstractContextManager["Log"]):
 
         Returns the log start offset. The active segment stays. A reader that holds a segment
         reads it to its end. What no reader may see yet is not deleted. A broker refuses this where
-        `delete` is not in `cleanup.policy`, since the last values of keys may go; here whoever calls
-        it means it.
+        `delete` is not in `cleanup.policy`, since the last values of keys may go; here whoever
+        calls it means it.
 
         Raises:
             ValueError: `offset` is negative (Kafka's -1 is `high_watermark`).
