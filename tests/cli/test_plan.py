@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from kafkalog import LogConfig, LogManager, ManagerConfig, Record, open_log
 from kafkalog.cli.app import app
+from tests.support.damage import flip
 from tests.support.golden import data_directory, unchanged
 
 DATA = data_directory("kafka-4.1")
@@ -159,3 +160,14 @@ def test_explain_says_it_in_a_sentence(alone: Path) -> None:
     assert ("superseded", 9, b"k1".hex()) == (shown["rule"], shown["later_offset"], shown["key"])
     active = parsed(run("explain", alone, 8, *COMPACT, *LITTLE, "--json", "--include-active"))
     assert 10 == active["later_offset"]
+
+
+@pytest.mark.parametrize("verb", [("plan",), ("explain", "3")])
+def test_plan_of_a_damaged_log_names_the_place(alone: Path, verb: tuple[str, ...]) -> None:
+    """A cleaning would end there, too."""
+    log = alone / f"{0:020}.log"
+    flip(log, 70)
+    name, *rest = verb
+    result = run(name, alone, *rest, *COMPACT, *LITTLE)
+    assert 2 == result.exit_code
+    assert str(log) in result.stderr

@@ -154,7 +154,8 @@ def _log_parts(survey: LogSurvey, *, hide_keys: bool) -> Iterator[str]:
     dead = percent(survey.dead_bytes, survey.size_bytes)
     yield (
         f"<p>{survey.dead_bytes:,} bytes ({dead}) and {survey.dead_records:,} records are dead, as"
-        f" of {moment_text(survey.now_ms)}.</p>"
+        f" of {moment_text(survey.now_ms)}. All was counted, nothing estimated; passes over the"
+        f" keys: {survey.passes}.</p>"
     )
     yield from _segments_drawing(survey.segments)
     yield _segments_table(survey.segments)
