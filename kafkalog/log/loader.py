@@ -61,12 +61,14 @@ class ScanFacts:
     Attributes:
         first_offset: base of the first segment that was scanned, None where none was.
         has_producers: whether a batch names a producer.
+        bases: of the segments, each with whether it has markers of transactions.
         leader_epochs: epochs as they rise, with the base offset where each begins; NO_EPOCH where
             those before are forgotten.
     """
 
     first_offset: int | None = None
     has_producers: bool = False
+    bases: dict[int, bool] = field(default_factory=dict)
     leader_epochs: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, base_offset: int, scan: SegmentScan) -> None:
@@ -74,6 +76,7 @@ class ScanFacts:
         if self.first_offset is None:
             self.first_offset = base_offset
         self.has_producers = self.has_producers or scan.has_producers
+        self.bases[base_offset] = scan.has_markers
         self.leader_epochs += scan.leader_epochs
 
 

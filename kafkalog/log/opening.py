@@ -30,6 +30,7 @@ from kafkalog.log.producer_loading import load_producer_state
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.segment_types import SegmentContext, make_context
 from kafkalog.log.surroundings import PRODUCER_EXPIRATION_MS, Surroundings
+from kafkalog.log.transactions import recover_indexes
 from kafkalog.scheduler import Scheduler, ThreadScheduler
 from kafkalog.state.producer_state_manager import ProducerStateManager
 
@@ -229,6 +230,9 @@ def _load_for_writing(
                 recovery_point=recovery_point,
                 expiration_ms=surroundings.producer_expiration_ms,
             )
+            if not clean:
+                scanned = loaded.scanned.bases
+                recover_indexes(context, loaded.local.snapshot, scanned)
             if not clean or loaded.recovery_point < recovery_point:
                 _move_recovery_point(home, recovery_point, loaded, producers)
             if not loaded.local.snapshot.segments.active.is_resting:

@@ -14,7 +14,7 @@ import numpy as np
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.layout import MAGIC_V2
+from kafkalog.layout import CONTROL_MASK, MAGIC_V2
 from kafkalog.log.fences import FencedRange, find_fence
 from kafkalog.log.walk import walk_batches
 
@@ -42,6 +42,7 @@ class SegmentScan:
         batch_count, record_count: whole batches, and records that their headers declare; those
             inside wrappers of old formats are not counted, which only decompression could do.
         has_producers: whether a batch names a producer.
+        has_markers: whether one ends a transaction.
         leader_epochs: each epoch that is above all before it, with the base offset of its batch;
             NO_EPOCH where a message of an old format, which has none, begins that count anew.
         fences: damaged ranges with whole batches behind them.
@@ -57,6 +58,7 @@ class SegmentScan:
     batch_count: int = 0
     record_count: int = 0
     has_producers: bool = False
+    has_markers: bool = False
     leader_epochs: list[tuple[int, int]] = field(default_factory=list)
     fences: list[FencedRange] = field(default_factory=list)
     tail_status: int = OK
@@ -150,7 +152,11 @@ def _count(scan: SegmentScan, columns: BatchColumns, count: int) -> None:
     scan.batch_count += count
     # A wrapper of an old format does not say how many records it holds: -1.
     scan.record_count += int(np.maximum(columns.record_count[:count], 0).sum())
-    scan.has_producers = scan.has_producers or bool((columns.producer_id[:count] >= 0).any())
+    produced = columns.producer_id[:count] >= 0
+    if produced.any():
+        scan.has_producers = True
+        is_control = (columns.attributes[:count] & CONTROL_MASK) != 0
+        scan.has_markers = scan.has_markers or bool((produced & is_control).any())
     _note_epochs(scan, columns, count)
 
 

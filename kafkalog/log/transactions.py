@@ -9,7 +9,9 @@ one is believed for the first time, the headers of its segment are walked, and i
     too; a marker that found no transaction open has none;
   * no entry may name a batch as its marker that is none.
 
-An index that the log itself has kept since its segment was begun needs no such look.
+An index that the log itself has kept since its segment was begun needs no such look. Those of
+segments that a recovery has scanned are looked at by it: once the log is closed in order, a broker
+believes what files there are, and returns as committed what none of them calls aborted.
 
 Going from segment to segment ends where an index says so, as with a broker; or where the producer
 snapshot at the next one's base says that no transaction of the range was open there. Without either
@@ -24,7 +26,7 @@ Repairs, and additions of the writer, exclude each other by the context's `repai
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -48,7 +50,7 @@ from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import ControlType
 from kafkalog.state.producer_snapshot import read_snapshot
 
-__all__ = ["aborted_between", "add_aborted"]
+__all__ = ["aborted_between", "add_aborted", "recover_indexes"]
 
 WALK_BATCHES: Final = 4096
 
@@ -69,6 +71,30 @@ def aborted_between(
     slot = max(snapshot.segments.floor_slot(start_offset), 0)
     indexes = _indexes(context, snapshot, slot, end_offset)
     return collect_aborted(indexes, start_offset, end_offset)
+
+
+def recover_indexes(
+    context: SegmentContext, snapshot: Snapshot, scanned: Mapping[int, bool]
+) -> None:
+    """
+    Let the indexes of segments that were scanned after a crash say what the segments do.
+
+    Crash points: any. Until the recovery point rises the next opening does it again.
+
+    Args:
+        context, snapshot: the log as it was recovered, for writing.
+        scanned: bases of segments, each with whether it has markers. One without is looked at if
+            it has an index: of markers that the crash took.
+
+    Raises:
+        OSError, LogStorageError: the disk refused.
+    """
+    for slot, segment in enumerate(snapshot.segments.segments):
+        if segment.base_offset not in scanned:
+            continue
+        path = segment.transactions.index.path
+        if scanned[segment.base_offset] or context.filesystem.stat(path) is not None:
+            _verified(context, snapshot, slot)
 
 
 def add_aborted(

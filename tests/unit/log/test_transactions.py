@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkalog import AppendOrigin, InvalidTxnStateError, Log, ReadOnlyLogError
-from kafkalog.files.names import SegmentFiles
+from kafkalog.files.names import CLEAN_SHUTDOWN_MARKER, SegmentFiles
 from kafkalog.indexes.transaction_index import ENTRY_SIZE, decode_entries
 from tests.support.logs import manual_log, numbered
 from tests.support.manual_time import START_MS, ManualClock
@@ -283,3 +283,30 @@ def test_transactions_that_one_append_aborts_are_all_entered_after_a_reopening(
         assert aborted is not None
         assert [(2, 3, 11), (3, 7, 12)] == [each[:3] for each in aborted]
         check(log)
+
+
+@pytest.mark.parametrize("left", ["nothing", "too little", "too much"])
+def test_recovery_leaves_indexes_that_a_broker_may_believe(tmp_path: Path, left: str) -> None:
+    """Once it is closed in order, nobody makes them anew: what lacks there counts as committed."""
+    client = Client(7)
+    with manual_log(tmp_path / "orders-0", **SMALL) as log:
+        for how in ("abort", "abort", "commit"):
+            client.send(log, 2, transactional=True)
+            client.end(log, how)
+            log.append(numbered(0, 1))
+            log.roll()
+        bases = [segment.base_offset for segment in log.segments()]
+    paths = [SegmentFiles(tmp_path / "orders-0", base).transaction_index for base in bases]
+    expected = [path.read_bytes() if path.exists() else b"" for path in paths]
+    assert [1, 1, 0, 0] == [len(data) // ENTRY_SIZE for data in expected]
+    (tmp_path / "orders-0" / CLEAN_SHUTDOWN_MARKER).unlink()
+    for name in ("recovery-point-offset-checkpoint", ".kafkalog_syncs"):
+        (tmp_path / "orders-0" / name).unlink(missing_ok=True)
+    for path, data in zip(paths, expected, strict=True):
+        if left == "too much":
+            path.write_bytes(data or expected[0])
+        elif left == "nothing" or path == paths[1]:
+            path.unlink(missing_ok=True)
+    with manual_log(tmp_path / "orders-0", **SMALL) as log:
+        assert not log.recovery_report.clean
+    assert expected == [path.read_bytes() if path.exists() else b"" for path in paths]
