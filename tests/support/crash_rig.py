@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 
 import kafkalog
-from kafkalog import LogConfig, Record
+from kafkalog import Clock, LogConfig, Record
 from kafkalog.errors import DiskFullError, KafkaLogError
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
 from tests.support.model import Doubt, LogModel, RecordFact, Seen, observe, record_fact
@@ -55,9 +55,9 @@ class Place:
     directory: Path
     config: LogConfig
 
-    def new_disk(self) -> SimulatedDisk:
+    def new_disk(self, clock: Clock | None = None) -> SimulatedDisk:
         """Return a disk with what surrounds the partition."""
-        disk = SimulatedDisk()
+        disk = SimulatedDisk(clock=clock)
         disk.make_durable(self.directory.parent)
         if self.directory.parent.name == "data":
             handle = disk.open(self.directory.parent / "meta.properties", create=True)

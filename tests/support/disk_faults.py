@@ -45,6 +45,7 @@ class Fault:
     short_write_bytes: int | None = None
     kills: bool = False
     suffix: str = ""
+    forgets: bool = False
 
     def is_due(self, name: str, path: Path | str) -> bool:
         """Count a call; return whether it is the one."""
@@ -122,6 +123,10 @@ class FaultyCalls:
             Fault(_positive(number), only, error_number, short_write_bytes, kills, suffix)
         )
 
+    def forget_sync_at(self, number: int) -> None:
+        """Let the n-th sync from now, of a file or a directory, do nothing and say that it did."""
+        self._faults.append(Fault(_positive(number), SYNCING, forgets=True))
+
     @property
     def faults_waiting(self) -> int:
         """How many faults have not happened yet, the power cut included."""
@@ -133,7 +138,7 @@ class FaultyCalls:
         self._power_cut = None
 
     def enter_call(self, name: str, path: Path | str) -> Fault | None:
-        """Count a call; raise what a fault wants, or return the fault that wants a short write."""
+        """Count a call; raise what a fault wants, or return the fault that wants no error."""
         if self._is_off:
             raise PowerCut(f"{name} {path}: the power is off")
         if self._power_cut is not None and self._power_cut.is_due(name, path):
@@ -146,7 +151,9 @@ class FaultyCalls:
         if not due:
             return None
         self._faults = [fault for fault in self._faults if fault not in due]
-        if due[0].short_write_bytes is not None and name in ("pwrite", "pwritev"):
+        if due[0].forgets or (
+            due[0].short_write_bytes is not None and name in ("pwrite", "pwritev")
+        ):
             return due[0]
         if due[0].kills:
             self._is_off = True

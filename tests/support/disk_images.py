@@ -10,6 +10,7 @@ Thread-safety: none of its own; the disk's lock is held around every call.
 
 from __future__ import annotations
 
+import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -68,12 +69,17 @@ class MappedBytes(bytearray):
     __slots__ = ("__weakref__",)
 
 
+# As of inodes, but that none is used again.
+_FILE_IDS = itertools.count(1)
+
+
 class SimulatedFile:
     """Bytes under an inode: present content, the durable one, what lies between, live mappings."""
 
     def __init__(self, content: bytes = b"", modified_ms: int = 0) -> None:
         self.data = bytearray(content)
         self.modified_ms = modified_ms
+        self.file_id = next(_FILE_IDS)
         self.pending: list[DataOperation] = []
         # Sectors with room on the disk; holes have none.
         self.sectors = set(range(-(-len(content) // SECTOR_BYTES)))

@@ -261,7 +261,7 @@ class SimulatedDisk(FaultyCalls):
                 return None
             if isinstance(node, SimulatedDirectory):
                 return FileFacts(0, node.modified_ms, is_directory=True)
-            return FileFacts(len(node.data), node.modified_ms, is_directory=False)
+            return FileFacts(len(node.data), node.modified_ms, False, node.file_id)
 
     def list(self, directory: Path) -> List[str]:
         with self._guard:
@@ -335,7 +335,8 @@ class SimulatedDisk(FaultyCalls):
     def sync_directory(self, directory: Path) -> None:
         with self._guard:
             node = self._directory(directory)
-            self.enter_call("sync_directory", directory)
+            if self.enter_call("sync_directory", directory):
+                return
             durable = with_foundations(self._name_operations, lambda change: change.touches(node))
             for operation in durable:
                 operation.apply(lambda changed: changed.durable)
@@ -544,7 +545,8 @@ class SimulatedFileHandle:
     def sync(self) -> None:
         with self._disk._guard:
             try:
-                self._enter("sync")
+                if self._enter("sync"):
+                    return
             except (OSError, Killed):
                 self._file.fail_sync()
                 raise

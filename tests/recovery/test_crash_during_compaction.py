@@ -1,0 +1,227 @@
+"""Power cuts and failing calls at any moment of a cleaning, and at any phase of it.
+
+No record that must live is lost; no removed record is there again once somebody has seen that it
+was gone; a second opening finds nothing to do; another cleaning does what this one did not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import os
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from kafkalog import DiskFullError, KafkaLogError, LogStorageError, Record
+from kafkalog.files.names import FileState
+from tests.support.compacted_logs import Scene
+from tests.support.compaction_rules import Served
+from tests.support.crash_rig import PLACES, Place
+from tests.support.simulated_disk import (
+    MUTATING,
+    SYNCING,
+    CrashChoice,
+    PowerCut,
+    SimulatedDisk,
+)
+
+# Every so many-th moment is taken, which are others for each test; all of them, with more states of
+# each, take minutes: KAFKALOG_COMPACTION_STRIDE=1 KAFKALOG_CRASH_STATES=20.
+STRIDE = int(os.environ.get("KAFKALOG_COMPACTION_STRIDE", "13"))
+STATES = int(os.environ.get("KAFKALOG_CRASH_STATES", "2"))
+UNFINISHED = (FileState.SWAP, FileState.CLEANED)
+ROOMS = pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+
+
+def cleaned(place: Place, entries: int) -> Served:
+    """Return what a log serves that was cleaned without being disturbed."""
+    scene = Scene.made(place)
+    clean_whole(scene, entries)
+    scene.let_go()
+    return scene.seen
+
+
+def clean_whole(scene: Scene, entries: int) -> None:
+    """Clean up to the active segment, in as many cleanings as that takes."""
+    while scene.first_dirty < scene.end_offset:
+        scene.first_dirty = scene.clean(entries=entries).end_offset
+        scene.look()
+
+
+def verify_reopened(scene: Scene, disk: SimulatedDisk, expected: Served) -> None:
+    """Open what is left: all rules hold; a second time: nothing to do; clean: all is done."""
+    again = scene.reopened(disk)
+    try:
+        assert not again.log.recovery_report.fenced
+        assert not [name for name in disk.list(scene.place.directory) if name.endswith(UNFINISHED)]
+        scene.verify(again.seen)
+        again.log.close()
+        before = disk.snapshot()
+        third = scene.reopened(disk)
+        assert again.seen == third.seen
+        assert third.log.recovery_report.clean
+        third.log.close()
+        after = disk.snapshot()
+        changed = {name for name in before | after if before.get(name) != after.get(name)}
+        assert not changed
+        last = scene.reopened(disk)
+        clean_whole(last, 400)
+        assert expected == last.seen
+        last.let_go()
+    finally:
+        again.let_go()
+
+
+def crashes(
+    place: Place, entries: int, first: int, stride: int
+) -> Iterator[tuple[Scene, SimulatedDisk, str]]:
+    """Let the power go at every so many-th changing call; yield what that may leave."""
+    for number in range(first, 3000, stride):
+        scene = Scene.made(place)
+        scene.disk.crash_at(number)
+        finished = False
+        with contextlib.suppress(PowerCut):
+            clean_whole(scene, entries)
+            finished = True
+        for choice, disk in scene.disk.crash_states(STATES, seed=number):
+            yield scene, disk, f"crash at call {number}, {choice}"
+        scene.let_go()
+        if finished:
+            assert number > 20
+            return
+    raise AssertionError("the cleaning does not end")
+
+
+@pytest.mark.parametrize("entries", [400, 3])
+@ROOMS
+def test_crash_at_any_call_loses_nothing_and_brings_nothing_back(
+    place: Place, entries: int
+) -> None:
+    """With a map for all keys, and with one that takes several passes, and several cleanings."""
+    expected = cleaned(place, 400)
+    stride = STRIDE if entries == 400 else 6 * STRIDE - 5
+    count = 0
+    for scene, disk, moment in crashes(place, entries, 1 + len(place.name) % stride, stride):
+        count += 1
+        try:
+            verify_reopened(scene, disk, expected)
+        except BaseException as error:
+            unsynced = "\n".join(f"  {number} {what}" for number, what in scene.disk.unsynced())
+            error.add_note(f"{moment}\nunsynced at the crash:\n{unsynced}")
+            raise
+    assert count > 8
+
+
+# Failing calls.
+
+FAILURES = {
+    "any call": (errno.EIO, None, 6 * STRIDE - 5),
+    "any change, disk full": (errno.ENOSPC, MUTATING, 2 * STRIDE - 1),
+    "any sync": (errno.EIO, SYNCING, STRIDE),
+}
+
+
+def fail(place: Place, number: int, failure: str, expected: Served) -> bool:
+    """Let one call of a cleaning fail, and verify all that follows; return whether one did."""
+    error_number, only, _ = FAILURES[failure]
+    scene = Scene.made(place)
+    scene.disk.fail_at(number, error_number, only=only)
+    raised = None
+    try:
+        clean_whole(scene, 400)
+    except LogStorageError as error:
+        raised = error
+    # Error and frames refer to each other, and the frames to mappings of files.
+    gc.collect()
+    failed = not scene.disk.faults_waiting
+    scene.disk.clear_faults()
+    # A cleaning may go on where only something of no importance failed.
+    scene.verify(Served.of(scene.log))
+    if raised is not None and scene.log._offline is None:
+        assert not unfinished(scene)
+        scene.log.append([Record(key=b"another", value=b"record")])
+        scene.log.truncate_to(scene.before.end_offset)
+        clean_whole(scene, 400)
+        assert expected == scene.seen
+    verify_reopened(scene, scene.disk.crash(CrashChoice("nothing")), expected)
+    scene.let_go()
+    verify_reopened(scene, scene.disk, expected)
+    return failed
+
+
+def unfinished(scene: Scene) -> list[str]:
+    """Return the files that a cleaning has left for nobody."""
+    return [name for name in scene.disk.list(scene.place.directory) if name.endswith(UNFINISHED)]
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@ROOMS
+def test_call_that_fails_loses_nothing_and_brings_nothing_back(place: Place, failure: str) -> None:
+    """Every few calls; a log that is not latched takes records, and the next cleaning."""
+    expected = cleaned(place, 400)
+    stride = FAILURES[failure][2]
+    for number in range(1 + len(failure + place.name) % stride, 3000, stride):
+        try:
+            if not fail(place, number, failure, expected):
+                assert number > 10
+                return
+        except BaseException as error:
+            error.add_note(f"call {number} failed")
+            raise
+    raise AssertionError("the cleaning does not end")
+
+
+@ROOMS
+def test_full_disk_stops_a_cleaning_and_nothing_else(place: Place) -> None:
+    """Nothing is left of it, the log goes on, and another cleaning does it when there is room."""
+    expected = cleaned(place, 400)
+    refused = 0
+    for free_sectors in range(0, 60, 9):
+        scene = Scene.made(place)
+        scene.disk.capacity_bytes = scene.disk.used_bytes + 512 * free_sectors
+        try:
+            clean_whole(scene, 400)
+        except DiskFullError:
+            refused += 1
+            assert scene.log._offline is None
+            assert not unfinished(scene)
+        scene.verify(Served.of(scene.log))
+        scene.disk.capacity_bytes = None
+        clean_whole(scene, 400)
+        assert expected == scene.seen
+        scene.let_go()
+    assert 0 < refused < 7
+
+
+# Is it seen at all? A protocol without one of its syncs must be found out.
+
+
+def changes(place: Place) -> list[tuple[str, str]]:
+    """Return the changing calls of a cleaning: name, and name of the file."""
+    scene = Scene.made(place)
+    scene.disk.history = []
+    clean_whole(scene, 400)
+    scene.let_go()
+    calls = scene.disk.history
+    return [(name, path.rpartition("/")[2]) for name, path in calls if name in MUTATING]
+
+
+def is_found_out(place: Place, forgotten: int, calls: Sequence[str], expected: Served) -> bool:
+    """Return whether a cleaning is caught whose n-th changing call, a sync, does nothing."""
+    sync = sum(name in SYNCING for name in calls[:forgotten])
+    for number in range(forgotten + 1, len(calls) + 1):
+        for kind in ("nothing", "names"):
+            scene = Scene.made(place)
+            scene.disk.forget_sync_at(sync)
+            scene.disk.crash_at(number)
+            with contextlib.suppress(PowerCut):
+                clean_whole(scene, 400)
+            disk = scene.disk.crash(CrashChoice(kind))
+            scene.let_go()
+            try:
+                verify_reopened(scene, disk, expected)
+            except (AssertionError, KafkaLogError):
+                return True
+    return False

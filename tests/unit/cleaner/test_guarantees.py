@@ -1,0 +1,113 @@
+"""Moments in which a guarantee of compaction hangs on one step of a cleaning."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from kafkalog import CleanerConfig, KafkaLogError, Log, LogConfig, open_log
+from kafkalog.cleaner.cleaning import Cleaner
+from kafkalog.cleaner.selection import CleanableRange
+from tests.support.crash_rig import INSIDE, small_config
+from tests.support.keyed_batches import keyed_batch
+from tests.support.manual_time import ManualClock, ManualScheduler
+from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
+
+RETENTION_MS = 1000
+CONFIG: LogConfig = small_config(
+    cleanup_policy=("compact",), delete_retention_ms=RETENTION_MS, segment_bytes=150
+)
+
+
+def opened(disk: SimulatedDisk, clock: ManualClock, config: LogConfig = CONFIG) -> Log:
+    """Open the log."""
+    return open_log(
+        INSIDE.directory,
+        config=config,
+        clock=clock,
+        scheduler=ManualScheduler(clock),
+        filesystem=disk,
+    )
+
+
+def append(log: Log, key: bytes, value: bytes | None, now_ms: int) -> None:
+    """Append one record in a batch of its own."""
+    log.append_batches(keyed_batch([(key, value)], now_ms))
+
+
+def cleaner(clock: ManualClock, entries: int) -> Cleaner:
+    """Return a cleaner with a map for so many keys."""
+    config = CleanerConfig(io_buffer_load_factor=1.0)
+    return Cleaner(config, memory_bytes=24 * entries, clock=clock)
+
+
+def values(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Return what is in a log."""
+    return [(record.offset, record.key, record.value) for record in log.records()]
+
+
+@pytest.mark.parametrize("kind", ["nothing", "names", "all"])
+def test_record_gives_way_only_to_one_that_is_on_the_disk(kind: str) -> None:
+    """A sealed segment may not have been synced: a crash must not take old and new value of a key.
+
+    The old value was durable. Its segment is cleaned, and its successor lies in a segment that is
+    cleaned later and was never synced.
+    """
+    for number in range(1, 200):
+        clock = ManualClock()
+        disk = INSIDE.new_disk(clock)
+        log = opened(disk, clock)
+        append(log, b"a", b"old", clock.now_ms())
+        append(log, b"b", b"x" * 60, clock.now_ms())
+        log.roll()
+        log.flush()
+        append(log, b"c", b"y" * 60, clock.now_ms())
+        append(log, b"a", b"new", clock.now_ms())
+        log.roll()
+        disk.crash_at(number)
+        finished = False
+        with contextlib.suppress(PowerCut):
+            span = CleanableRange(0, log.segments()[-1].base_offset)
+            cleaner(clock, 100).clean(log, span)
+            finished = True
+        with opened(disk.crash(CrashChoice(kind)), clock) as again:
+            found = {key: value for _offset, key, value in values(again)}
+            assert found.get(b"a") in (b"old", b"new"), f"crash at call {number}"
+            assert found[b"b"] == b"x" * 60
+        disk.clear_faults()
+        with contextlib.suppress(PowerCut, KafkaLogError):
+            log.close()
+        if finished:
+            return
+    raise AssertionError("the cleaning does not end")
+
+
+def test_tombstone_beyond_a_full_map_waits_from_the_cleaning_that_needs_it() -> None:
+    """Until then what it hides is there, and may be read: its time has not begun."""
+    clock = ManualClock()
+    disk = INSIDE.new_disk(clock)
+    config = CONFIG.replace(segment_bytes=2000)
+    with opened(disk, clock, config) as log:
+        records = [(b"a", b"1"), (b"b", b"1"), (b"c", b"1"), (b"a", None), (b"d", b"1")]
+        for key, value in records:
+            append(log, key, value, clock.now_ms())
+        log.append_batches(keyed_batch(records, clock.now_ms()))
+        log.roll()
+        end_offset = log.segments()[-1].base_offset
+        first_dirty, removed_at = 0, []
+        while first_dirty < end_offset:
+            before = values(log)
+            cleaned = cleaner(clock, 2).clean(log, CleanableRange(first_dirty, end_offset))
+            after = values(log)
+            # Whoever read a value just before has a whole retention to come to its tombstone.
+            hidden = {key for _, key, value in before if value is not None}
+            for each in set(before) - set(after):
+                if each[2] is None and each[1] in hidden:
+                    later = [other for other in after if other[1] == each[1]]
+                    assert later, f"{each} went together with what it hides"
+                    removed_at.append(each)
+            assert cleaned.end_offset > first_dirty
+            first_dirty = cleaned.end_offset
+            clock.advance(RETENTION_MS)
+        assert (8, b"a", None) in values(log) or removed_at
