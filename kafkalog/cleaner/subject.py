@@ -8,6 +8,7 @@ Thread-safety: immutable; as for reading.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -108,14 +109,13 @@ class CleaningSubject:
 
     def slot_of(self, offset: int) -> int:
         """Return the segment that holds an offset."""
-        bases = [segment.base_offset for segment in self.facts.segments]
-        return max(0, sum(base <= offset for base in bases) - 1)
+        return max(0, bisect_right(self.facts.segments, offset, key=_base_of) - 1)
 
     def slots_between(self, start_offset: int, end_offset: int) -> range:
         """Return the segments from that which holds an offset to those that begin below another."""
         if start_offset >= end_offset:
             return range(0)
-        end = sum(segment.base_offset < end_offset for segment in self.facts.segments)
+        end = bisect_left(self.facts.segments, end_offset, key=_base_of)
         return range(self.slot_of(start_offset), min(end, len(self._snapshot.segments)))
 
     def runs(
@@ -187,7 +187,7 @@ class CleaningSubject:
         )
 
     def old_tombstones_stay(self, slot: int, first_dirty: int) -> bool:
-        """Return whether tombstones of old formats stay in a segment: see `until_old_ms`."""
+        """Return whether tombstones of old formats stay in a segment: see `old_horizon_ms`."""
         until = self.old_horizon_ms(first_dirty)
         return until is None or self.modified_ms[slot] > until
 
@@ -198,12 +198,11 @@ class CleaningSubject:
         That is the time of the last clean segment less the retention; None where nothing is clean:
         then all stay.
         """
-        clean = [
-            modified
-            for modified, segment in zip(self.modified_ms, self.facts.segments, strict=False)
-            if segment.base_offset < first_dirty
-        ]
-        return clean[-1] - self.config.delete_retention_ms if clean else None
+        clean = bisect_left(self.facts.segments, first_dirty, key=_base_of)
+        if clean == 0:
+            return None
+        last = min(clean, len(self.modified_ms)) - 1
+        return self.modified_ms[last] - self.config.delete_retention_ms
 
 
 def subject_of(
@@ -260,6 +259,10 @@ def subject_of(
         _context=context,
         _snapshot=snapshot,
     )
+
+
+def _base_of(segment: SegmentFacts) -> int:
+    return segment.base_offset
 
 
 def _cut(run: BatchRun, end_offset: int) -> int:
