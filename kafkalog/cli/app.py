@@ -25,7 +25,7 @@ NOT_DONE = 2
 
 app = typer.Typer(
     name="kafkalog",
-    help="Apache Kafka's log, embedded: look into it, examine, convert, compact it, see it at work.",
+    help="Apache Kafka's log, embedded: look into, examine, convert, compact it, see it at work.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -35,7 +35,7 @@ app = typer.Typer(
 
 @app.callback()
 def kafkalog() -> None:
-    """Apache Kafka's log, embedded: look into it, examine, convert, compact it, see it at work."""
+    """Apache Kafka's log, embedded: look into, examine, convert, compact it, see it at work."""
 
 
 @app.command()
