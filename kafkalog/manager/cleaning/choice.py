@@ -1,9 +1,10 @@
 """Which log is cleaned next: the dirtiest that is due, of those that may be cleaned now.
 
 Every look asks all compacted logs, opening those that are not open, as the manager's retention does
-too. A checkpoint of cleaning that does not fit its log is put right at once, on the disk, whether
-the log is chosen or not. What fails concerns one log, which is left alone for a while, longer each
-time; in Kafka the look ends there, and the log is not cleaned again before a restart.
+too; of one that is as it was at the last look, nothing is found out anew. A checkpoint of cleaning
+that does not fit its log is put right at once, on the disk, whether the log is chosen or not. What
+fails concerns one log, which is left alone for a while, longer each time; in Kafka the look ends
+there, and the log is not cleaned again before a restart.
 
 Thread-safety: one thread at a time looks; the figures may be read by any.
 """
@@ -35,6 +36,7 @@ from kafkalog.manager.cleaning.outcomes import CleaningOutcomes
 from kafkalog.manager.cleaning.states import CleaningRun, CleaningStates
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
+from kafkalog.model import TopicPartition
 from kafkalog.settings import LONG_MAX
 
 __all__ = ["MET_ELSEWHERE", "CleaningChoice", "Look", "note_cleaned", "span_of"]
@@ -69,9 +71,9 @@ def span_of(partition: ManagedPartition, log: Log, now_ms: int) -> tuple[LogFact
         LogStorageError, CorruptRecordError: a segment cannot be looked into.
     """
     name, notes = partition.topic_partition, partition.directory.checkpoints.cleaner_offsets
-    min_lag_ms, max_lag_ms = log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms
-    # Timestamps cost a look into each segment; most topics say nothing that depends on them.
-    facts = log.cleaning_facts(with_times=min_lag_ms > 0 or max_lag_ms < LONG_MAX)
+    min_lag_ms = log.config.min_compaction_lag_ms
+    # They cost a look into each segment.
+    facts = log.cleaning_facts(with_times=_depends_on_time(log))
     span = cleanable_range(facts, checkpoint=notes.get(name), now_ms=now_ms, min_lag_ms=min_lag_ms)
     if span.reset is not None:
         # Deleting old segments moves the log start: nothing to worry about where that is wanted.
@@ -131,6 +133,8 @@ class CleaningChoice:
         self._opened = opened
         self._clock = clock
         self._looking = threading.Lock()
+        # What the last look made of logs, with all that it depends on.
+        self._weighed: dict[TopicPartition, tuple[tuple[object, ...], CleaningCandidate]] = {}
 
     def compacted(self) -> list[ManagedPartition]:
         """Return the partitions that are to be compacted, and may be used."""
@@ -174,6 +178,7 @@ class CleaningChoice:
         return candidates
 
     def _candidates(self, now_ms: int) -> Iterator[CleaningCandidate]:
+        before, self._weighed = self._weighed, {}
         for partition in self.compacted():
             name = partition.topic_partition
             if self._states.is_shut:
@@ -181,7 +186,7 @@ class CleaningChoice:
             if self._states.is_busy(name) or self._outcomes.is_waiting(name):
                 continue
             try:
-                candidate = self._weigh(partition, now_ms)
+                candidate = self._weigh(partition, now_ms, before.get(name))
             except MET_ELSEWHERE:
                 continue
             except Exception as error:  # noqa: BLE001 - kept, bound to the partition
@@ -190,8 +195,20 @@ class CleaningChoice:
             if candidate.clean_bytes + candidate.cleanable_bytes:
                 yield candidate
 
-    def _weigh(self, partition: ManagedPartition, now_ms: int) -> CleaningCandidate:
+    def _weigh(
+        self,
+        partition: ManagedPartition,
+        now_ms: int,
+        before: tuple[tuple[object, ...], CleaningCandidate] | None,
+    ) -> CleaningCandidate:
         log = self._opened(partition)
+        seen = _state_of(partition, log)
+        if before is None or before[0] != seen or _depends_on_time(log):
+            before = seen, self._weigh_anew(partition, log, now_ms)
+        self._weighed[partition.topic_partition] = before
+        return before[1]
+
+    def _weigh_anew(self, partition: ManagedPartition, log: Log, now_ms: int) -> CleaningCandidate:
         facts, span = span_of(partition, log, now_ms)
         config = log.config
         return cleaning_candidate(
@@ -202,3 +219,17 @@ class CleaningChoice:
             max_lag_ms=config.max_compaction_lag_ms,
             min_dirty_ratio=config.min_cleanable_dirty_ratio,
         )
+
+
+def _depends_on_time(log: Log) -> bool:
+    """Say whether the age of records decides what may, or must, be cleaned of a log."""
+    config = log.config
+    return config.min_compaction_lag_ms > 0 or config.max_compaction_lag_ms < LONG_MAX
+
+
+def _state_of(partition: ManagedPartition, log: Log) -> tuple[object, ...]:
+    """Return all that the weight of a log depends on, but for time. Appending changes none."""
+    segments = log.segments()
+    checkpoint = partition.directory.checkpoints.cleaner_offsets.get(partition.topic_partition)
+    decided = min(log.last_stable_offset, segments[-1].base_offset)
+    return (partition, log, log.config, segments, log.log_start_offset, decided, checkpoint)

@@ -13,6 +13,7 @@ from kafkalog import (
     CleanerConfig,
     CorruptRecordError,
     DiskFullError,
+    Log,
     LogManager,
     ManagerConfig,
     Record,
@@ -90,6 +91,45 @@ def test_dirtiest_logs_come_first_one_after_another(cleaners: FakeCleaners) -> N
         fill(manager, "table", count, partition)
     manager.scheduler.advance(BACKOFF_MS)
     assert ["table-2", "table-0", "table-1"] == [name for name, _, _ in cleaners.spans[3:]]
+
+
+def test_look_asks_again_only_what_may_have_changed(
+    cleaners: FakeCleaners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With thousands of logs most are as they were; appending to a segment changes nothing."""
+    _disk, manager = one_manager()
+    manager.create_topic("table", 2, {**COMPACTED, "min.cleanable.dirty.ratio": "0.9"})
+    fill(manager, "table", 5, 0)
+    fill(manager, "table", 5, 1)
+    first_round(manager)
+    fill(manager, "table", 5, 0)
+    asked: list[TopicPartition] = []
+    ask = Log.cleaning_facts
+
+    def cleaning_facts(log: Log, *, with_times: bool = True) -> Any:
+        asked.append(log.topic_partition)
+        return ask(log, with_times=with_times)
+
+    monkeypatch.setattr(Log, "cleaning_facts", cleaning_facts)
+    name = TopicPartition("table", 0)
+    for expected in ([name], [name], [name]):
+        manager.scheduler.advance(BACKOFF_MS)
+        assert expected == asked
+    dirty = manager.health().cleaner.max_dirty_percent
+    manager.log("table").append([Record(key=b"small", value=b"")])
+    manager.scheduler.advance(BACKOFF_MS)
+    assert ([name], dirty) == (asked, manager.health().cleaner.max_dirty_percent)
+    fill(manager, "table", 1, 0)
+    manager.scheduler.advance(BACKOFF_MS)
+    assert [name, name] == asked
+    manager.reconfigure("table", {"min.cleanable.dirty.ratio": "0.1"})
+    manager.scheduler.advance(BACKOFF_MS)
+    assert ("table-0", 4) == cleaners.spans[-1][:2]
+    monkeypatch.undo()
+    # A checkpoint that was put right is believed at the next look.
+    manager.log("table").delete_records_before(manager.log("table").log_end_offset)
+    manager.scheduler.advance(2 * BACKOFF_MS)
+    assert manager.health().is_healthy
 
 
 def test_log_that_is_not_dirty_enough_waits_unless_it_must_be_cleaned(

@@ -355,19 +355,19 @@ def test_failure_of_who_asks_is_raised_to_him(cleaners: FakeCleaners) -> None:
 
 def test_threads_of_a_manager_clean_by_themselves(cleaners: FakeCleaners) -> None:
     """Under their names, at the same time; one that an error ends is replaced and counted."""
-    ended = threading.Event()
+    ended, met = threading.Event(), threading.Event()
     both = threading.Barrier(2)
     done = threading.Semaphore(0)
-    first = threading.Event()
 
     class EndError(BaseException):
         """What no handler of errors stops."""
 
     def play(_stage: Stage) -> None:
-        both.wait(WAIT_SECONDS)
-        if threading.current_thread().name.endswith("-0") and not first.is_set():
-            first.set()
-            raise EndError
+        if not met.is_set():
+            both.wait(WAIT_SECONDS)
+            met.set()
+            if threading.current_thread().name.endswith("-0"):
+                raise EndError
         done.release()
 
     cleaners.play = play
@@ -380,17 +380,17 @@ def test_threads_of_a_manager_clean_by_themselves(cleaners: FakeCleaners) -> Non
     try:
         with LogManager([DATA], config, filesystem=SimulatedDisk()) as manager:
             manager.create_topic("table", 2, {**COMPACTED, "min.cleanable.dirty.ratio": "0"})
-            # Two at a time meet; the one that failed is tried again beside another dirty log.
             fill(manager, "table", 3, 0)
             fill(manager, "table", 3, 1)
-            assert done.acquire(timeout=WAIT_SECONDS)
-            cleaners.play = lambda _stage: done.release()
-            assert done.acquire(timeout=WAIT_SECONDS)
             assert ended.wait(WAIT_SECONDS)
             names = {name for name in cleaners.threads if name.startswith("kafka-log-cleaner")}
             assert {f"kafka-log-cleaner-thread-{number}" for number in (0, 1)} == names
             health = manager.health().cleaner
             assert (2, 2, 1) == (health.thread_count, health.alive_count, health.replaced_count)
+            assert done.acquire(timeout=WAIT_SECONDS)
+            manager.create_topic("more", 1, {**COMPACTED, "min.cleanable.dirty.ratio": "0"})
+            fill(manager, "more", 3)
+            assert done.acquire(timeout=WAIT_SECONDS)
         left = [each.name for each in threading.enumerate() if "cleaner" in each.name]
         assert [] == left
     finally:
