@@ -143,7 +143,10 @@ class Compaction:
     def _start_workers(self, partition_count: int, delay_ms: int) -> None:
         config = self._config()
         with self._guard:
-            while len(self._workers) < min(partition_count, config.threads):
+            # Shut comes before the guard in `close`: no thread is left over.
+            while not self._states.is_shut and len(self._workers) < min(
+                partition_count, config.threads
+            ):
                 worker = CleanerWorker(
                     f"kafka-log-cleaner-thread-{len(self._workers)}",
                     CleaningBench(self._config, self._throttle, self._clock),
@@ -156,7 +159,8 @@ class Compaction:
                 try:
                     worker.start(delay_ms)
                 except RuntimeError as error:
-                    # The machine has no thread to give. Asked again with the next topic.
+                    # The machine has no thread to give. Asked again by the others' rounds, and with
+                    # the next topic.
                     self._ledger.failed(worker.name, None, error)
                     return
                 self._workers.append(worker)
@@ -202,6 +206,7 @@ class Compaction:
             if self._tended_ms is not None and now_ms - self._tended_ms < self._backoff_ms():
                 return
             self._tended_ms = now_ms
+            self.start(self._backoff_ms())
             names = [partition.topic_partition for partition in self._choice.compacted()]
             for name in names:
                 if self._states.is_shut:

@@ -24,6 +24,7 @@ from kafkalog import (
     TopicPartition,
     UnknownTopicOrPartitionError,
 )
+from kafkalog.manager.cleaning.worker import CleanerWorker
 from tests.support.fake_cleaner import FakeCleaners, Stage
 from tests.support.managers import SMALL_LOG, ManualManager
 from tests.support.simulated_disk import SimulatedDisk
@@ -270,6 +271,42 @@ def test_close_ends_a_cleaning_at_once(cleaners: FakeCleaners) -> None:
     assert (1, {}) == (len(second), noted(disk))
     with pytest.raises(LogClosedError):
         manager.compact("table")
+
+
+def test_manager_closed_from_within_a_cleaning_is_closed(cleaners: FakeCleaners) -> None:
+    """It does not wait for itself; the cleaning ends with the next look."""
+    disk, manager = dirty_manager()
+    cleaners.play = lambda _stage: manager.close()
+    with pytest.raises(LogCleaningAbortedError):
+        manager.compact("table")
+    assert (True, {}) == (manager.is_closed, noted(disk))
+    assert [] == cleaners.threads[1:]
+
+
+def test_machine_without_threads_is_told_and_asked_again(
+    cleaners: FakeCleaners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the rounds of those threads that there are."""
+    _disk, manager = one_manager(CleanerConfig(threads=2))
+    refusals = ["table"]
+    start = CleanerWorker.start
+
+    def start_or_refuse(worker: CleanerWorker, delay_ms: int) -> None:
+        if worker.name.endswith("-1") and refusals:
+            raise RuntimeError(f"no thread for {refusals.pop()}")
+        start(worker, delay_ms)
+
+    monkeypatch.setattr(CleanerWorker, "start", start_or_refuse)
+    manager.create_topic("table", 2, COMPACTED)
+    (fault,) = manager.health().faults
+    assert ("kafka-log-cleaner-thread-1", 1) == (
+        fault.task,
+        manager.health().cleaner.thread_count,
+    )
+    first_round(manager)
+    assert 2 == manager.health().cleaner.thread_count
+    manager.scheduler.advance(15_000)
+    assert ((), []) == (manager.health().faults, cleaners.spans)
 
 
 def test_offline_directory_ends_a_cleaning_without_being_waited_for(
