@@ -99,9 +99,11 @@ class GroupOffsets:
         Return where a group stands, in all partitions for which it committed.
 
         Raises:
-            LogStorageError, LogClosedError: the topic cannot be read.
+            LogStorageError, LogClosedError: the topic cannot be read, or looked for.
         """
         number = self.topic.partition_of(group)
+        if number is None:
+            self.topic.ensure_absent()
         if number is None or number not in self.topic.partitions():
             return {}
         return self._partition(number).positions_of(group)

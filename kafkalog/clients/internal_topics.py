@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from kafkalog.clients.source import LogSource
@@ -78,6 +79,16 @@ class InternalTopic:
         """Return the numbers of the partitions that are there."""
         return tuple(self._source.topics().get(self.name, ()))
 
+    def ensure_absent(self) -> None:
+        """
+        Return where there is no such topic, as far as anybody can know.
+
+        Raises:
+            LogOfflineError: it may lie in a directory that is offline.
+        """
+        with suppress(LookupError):
+            self._source.log(self.name, 0)
+
     def log(self, partition: int) -> Log:
         """Return a partition's log."""
         return self._source.log(self.name, partition)
@@ -100,6 +111,8 @@ class InternalTopic:
         """Return the same, after making the topic where there is none."""
         with self._lock:
             if not self.partitions():
+                # One beside another that comes back would leave neither to be opened.
+                self.ensure_absent()
                 self._source.create_topic(self.name, 1, SETTINGS)
         found = self.partition_of(key)
         assert found is not None

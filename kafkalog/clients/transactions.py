@@ -394,7 +394,10 @@ class TransactionCoordinator:
 
     def _follow(self) -> None:
         """Read what the topic says, as far as it was not read before."""
-        for number in self._topic.partitions():
+        present = self._topic.partitions()
+        if not present:
+            self._topic.ensure_absent()
+        for number in present:
             log = self._topic.log(number)
             followed, offset = self._followed.get(number, (None, -1))
             end = log.high_watermark

@@ -19,7 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kafkalog.clock import Clock
-from kafkalog.errors import LogStorageError
+from kafkalog.errors import (
+    KafkaLogError,
+    LogOfflineError,
+    LogStorageError,
+    UnknownTopicOrPartitionError,
+)
 from kafkalog.log.report import RecoveryReport
 from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
 from kafkalog.manager.doomed import DoomedDirectories
@@ -77,6 +82,17 @@ class DirectoryGroup:
     def online(self) -> list[DataDirectory]:
         """Those that are online."""
         return [directory for directory in self.all if directory.is_online]
+
+    def doubt(self, error: UnknownTopicOrPartitionError) -> KafkaLogError:
+        """Return the error for a partition that nobody knows, while some directory may have it."""
+        unread = [each for each in self.all if not each.was_read]
+        if not unread:
+            return error
+        return LogOfflineError(
+            f"{error}, but {unread[0].path} is offline, and what lies in it is not known:"
+            f" {unread[0].error}",
+            path=unread[0].path,
+        )
 
     def is_usable(self, path: Path) -> bool:
         """Say whether the directory at a path is online."""
@@ -236,4 +252,5 @@ class DirectoryGroup:
                 opener.let_go(partition, directory.error)
             self._ledger.forget(partition.topic_partition)
             self._registry.remove(partition)
+        directory.was_read = False
         self._ledger.forget(directory.path)

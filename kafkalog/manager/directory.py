@@ -105,6 +105,8 @@ class DataDirectory:
         meta: what its `meta.properties` says, None where there is none yet.
         inventory: what lay in it when it was opened, and has been made and removed since.
         error: why it is offline, None while it is online.
+        was_read: whether the manager knows its partitions; one that is offline from the start may
+            have any.
     """
 
     def __init__(self, path: Path, filesystem: FileSystem) -> None:
@@ -114,6 +116,7 @@ class DataDirectory:
         self.inventory = Inventory()
         self.checkpoints = DirectoryCheckpoints(filesystem, path)
         self.error: BaseException | None = LogOfflineError(f"{path} was not opened", path=path)
+        self.was_read = False
         self._sessions: DirectorySessions | None = None
         self._lock: DirectoryLock | None = None
 
@@ -175,6 +178,7 @@ class DataDirectory:
         self.checkpoints = checkpoints
         self._lock = lock
         self.error = None
+        self.was_read = True
 
     def home_of(self, partition: TopicPartition) -> ManagedHome:
         """Return the home of a partition that is, or will be, in this directory."""

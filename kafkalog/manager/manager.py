@@ -31,6 +31,7 @@ from kafkalog.clock import Clock, SystemClock
 from kafkalog.errors import (
     ConfigError,
     LogClosedError,
+    UnknownTopicOrPartitionError,
 )
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.pool import FilePool
@@ -211,12 +212,16 @@ class LogManager(CompactingManager, AbstractContextManager["LogManager"]):
 
         Raises:
             UnknownTopicOrPartitionError: there is no such partition.
-            LogOfflineError: its directory is offline.
+            LogOfflineError: its directory is offline; or there is none of its name, but a directory
+                may have it that was not opened yet.
             LogStorageError, NotALogError: it cannot be opened; the next call tries again.
             LogClosedError: the manager is closed.
         """
         self._ensure_open()
-        found = self._registry.get(TopicPartition(topic, partition))
+        try:
+            found = self._registry.get(TopicPartition(topic, partition))
+        except UnknownTopicOrPartitionError as error:
+            raise self._directories.doubt(error) from None
         if found.is_blocked:
             found = look_again(found, self._registry, self._supervisor.ledger)
         return self._opener.opened(found)

@@ -47,6 +47,17 @@ def send(manager: ManualManager, producer: Producer, where: TopicPartition, text
     return sent.result(0).offset
 
 
+def read_by_a_group(manager: ManualManager) -> None:
+    """Append to both partitions, and have a group read it, whose positions lie in the first."""
+    for where in (ON_A, ON_B):
+        manager.append(*where, "1")
+    with manager.consumer("group", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe("orders")
+        polled(consumer)
+        consumer.commit()
+    assert A == manager.directory_of("__consumer_offsets", 0)
+
+
 def polled(consumer: Consumer) -> dict[TopicPartition, list[bytes | None]]:
     """Return what a poll finds, without waiting."""
     found = consumer.poll(0)
@@ -122,13 +133,7 @@ def test_positions_out_of_reach_are_an_error_and_not_a_beginning(
     disk: SimulatedDisk, manager: ManualManager
 ) -> None:
     """A group must not read all anew because nobody knows where it stood."""
-    for where in (ON_A, ON_B):
-        manager.append(*where, "1")
-    with manager.consumer("group", auto_offset_reset="earliest") as consumer:
-        consumer.subscribe("orders")
-        polled(consumer)
-        consumer.commit()
-    assert A == manager.directory_of("__consumer_offsets", 0)
+    read_by_a_group(manager)
     fail(disk, manager)
     with manager.consumer("group", auto_offset_reset="earliest") as consumer:
         consumer.subscribe("orders")
@@ -163,3 +168,59 @@ def test_transaction_over_an_offline_directory_is_undone_when_it_is_back(
         found = polled(reader)
     assert [b"decided"] == found[ON_B]
     assert [b"doubtful", b"decided"] == found[ON_A]
+
+
+def test_positions_that_may_be_offline_do_not_begin_anew(
+    disk: SimulatedDisk, manager: ManualManager
+) -> None:
+    """Nor is the topic of them made a second time, beside the one that comes back."""
+    read_by_a_group(manager)
+    with without_a(disk, manager) as started:
+        with pytest.raises(LogOfflineError, match="not known"):
+            started.log(*ON_A)
+        with started.consumer("group", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe("orders")
+            for refused in (lambda: consumer.poll(0), lambda: consumer.commit({ON_B: 1})):
+                with pytest.raises(LogOfflineError, match="not known"):
+                    refused()
+            with started.consumer(auto_offset_reset="earliest") as other:
+                other.subscribe("orders")
+                assert {ON_B: [b"1"]} == polled(other)
+            started.bring_online(A)
+            started.append(*ON_B, "2")
+            assert {ON_B: [b"2"]} == polled(consumer)
+        assert started.health().is_healthy
+
+
+def test_transactions_that_may_be_offline_are_finished_when_they_are_back(
+    disk: SimulatedDisk, manager: ManualManager
+) -> None:
+    """By the first producer or consumer that comes then."""
+    producer = manager.producer(transactional_id="t")
+    producer.begin_transaction()
+    send(manager, producer, ON_B, "undecided")
+    assert A == manager.directory_of("__transaction_state", 0)
+    with without_a(disk, manager) as started:
+        with pytest.raises(LogOfflineError, match="not known"):
+            started.producer(transactional_id="t")
+        with started.producer() as other:
+            send(started, other, ON_B, "plain")
+        assert 1 == len(started.log(*ON_B).list_transactions())
+        started.bring_online(A)
+        with started.consumer(
+            auto_offset_reset="earliest", isolation_level="read_committed"
+        ) as reader:
+            reader.assign([ON_B])
+            assert {ON_B: [b"plain"]} == polled(reader)
+        assert [] == started.log(*ON_B).list_transactions()
+
+
+def without_a(disk: SimulatedDisk, before: ManualManager) -> ManualManager:
+    """Return the manager after a crash that took nothing, whose first directory is not opened."""
+    for where in before.partitions():
+        before.log(*where).flush()
+    ((_choice, after),) = disk.crash_states(limit=1)
+    after.fail_at(1, errno.EIO, only=frozenset({"open"}), suffix="a/meta.properties")
+    manager = manual_manager(A, B, filesystem=after)
+    assert {"orders": (1,)} == manager.topics()
+    return manager
