@@ -66,7 +66,8 @@ class CleaningRules:
 
     Attributes:
         now_ms: the time, taken once.
-        delete_retention_ms: how long tombstones and markers stay after they were first seen.
+        delete_retention_ms: how long markers stay after they were first seen, and tombstones after
+            they were first in a map.
         end_offset: where the range that is cleaned ends: the first offset that must not be cleaned.
         last_batches: of the live producers, by id.
         max_message_bytes: largest batch allowed; one that is rewritten may become larger, and is
@@ -176,7 +177,10 @@ class BatchFilter:
         counts = np.diff(piece.first_rows)
         is_tombstone = keep & (piece.columns.value_size < 0)
         if is_tombstone.any():
-            to_be_dated |= piece.counts(is_tombstone) > 0
+            # Beyond the map the values are there that a tombstone hides: until they go its time
+            # does not begin. Or it would go with them, before slow readers have met it.
+            is_known = piece.header("last_offset") <= self._map.latest_offset
+            to_be_dated |= (piece.counts(is_tombstone) > 0) & is_known
         sees_first = ~is_old & ~has_horizon & (kept_counts > 0) & to_be_dated
         horizons = np.where(
             sees_first, self._rules.now_ms + self._rules.delete_retention_ms, horizons

@@ -71,7 +71,7 @@ def old_partitions() -> Iterator[ParameterSet]:
         yield pytest.param(broker, name, marks=marks)
 
 
-@pytest.mark.parametrize(("broker", "name"), old_partitions())
+@pytest.mark.parametrize(("broker", "name"), list(old_partitions()))
 def test_old_brokers_log_is_compacted_to_the_latest_of_its_records(
     tmp_path: Path, broker: str, name: str
 ) -> None:

@@ -139,7 +139,8 @@ class ReferenceCleaning:
             )
         if not records:
             return self._without_records(batch)
-        tombstones = any(record.value is None for record in records)
+        is_known = header.last_offset <= self.latest_offset
+        tombstones = is_known and any(record.value is None for record in records)
         if header.magic == 2 and horizon is None and (tombstones or empty_marker):
             horizon = self.rules.now_ms + self.rules.delete_retention_ms
         elif records == batch.records:
