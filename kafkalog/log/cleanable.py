@@ -8,6 +8,7 @@ Thread-safety: everything may be called from any thread.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,13 +19,15 @@ from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.cleaning_facts import LogFacts, cleaning_facts
 from kafkalog.log.deletion import Deleter
 from kafkalog.log.local_log import Snapshot
-from kafkalog.log.replacement import replace_segments
+from kafkalog.log.replacement import mark_covered, remove_marks, replace_segments
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.transactions import aborted_between
 from kafkalog.log.writable import WritableLog
 
 __all__ = ["CleanableLog", "LastBatch"]
+
+logger = logging.getLogger(__name__)
 
 
 class LastBatch(NamedTuple):
@@ -164,11 +167,18 @@ class CleanableLog(WritableLog):
                 the `.cleaned` files are gone.
             LogStorageError: the disk refused. The log is latched where that was half way.
         """
+        context = self._local.context
+        with self._changing("marking segments"):
+            mark_covered(context, leaving, bases)
         with self._write_lock:
             self._ensure_writable()
             with self._changing("replacing segments"):
-                covered = replace_segments(self._local, leaving, bases, witnesses=witnesses)
-            if covered:
-                gone = [segment.base_offset for segment in covered]
+                gone = replace_segments(self._local, leaving, bases, witnesses=witnesses)
+            if gone:
                 self._producers.forget_snapshots(gone)
                 self._deleter.delete_replaced(gone)
+        if gone:
+            try:
+                remove_marks(context, gone)
+            except OSError as error:
+                logger.warning("%s keeps marks of %s: %s", self.directory, gone, error)

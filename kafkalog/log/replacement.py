@@ -46,7 +46,7 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 
-__all__ = ["remove_cleaned", "replace_segments"]
+__all__ = ["mark_covered", "remove_cleaned", "remove_marks", "replace_segments"]
 
 # A snapshot is its log's, not a segment's: the caller knows which may go.
 _SEGMENT_KINDS = (
@@ -57,40 +57,60 @@ _SEGMENT_KINDS = (
 )
 
 
+def mark_covered(
+    context: SegmentContext, leaving: Sequence[LogSegment], bases: Sequence[int]
+) -> None:
+    """
+    Take step 1, which needs no lock: marks count only with the new segments.
+
+    Args:
+        context: what the log's segments share.
+        leaving: old segments, one behind the other; bases: of the new ones.
+
+    Raises:
+        OSError: the disk refused. Nothing was changed, and the `.cleaned` files are gone.
+        UndoFailedError: nor would it let what was made be removed.
+    """
+    try:
+        for segment in _covered(leaving, bases):
+            write_marker(context.filesystem, context.directory, segment.base_offset)
+        context.filesystem.sync_directory(context.directory)
+    except OSError as error:
+        _undo(context, leaving, bases, error)
+        raise
+
+
 def replace_segments(
     local: LocalLog,
     leaving: Sequence[LogSegment],
     bases: Sequence[int],
     *,
     witnesses: Sequence[LogSegment] = (),
-) -> list[LogSegment]:
+) -> list[int]:
     """
-    Put the `.cleaned` segments with these base offsets in the place of sealed ones.
+    Put the `.cleaned` segments with these base offsets in the place of sealed ones: steps 2 to 4.
 
     Args:
         local: the log's segments.
-        leaving: old segments, one behind the other; bases: of the new ones.
+        leaving, bases: as for `mark_covered`, which was done.
         witnesses: segments that must still be there too: what was cleaned relies on them.
 
     Returns:
-        The covered ones: their files are `.deleted`, and the caller's to remove.
+        Base offsets of the covered ones: their files are `.deleted`, and the caller's to remove.
 
     Raises:
         LogCleaningAbortedError: a segment has left the log meanwhile; nothing was changed, and the
             `.cleaned` files are gone.
-        OSError: the disk refused before anything was changed; the same.
         UndoFailedError: the disk failed half way; the next start finishes it, or takes it back.
     """
     snapshot = local.snapshot
     _ensure_sensible(snapshot.segments, leaving, bases)
-    covered = [segment for segment in leaving if segment.base_offset not in bases]
-    markers = [segment.base_offset for segment in covered]
     try:
         _ensure_there(snapshot.segments, [*leaving, *witnesses])
-        _mark(local.context, markers)
-    except (LogCleaningAbortedError, OSError) as error:
-        _undo(local.context, bases, markers, error)
+    except LogCleaningAbortedError as error:
+        _undo(local.context, leaving, bases, error)
         raise
+    covered = _covered(leaving, bases)
     for segment in leaving:
         segment.retire()
     try:
@@ -101,10 +121,24 @@ def replace_segments(
             segment.file.found_synced()
         staying = snapshot.segments.without(leaving).segments
         local.replace_all(replace(snapshot, segments=LogSegments([*staying, *fresh])))
-        _remove_covered(local, covered)
+        if covered:
+            local.rename_deleted(covered, kinds=_SEGMENT_KINDS)
+            local.context.filesystem.sync_directory(local.context.directory)
     except OSError as error:
         raise UndoFailedError(error.errno, f"{error}: half way of a swap") from error
-    return covered
+    return [segment.base_offset for segment in covered]
+
+
+def remove_marks(context: SegmentContext, base_offsets: Sequence[int]) -> None:
+    """
+    Take step 5, which needs no lock: what the marks mean is gone, and they mean nothing else.
+
+    Raises:
+        OSError: the disk refused; the next start removes them.
+    """
+    for base in base_offsets:
+        context.filesystem.unlink(marker_path(context.directory, base))
+    context.filesystem.sync_directory(context.directory)
 
 
 def remove_cleaned(context: SegmentContext, bases: Iterable[int]) -> None:
@@ -135,23 +169,20 @@ def _ensure_there(segments: LogSegments, needed: Sequence[LogSegment]) -> None:
             )
 
 
-def _mark(context: SegmentContext, bases: Sequence[int]) -> None:
-    """Step 1."""
-    for base in bases:
-        write_marker(context.filesystem, context.directory, base)
-    context.filesystem.sync_directory(context.directory)
+def _covered(leaving: Sequence[LogSegment], bases: Sequence[int]) -> list[LogSegment]:
+    return [segment for segment in leaving if segment.base_offset not in bases]
 
 
 def _undo(
-    context: SegmentContext, bases: Sequence[int], markers: Sequence[int], cause: Exception
+    context: SegmentContext, leaving: Sequence[LogSegment], bases: Sequence[int], cause: Exception
 ) -> None:
-    """Remove what was made. Markers first: without a `.cleaned` below them they would count."""
-    filesystem = context.filesystem
+    """Remove what was made. Marks first: without a `.cleaned` below them they would count."""
+    filesystem, covered = context.filesystem, _covered(leaving, bases)
     try:
-        for base in markers:
+        for segment in covered:
             with contextlib.suppress(FileNotFoundError):
-                filesystem.unlink(marker_path(context.directory, base))
-        if markers:
+                filesystem.unlink(marker_path(context.directory, segment.base_offset))
+        if covered:
             filesystem.sync_directory(context.directory)
     except OSError as error:
         raise UndoFailedError(error.errno, f"{cause}; and undoing it: {error}") from error
@@ -178,18 +209,6 @@ def _give_names(local: LocalLog, bases: Sequence[int]) -> None:
         # Or a power cut might keep one between two that are `.swap` yet: the next start would take
         # it for an old segment that they cover, and remove it.
         local.context.filesystem.sync_directory(local.context.directory)
-
-
-def _remove_covered(local: LocalLog, covered: Sequence[LogSegment]) -> None:
-    """Steps 4 and 5. A marker that came back later would take what stands there then."""
-    if not covered:
-        return
-    filesystem, directory = local.context.filesystem, local.context.directory
-    local.rename_deleted(list(covered), kinds=_SEGMENT_KINDS)
-    filesystem.sync_directory(directory)
-    for segment in covered:
-        filesystem.unlink(marker_path(directory, segment.base_offset))
-    filesystem.sync_directory(directory)
 
 
 def _rename(local: LocalLog, base_offset: int, before: FileState, after: FileState) -> None:
