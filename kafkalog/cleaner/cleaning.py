@@ -239,7 +239,7 @@ class _Work:
             key_count += len(found.offset_map)
             sources = self._sources(snapshot, end)
             del snapshot
-            self._filter(sources, found.offset_map, end)
+            self._filter(sources, found.offset_map, end, is_last=not waiting)
         return key_count
 
     def _collect(
@@ -284,7 +284,14 @@ class _Work:
 
     # ---- the second pass ----
 
-    def _filter(self, sources: list[SegmentSource], offset_map: OffsetMap, end: int) -> None:
+    def _filter(
+        self,
+        sources: list[SegmentSource],
+        offset_map: OffsetMap,
+        end: int,
+        *,
+        is_last: bool = True,
+    ) -> None:
         """Clean segments, up to the one in which an offset lies, and let them go one by one."""
         snapshot = self._log.snapshot()
         tracker = self._tracker(snapshot, self._start, end)
@@ -295,6 +302,7 @@ class _Work:
             tracker,
             have_keys=self._have_keys(),
             limit_bytes=self._limit_bytes,
+            dates_tombstones=is_last,
         )
         progress = _Progress(self._report, "writing", sources)
         self._tally.passes += 1

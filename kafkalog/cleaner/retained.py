@@ -109,6 +109,8 @@ class BatchFilter:
             takes from it what is to stand in the new transaction index.
         have_keys: for an exact map.
         limit_bytes: largest size of one batch uncompressed.
+        dates_tombstones: whether all that they hide is gone after this pass: not of one over a part
+            of the keys that others follow.
 
     Attributes:
         statistics: of all runs so far.
@@ -122,8 +124,10 @@ class BatchFilter:
         *,
         have_keys: HaveKeys | None = None,
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        dates_tombstones: bool = True,
     ) -> None:
         self.statistics = CleaningStatistics()
+        self._dates_tombstones = dates_tombstones
         self._map = offset_map
         self._rules = rules
         self._transactions = transactions
@@ -176,7 +180,7 @@ class BatchFilter:
         kept_counts = piece.counts(keep)
         counts = np.diff(piece.first_rows)
         is_tombstone = keep & (piece.columns.value_size < 0)
-        if is_tombstone.any():
+        if self._dates_tombstones and is_tombstone.any():
             # Beyond the map the values are there that a tombstone hides: until they go its time
             # does not begin. Or it would go with them, before slow readers have met it.
             is_known = piece.header("last_offset") <= self._map.latest_offset

@@ -6,7 +6,14 @@ import contextlib
 
 import pytest
 
-from kafkalog import CleanerConfig, KafkaLogError, Log, LogConfig, open_log
+from kafkalog import (
+    CleanerConfig,
+    KafkaLogError,
+    Log,
+    LogCleaningAbortedError,
+    LogConfig,
+    open_log,
+)
 from kafkalog.cleaner.cleaning import Cleaner
 from kafkalog.cleaner.selection import CleanableRange
 from tests.support.crash_rig import INSIDE, small_config
@@ -109,3 +116,39 @@ def test_tombstone_beyond_a_full_map_waits_from_the_cleaning_that_needs_it() -> 
         clock.advance(RETENTION_MS)
         cleaner(clock, 400).clean(log, CleanableRange(0, end_offset))
         assert [each for each in values(log) if each[1] == b"a"] == []
+
+
+def test_tombstone_in_parts_of_the_keys_waits_from_the_last_of_them() -> None:
+    """Of a cleaning that is ended between two passes, what the next pass would remove is there."""
+    clock = ManualClock()
+    disk = INSIDE.new_disk(clock)
+    keys = [b"%d" % number for number in range(8)]
+    for calls in range(1, 60):
+        with opened(disk, clock, CONFIG.replace(segment_bytes=4000)) as log:
+            start = log.log_end_offset
+            log.append_batches(keyed_batch([(key, b"1") for key in keys], clock.now_ms()))
+            log.append_batches(keyed_batch([(key, None) for key in keys], clock.now_ms()))
+            log.roll()
+            span = CleanableRange(start, log.segments()[-1].base_offset)
+            left = calls
+
+            def check() -> None:
+                nonlocal left
+                left -= 1
+                if not left:
+                    raise LogCleaningAbortedError("enough")
+
+            ended = False
+            with contextlib.suppress(LogCleaningAbortedError):
+                assert cleaner(clock, 3).clean(log, span, check=check).passes > 1
+                ended = True
+            hidden = {key for _, key, value in values(log) if value is not None}
+            clock.advance(RETENTION_MS)
+            cleaner(clock, 400).clean(log, span)
+            # Whose value was there to be read until now has its tombstone yet.
+            assert hidden <= {key for _, key, value in values(log) if value is None}
+            log.delete_records_before(span.first_uncleanable)
+            if ended:
+                assert not hidden
+                return
+    raise AssertionError("the cleaning does not end")
