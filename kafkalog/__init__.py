@@ -115,6 +115,7 @@ from kafkalog.log.retention import (
     TimeRetention,
 )
 from kafkalog.log.retention_plan import SegmentExplanation
+from kafkalog.log.scan.arrays import BytesArray
 from kafkalog.log.scan.scan import Scan
 from kafkalog.log.scannable import scan
 from kafkalog.manager.cleaning.health import (
@@ -161,6 +162,7 @@ __all__ = [
     "ArrowBatch",
     "BatchView",
     "BufferExhaustedError",
+    "BytesArray",
     "BytesColumn",
     "CleanerConfig",
     "CleanerHealth",

@@ -18,6 +18,7 @@ NAMES = [
     "ArrowBatch",
     "BatchView",
     "BufferExhaustedError",
+    "BytesArray",
     "BytesColumn",
     "CleanerConfig",
     "CleanerHealth",

@@ -121,7 +121,8 @@ def test_columns_blocks_run_one_after_another(tmp_path: Path) -> None:
     with manual_log(tmp_path / "orders-0") as log:
         log.append(numbered(0, 10))
     code = "\n".join(_python_blocks("docs/columns.md"))
-    code += "\nassert (10, 10, 20, 1) == (len(table), len(frame), size, len(some))\n"
+    code += "\nassert (10, 10, 20, 1) == (len(table), len(frame), size, len(some))"
+    code += "\nassert (2, b'v0') == (longest, first)\n"
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=tmp_path,

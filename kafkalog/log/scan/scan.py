@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from kafkalog._core.arrow_export import ArrowBatch, schema_capsule, stream_capsule
 from kafkalog.errors import KafkaLogError, LogClosedError
+from kafkalog.log.scan.arrays import ScanArrays, arrays_of, numpy_options
 from kafkalog.log.scan.options import ScanOptions
 from kafkalog.log.scan.rows import RowReader
 from kafkalog.log.scan.stretches import Stretch
@@ -114,6 +115,28 @@ class Scan:
         Another schema than the scan's own is not made: say what is wanted when the scan is made.
         """
         return stream_capsule(iter(self), self.options.fields())
+
+    def to_numpy(self) -> ScanArrays:
+        """
+        Return all records as NumPy arrays, by the names of the columns; `n` is how many there are.
+
+        One array of shape (n,) where cells are numbers: `offset` and `timestamp` int64 (ms; -1 for
+        none, as in all columns that may have none), `timestamp_type` and `partition` int32,
+        `producer_id` int64, `producer_epoch` int16, `sequence` and `leader_epoch` int32.
+
+        `key` and `value` are a BytesArray: `data`, uint8 of shape (bytes,); `offsets`, int64 of
+        shape (n + 1,), between which the cells lie in it; `is_null`, bool of shape (n,), None where
+        no cell is null. There are no arrays of `headers` and `topic`: where the scan names no
+        columns these two are left out.
+
+        Everything is in memory at once. The arrays are read-only; nothing is copied once more.
+
+        Raises:
+            ValueError: the scan names a column of which there is no array.
+            KafkaLogError: as for iterating; nothing is returned then.
+        """
+        options = numpy_options(self.options)
+        return arrays_of(list(Scan(self._sources, options)), options.columns)
 
     def __iter__(self) -> Iterator[ArrowBatch]:
         """

@@ -5,9 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +24,7 @@ from kafkalog import (
     scan,
 )
 from kafkalog._core.crc32c import value
+from kafkalog.log.scan.arrays import BytesArray
 from kafkalog.log.scan.conditions import Filter
 from kafkalog.log.scan.options import DEFAULT_COLUMNS
 from tests.support.arrow_consumer import Stream, cells_of, read_all
@@ -202,6 +205,53 @@ def test_batch_that_cannot_be_decoded_ends_a_scan_or_is_left_out(tmp_path: Path)
             expected = slow_rows(log, ["offset"], on_corrupt=how)
             assert expected == rows_of_scan(log.scan(columns=["offset"], on_corrupt=how))
             assert (how == "raise") == (expected[1] is not None)
+
+
+def cells_of_bytes(array: BytesArray) -> list[bytes | None]:
+    """Return the cells that three arrays make."""
+    octets, offsets = array.data.tobytes(), array.offsets.tolist()
+    cells = [octets[start:end] for start, end in pairwise(offsets)]
+    if array.is_null is None:
+        return list(cells)
+    return [None if null else cell for cell, null in zip(cells, array.is_null, strict=True)]
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "gzip"])
+def test_arrays_have_the_records(codec: str, tmp_path: Path) -> None:
+    """Shapes and types as told; numbers that stand for none stay as they are; headers have none."""
+    with manual_log(tmp_path / "orders-3", compression_type=codec, **SMALL) as log:
+        log.append(numbered(0, 4))
+        log.append([Record(value=b"v" * 40, timestamp_ms=-1), Record(key=b"", value=None)])
+        log.append(numbered(6, 60))
+        records = list(log.records())
+        arrays = log.scan().to_numpy()
+        assert [*DEFAULT_COLUMNS[:5], "partition"] == list(arrays)
+        for name in ("offset", "timestamp", "partition"):
+            cells = arrays[name]
+            assert not isinstance(cells, BytesArray) and not cells.flags.writeable
+        assert [record.offset for record in records] == arrays["offset"].tolist()  # type: ignore[union-attr]
+        assert [record.timestamp_ms for record in records] == arrays["timestamp"].tolist()  # type: ignore[union-attr]
+        keys, values = arrays["key"], arrays["value"]
+        assert isinstance(keys, BytesArray) and isinstance(values, BytesArray)
+        assert [record.key for record in records] == cells_of_bytes(keys)
+        assert [record.value for record in records] == cells_of_bytes(values)
+        assert ("uint8", "int64") == (values.data.dtype.name, values.offsets.dtype.name)
+        some = log.scan(filters=[("key", "==", b"k3")], columns=["value", "producer_epoch"])
+        value, epoch = some.to_numpy().values()
+        assert isinstance(value, BytesArray) and value.is_null is None
+        assert ([b"v3"], "int16") == (cells_of_bytes(value), epoch.dtype.name)  # type: ignore[union-attr]
+
+
+def test_arrays_of_nothing_are_empty(tmp_path: Path) -> None:
+    """With their types; and a column that arrays cannot hold is refused by its name."""
+    with manual_log(tmp_path / "orders-3") as log:
+        arrays = log.scan(columns=["leader_epoch", "value"]).to_numpy()
+        epochs, values = arrays.values()
+        assert isinstance(values, BytesArray) and not isinstance(epochs, BytesArray)
+        assert ([0], "int32") == (values.offsets.tolist(), epochs.dtype.name)
+        assert [] == cells_of_bytes(values)
+        with pytest.raises(ValueError, match="'headers'"):
+            log.scan(columns=["offset", "headers"]).to_numpy()
 
 
 def test_empty_log_and_empty_range_give_no_batch(tmp_path: Path) -> None:
@@ -406,6 +456,29 @@ def test_argument_that_says_what_there_is_not_is_refused(
     """When the scan is made, not when it is read."""
     with manual_log(tmp_path / "orders-0") as log, pytest.raises(error):
         log.scan(**arguments)
+
+
+def anonymous_bytes() -> int:
+    """Return the memory of the process that is no file's."""
+    status = Path("/proc/self/status").read_text("ascii")
+    return 1024 * int(status.split("RssAnon:")[1].split()[0])
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "lz4"])
+def test_memory_of_a_scan_does_not_grow_with_the_log(codec: str, tmp_path: Path) -> None:
+    """A reader that keeps nothing has a few batches at any time, of a log ten times as large."""
+    value = np.random.default_rng(7).bytes(1000)
+    with manual_log(tmp_path / "orders-0", compression_type=codec, segment_bytes=4 << 20) as log:
+        for _ in range(30):
+            log.append_lists([None] * 1000, [value] * 1000)
+            reader = iter(log.scan(columns=["offset", "value"], batch_bytes=1 << 20))
+        rows = len(next(reader))
+        before = largest = anonymous_bytes()
+        for batch in reader:
+            rows += len(batch)
+            largest = max(largest, anonymous_bytes())
+    assert 30_000 == rows
+    assert largest - before < 8 << 20
 
 
 def test_markers_alone_give_nothing(tmp_path: Path) -> None:
