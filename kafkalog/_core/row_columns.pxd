@@ -81,8 +81,6 @@ cdef struct Portion:
     int64_t value_nulls
     int64_t header_count
     int64_t headers_bytes
-    int64_t lowest                     # positions of the bytes in use
-    int64_t highest
 
 
 cdef inline int open_offsets(Column* column, int64_t more, int width) noexcept nogil:

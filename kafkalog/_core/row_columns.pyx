@@ -382,20 +382,56 @@ cdef int _add_facts(
     return status
 
 
+cdef void _extend(
+    Window* window,
+    const uint8_t* data,
+    const int64_t* positions,
+    const int32_t* sizes,
+    const Portion* portion,
+) noexcept nogil:
+    """Let a window reach over cells, which lie in the data."""
+    cdef const uint8_t* start = window.start
+    cdef const uint8_t* end = start
+    cdef const uint8_t* cell
+    cdef int64_t row
+    if start != NULL:
+        end += window.size
+    for row in range(portion.start, portion.stop):
+        if sizes[row] > 0:
+            cell = data + positions[row]
+            start = cell if start == NULL or cell < start else start
+            end = cell + sizes[row] if cell + sizes[row] > end else end
+    window.start = start
+    window.size = end - start
+
+
 cdef void _open_window(
-    Build* build, const uint8_t* data, const Portion* portion, bint goes_on
+    Build* build,
+    const ColumnPointers* rows,
+    const uint8_t* data,
+    const Portion* portion,
+    bint goes_on,
 ) noexcept nogil:
     """Let the last window reach over the portion, where it is of the same data, or open another."""
-    cdef Window* window
-    cdef const uint8_t* start = data + min(portion.lowest, portion.highest)
-    cdef const uint8_t* end = data + portion.highest
+    cdef Window window
+    cdef Window* last
+    window.start = NULL
+    window.size = 0
+    if build.wanted[COLUMN_KEY]:
+        _extend(&window, data, rows.key_position, rows.key_size, portion)
+    if build.wanted[COLUMN_VALUE]:
+        _extend(&window, data, rows.value_position, rows.value_size, portion)
+    if window.start == NULL:
+        window.start = data            # every cell is empty or null: nothing is pointed at
     if goes_on and build.window_count > 0:
-        window = &build.windows[build.window_count - 1]
-        if start >= window.start and end - window.start <= INT32_MAX:
-            window.size = max(window.size, end - window.start)
+        last = &build.windows[build.window_count - 1]
+        if (
+            window.start >= last.start
+            and window.start + window.size - last.start <= INT32_MAX
+        ):
+            last.size = max(last.size, window.start + window.size - last.start)
             return
-    build.windows[build.window_count].start = start
-    build.windows[build.window_count].size = end - start
+    build.windows[build.window_count] = window
     build.window_count += 1
 
 
@@ -419,7 +455,7 @@ cdef int add_rows_kernel(
     if status != STATUS_OK or count == 0:
         return status
     if lasting:
-        _open_window(build, data, portion, goes_on)
+        _open_window(build, rows, data, portion, goes_on)
     if build.wanted[COLUMN_OFFSET]:
         if reserve(&column.slots, 8 * count) != STATUS_OK:
             return STATUS_NO_MEMORY

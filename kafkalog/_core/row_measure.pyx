@@ -23,6 +23,10 @@ from kafkalog._core.status cimport STATUS_FIELD_LENGTH, STATUS_HEADER_COUNT, STA
 from kafkalog._core.utf8 cimport is_utf8
 
 
+cdef enum:
+    BLOCK_ROWS = 128                   # taken into a batch at once, where all of them fit
+
+
 cdef inline bint _lies_within(int64_t position, int64_t size, int64_t data_size) noexcept nogil:
     return 0 <= position <= data_size and size <= data_size - position
 
@@ -68,6 +72,96 @@ cdef int _measure_headers(
     return _check_headers(rows, row, data, build.text_keys)
 
 
+cdef inline int64_t _length(int64_t size) noexcept nogil:
+    """Bytes of a cell; of null there are none."""
+    return size & ~(size >> 63)
+
+
+cdef bint _measure_cells(
+    const int64_t* positions,
+    const int32_t* sizes,
+    int64_t count,
+    int64_t data_size,
+    int64_t* total,
+    int64_t* nulls,
+) noexcept nogil:
+    """
+    Add up cells, without a branch in the loop; False where one may lie outside the data.
+
+    Row by row, with a branch for each question, a record took 91 instructions.
+    """
+    cdef bint outside = False
+    cdef int64_t sum_of_sizes = 0
+    cdef int64_t null_count = 0
+    cdef int64_t row
+    cdef int64_t length
+    for row in range(count):
+        length = _length(sizes[row])
+        outside |= (positions[row] < 0) | (positions[row] > data_size - length)
+        sum_of_sizes += length
+        null_count += sizes[row] < 0
+    total[0] = sum_of_sizes
+    nulls[0] = null_count
+    return not outside
+
+
+cdef bint _measure_block(
+    const Build* build,
+    const ColumnPointers* rows,
+    int64_t data_size,
+    int64_t row,
+    int64_t count,
+    Portion* portion,
+) noexcept nogil:
+    """Take a block of rows into a portion; False, and nothing done, where it needs a closer look."""
+    cdef int64_t key_bytes = 0
+    cdef int64_t key_nulls = 0
+    cdef int64_t value_bytes = 0
+    cdef int64_t value_nulls = 0
+    cdef int64_t size
+    if build.wanted[COLUMN_KEY] and not _measure_cells(
+        rows.key_position + row, rows.key_size + row, count, data_size, &key_bytes, &key_nulls
+    ):
+        return False
+    if build.wanted[COLUMN_VALUE] and not _measure_cells(
+        rows.value_position + row, rows.value_size + row, count, data_size,
+        &value_bytes, &value_nulls,
+    ):
+        return False
+    size = count * build.row_bytes + key_bytes + value_bytes
+    if size > build.bytes_max - build.size_bytes - portion.size_bytes:
+        return False
+    portion.size_bytes += size
+    portion.key_bytes += key_bytes
+    portion.key_nulls += key_nulls
+    portion.value_bytes += value_bytes
+    portion.value_nulls += value_nulls
+    return True
+
+
+cdef int _measure_row(
+    const Build* build,
+    const ColumnPointers* rows,
+    const uint8_t* data,
+    int64_t data_size,
+    int64_t row,
+    int64_t* size,
+) noexcept nogil:
+    """Find the bytes of one row, or what is wrong with it."""
+    size[0] = build.row_bytes
+    if build.wanted[COLUMN_KEY] and rows.key_size[row] > 0:
+        size[0] += rows.key_size[row]
+        if not _lies_within(rows.key_position[row], rows.key_size[row], data_size):
+            return STATUS_FIELD_LENGTH
+    if build.wanted[COLUMN_VALUE] and rows.value_size[row] > 0:
+        size[0] += rows.value_size[row]
+        if not _lies_within(rows.value_position[row], rows.value_size[row], data_size):
+            return STATUS_FIELD_LENGTH
+    if build.wanted[COLUMN_HEADERS]:
+        return _measure_headers(build, rows, row, data, data_size, size)
+    return STATUS_OK
+
+
 cdef int measure_kernel(
     const Build* build,
     const ColumnPointers* rows,
@@ -80,55 +174,32 @@ cdef int measure_kernel(
     cdef int64_t row = portion.start
     cdef int64_t room = build.rows_max - build.count
     cdef int64_t left = build.bytes_max - build.size_bytes
-    cdef int64_t size
-    cdef int64_t total = 0
-    cdef int64_t key_size = -1
-    cdef int64_t value_size = -1
-    cdef bint with_key = build.wanted[COLUMN_KEY]
-    cdef bint with_value = build.wanted[COLUMN_VALUE]
+    cdef int64_t size = 0
+    cdef int64_t count
     cdef int status = STATUS_OK
     if end - row > room:
         end = row + room
-    portion.lowest = data_size
-    while row < end:
-        size = build.row_bytes
-        if with_key:
-            key_size = rows.key_size[row]
-            if key_size > 0:
-                size += key_size
-                if not _lies_within(rows.key_position[row], key_size, data_size):
-                    status = STATUS_FIELD_LENGTH
-                    break
-        if with_value:
-            value_size = rows.value_size[row]
-            if value_size > 0:
-                size += value_size
-                if not _lies_within(rows.value_position[row], value_size, data_size):
-                    status = STATUS_FIELD_LENGTH
-                    break
-        if build.wanted[COLUMN_HEADERS]:
-            status = _measure_headers(build, rows, row, data, data_size, &size)
-            if status != STATUS_OK:
-                break
-        if total + size > left and build.count + row - portion.start > 0:
+    while row < end and not build.wanted[COLUMN_HEADERS]:
+        count = min(end - row, BLOCK_ROWS)
+        if not _measure_block(build, rows, data_size, row, count, portion):
             break
-        total += size
-        if with_key:
-            if key_size > 0:
-                portion.key_bytes += key_size
-                portion.lowest = min(portion.lowest, rows.key_position[row])
-                portion.highest = max(portion.highest, rows.key_position[row] + key_size)
-            portion.key_nulls += key_size < 0
-        if with_value:
-            if value_size > 0:
-                portion.value_bytes += value_size
-                portion.lowest = min(portion.lowest, rows.value_position[row])
-                portion.highest = max(portion.highest, rows.value_position[row] + value_size)
-            portion.value_nulls += value_size < 0
+        row += count
+    while row < end:
+        status = _measure_row(build, rows, data, data_size, row, &size)
+        if status != STATUS_OK:
+            break
+        if portion.size_bytes + size > left and build.count + row - portion.start > 0:
+            break
+        portion.size_bytes += size
+        if build.wanted[COLUMN_KEY]:
+            portion.key_bytes += _length(rows.key_size[row])
+            portion.key_nulls += rows.key_size[row] < 0
+        if build.wanted[COLUMN_VALUE]:
+            portion.value_bytes += _length(rows.value_size[row])
+            portion.value_nulls += rows.value_size[row] < 0
         if build.wanted[COLUMN_HEADERS]:
             portion.header_count += rows.header_count[row]
             portion.headers_bytes += rows.headers_size[row]
         row += 1
     portion.stop = row
-    portion.size_bytes = total
     return status if row == portion.start else STATUS_OK
