@@ -113,7 +113,7 @@ cdef bint _measure_block(
     int64_t count,
     Portion* portion,
 ) noexcept nogil:
-    """Take a block of rows into a portion; False, and nothing done, where it needs a closer look."""
+    """Take a block of rows into a portion; False, and nothing done, to look at each row."""
     cdef int64_t key_bytes = 0
     cdef int64_t key_nulls = 0
     cdef int64_t value_bytes = 0
