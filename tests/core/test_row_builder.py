@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog._core.columns import RecordColumns
+from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.header import BatchHeader
 from kafkalog._core.row_builder import COLUMN_NAMES, RowBuilder
 from kafkalog._core.row_filter import BatchRuns, RowFilter
@@ -28,7 +28,7 @@ from tests.support.record_cases import (
     headers,
 )
 from tests.support.record_cases import columns_of as decoded
-from tests.support.reference import Header
+from tests.support.reference import Header, encode_batch
 from tests.support.reference_records import Entry
 
 BINARY_TYPES = ("binary", "large_binary", "binary_view")
@@ -325,3 +325,43 @@ def test_buffers_of_a_batch_are_shown_without_a_copy() -> None:
     del batch
     expected = [1000 + entry.offset_delta for entry in MIXED]
     assert expected == np.frombuffer(offsets, np.int64).tolist()
+
+
+@settings(max_examples=100)
+@given(
+    flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), min_size=1, max_size=4),
+    size=st.one_of(st.none(), st.integers(0, 10**6)),
+    binary_type=st.sampled_from(BINARY_TYPES),
+)
+def test_mutated_batches_are_built_or_refused(
+    flips: list[tuple[int, int]], size: int | None, binary_type: str
+) -> None:
+    """Whatever a decoder makes of bytes whose CRC nobody looked at, columns are made of it."""
+    whole = reference_batches()
+    data = bytearray(whole if size is None else whole[: size % len(whole)])
+    for position, mask in flips:
+        if data:
+            data[position % len(data)] ^= mask
+    buffer = exact(bytes(data))
+    columns = RecordColumns(100)
+    decode_run(buffer, 0, columns, check_crc=False)
+    builder = RowBuilder(
+        ("offset", "timestamp", "key", "value", "headers"),
+        binary_type=binary_type,
+        text_keys=False,
+        **UNLIMITED,
+    )
+    count = len(columns)
+    RowFilter(keys=[b"key", None, b""]).apply(buffer, columns, BatchRuns(), 0, INT64_MAX)
+    assert len(columns) <= count
+    for cells in built(buffer, columns, BatchRuns(), builder, lasting=True):
+        assert len(columns) == len(cells["value"])
+
+
+def reference_batches() -> bytes:
+    """Return three batches of every kind of record, back to back."""
+    batches = (
+        encode_batch(header_for(MIXED, base_offset=10_000 * slot), MIXED_PAYLOAD)
+        for slot in range(3)
+    )
+    return b"".join(batches)

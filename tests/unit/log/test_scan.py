@@ -171,14 +171,17 @@ def test_all_columns_of_old_logs_equal_their_records(kind: str, tmp_path: Path) 
 @settings(max_examples=30)
 @given(data=st.data())
 def test_scan_of_a_damaged_log_equals_its_records(data: st.DataObject) -> None:
-    """The same rows before the same error, or without what is damaged."""
+    """The same rows before the same error, or without what is damaged; markers are damaged too."""
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name) / "orders-3"
-        with manual_log(directory, segment_bytes=600) as log:
+        directory, client = Path(name) / "orders-3", Client(7)
+        codec = data.draw(st.sampled_from(["uncompressed", "lz4"]))
+        with manual_log(directory, segment_bytes=900, compression_type=codec) as log:
             for first in range(0, 40, 4):
                 log.append(numbered(first, 4))
+                client.send(log, 1, transactional=True)
+                client.end(log, "commit")
         for path in sorted(directory.glob("*.log")):
-            if data.draw(st.booleans()):
+            for _ in range(data.draw(st.integers(0, 2))):
                 flip(path, data.draw(st.integers(0, path.stat().st_size - 1)))
         how: dict[str, Any] = {"on_corrupt": data.draw(st.sampled_from(["raise", "skip"]))}
         with manual_log(directory, read_only=True) as log:
