@@ -53,6 +53,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "headers_column": [],
     "records_builder": [],
     "builder": [],
+    "run_builder": [],
     "message_builder": [],
     "decoded_rows": [],
     "repack": [],

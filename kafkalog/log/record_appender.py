@@ -212,7 +212,7 @@ class RecordAppender:
         self._limit = min(rules.batch_bytes, rules.max_message_bytes)
         # Each record is judged when it comes, and never again.
         judged = replace(rules, needs_key=False, before_ms=_ALWAYS, after_ms=_ALWAYS)
-        self._packer = packer_of(judged, now_ms, self._builder)
+        self._packer = packer_of(judged, now_ms, builder=self._builder)
         return self._packer
 
     def _write(self, wait: Wait) -> AppendInfo | None:

@@ -34,7 +34,7 @@ from kafkalog.records.codecs import Codec, compress, compress_if_smaller
 from kafkalog.records.entry_columns import scan_entries
 from kafkalog.records.packed_run import Draft, PackedRun
 
-__all__ = ["Drafts", "close_batch", "close_messages", "facts_of_messages"]
+__all__ = ["Drafts", "close_batch", "close_messages", "facts_of_messages", "too_large"]
 
 # Given the offset of the run's first record, makes a part of the run.
 _Maker: TypeAlias = Callable[[int], Draft]
@@ -64,7 +64,7 @@ def close_batch(
         max_timestamp=append_time,
     )
     if len(batch) > rules.max_message_bytes:
-        raise _too_large(builder.count, len(batch), rules, base_offset)
+        raise too_large(builder.count, len(batch), rules, base_offset)
     return batch
 
 
@@ -84,7 +84,7 @@ def close_messages(
         # Else no message is larger than the wrapper, so plain they fit wherever it does.
         if len(wrapper) < builder.size_bytes:
             if len(wrapper) > rules.max_message_bytes:
-                raise _too_large(builder.count, len(wrapper), rules, base_offset)
+                raise too_large(builder.count, len(wrapper), rules, base_offset)
             last, largest = base_offset + builder.last_offset_delta, _largest(wrapper)
             shallow = last if largest >= 0 else -1
             facts = BatchFacts(len(wrapper), base_offset, last, largest, shallow)
@@ -93,9 +93,9 @@ def close_messages(
     entries = scan_entries(data, check_crc=False)
     batches = facts_of_messages(entries.position, len(data), entries.max_timestamp, base_offset)
     if len(data) > rules.max_message_bytes:
-        too_large = sizes_above(batches, rules.max_message_bytes)
-        if too_large:
-            raise _too_large(1, max(too_large), rules, base_offset)
+        sizes = sizes_above(batches, rules.max_message_bytes)
+        if sizes:
+            raise too_large(1, max(sizes), rules, base_offset)
     return Draft(data, batches)
 
 
@@ -187,9 +187,10 @@ def _largest(entry: memoryview) -> int:
     return int(scan_entries(entry, check_crc=False).max_timestamp[0])
 
 
-def _too_large(
+def too_large(
     count: int, size_bytes: int, rules: AppendRules, base_offset: int
 ) -> RecordTooLargeError:
+    """Return the error of a batch over `max.message.bytes`."""
     return RecordTooLargeError(
         f"a batch of {count} records takes {size_bytes} bytes, and"
         f" max.message.bytes is {rules.max_message_bytes}",

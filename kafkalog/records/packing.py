@@ -17,15 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog._core.arrow_source import ArrowRows, ArrowSource, arrow_column, arrow_headers
-from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import CellColumn
 from kafkalog._core.headers_column import HeadersColumn
-from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.record import Record
+from kafkalog._core.records_builder import RecordsBuilder
 from kafkalog.errors import InvalidRecordError
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.packed_run import PackedRun
-from kafkalog.records.run_packer import packer_of
+from kafkalog.records.run_packer import PlainPacker, RunPacker, packer_of
 
 __all__ = [
     "ArrowTable",
@@ -61,9 +60,9 @@ HeaderColumn: TypeAlias = HeaderList | HeadersColumn | ExportsArray | None
 Timestamps: TypeAlias = int | npt.NDArray[np.int64]
 
 # Adds records to a builder while there is room for them, and says how many; 0 where all are in.
-_Feed: TypeAlias = Callable[[BatchBuilder | MessageSetBuilder], int]
+_Feed: TypeAlias = Callable[[RecordsBuilder], int]
 # The same, of those from a slot on.
-_Extend: TypeAlias = Callable[[BatchBuilder | MessageSetBuilder, int], int]
+_Extend: TypeAlias = Callable[[RecordsBuilder, int], int]
 
 
 def pack_records(
@@ -128,22 +127,26 @@ def pack_columns(
         if not isinstance(times, int):
             raise TypeError("the timestamps of a table are a column of it")
         feed = _Batches(ArrowSource(keys), times, rules.batch_bytes)
-        return _pack(feed, rules, now_ms, BatchBuilder())
+        return _pack(feed, rules, now_ms, runs_foreign_code=True)
     if isinstance(keys, list | None) and isinstance(values, list | None):
         if not isinstance(headers, Sequence | None):
             raise TypeError("the headers beside lists are a list, too")
         return pack_lists(keys, values, times, rules, now_ms, headers)
     key_column, value_column, headers = _cells(keys), _cells(values), _headers(headers)
     count = _common_length(key_column, value_column, headers)
+    packer = packer_of(rules, now_ms)
+    if isinstance(packer, PlainPacker):
+        packer.pack_columns(key_column, value_column, times, count, headers)
+        return packer.run()
     limit = rules.batch_bytes
-    return _pack(
+    return _fill(
         _Slots(
             lambda builder, start: builder.extend_columns(
                 key_column, value_column, times, start, None, limit, headers
             ),
             count,
         ),
-        rules,
+        packer,
         now_ms,
     )
 
@@ -169,7 +172,7 @@ def pack_lists(
         ),
         rules,
         now_ms,
-        None if headers is None else BatchBuilder(),
+        runs_foreign_code=headers is not None,
     )
 
 
@@ -221,7 +224,7 @@ class _Slots:
         self._count = count
         self._start = 0
 
-    def __call__(self, builder: BatchBuilder | MessageSetBuilder) -> int:
+    def __call__(self, builder: RecordsBuilder) -> int:
         if self._start >= self._count:
             return 0
         taken = self._extend(builder, self._start)
@@ -239,7 +242,7 @@ class _Batches:
         self._rows: ArrowRows | None = None
         self._start = 0
 
-    def __call__(self, builder: BatchBuilder | MessageSetBuilder) -> int:
+    def __call__(self, builder: RecordsBuilder) -> int:
         taken = 0
         while True:
             rows = self._rows
@@ -259,14 +262,13 @@ class _Batches:
 
 
 def _pack(
-    feed: _Feed, rules: AppendRules, now_ms: int, builder: BatchBuilder | None = None
+    feed: _Feed, rules: AppendRules, now_ms: int, *, runs_foreign_code: bool = False
 ) -> PackedRun:
-    """
-    Fill batch after batch of the log's format.
+    return _fill(feed, packer_of(rules, now_ms, is_shared=not runs_foreign_code), now_ms)
 
-    A feed that runs code of others has a builder of its own: that code may append, too.
-    """
-    packer = packer_of(rules, now_ms, builder)
+
+def _fill(feed: _Feed, packer: RunPacker, now_ms: int) -> PackedRun:
+    """Fill batch after batch of the log's format."""
     while feed(packer.builder):
         packer.close(now_ms)
     return packer.run()

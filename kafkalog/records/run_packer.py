@@ -11,20 +11,27 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.bytes_column import CellColumn
 from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
 from kafkalog._core.header import parse_header
+from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.message_builder import MessageSetBuilder
-from kafkalog.layout import MAGIC_V2, RECORD_BATCH_OVERHEAD
+from kafkalog._core.records_builder import RecordsBuilder
+from kafkalog._core.run_builder import RunBuilder
+from kafkalog.layout import MAGIC_V2, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.batch_facts import BatchFacts
 from kafkalog.records.codecs import Codec
-from kafkalog.records.drafts import Drafts, close_batch
+from kafkalog.records.drafts import Drafts, close_batch, too_large
 from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.record_faults import RecordFaults
 
-__all__ = ["RunPacker", "packer_of"]
+__all__ = ["PlainPacker", "RunPacker", "packer_of"]
 
 
 class _Workshop(threading.local):
@@ -32,6 +39,7 @@ class _Workshop(threading.local):
 
     def __init__(self) -> None:
         self.builder = BatchBuilder()
+        self.run_builder = RunBuilder()
 
 
 _WORKSHOP = _Workshop()
@@ -50,7 +58,7 @@ class RunPacker(Protocol):
     record_count: int
 
     @property
-    def builder(self) -> BatchBuilder | MessageSetBuilder:
+    def builder(self) -> RecordsBuilder:
         """What the next records go into."""
         ...
 
@@ -77,19 +85,96 @@ class RunPacker(Protocol):
         ...
 
 
-def packer_of(rules: AppendRules, now_ms: int, builder: BatchBuilder | None = None) -> RunPacker:
+def packer_of(
+    rules: AppendRules,
+    now_ms: int,
+    *,
+    builder: BatchBuilder | None = None,
+    is_shared: bool = True,
+) -> RunPacker:
     """
     Return what makes a run of the log's format.
 
     Args:
         rules: of the log.
         now_ms: time of the append.
-        builder: for batches; that of this thread's appends if None.
+        builder: of a run that stays open for longer, and which a batch that does not fit must not
+            spoil; one of this thread's, or a new one, if None.
+        is_shared: whether the builder of this thread's appends may be used; not where code of
+            others runs meanwhile, which may append, too.
     """
     append_time = now_ms if rules.gives_time else None
     if rules.magic < MAGIC_V2:
         return _MessagePacker(rules, append_time)
-    return _BatchPacker(rules, append_time, _WORKSHOP.builder if builder is None else builder)
+    if rules.wanted_codec or builder is not None:
+        if builder is None:
+            builder = _WORKSHOP.builder if is_shared else BatchBuilder()
+        return _BatchPacker(rules, append_time, builder)
+    run_builder = _WORKSHOP.run_builder if is_shared else RunBuilder()
+    return PlainPacker(rules, append_time, now_ms, run_builder)
+
+
+class PlainPacker:
+    """Makes batches of format v2 that are not compressed, where they are to stay."""
+
+    def __init__(
+        self, rules: AppendRules, append_time: int | None, now_ms: int, builder: RunBuilder
+    ) -> None:
+        self.size_bytes = 0
+        self.record_count = 0
+        self.builder = builder
+        self._rules = rules
+        self._append_time = append_time
+        self._time = NO_TIMESTAMP if append_time is None else append_time
+        self._now_ms = now_ms
+        builder.reset()
+
+    def pack_columns(
+        self,
+        keys: CellColumn | None,
+        values: CellColumn | None,
+        timestamps: int | npt.NDArray[np.int64],
+        count: int,
+        headers: HeadersColumn | None,
+    ) -> None:
+        """Make batches of columns, all of them in one call."""
+        self.builder.pack_columns(
+            keys, values, timestamps, count, self._rules.batch_bytes, headers, self._time
+        )
+
+    def close(self, now_ms: int) -> None:  # noqa: ARG002 - records are judged with the run
+        self.size_bytes += self.builder.close_batch(self._time)
+        self.record_count = self.builder.record_count
+
+    def drop(self) -> None:
+        self.builder.reset()
+
+    def run(self) -> PackedRun:
+        builder, rules = self.builder, self._rules
+        count = builder.record_count
+        data, rows = builder.finish()
+        batches = [BatchFacts(*row) for row in rows]
+        if rules.may_fail(self._now_ms, builder.nulls, builder.earliest, builder.latest):
+            self._raise_faults(data, batches)
+        for facts in batches:
+            if facts.size_bytes > rules.max_message_bytes:
+                records = facts.last_offset - facts.base_offset + 1
+                raise too_large(records, facts.size_bytes, rules, facts.base_offset)
+        return PackedRun(data, batches, count, self._append_time)
+
+    def _raise_faults(self, data: bytearray, batches: list[BatchFacts]) -> None:
+        """Say which records are not allowed, if any is not."""
+        faults = RecordFaults(self._rules, self._now_ms)
+        position = 0
+        for facts in batches:
+            end = position + facts.size_bytes
+            with memoryview(data)[position:end] as batch:
+                columns = RecordColumns(facts.last_offset - facts.base_offset + 1)
+                header = parse_header(batch)
+                decode_columns(batch, header, RECORD_BATCH_OVERHEAD, len(batch), columns)
+            faults.add(columns, facts.base_offset)
+            position = end
+        faults.raise_if_any()
 
 
 class _BatchPacker:

@@ -1,0 +1,31 @@
+"""Types of the builder of runs."""
+
+from typing import Final, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kafkalog._core.bytes_column import CellColumn
+from kafkalog._core.headers_column import HeadersColumn
+from kafkalog._core.records_builder import RecordsBuilder
+
+@final
+class RunBuilder(RecordsBuilder):
+    record_count: Final[int]
+    nulls: Final[int]
+    earliest: Final[int]
+    latest: Final[int]
+    def __new__(cls) -> Self: ...
+    def reset(self) -> None: ...
+    def close_batch(self, append_time: int = -1) -> int: ...
+    def pack_columns(
+        self,
+        keys: CellColumn | None,
+        values: CellColumn | None,
+        timestamps: int | NDArray[np.int64],
+        count: int,
+        size_limit: int,
+        headers: HeadersColumn | None = None,
+        append_time: int = -1,
+    ) -> None: ...
+    def finish(self) -> tuple[bytearray, list[tuple[int, int, int, int, int]]]: ...

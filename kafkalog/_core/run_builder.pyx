@@ -1,0 +1,178 @@
+"""Uncompressed v2 batches of one append, back to back in one piece of memory.
+
+A BatchBuilder holds one batch, and what it made is copied to where the run is put together. Here
+each batch is written where it stays: behind the one before it, with its header in front when the
+next one begins. Of each, the facts that an append needs are kept as they come.
+
+Thread-safety: none; one caller at a time. The GIL stays held, as in records_builder.pyx.
+"""
+
+cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+from kafkalog._core.bytes_column cimport CellColumn, TimestampColumn
+from kafkalog._core.header cimport BatchFields
+from kafkalog._core.header_writer cimport write_batch_header
+from kafkalog._core.headers_column cimport HeadersColumn
+from kafkalog._core.layout cimport (
+    MAGIC_V2,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    RECORD_BATCH_OVERHEAD,
+    TIMESTAMP_TYPE_MASK,
+)
+from kafkalog._core.records_builder cimport RecordsBuilder
+
+cdef enum:
+    # Asked for at least, so that small batches do not ask again and again.
+    ROOM = 64 * 1024
+    # What is kept of the last run's size, to begin the next one with.
+    USUAL_MAX = 4 * 1024 * 1024
+
+
+@cython.final
+cdef class RunBuilder(RecordsBuilder):
+    """
+    A run of batches under construction, reused for run after run.
+
+    Records go into the last batch, by the ways that all builders have; `close_batch` begins the
+    next. Attributes of the builders tell of the last batch, those here of all that were closed.
+
+    Attributes:
+        record_count: records in the closed batches.
+        nulls: how many of them have no key.
+        earliest, latest: smallest and largest timestamp of a record that has one, -1 for none.
+    """
+
+    cdef bytearray _run
+    cdef list _facts
+    cdef int64_t _begins               # where the last batch does, in the run
+    cdef int64_t _usual
+    cdef uint64_t _earliest
+    cdef readonly int64_t record_count
+    cdef readonly int64_t nulls
+    cdef readonly int64_t latest
+
+    def __cinit__(self):
+        self._open(MAGIC_V2, RECORD_BATCH_OVERHEAD, 0)
+        self._usual = ROOM
+        self.reset()
+
+    @property
+    def earliest(self):
+        return <int64_t>self._earliest
+
+    def reset(self):
+        """Begin another run."""
+        self._run = bytearray()
+        self._facts = []
+        self._begins = 0
+        self._earliest = <uint64_t>NO_TIMESTAMP
+        self.record_count = 0
+        self.nulls = 0
+        self.latest = NO_TIMESTAMP
+        PyByteArray_Resize(self._run, self._usual)
+        self._begin_batch()
+
+    cdef int _begin_batch(self) except -1:
+        self._start()
+        self.draft.data = <uint8_t*>PyByteArray_AS_STRING(self._run) + self._begins
+        self.draft.capacity = len(self._run) - self._begins
+        return 0
+
+    cdef int _make_room(self) except -1:
+        cdef int64_t capacity = max(2 * self.draft.capacity, self.draft.needed)
+        capacity = min(max(capacity, ROOM), INT32_MAX)
+        PyByteArray_Resize(self._run, self._begins + capacity)
+        self.draft.data = <uint8_t*>PyByteArray_AS_STRING(self._run) + self._begins
+        self.draft.capacity = capacity
+        return 0
+
+    cdef int64_t _close_batch(self, int64_t append_time) except -1:
+        """Write the header of the last batch, and begin another; return the size of the batch."""
+        cdef BatchFields fields
+        cdef int64_t size = self.draft.size
+        cdef int64_t last = self.record_count + self.draft.last_offset_delta
+        cdef int64_t largest = self.draft.max_timestamp
+        fields.attributes = 0
+        if append_time != NO_TIMESTAMP:
+            fields.attributes = <int16_t>TIMESTAMP_TYPE_MASK
+            largest = append_time
+        fields.base_offset = self.record_count
+        fields.partition_leader_epoch = NO_PARTITION_LEADER_EPOCH
+        fields.base_timestamp = self.draft.base_timestamp
+        fields.max_timestamp = largest
+        fields.producer_id = NO_PRODUCER_ID
+        fields.producer_epoch = NO_PRODUCER_EPOCH
+        fields.base_sequence = NO_SEQUENCE
+        fields.record_count = <int32_t>self.draft.count
+        fields.last_offset_delta = <int32_t>self.draft.last_offset_delta
+        write_batch_header(self.draft.data, size, &fields)
+        self._facts.append((size, self.record_count, last, largest, last if largest >= 0 else -1))
+        self._begins += size
+        self._earliest = min(self._earliest, self.draft.min_timestamp)
+        self.record_count = last + 1
+        self.nulls += self.draft.null_key_count
+        self.latest = max(self.latest, self.draft.max_timestamp)
+        self._begin_batch()
+        return size
+
+    def close_batch(self, int64_t append_time=NO_TIMESTAMP):
+        """
+        Close the last batch, which has records, and begin another; return its size.
+
+        Args:
+            append_time: what all its records carry; -1 where they keep their own times.
+        """
+        if self.draft.count == 0:
+            raise ValueError("a batch without records is not closed")
+        return self._close_batch(append_time)
+
+    def pack_columns(
+        self,
+        CellColumn keys,
+        CellColumn values,
+        timestamps,
+        Py_ssize_t count,
+        int64_t size_limit,
+        HeadersColumn headers=None,
+        int64_t append_time=NO_TIMESTAMP,
+    ):
+        """
+        Add the first `count` rows of columns, in batches within `size_limit`, all of them closed.
+
+        Arguments as for `extend_columns` and `close_batch`.
+        """
+        cdef TimestampColumn times = TimestampColumn(timestamps)
+        cdef int64_t slot = 0
+        if self.draft.count:
+            raise ValueError("there is a batch that was not closed")
+        for column in (keys, values, headers):
+            if column is not None and len(column) < count:
+                raise ValueError(f"{count} rows of a column of {len(column)}")
+        if keys is None and values is None:
+            raise ValueError("keys or values must be given")
+        times.check(count)
+        while slot < count:
+            slot += self._extend_cells(keys, values, headers, times, slot, count, size_limit)
+            self._close_batch(append_time)
+
+    def finish(self):
+        """
+        Return the run and the facts of its batches: (size, base offset, last offset, largest
+        timestamp, the offset that a time index says of it). Then `reset` before anything else.
+        """
+        cdef bytearray run = self._run
+        if self.draft.count:
+            raise ValueError("there is a batch that was not closed")
+        self._usual = min(max(self._begins + ROOM, ROOM), USUAL_MAX)
+        PyByteArray_Resize(run, self._begins)
+        facts, self._facts = self._facts, []
+        self._run = bytearray()
+        self._begins = 0
+        self._begin_batch()
+        return run, facts

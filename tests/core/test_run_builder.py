@@ -1,0 +1,131 @@
+"""A run of batches in one memory is what the builder of single batches makes, back to back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.bytes_column import BytesColumn
+from kafkalog._core.headers_column import HeadersColumn
+from kafkalog._core.run_builder import RunBuilder
+from kafkalog.errors import InvalidRecordError
+from tests.support.arrow_c import bitmap
+from tests.support.buffers import exact
+
+Cells = Sequence[bytes | None]
+CELL = st.none() | st.binary(max_size=60)
+ROWS = st.lists(st.tuples(CELL, CELL, st.integers(-1, 2**41)), min_size=1, max_size=30)
+
+
+def column(cells: Cells) -> BytesColumn:
+    """Return cells in blocks of just their size."""
+    offsets = np.cumsum([0, *(len(cell or b"") for cell in cells)]).astype(np.int32)
+    data = exact(b"".join(cell or b"" for cell in cells))
+    return BytesColumn(data, offsets, bitmap([cell is not None for cell in cells]))
+
+
+def batch_by_batch(
+    rows: Sequence[tuple[bytes | None, bytes | None, int]], limit: int, append_time: int
+) -> tuple[bytes, list[tuple[int, int, int, int, int]]]:
+    """Return what single batches make, and the facts of each."""
+    builder, data, facts, start = BatchBuilder(), b"", [], 0
+    keys, values = [row[0] for row in rows], [row[1] for row in rows]
+    times = np.array([row[2] for row in rows], np.int64)
+    while start < len(rows):
+        builder.reset()
+        taken = builder.extend_lists(keys, values, times, start, limit)
+        largest = builder.max_timestamp if append_time < 0 else append_time
+        batch = bytes(
+            builder.finish(
+                base_offset=start,
+                timestamp_type=int(append_time >= 0),
+                max_timestamp=None if append_time < 0 else append_time,
+            )
+        )
+        last = start + taken - 1
+        facts.append((len(batch), start, last, largest, last if largest >= 0 else -1))
+        data += batch
+        start += taken
+    return data, facts
+
+
+@given(ROWS, st.sampled_from([61, 150, 400, 10**6]), st.sampled_from([-1, 77]))
+@settings(max_examples=40)
+def test_run_equals_batch_by_batch(
+    rows: list[tuple[bytes | None, bytes | None, int]], limit: int, append_time: int
+) -> None:
+    """By columns in one call and by lists in several, with the builder reused."""
+    expected = batch_by_batch(rows, limit, append_time)
+    keys, values = [row[0] for row in rows], [row[1] for row in rows]
+    times = np.array([row[2] for row in rows], np.int64)
+    timed = [row[2] for row in rows if row[2] >= 0]
+    builder = RunBuilder()
+    for _ in range(2):
+        builder.pack_columns(
+            column(keys), column(values), times, len(rows), limit, None, append_time
+        )
+        assert len(rows) == builder.record_count
+        assert keys.count(None) == builder.nulls
+        assert (min(timed, default=-1), max(timed, default=-1)) == (
+            builder.earliest,
+            builder.latest,
+        )
+        data, facts = builder.finish()
+        assert expected == (bytes(data), facts)
+        builder.reset()
+        start = 0
+        while start < len(rows):
+            start += builder.extend_lists(keys, values, times, start, limit)
+            builder.close_batch(append_time)
+        data, facts = builder.finish()
+        assert expected == (bytes(data), facts)
+        builder.reset()
+
+
+def test_run_of_large_batches_grows_and_is_kept() -> None:
+    """Memory moves while a batch is under construction; what was made stays as it is."""
+    values: Cells = [bytes([number]) * 70_000 for number in range(40)]
+    builder = RunBuilder()
+    builder.pack_columns(None, column(values), 5, 40, 200_000)
+    first, facts = builder.finish()
+    copy = bytes(first)
+    builder.reset()
+    builder.pack_columns(None, column(values[:3]), 5, 3, 100)
+    assert copy == bytes(first)
+    assert (20, 40) == (len(facts), sum(last - start + 1 for _, start, last, _, _ in facts))
+    assert 3 == len(builder.finish()[1])
+
+
+def test_run_headers_are_in_it() -> None:
+    """As in single batches."""
+    headers = HeadersColumn(np.array([0, 1, 1], np.int32), column([b"h"]), column([b"x"]))
+    builder, single = RunBuilder(), BatchBuilder()
+    builder.pack_columns(column([b"a", b"b"]), None, 5, 2, 10**6, headers)
+    single.append(b"a", None, 5, [("h", b"x")])
+    single.append(b"b", None, 5)
+    assert bytes(single.finish()) == bytes(builder.finish()[0])
+
+
+def test_run_refusals_leave_a_builder_that_can_be_reset() -> None:
+    """Half of a run is nobody's."""
+    builder, one = RunBuilder(), column([b"a", b"b"])
+    with pytest.raises(ValueError, match="without records"):
+        builder.close_batch()
+    with pytest.raises(InvalidRecordError):
+        builder.pack_columns(one, one, np.array([1, -7]), 2, 10**6)
+    for call in (lambda: builder.finish(), lambda: builder.pack_columns(one, one, 5, 2, 100)):
+        with pytest.raises(ValueError, match="not closed"):
+            call()
+    builder.reset()
+    with pytest.raises(ValueError, match="3 rows of a column of 2"):
+        builder.pack_columns(one, None, 5, 3, 100)
+    with pytest.raises(ValueError, match="keys or values"):
+        builder.pack_columns(None, None, 5, 0, 100)
+    with pytest.raises(ValueError, match="1 timestamps for 2"):
+        builder.pack_columns(one, None, np.array([1]), 2, 100)
+    assert (b"", []) == builder.finish()
