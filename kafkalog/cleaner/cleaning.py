@@ -196,7 +196,9 @@ class _Work:
         found = self._collect(snapshot, self._boundary)
         offset_map = found.offset_map
         if found.is_whole:
-            self._filter(self._sources(snapshot, self._boundary), offset_map, self._boundary)
+            sources = self._sources(snapshot, self._boundary)
+            del snapshot
+            self._filter(sources, offset_map)
             return self._boundary, len(offset_map)
         dirty = self._sources(snapshot, self._boundary, self._first_dirty)
         segment_end = dirty[0].bound.following_offset
@@ -207,7 +209,7 @@ class _Work:
         if reached >= segment_end:
             sources = self._sources(snapshot, reached)
             del snapshot
-            self._filter(sources, offset_map, reached)
+            self._filter(sources, offset_map)
             return reached, key_count
         del snapshot
         guess = self._extrapolated(len(offset_map), reached, segment_end)
@@ -239,7 +241,7 @@ class _Work:
             key_count += len(found.offset_map)
             sources = self._sources(snapshot, end)
             del snapshot
-            self._filter(sources, found.offset_map, end, is_last=not waiting)
+            self._filter(sources, found.offset_map, is_last=not waiting)
         return key_count
 
     def _collect(
@@ -285,17 +287,11 @@ class _Work:
     # ---- the second pass ----
 
     def _filter(
-        self,
-        sources: list[SegmentSource],
-        offset_map: OffsetMap,
-        end: int,
-        *,
-        is_last: bool = True,
+        self, sources: list[SegmentSource], offset_map: OffsetMap, *, is_last: bool = True
     ) -> None:
-        """Clean segments, up to the one in which an offset lies, and let them go one by one."""
-        snapshot = self._log.snapshot()
-        tracker = self._tracker(snapshot, self._start, end)
-        del snapshot
+        """Clean segments in a pass, the last one or not, and let them go one by one."""
+        # To where the last of them ends, which may lie above the last offset in the map.
+        tracker = self._tracker(self._log.snapshot(), self._start, self._boundary)
         batch_filter = BatchFilter(
             offset_map,
             self._rules(),

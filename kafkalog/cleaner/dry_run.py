@@ -275,7 +275,7 @@ def _filtered(
     batch_filter = CountingFilter(
         offset_map,
         subject.rules(boundary),
-        subject.tracker(start, first.end_offset),
+        subject.tracker(start, boundary),
         limit_bytes=subject.config.decompressed_max_bytes,
     )
     statistics = batch_filter.statistics

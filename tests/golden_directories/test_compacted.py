@@ -67,7 +67,7 @@ def old_partitions() -> Iterator[ParameterSet]:
     """Yield all 123; most of those that have nothing of their own are left to the slow run."""
     for number, (broker, name) in enumerate(all_old_partitions()):
         is_special = any(word in name for word in ("mixed", "compact", "txn"))
-        marks = () if is_special or number % 6 == 0 else pytest.mark.slow
+        marks = () if is_special or number % 10 == 0 else pytest.mark.slow
         yield pytest.param(broker, name, marks=marks)
 
 

@@ -80,7 +80,7 @@ def reference(
 
 
 @pytest.mark.parametrize("algorithm", ["md5", "exact"])
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(log=dirty_logs(), data=st.data())
 def test_any_log_cleaned_twice_equals_the_reference(
     algorithm: str, log: DirtyLog, data: st.DataObject
@@ -122,7 +122,7 @@ def test_any_log_cleaned_twice_equals_the_reference(
         assert {each[:3] for each in told} <= {each[:3] for each in log.aborted}
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(log=dirty_logs(old_formats=False), data=st.data())
 def test_several_passes_leave_the_records_of_one(log: DirtyLog, data: st.DataObject) -> None:
     """A map of three keys, and one for all: the same records, committed or not."""

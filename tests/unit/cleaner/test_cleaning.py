@@ -22,10 +22,12 @@ from kafkalog.errors import (
     DiskFullError,
     LogCleaningAbortedError,
 )
+from kafkalog.indexes.transaction_index import decode_entries
 from tests.support import golden
 from tests.support.damage import batch_positions, flip
 from tests.support.logs import manual_log
 from tests.support.manual_time import ManualClock, ManualScheduler
+from tests.support.producing import Client
 from tests.support.simulated_disk import SimulatedDisk
 
 DIRECTORY = Path("/data/orders-0")
@@ -383,3 +385,26 @@ def test_log_that_is_being_cleaned_is_left_to_who_does(tmp_path: Path) -> None:
         compact_log(log, include_active=True, memory_bytes=1 << 16, on_progress=try_too)
         assert refused
         assert latest == latest_values(log)
+
+
+def test_aborted_transaction_above_a_full_map_stays_in_the_index(tmp_path: Path) -> None:
+    """Its records lie in the last segment that is rewritten, and are not cleaned yet."""
+    client = Client(7)
+    # Not compacted yet: the producer sends no keys.
+    with manual_log(tmp_path / "orders-0", segment_bytes=1000) as log:
+        first = fill(log, 10)
+        log.roll()
+        fill(log, 8, keys=1000, seed=3)
+        begins = client.send(log, 2, transactional=True).first_offset
+        client.end(log, "abort")
+        log.append([Record(key=b"last", value=b"v")])
+        log.roll()
+        cleaning = clean(log, ENTRY * (len(first) + 3), io_buffer_load_factor=1.0)
+        assert (1, False) == (cleaning.passes, cleaning.is_complete)
+        assert 10 < cleaning.end_offset <= begins
+        index = log.segments()[-2].path.with_suffix(".txnindex")
+        assert [(7, begins)] == [
+            each[:2] for each in decode_entries(index.read_bytes(), log.segments()[-2].base_offset)
+        ]
+        committed = [record.offset for record in log.records(isolation="read_committed")]
+        assert not {begins, begins + 1} & set(committed)
