@@ -278,3 +278,34 @@ def test_append_columns_takes_every_form_of_a_table(directory: Path) -> None:
         for source in kinds(pa.table({"key": [b"k", None], "value": ["text", ""]})):
             log.append_columns(source)
         assert [(b"k", b"text"), (None, b"")] * 4 == [(r.key, r.value) for r in log.records()]
+
+
+@pytest.mark.parametrize("binary_type", ["binary", "large_binary", "binary_view"])
+def test_append_columns_takes_a_scan(binary_type: Any, tmp_path: Path) -> None:
+    """What one log gives as columns another takes, without an object and without pyarrow."""
+    rows: list[Row] = [
+        (b"k" * (n % 20) if n % 3 else None, b"v" * n, 5 + n, [("h", b"x")] * (n % 3))
+        for n in range(50)
+    ]
+    with manual_log(tmp_path / "a-0", batch_bytes=300) as source:
+        one_by_one(source, rows)
+        with manual_log(tmp_path / "b-0", batch_bytes=300) as target:
+            names = [
+                *[
+                    "offset",
+                    "timestamp",
+                    "timestamp_type",
+                    "key",
+                    "value",
+                    "headers",
+                    "topic",
+                    "partition",
+                ]
+            ]
+            names += ["producer_id", "producer_epoch", "sequence", "leader_epoch"]
+            target.append_columns(source.scan(columns=names, binary_type=binary_type))
+            target.append_columns(source.scan(binary_type=binary_type))
+    assert (
+        stored(tmp_path / "a-0")[0]
+        == stored(tmp_path / "b-0")[0][: len(stored(tmp_path / "a-0")[0])]
+    )
