@@ -10,7 +10,7 @@ import contextlib
 import errno
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -203,25 +203,52 @@ def changes(place: Place) -> list[tuple[str, str]]:
     scene = Scene.made(place)
     scene.disk.history = []
     clean_whole(scene, 400)
-    scene.let_go()
     calls = scene.disk.history
+    scene.let_go()
     return [(name, path.rpartition("/")[2]) for name, path in calls if name in MUTATING]
 
 
-def is_found_out(place: Place, forgotten: int, calls: Sequence[str], expected: Served) -> bool:
-    """Return whether a cleaning is caught whose n-th changing call, a sync, does nothing."""
-    sync = sum(name in SYNCING for name in calls[:forgotten])
-    for number in range(forgotten + 1, len(calls) + 1):
-        for kind in ("nothing", "names"):
-            scene = Scene.made(place)
-            scene.disk.forget_sync_at(sync)
-            scene.disk.crash_at(number)
-            with contextlib.suppress(PowerCut):
-                clean_whole(scene, 400)
-            disk = scene.disk.crash(CrashChoice(kind))
-            scene.let_go()
+def is_caught(place: Place, sync: int, crash_numbers: Iterable[int], states: int) -> bool:
+    """Return whether a cleaning whose n-th sync does nothing is found out by one of the crashes."""
+    expected = cleaned(place, 400)
+    for number in crash_numbers:
+        scene = Scene.made(place)
+        scene.disk.forget_sync_at(sync)
+        scene.disk.crash_at(number)
+        with contextlib.suppress(PowerCut):
+            clean_whole(scene, 400)
+        for _choice, disk in scene.disk.crash_states(states, seed=number):
             try:
                 verify_reopened(scene, disk, expected)
             except (AssertionError, KafkaLogError):
                 return True
+        scene.let_go()
     return False
+
+
+@pytest.mark.parametrize("suffix", [".log.cleaned", ".log.covered"])
+def test_protocol_without_the_sync_of_a_file_is_found_out(suffix: str) -> None:
+    """Records, or what says which segments they cover: the names are on the disk, and no bytes."""
+    place = PLACES[0]
+    calls = changes(place)
+    forgotten = next(
+        n for n, (name, path) in enumerate(calls) if name == "sync" and path.endswith(suffix)
+    )
+    sync = sum(name in SYNCING for name, _ in calls[: forgotten + 1])
+    end = next(
+        n
+        for n, (name, path) in enumerate(calls)
+        if n > forgotten and name == "unlink" and path.endswith(".covered")
+    )
+    assert is_caught(place, sync, range(end, forgotten + 2, -3), 1)
+
+
+def test_protocol_without_the_sync_of_its_names_is_found_out() -> None:
+    """Between the two names that a new segment gets: the second without what the first was for."""
+    place = PLACES[0]
+    calls = changes(place)
+    renamed = calls.index(("rename", f"{0:020}.log.cleaned"))
+    forgotten = calls.index(("sync_directory", place.directory.name), renamed)
+    following = calls.index(("sync_directory", place.directory.name), forgotten + 1)
+    sync = sum(name in SYNCING for name, _ in calls[: forgotten + 1])
+    assert is_caught(place, sync, range(forgotten + 2, following + 2), 30)
