@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter, thread_time
-from typing import NamedTuple, Self
 from unittest import mock
 
 import kafkalog
 from asv_bench.benchmarks.common import copy_partition
 from asv_bench.peers.common import ROUNDS, ROUNDS_QUICK, Comparison, Goal, make_records, run_all
+from asv_bench.peers.java_process import JavaProcess, Seconds
 from asv_bench.peers.stores import Workspace
 from kafkalog import LogConfig, Record
 from kafkalog.files.posix import PosixFileSystem
@@ -35,13 +34,6 @@ SEGMENTS = 1_000
 WARM_UP = 8
 TOPIC = "opened"
 MARKER = ".kafka_cleanshutdown"
-
-
-class Seconds(NamedTuple):
-    """What an opening took."""
-
-    wall: float
-    cpu: float
 
 
 class Stopwatch:
@@ -65,31 +57,16 @@ class Stopwatch:
         return case
 
 
-class KafkaOpener:
-    """A Java process that opens all logs of a directory each time it is asked to."""
+class KafkaOpener(JavaProcess):
+    """Opens all logs of a directory in Java each time it is asked to."""
 
     def __init__(self, jars: Path, directory: Path) -> None:
-        command = ["java", "-XX:+UseG1GC", "-Xms1g", "-Xmx4g", "-cp", f"{jars}/*"]
-        command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", str(SOURCE), str(directory)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        super().__init__(SOURCE, jars, str(directory))
         self.descriptors = self.mappings = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._process.communicate()
 
     def open(self) -> Seconds:
         """Open all logs, let them go; return what the opening took."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline().split()
-        wall, cpu, self.descriptors, self.mappings = map(int, answer)
+        wall, cpu, self.descriptors, self.mappings = self.ask()
         return Seconds(wall / 1e9, cpu / 1e9)
 
 
