@@ -41,7 +41,8 @@ public class CompactLog {
         Throttler throttler = new Throttler(
                 Double.MAX_VALUE, 300, "cleaner-io", "bytes", Time.SYSTEM);
         Cleaner cleaner = new Cleaner(0, new SkimpyOffsetMap(Integer.parseInt(arguments[0])),
-                BUFFER_BYTES, BUFFER_BYTES_MAX, LOAD_FACTOR, throttler, Time.SYSTEM, ignored -> { });
+                BUFFER_BYTES, BUFFER_BYTES_MAX, LOAD_FACTOR, throttler, Time.SYSTEM,
+                ignored -> { });
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             UnifiedLog log = UnifiedLog.create(new File(line), config, 0L, END_OF_LOG, scheduler,

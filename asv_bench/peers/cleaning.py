@@ -28,7 +28,7 @@ from kafkalog import LogConfig
 
 SOURCE = Path(__file__).with_name("CompactLog.java")
 RECORDS = 5_000_000
-RECORDS_QUICK = 300_000
+RECORDS_QUICK = 1_000_000
 RECORDS_PER_KEY = 10
 VALUE_BYTES = 100
 BATCH_BYTES = 16 * 1024

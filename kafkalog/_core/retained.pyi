@@ -31,8 +31,11 @@ def write_retained(
 def retained_records(
     payload: Buffer,
     start: int,
+    end: int,
     columns: RecordColumns,
     keep: NDArray[np.uint8],
+    first_row: int,
+    end_row: int,
     horizon: int | None,
 ) -> tuple[memoryview, int, int, int]: ...
 def wrap_retained(

@@ -369,44 +369,46 @@ def write_retained(
 def retained_records(
     const uint8_t[::1] payload not None,
     Py_ssize_t start,
+    Py_ssize_t end,
     RecordColumns columns not None,
     const uint8_t[::1] keep not None,
+    int64_t first_row,
+    int64_t end_row,
     horizon,
 ):
     """
     Return the records that stay of one batch, uncompressed, and their base and highest timestamp.
 
     Args:
-        payload: the uncompressed records, which begin at `start`.
-        columns, keep: as for `write_retained`, of this batch alone.
+        payload: its uncompressed records, from `start` to `end`.
+        columns, keep: as for `write_retained`.
+        first_row, end_row: which rows are its records.
         horizon: the delete horizon that timestamps count from; None for the first record's.
     """
     cdef RowRange rows
     cdef Room target
-    cdef int64_t size = payload.shape[0]
     cdef const uint8_t* flags = &keep[0] if keep.shape[0] > 0 else NULL
     cdef uint8_t[::1] room
     cdef int status
-    _check_rows(columns, keep, 0, columns.count)
-    if start < 0 or start > size:
-        raise IndexError(f"records at {start} are not in {size} bytes")
-    rows.start = 0
-    rows.end = columns.count
+    _check_rows(columns, keep, first_row, end_row)
+    if start < 0 or end < start or end > payload.shape[0]:
+        raise IndexError(f"records from {start} to {end} are not in {payload.shape[0]} bytes")
+    rows.start = first_row
+    rows.end = end_row
     rows.position = start
     rows.base_timestamp = (
-        _first_timestamp(&columns.pointers, flags, 0, columns.count)
+        _first_timestamp(&columns.pointers, flags, first_row, end_row)
         if horizon is None
         else horizon
     )
-    result = bytearray(room_for(columns, size))
+    result = bytearray(
+        end - start + RECORD_GROWTH_MAX * (end_row - first_row) + RECORD_BATCH_OVERHEAD)
     room = result
     target.position = &room[0]
     target.end = target.position + room.shape[0]
-    cdef const uint8_t* first = &payload[0] if size > 0 else <const uint8_t*>target.position
+    cdef const uint8_t* first = &payload[0] if end > 0 else <const uint8_t*>target.position
     with nogil:
-        status = _records_kernel(
-            first, size, &columns.pointers, flags, &rows, &target
-        )
+        status = _records_kernel(first, end, &columns.pointers, flags, &rows, &target)
     raise_for_status(status, start)
     view = memoryview(result)[:target.position - &room[0]]
     return view, rows.base_timestamp, rows.max_timestamp, rows.count

@@ -1,7 +1,8 @@
 """Runs of batches of any format, decoded to columns piece by piece, for both passes of a cleaning.
 
-A piece is one compressed batch, or as many uncompressed ones as fit the columns: those are decoded
-in one call. Nothing is made for a single record.
+A piece is as many uncompressed batches as fit the columns, which are decoded in one call, or as
+many compressed ones of format v2, or one compressed batch of an old format. Nothing is made for a
+single record, and what is decided about a piece is decided about all its batches at once.
 
 Every batch is checked: framing, order, CRC, and records against the header. Columns are reused from
 piece to piece.
@@ -11,7 +12,7 @@ Thread-safety: none; one caller at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +24,7 @@ from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.retained import count_flags
 from kafkalog._core.status import STATUS_CODES, check_status
-from kafkalog.errors import CorruptRecordError
+from kafkalog.errors import CorruptRecordError, KafkaLogError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import ControlType
@@ -39,6 +40,8 @@ _CHUNK_BATCHES: Final = 4096
 _CHUNK_ROWS: Final = 8192
 # Bytes of a piece: it is gone over several times, and should still be near then.
 _CHUNK_BYTES: Final = 4 << 20
+# Uncompressed bytes of a piece of compressed batches, but for those of the last.
+_CHUNK_PAYLOAD_BYTES: Final = 1 << 20
 # Of the key of a control record, i16 version and i16 type.
 _CONTROL_KEY_SIZE_MIN: Final = 4
 
@@ -51,11 +54,12 @@ class Piece:
     Attributes:
         run: what the batches are part of; `start`, `end`: where they lie in it.
         batches: their headers, rows `first_batch` to `end_batch`.
-        data: what the positions in `columns` count from: the run, or an uncompressed payload.
-        records_start: where the records of a compressed batch begin in `data`.
+        data: what the positions in `columns` count from: the run, or the uncompressed payloads one
+            behind the other.
+        payload_ends: where the payloads of compressed batches begin in `data`, and the last ends.
         columns: the records of all of them.
         first_rows: the first row of each batch, and the end of the last one's.
-        view: the compressed batch; None for uncompressed ones.
+        views: the compressed batches; empty for uncompressed ones.
     """
 
     run: BatchRun
@@ -65,10 +69,10 @@ class Piece:
     first_batch: int
     end_batch: int
     data: Buffer
-    records_start: int
+    payload_ends: Sequence[int]
     columns: RecordColumns
     first_rows: NDArray[np.int64]
-    view: BatchView | None
+    views: Sequence[BatchView]
 
     def header(self, name: str) -> NDArray[np.int64]:
         """Return a field of the headers, one for each batch."""
@@ -161,16 +165,15 @@ class PieceReader:
 
     def _cut(self, run: BatchRun, is_compressed: NDArray[np.bool_]) -> Iterator[Piece]:
         count = len(is_compressed)
+        # Where stretches of one kind end.
+        ends = [*(np.flatnonzero(np.diff(is_compressed)) + 1).tolist(), count]
         batch = 0
-        compressed = np.flatnonzero(is_compressed).tolist()
-        for slot in [*compressed, count]:
-            while batch < slot:
-                piece = self._plain(run, batch, slot)
+        for end in ends:
+            while batch < end:
+                decode = self._compressed if is_compressed[batch] else self._plain
+                piece = decode(run, batch, end)
                 yield piece
                 batch = piece.end_batch
-            if slot < count:
-                yield self._compressed(run, slot)
-                batch = slot + 1
 
     def _end(self, batch: int) -> int:
         return int(self._batches.position[batch]) + int(self._batches.size_bytes[batch])
@@ -200,28 +203,56 @@ class PieceReader:
             first,
             first + done,
             run.data,
-            0,
+            (),
             columns,
             np.concatenate(([0], np.cumsum(counts, dtype=np.int64))),
-            None,
+            (),
         )
 
-    def _compressed(self, run: BatchRun, batch: int) -> Piece:
+    def _compressed(self, run: BatchRun, first: int, limit: int) -> Piece:
+        """Decompress batches from `first`, at least one and not the one at `limit`."""
+        view = self._checked(run, first)
+        columns, payload = self._reused.decode(view)
+        views, payloads = [view], [payload]
+        sizes, counts = [memoryview(payload).nbytes], [len(view)]
+        while first + len(views) < limit and view.header.magic >= MAGIC_V2:
+            room = columns.capacity - len(columns)
+            if sum(sizes) >= _CHUNK_PAYLOAD_BYTES:
+                break
+            try:
+                view = self._checked(run, first + len(views))
+                if len(view) > room or view.header.magic < MAGIC_V2:
+                    break
+                rows, payload = view.columns(columns, limit_bytes=self._limit_bytes)
+            except KafkaLogError:
+                # The next piece begins there, and tells.
+                break
+            views.append(view)
+            payloads.append(payload)
+            sizes.append(memoryview(payload).nbytes)
+            counts.append(rows)
+        payload_ends = np.cumsum([0, *sizes], dtype=np.int64)
+        if len(views) > 1:
+            shift = np.repeat(payload_ends[:-1], counts)
+            for name in ("key_position", "value_position", "headers_position"):
+                positions: NDArray[np.int64] = getattr(columns, name)
+                positions += shift
+        return Piece(
+            run,
+            int(self._batches.position[first]),
+            self._end(first + len(views) - 1),
+            self._batches,
+            first,
+            first + len(views),
+            payloads[0] if len(views) == 1 else b"".join(payloads),
+            payload_ends.tolist(),
+            columns,
+            np.cumsum([0, *counts], dtype=np.int64),
+            views,
+        )
+
+    def _checked(self, run: BatchRun, batch: int) -> BatchView:
         start, end = int(self._batches.position[batch]), self._end(batch)
         view = BatchView(run.data[start:end], path=run.path, position=run.position + start)
         view.check()
-        payload, payload_start, _ = view.payload(self._limit_bytes)
-        columns, _ = self._reused.decode(view)
-        return Piece(
-            run,
-            start,
-            end,
-            self._batches,
-            batch,
-            batch + 1,
-            payload,
-            payload_start,
-            columns,
-            np.array([0, len(view)], np.int64),
-            view,
-        )
+        return view

@@ -20,7 +20,7 @@ Thread-safety: none; it belongs to one cleaning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,10 +153,10 @@ class BatchFilter:
             verdicts = self._judge(piece, old_tombstones_stay=old_tombstones_stay)
             if (verdicts.actions == COPY).all():
                 parts.append(run.data[piece.start : piece.end])
-            elif piece.view is None:
+            elif piece.views:
+                parts += self._write_compressed(piece, verdicts)
+            else:
                 parts.append(self._write_plain(piece, verdicts))
-            elif (part := self._write_compressed(piece.view, piece, verdicts)) is not None:
-                parts.append(part)
             self._take_note(piece, verdicts)
         written = sum(memoryview(part).nbytes for part in parts)
         self.statistics.bytes_read += len(run.data)
@@ -192,8 +192,8 @@ class BatchFilter:
         actions = np.full(len(counts), REWRITE, np.uint8)
         actions[(kept_counts == counts) & ~sees_first] = COPY
         self._judge_empty(piece, kept_counts == 0, actions)
-        if piece.view is not None and piece.view.header.is_wrapper:
-            self._judge_wrapper(piece, piece.view, actions)
+        if piece.views and piece.views[0].header.is_wrapper:
+            self._judge_wrapper(piece, piece.views[0], actions)
         self.statistics.horizons_set += int(np.count_nonzero(sees_first))
         self._count_dropped(piece, ~keep, expired, dropped)
         return Verdicts(
@@ -290,9 +290,7 @@ class BatchFilter:
         """Let no wrapper stay that holds messages of another format, as old brokers wrote some."""
         if actions[0] == COPY:
             end = memoryview(piece.data).nbytes
-            summary = summarize_messages(
-                piece.data, view.header, piece.records_start, end, strict=False
-            )
+            summary = summarize_messages(piece.data, view.header, 0, end, strict=False)
             if summary.other_magic_count:
                 actions[0] = REWRITE
 
@@ -315,25 +313,35 @@ class BatchFilter:
         )
         return bytes(memoryview(self._room)[:size])
 
-    def _write_compressed(self, view: BatchView, piece: Piece, verdicts: Verdicts) -> Buffer | None:
-        action = int(verdicts.actions[0])
-        if action == DROP:
-            return None
-        if action == EMPTY:
-            return wrap_retained(view.data, b"", 0, NO_TIMESTAMP, NO_TIMESTAMP, 0, False)
+    def _write_compressed(self, piece: Piece, verdicts: Verdicts) -> Iterator[Buffer]:
+        actions = verdicts.actions.tolist()
+        for batch, (view, action) in enumerate(zip(piece.views, actions, strict=True)):
+            if action == COPY:
+                yield view.data
+            elif action == EMPTY:
+                yield wrap_retained(view.data, b"", 0, NO_TIMESTAMP, NO_TIMESTAMP, 0, False)
+            elif action == REWRITE:
+                yield self._recompressed(view, piece, batch, verdicts)
+
+    def _recompressed(
+        self, view: BatchView, piece: Piece, batch: int, verdicts: Verdicts
+    ) -> Buffer:
         if view.header.is_wrapper:
-            batch: Buffer = self._rewrapped(view, piece, verdicts.keep)
+            written: Buffer = self._rewrapped(view, piece, verdicts.keep)
         else:
-            has_horizon = bool(verdicts.has_horizon[0])
+            has_horizon = bool(verdicts.has_horizon[batch])
             records, base_timestamp, max_timestamp, count = retained_records(
                 piece.data,
-                piece.records_start,
+                piece.payload_ends[batch],
+                piece.payload_ends[batch + 1],
                 piece.columns,
                 verdicts.keep.view(np.uint8),
-                int(verdicts.horizons[0]) if has_horizon else None,
+                int(piece.first_rows[batch]),
+                int(piece.first_rows[batch + 1]),
+                int(verdicts.horizons[batch]) if has_horizon else None,
             )
             codec = view.codec
-            batch = wrap_retained(
+            written = wrap_retained(
                 view.data,
                 compress(codec, records),
                 int(codec),
@@ -342,10 +350,10 @@ class BatchFilter:
                 count,
                 has_horizon,
             )
-        size = memoryview(batch).nbytes
+        size = memoryview(written).nbytes
         limit = max(view.header.size_bytes, self._rules.max_message_bytes)
         self.statistics.batches_grown += size > limit
-        return batch
+        return written
 
     def _rewrapped(self, view: BatchView, piece: Piece, keep: NDArray[np.bool_]) -> bytes:
         """Return a wrapper of the messages that stay."""

@@ -168,7 +168,7 @@ def test_payload_of_a_compressed_batch_is_rewritten_and_wrapped() -> None:
     columns, _ = decoded(data)
     keep = np.array([0, 1, 1], np.uint8)
     payload, base_timestamp, max_timestamp, count = retained_records(
-        exact(data), 61, columns, keep, None
+        exact(data), 61, len(data), columns, keep, 0, 3, None
     )
     assert (6, 7, 2) == (base_timestamp, max_timestamp, count)
     result = wrap_retained(data, payload, 0, base_timestamp, max_timestamp, count, False)
@@ -211,7 +211,7 @@ def test_columns_that_are_not_those_of_the_bytes_are_refused(column: str, value:
                 exact(data), 0, one, first_rows, *nothing, columns, keep, bytearray(1000)
             )
         with pytest.raises(CorruptRecordError):
-            retained_records(exact(data), 61, columns, keep, None)
+            retained_records(exact(data), 61, len(data), columns, keep, 0, 3, None)
 
 
 def test_arguments_that_do_not_fit_each_other_are_refused() -> None:
@@ -228,9 +228,10 @@ def test_arguments_that_do_not_fit_each_other_are_refused() -> None:
     with pytest.raises(IndexError, match="rows 0 to 4 are not among 3"):
         write_retained(data, 0, one, np.array([0, 4]), *nothing, columns, many, room)
     with pytest.raises(IndexError, match="rows 0 to 3"):
-        retained_records(data, 61, columns, short, None)
-    with pytest.raises(IndexError, match="records at 999"):
-        retained_records(data, 999, columns, keep, None)
+        retained_records(data, 61, len(data), columns, short, 0, 3, None)
+    for start, end in ((999, 999), (61, 999), (61, 60), (-1, 5)):
+        with pytest.raises(IndexError, match=f"records from {start} to {end}"):
+            retained_records(data, start, end, columns, keep, 0, 3, None)
     with pytest.raises(CorruptRecordError):
         write_retained(data[:-1], 0, one, first_rows, *nothing, columns, keep, room)
     none = np.zeros(0, np.uint8), np.zeros(1, np.int64), np.zeros(0, np.uint8)
