@@ -290,22 +290,9 @@ def test_append_columns_takes_a_scan(binary_type: Any, tmp_path: Path) -> None:
     with manual_log(tmp_path / "a-0", batch_bytes=300) as source:
         one_by_one(source, rows)
         with manual_log(tmp_path / "b-0", batch_bytes=300) as target:
-            names = [
-                *[
-                    "offset",
-                    "timestamp",
-                    "timestamp_type",
-                    "key",
-                    "value",
-                    "headers",
-                    "topic",
-                    "partition",
-                ]
-            ]
-            names += ["producer_id", "producer_epoch", "sequence", "leader_epoch"]
+            names = ["offset", "timestamp", "timestamp_type", "key", "value", "headers", "topic"]
+            names += ["partition", "producer_id", "producer_epoch", "sequence", "leader_epoch"]
             target.append_columns(source.scan(columns=names, binary_type=binary_type))
             target.append_columns(source.scan(binary_type=binary_type))
-    assert (
-        stored(tmp_path / "a-0")[0]
-        == stored(tmp_path / "b-0")[0][: len(stored(tmp_path / "a-0")[0])]
-    )
+    (once,), (twice,) = stored(tmp_path / "a-0"), stored(tmp_path / "b-0")
+    assert once == twice[: len(once)]
