@@ -229,17 +229,57 @@ class FetchData:
             return
 
     def records(self) -> Iterator[Record]:
-        """Yield the records from `start_offset` on; control and aborted ones are left out."""
+        """
+        Yield the records from `start_offset` on; control and aborted ones are left out.
+
+        Their key, value and headers are made when touched.
+        """
+        for batch, records in self._data_batches():
+            yield from self._records_of(batch) if records is None else records
+
+    def tuples(self) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Yield the (key, value) of the same records, without an object around them."""
+        limit_bytes = self._segment.decompressed_max_bytes
+        for batch, records in self._data_batches():
+            if records is None:
+                yield from batch.tuples(limit_bytes=limit_bytes)
+            else:
+                yield from ((record.key, record.value) for record in records)
+
+    def lists(self) -> tuple[list[bytes | None], list[bytes | None]]:
+        """Return the keys and the values of the same records, the fastest way to all of them."""
+        limit_bytes = self._segment.decompressed_max_bytes
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        for batch, records in self._data_batches():
+            if records is None:
+                found = batch.lists(limit_bytes=limit_bytes)
+            else:
+                found = [each.key for each in records], [each.value for each in records]
+            keys += found[0]
+            values += found[1]
+        return keys, values
+
+    def _data_batches(self) -> Iterator[tuple[BatchView, list[Record] | None]]:
+        """
+        Yield the batches with records to show, and where it takes a look at the records to know
+        which ones, these.
+        """
         before: BatchView | None = None
         aborted = AbortedRecords(self.aborted_transactions or ())
         for batch in self.batches():
-            if not batch.header.is_control and not aborted.hides(batch.header):
-                records = batch.records(limit_bytes=self._segment.decompressed_max_bytes)
-                check_wrapper(batch, records, before)
-                for record in records:
-                    if record.offset >= self.start_offset:
-                        yield record
+            header = batch.header
+            if not header.is_control and not aborted.hides(header):
+                if header.is_wrapper or header.base_offset < self.start_offset:
+                    records = self._records_of(batch)
+                    check_wrapper(batch, records, before)
+                    yield batch, [each for each in records if each.offset >= self.start_offset]
+                else:
+                    yield batch, None
             before = batch
+
+    def _records_of(self, batch: BatchView) -> list[Record]:
+        return batch.records(limit_bytes=self._segment.decompressed_max_bytes)
 
     def _floor(self) -> int:
         """Return an offset that nothing here begins below; what lies before ends below it."""

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kafkalog import Log, LogClosedError, OffsetOutOfRangeError, Record
+from kafkalog import AppendOrigin, Log, LogClosedError, OffsetOutOfRangeError, Record
 from tests.support.logs import append_sized, manual_log, numbered
 from tests.support.manual_time import START_MS
+from tests.support.producer_batches import Produced, encoded
 
 
 def filled(directory: Path, **settings: Any) -> Log:
@@ -267,3 +268,35 @@ def test_few_mappings_serve_many_segments(directory: Path) -> None:
         for offset in (299, 0, 150, 299, 75, 0):
             assert b"v%d" % offset == next(log.records(offset)).value
         assert list(range(300)) == [record.offset for record in log.records()]
+
+
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.2", "4.1"])
+@pytest.mark.parametrize("compression", ["uncompressed", "gzip"])
+@pytest.mark.parametrize("start", [0, 7, 10, 299, 300])
+def test_read_tuples_and_lists_are_the_records_fields(
+    version: str, compression: str, start: int, directory: Path
+) -> None:
+    """Of every format, from within a batch too."""
+    settings = {"message_format_version": version, "compression_type": compression}
+    with filled(directory, segment_bytes=1500, **settings) as log:
+        log.append([Record(value=b""), Record(key=b"")])
+        fetched = log.read(start)
+        pairs = [(record.key, record.value) for record in fetched.records()]
+        assert pairs
+        assert pairs == list(fetched.tuples())
+        assert pairs == list(zip(*fetched.lists(), strict=True))
+
+
+def test_read_committed_tuples_and_lists_leave_out_what_records_do(directory: Path) -> None:
+    """Control batches and aborted ones."""
+    with manual_log(directory) as log:
+        for producer, outcome in ((1, "abort"), (2, "commit")):
+            data = Produced(producer, count=producer, transactional=True)
+            log.append_batches(encoded([data]))
+            marker = encoded([Produced(producer, ends=outcome)])
+            log.append_batches(marker, origin=AppendOrigin.COORDINATOR)
+        for isolation, count in (("read_committed", 2), ("read_uncommitted", 3)):
+            fetched = log.read(0, isolation=isolation)  # type: ignore[arg-type]
+            pairs = [(record.key, record.value) for record in fetched.records()]
+            assert [(None, b"")] * count == pairs == list(fetched.tuples())
+            assert ([None] * count, [b""] * count) == fetched.lists()
