@@ -1,10 +1,10 @@
-"""Compaction in memory: keys into the offset map, then what stays of each batch."""
+"""Compaction: in memory keys into the offset map, then what stays of each batch; and of a log."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..common import load
+from ..common import InDirectory, keys_and_values, load, sizes
 
 RECORDS = 128_000
 BATCH_RECORDS = 128
@@ -55,3 +55,31 @@ class Compact:
         """The second pass."""
         batch_filter = self.filter(self.map, self.rules, self.tracker())
         batch_filter.filter(self.data, old_tombstones_stay=True)
+
+
+class CompactLog(InDirectory):
+    """A log of several segments on disk; every key comes ten times."""
+
+    number = 1
+    repeat = (3, 10, 10.0)
+    params = (sizes((10_000, 500_000), (2_000,)), ("uncompressed", "zstd"))
+    param_names = ("records", "codec")
+
+    def setup(self, records, codec):
+        """Fill a log, and begin a new segment: the one before it can be cleaned."""
+        open_log, config, record, self.compact_log = load(
+            "kafkalog", "open_log", "LogConfig", "Record", "compact_log"
+        )
+        settings = config(
+            segment_bytes=16 << 20, cleanup_policy=("compact",), compression_type=codec
+        )
+        keys, values = keys_and_values(records // 10, VALUE_BYTES)
+        made = [record(key=key, value=value) for key, value in zip(keys, values, strict=True)]
+        self.log = open_log(self.make_directory() / "compacted-0", config=settings)
+        for _ in range(10):
+            self.log.append(made)
+        self.log.roll()
+
+    def time_compact(self, records, codec):
+        """Both passes and the exchange of segments."""
+        self.compact_log(self.log)
