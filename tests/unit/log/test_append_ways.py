@@ -130,9 +130,9 @@ def stored(directory: Path) -> list[bytes]:
 
 @pytest.mark.parametrize(
     ("magic", "compression"),
-    [(0, "gzip"), (1, "uncompressed"), (1, "lz4"), (2, "uncompressed"), (2, "zstd"), (2, "gzip")],
+    [(0, "gzip"), (1, "uncompressed"), (2, "uncompressed"), (2, "zstd")],
 )
-@given(rows=st.lists(ROW, min_size=1, max_size=25))
+@given(rows=st.lists(ROW, min_size=1, max_size=20))
 @settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_way_gives_the_same_log(
     magic: int, compression: str, tmp_path: Path, rows: list[Row]
