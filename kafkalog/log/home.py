@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkalog.errors import CorruptStateError, NotALogError
-from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.filesystem import FileFacts, FileSystem
 from kafkalog.files.names import (
     CLEAN_SHUTDOWN_MARKER,
     CLEANER_OFFSET_CHECKPOINT,
@@ -48,7 +48,7 @@ from kafkalog.state.shutdown_marker import (
 )
 from kafkalog.state.sync_note import SyncNote
 
-__all__ = ["PartitionHome", "find_home"]
+__all__ = ["PartitionHome", "find_home", "trace_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class PartitionHome:
             self.state_directory / HIGH_WATERMARK_CHECKPOINT,
             self.directory / LEADER_EPOCH_CHECKPOINT,
         ):
-            traces.update(repr(self.filesystem.stat(path)).encode())
+            traces.update(repr(trace_of(self.filesystem.stat(path))).encode())
         return traces.digest()
 
     def was_closed_in_order(self) -> bool:
@@ -311,3 +311,8 @@ class _Sessions:
 
 
 _SESSIONS = _Sessions()
+
+
+def trace_of(facts: FileFacts | None) -> tuple[int, int] | None:
+    """Return what tells that a file was written; not its inode: some file systems change that."""
+    return None if facts is None else (facts.size_bytes, facts.modified_ms)

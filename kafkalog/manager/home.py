@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkalog.files.names import HIGH_WATERMARK_CHECKPOINT, LEADER_EPOCH_CHECKPOINT
-from kafkalog.log.home import PartitionHome
+from kafkalog.log.home import PartitionHome, trace_of
 
 if TYPE_CHECKING:
     from kafkalog.manager.directory import DataDirectory
@@ -78,7 +78,7 @@ class ManagedHome(PartitionHome):
         """
         watermarks = self.filesystem.stat(self.state_directory / HIGH_WATERMARK_CHECKPOINT)
         epochs = self.filesystem.stat(self.directory / LEADER_EPOCH_CHECKPOINT)
-        times = (None if watermarks is None else watermarks.modified_ms, epochs)
+        times = (None if watermarks is None else watermarks.modified_ms, trace_of(epochs))
         return hashlib.blake2b(repr(times).encode(), digest_size=8).digest()
 
     def was_closed_in_order(self) -> bool:
