@@ -11,7 +11,6 @@ thread's CPU clock, or with `--wall` by the wall clock. What they left is compar
 
 from __future__ import annotations
 
-import argparse
 import random
 import shutil
 import sys
@@ -20,9 +19,10 @@ from pathlib import Path
 from time import perf_counter, thread_time
 
 import kafkalog
-from asv_bench.peers.common import ROUNDS, ROUNDS_QUICK, Comparison, Goal, make_records, run_all
-from asv_bench.peers.java_process import JavaProcess, Seconds
-from asv_bench.peers.opening import Stopwatch
+from asv_bench.peers.common import Comparison, Goal, make_records
+from asv_bench.peers.java_process import JavaProcess
+from asv_bench.peers.kafka_classes import compare_with_kafka
+from asv_bench.peers.stopwatch import Seconds, Stopwatch
 from asv_bench.peers.stores import CHUNK_RECORDS, Workspace
 from kafkalog import LogConfig
 
@@ -149,24 +149,5 @@ def comparisons(
         workspace.remove_store(source)
 
 
-def main() -> int:
-    """Print the table; exit code 1 says that a goal was missed."""
-    parser = argparse.ArgumentParser(description="Compact a log, here and in Kafka's classes.")
-    parser.add_argument("--quick", action="store_true", help="fewer records and rounds")
-    parser.add_argument("--wall", action="store_true", help="by the wall clock")
-    parser.add_argument("--kafka", type=Path, required=True, help="directory of Kafka's jars")
-    arguments = parser.parse_args()
-    workspace = Workspace()
-    try:
-        reached = run_all(
-            comparisons(workspace, arguments.kafka, quick=arguments.quick, by_wall=arguments.wall),
-            peer="kafka",
-            rounds=ROUNDS_QUICK if arguments.quick else ROUNDS,
-        )
-    finally:
-        workspace.remove()
-    return 0 if reached else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(compare_with_kafka("Compact a log, here and in Kafka's classes.", comparisons))

@@ -28,8 +28,7 @@ from asv_bench.peers.cleaning import (
     make_log,
 )
 from asv_bench.peers.common import Comparison, Goal, make_records, run_table
-from asv_bench.peers.java_process import Seconds
-from asv_bench.peers.opening import Stopwatch
+from asv_bench.peers.stopwatch import Seconds, Stopwatch
 from asv_bench.peers.stores import Workspace
 
 

@@ -7,14 +7,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import NamedTuple, Self
-
-
-class Seconds(NamedTuple):
-    """What an action took."""
-
-    wall: float
-    cpu: float
+from typing import Self
 
 
 class JavaProcess:

@@ -11,18 +11,19 @@ as they are put back to what they were.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter, thread_time
 from unittest import mock
 
 import kafkalog
 from asv_bench.benchmarks.common import copy_partition
-from asv_bench.peers.common import ROUNDS, ROUNDS_QUICK, Comparison, Goal, make_records, run_all
-from asv_bench.peers.java_process import JavaProcess, Seconds
+from asv_bench.peers.common import Comparison, Goal, make_records
+from asv_bench.peers.java_process import JavaProcess
+from asv_bench.peers.kafka_classes import compare_with_kafka
+from asv_bench.peers.stopwatch import Seconds, Stopwatch
 from asv_bench.peers.stores import Workspace
 from kafkalog import LogConfig, Record
 from kafkalog.files.posix import PosixFileSystem
@@ -34,27 +35,6 @@ SEGMENTS = 1_000
 WARM_UP = 8
 TOPIC = "opened"
 MARKER = ".kafka_cleanshutdown"
-
-
-class Stopwatch:
-    """A clock that moves only by what cases say they took."""
-
-    def __init__(self, *, by_wall: bool) -> None:
-        self._by_wall = by_wall
-        self._seconds = 0.0
-
-    def read(self) -> float:
-        """Return the seconds so far."""
-        return self._seconds
-
-    def time(self, action: Callable[[], Seconds]) -> Callable[[], None]:
-        """Return a case that adds what `action` says it took."""
-
-        def case() -> None:
-            taken = action()
-            self._seconds += taken.wall if self._by_wall else taken.cpu
-
-        return case
 
 
 class KafkaOpener(JavaProcess):
@@ -159,24 +139,5 @@ def comparisons(
             print(f"  {name}: {opener.descriptors} descriptors, {opener.mappings} mappings")
 
 
-def main() -> int:
-    """Print the table; exit code 1 says that a goal was missed."""
-    parser = argparse.ArgumentParser(description="Open many logs, here and in Kafka's classes.")
-    parser.add_argument("--quick", action="store_true", help="fewer partitions and rounds")
-    parser.add_argument("--wall", action="store_true", help="by the wall clock")
-    parser.add_argument("--kafka", type=Path, required=True, help="directory of Kafka's jars")
-    arguments = parser.parse_args()
-    workspace = Workspace()
-    try:
-        reached = run_all(
-            comparisons(workspace, arguments.kafka, quick=arguments.quick, by_wall=arguments.wall),
-            peer="kafka",
-            rounds=ROUNDS_QUICK if arguments.quick else ROUNDS,
-        )
-    finally:
-        workspace.remove()
-    return 0 if reached else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(compare_with_kafka("Open many logs, here and in Kafka's classes.", comparisons))

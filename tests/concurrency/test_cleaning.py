@@ -6,13 +6,9 @@ tells its number, so whoever reads can say whether it was written there, and wha
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import pytest
 
 from kafkalog import CleanerConfig, Log, LogConfig, Record, SystemClock, open_log
 from kafkalog.cleaner.cleaning import Cleaner
@@ -30,15 +26,6 @@ CONFIG = LogConfig(
     mappings_max=4,
     open_files_max=4,
 )
-
-
-@pytest.fixture(autouse=True)
-def fixture_switch_often() -> Iterator[None]:
-    """Let threads take turns every 0.2 ms."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(0.0002)
-    yield
-    sys.setswitchinterval(before)
 
 
 def append_all(log: Log) -> None:

@@ -5,12 +5,8 @@ Readers take no lock, and transactions begin, roll over segments, and end while 
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from kafkalog import AppendOrigin, Log, LogConfig, open_log
 from kafkalog._core.builder import BatchBuilder
@@ -21,15 +17,6 @@ TRANSACTIONS = 150
 READERS = 3
 WAIT_SECONDS = 60
 CONFIG = LogConfig(segment_bytes=900, message_timestamp_before_max_ms=2**62)
-
-
-@pytest.fixture(autouse=True)
-def fixture_switch_often() -> Iterator[None]:
-    """Let threads take turns every 0.2 ms."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(0.0002)
-    yield
-    sys.setswitchinterval(before)
 
 
 def write(log: Log) -> None:

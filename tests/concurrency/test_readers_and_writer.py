@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -35,15 +35,6 @@ CONFIG = LogConfig(
     batch_bytes=300,
     message_timestamp_after_max_ms=2**63 - 1,
 )
-
-
-@pytest.fixture(autouse=True)
-def fixture_switch_often() -> Iterator[None]:
-    """Let threads take turns every 0.2 ms: more interleavings, and a writer that is not starved."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(0.0002)
-    yield
-    sys.setswitchinterval(before)
 
 
 class Book:

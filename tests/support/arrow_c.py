@@ -13,52 +13,68 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Array", "Exported", "Stream", "binary", "bitmap", "int64", "listed", "struct", "views"]
+__all__ = [
+    "Array",
+    "ArrayRelease",
+    "ArrowArray",
+    "ArrowSchema",
+    "ArrowStream",
+    "Exported",
+    "SchemaRelease",
+    "Stream",
+    "StreamRelease",
+    "binary",
+    "bitmap",
+    "int64",
+    "listed",
+    "struct",
+    "views",
+]
 
 
-class CSchema(ctypes.Structure):
+class ArrowSchema(ctypes.Structure):
     """struct ArrowSchema."""
 
 
-class CArray(ctypes.Structure):
+class ArrowArray(ctypes.Structure):
     """struct ArrowArray."""
 
 
-class CStream(ctypes.Structure):
+class ArrowStream(ctypes.Structure):
     """struct ArrowArrayStream."""
 
 
-SchemaRelease = ctypes.CFUNCTYPE(None, ctypes.POINTER(CSchema))
-ArrayRelease = ctypes.CFUNCTYPE(None, ctypes.POINTER(CArray))
-StreamRelease = ctypes.CFUNCTYPE(None, ctypes.POINTER(CStream))
-GetSchema = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(CStream), ctypes.POINTER(CSchema))
-GetNext = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(CStream), ctypes.POINTER(CArray))
-GetError = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(CStream))
+SchemaRelease = ctypes.CFUNCTYPE(None, ctypes.POINTER(ArrowSchema))
+ArrayRelease = ctypes.CFUNCTYPE(None, ctypes.POINTER(ArrowArray))
+StreamRelease = ctypes.CFUNCTYPE(None, ctypes.POINTER(ArrowStream))
+GetSchema = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ArrowStream), ctypes.POINTER(ArrowSchema))
+GetNext = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ArrowStream), ctypes.POINTER(ArrowArray))
+GetError = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(ArrowStream))
 
-CSchema._fields_ = [
+ArrowSchema._fields_ = [
     ("format", ctypes.c_char_p),
     ("name", ctypes.c_char_p),
     ("metadata", ctypes.c_char_p),
     ("flags", ctypes.c_int64),
     ("n_children", ctypes.c_int64),
-    ("children", ctypes.POINTER(ctypes.POINTER(CSchema))),
-    ("dictionary", ctypes.POINTER(CSchema)),
+    ("children", ctypes.POINTER(ctypes.POINTER(ArrowSchema))),
+    ("dictionary", ctypes.POINTER(ArrowSchema)),
     ("release", SchemaRelease),
     ("private_data", ctypes.c_void_p),
 ]
-CArray._fields_ = [
+ArrowArray._fields_ = [
     ("length", ctypes.c_int64),
     ("null_count", ctypes.c_int64),
     ("offset", ctypes.c_int64),
     ("n_buffers", ctypes.c_int64),
     ("n_children", ctypes.c_int64),
     ("buffers", ctypes.POINTER(ctypes.c_void_p)),
-    ("children", ctypes.POINTER(ctypes.POINTER(CArray))),
-    ("dictionary", ctypes.POINTER(CArray)),
+    ("children", ctypes.POINTER(ctypes.POINTER(ArrowArray))),
+    ("dictionary", ctypes.POINTER(ArrowArray)),
     ("release", ArrayRelease),
     ("private_data", ctypes.c_void_p),
 ]
-CStream._fields_ = [
+ArrowStream._fields_ = [
     ("get_schema", GetSchema),
     ("get_next", GetNext),
     ("get_last_error", GetError),
@@ -119,7 +135,7 @@ class Exported:
             _new_capsule(ctypes.addressof(array), b"arrow_array", None),
         )
 
-    def schema(self) -> CSchema:
+    def schema(self) -> ArrowSchema:
         """Return the type, with a release that is counted."""
         made = self._schema_of(self.array)
 
@@ -130,7 +146,7 @@ class Exported:
         made.release = self._keep(SchemaRelease(release))
         return made
 
-    def values(self) -> CArray:
+    def values(self) -> ArrowArray:
         """Return the values, with a release that is counted."""
         made = self._array_of(self.array)
 
@@ -145,18 +161,18 @@ class Exported:
         self.kept.append(made)
         return made
 
-    def _schema_of(self, array: Array) -> CSchema:
-        made = CSchema(format=array.format, name=array.name)
+    def _schema_of(self, array: Array) -> ArrowSchema:
+        made = ArrowSchema(format=array.format, name=array.name)
         count = len(array.children)
         made.n_children = count
         if array.n_schema_children is not None:
             made.n_children = array.n_schema_children
         if not array.no_children:
-            made.children = self._pointers(CSchema, array.children, self._schema_of)
+            made.children = self._pointers(ArrowSchema, array.children, self._schema_of)
         return self._keep(made)  # type: ignore[no-any-return]
 
-    def _array_of(self, array: Array) -> CArray:
-        made = CArray(length=array.length, null_count=array.null_count, offset=array.offset)
+    def _array_of(self, array: Array) -> ArrowArray:
+        made = ArrowArray(length=array.length, null_count=array.null_count, offset=array.offset)
         made.n_buffers = len(array.buffers) if array.n_buffers is None else array.n_buffers
         made.n_children = len(array.children) if array.n_children is None else array.n_children
         addresses = (ctypes.c_void_p * max(len(array.buffers), 1))()
@@ -169,9 +185,9 @@ class Exported:
         if not array.no_buffers:
             made.buffers = self._keep(addresses)
         if not array.no_children:
-            made.children = self._pointers(CArray, array.children, self._array_of)
+            made.children = self._pointers(ArrowArray, array.children, self._array_of)
         if array.is_dictionary:
-            made.dictionary = ctypes.pointer(self._keep(CArray()))
+            made.dictionary = ctypes.pointer(self._keep(ArrowArray()))
         return self._keep(made)  # type: ignore[no-any-return]
 
     def _pointers(
@@ -227,7 +243,7 @@ class Stream:
             self._released.append("stream")
             stream.contents.release = StreamRelease()
 
-        made = CStream(
+        made = ArrowStream(
             GetSchema(get_schema),
             GetNext(get_next),
             GetError(lambda _: None if self._error is None else ctypes.addressof(self._error)),

@@ -12,6 +12,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from kafkalog._core.arrow_export import ArrowBatch
+from tests.support.arrow_c import (
+    ArrayRelease,
+    ArrowArray,
+    ArrowSchema,
+    ArrowStream,
+    SchemaRelease,
+    StreamRelease,
+)
 
 __all__ = [
     "ArrowArray",
@@ -26,71 +34,14 @@ __all__ = [
 ]
 
 
-class ArrowSchema(ctypes.Structure):
-    """See the specification."""
-
-
-class ArrowArray(ctypes.Structure):
-    """See the specification."""
-
-
-class ArrowArrayStream(ctypes.Structure):
-    """See the specification."""
-
-
-_SchemaRelease = ctypes.CFUNCTYPE(None, ctypes.POINTER(ArrowSchema))
-_ArrayRelease = ctypes.CFUNCTYPE(None, ctypes.POINTER(ArrowArray))
-_StreamRelease = ctypes.CFUNCTYPE(None, ctypes.POINTER(ArrowArrayStream))
-
-ArrowSchema._fields_ = [
-    ("format", ctypes.c_char_p),
-    ("name", ctypes.c_char_p),
-    ("metadata", ctypes.c_char_p),
-    ("flags", ctypes.c_int64),
-    ("n_children", ctypes.c_int64),
-    ("children", ctypes.POINTER(ctypes.POINTER(ArrowSchema))),
-    ("dictionary", ctypes.POINTER(ArrowSchema)),
-    ("release", _SchemaRelease),
-    ("private_data", ctypes.c_void_p),
-]
-ArrowArray._fields_ = [
-    ("length", ctypes.c_int64),
-    ("null_count", ctypes.c_int64),
-    ("offset", ctypes.c_int64),
-    ("n_buffers", ctypes.c_int64),
-    ("n_children", ctypes.c_int64),
-    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
-    ("children", ctypes.POINTER(ctypes.POINTER(ArrowArray))),
-    ("dictionary", ctypes.POINTER(ArrowArray)),
-    ("release", _ArrayRelease),
-    ("private_data", ctypes.c_void_p),
-]
-ArrowArrayStream._fields_ = [
-    (
-        "get_schema",
-        ctypes.CFUNCTYPE(
-            ctypes.c_int, ctypes.POINTER(ArrowArrayStream), ctypes.POINTER(ArrowSchema)
-        ),
-    ),
-    (
-        "get_next",
-        ctypes.CFUNCTYPE(
-            ctypes.c_int, ctypes.POINTER(ArrowArrayStream), ctypes.POINTER(ArrowArray)
-        ),
-    ),
-    ("get_last_error", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(ArrowArrayStream))),
-    ("release", _StreamRelease),
-    ("private_data", ctypes.c_void_p),
-]
-
 _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype = ctypes.c_void_p
 _pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 _KINDS = {
-    ArrowSchema: (b"arrow_schema", _SchemaRelease),
-    ArrowArray: (b"arrow_array", _ArrayRelease),
-    ArrowArrayStream: (b"arrow_array_stream", _StreamRelease),
+    ArrowSchema: (b"arrow_schema", SchemaRelease),
+    ArrowArray: (b"arrow_array", ArrayRelease),
+    ArrowStream: (b"arrow_array_stream", StreamRelease),
 }
 
 
@@ -113,7 +64,7 @@ class Stream:
     """A stream that was taken out of its capsule."""
 
     def __init__(self, capsule: object) -> None:
-        self._stream = take(ArrowArrayStream, capsule)
+        self._stream = take(ArrowStream, capsule)
         self.code = 0
 
     def schema(self) -> ArrowSchema:
@@ -129,7 +80,7 @@ class Stream:
 
     def last_error(self) -> str | None:
         text = self._stream.get_last_error(ctypes.byref(self._stream))
-        return None if text is None else str(text.decode())
+        return None if text is None else ctypes.string_at(text).decode()
 
     def release(self) -> None:
         self._stream.release(ctypes.byref(self._stream))
