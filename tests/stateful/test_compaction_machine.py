@@ -300,11 +300,11 @@ class CompactionMachine(RuleBasedStateMachine):
         assert span.first_dirty <= result.end_offset <= span.first_uncleanable
         # Whole segments are cleaned: one of which a part is not decided yet may wait.
         whole = max(base for base in bases if base <= span.first_uncleanable)
-        if entries >= 400:
+        if entries >= 400 and result.passes:
             assert result.end_offset >= whole
             self.verify_finished(result.end_offset)
-        # How early a tombstone goes is asked here, not how late.
-        self.note_seen(before, result.end_offset, is_sure=False)
+        # Where the map was full, a batch that it has a part of is not dated.
+        self.note_seen(before, result.end_offset, is_sure=entries >= 400)
         assert result.end_offset > span.first_dirty or whole <= span.first_dirty, "no progress"
         self.first_dirty = result.end_offset
         return result
