@@ -14,14 +14,9 @@ from typing import Annotated
 import typer
 
 from kafkalog.cli.compact.verbs import compact, explain, plan, stat
-from kafkalog.errors import KafkaLogError
+from kafkalog.cli.exits import AILING, DAMAGE_FOUND, PROMISE_BROKEN, told_errors
 
 __all__ = ["app"]
-
-DAMAGE_FOUND = 1
-AILING = 1
-PROMISE_BROKEN = 1
-NOT_DONE = 2
 
 app = typer.Typer(
     name="kafkalog",
@@ -68,14 +63,12 @@ def dump(
 
     selection = Selection(records=records, batches=batches, others=others, as_json=as_json)
     try:
-        tally = dump_to(sys.stdout, PosixFileSystem(), paths, selection)
+        with told_errors():
+            tally = dump_to(sys.stdout, PosixFileSystem(), paths, selection)
     except BrokenPipeError:
         # `kafkalog dump ... | head`: the reader has seen enough. Python must not flush again.
         sys.stdout = None
         raise typer.Exit from None
-    except KafkaLogError as error:
-        typer.echo(f"kafkalog: {error}", err=True)
-        raise typer.Exit(NOT_DONE) from error
     typer.echo(tally.summary(), err=True)
     if tally.damages:
         raise typer.Exit(DAMAGE_FOUND)
@@ -119,7 +112,7 @@ def convert(
     from kafkalog.files.posix import PosixFileSystem
 
     filesystem = PosixFileSystem()
-    try:
+    with told_errors():
         request = make_request(
             source, target, compression, level, on_corrupt, in_place, verify, as_json
         )
@@ -127,9 +120,6 @@ def convert(
             run_estimate(Console(), filesystem, request)
             return
         whole = run_convert(Console(), Console(stderr=True), filesystem, request)
-    except KafkaLogError as error:
-        typer.echo(f"kafkalog: {error}", err=True)
-        raise typer.Exit(NOT_DONE) from error
     if not whole:
         raise typer.Exit(DAMAGE_FOUND)
 
@@ -157,11 +147,8 @@ def doctor(
     from kafkalog.cli.doctor.command import show_diagnosis, write_json
     from kafkalog.doctor.examine import examine_directories
 
-    try:
+    with told_errors():
         diagnosis = examine_directories(directories)
-    except KafkaLogError as error:
-        typer.echo(f"kafkalog: {error}", err=True)
-        raise typer.Exit(NOT_DONE) from error
     if as_json:
         write_json(sys.stdout, diagnosis)
     else:
@@ -197,11 +184,8 @@ def demo(
     from kafkalog.cli.demo.command import DemoDirectoryError, DemoOptions, run_demo
     from kafkalog.cli.demo.flights import MissingDataError
 
-    try:
+    with told_errors(MissingDataError, DemoDirectoryError):
         good = run_demo(Console(), DemoOptions(directory, keep, limit, golden))
-    except (KafkaLogError, MissingDataError, DemoDirectoryError) as error:
-        typer.echo(f"kafkalog: {error}", err=True)
-        raise typer.Exit(NOT_DONE) from error
     if not good:
         raise typer.Exit(PROMISE_BROKEN)
 

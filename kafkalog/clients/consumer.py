@@ -16,10 +16,9 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._core.record import Record
-from kafkalog.clients.closing import ClosedByWith
 from kafkalog.clients.config import ConsumerConfig
 from kafkalog.clients.fetching import AssignedPartition
 from kafkalog.clients.group_offsets import GroupOffsets
@@ -27,6 +26,7 @@ from kafkalog.clients.offset_records import CommittedOffset
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.transactions import TransactionCoordinator
 from kafkalog.clock import Clock, SystemClock
+from kafkalog.closing import ClosedByWith
 from kafkalog.errors import (
     ClientClosedError,
     LogClosedError,
@@ -339,9 +339,6 @@ class Consumer(ClosedByWith):
             self._closed = True
             self._wake()
             self._assign(())
-
-    def __enter__(self) -> Self:
-        return self
 
     # ------------------------------------------------------------------------------------ private
 

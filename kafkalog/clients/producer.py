@@ -27,7 +27,6 @@ from typing import Final, Self
 
 from kafkalog.clients.accumulator import Accumulator, AccumulatorSettings, Told
 from kafkalog.clients.buffer_memory import BufferMemory
-from kafkalog.clients.closing import ClosedByWith
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.delivery import BatchOutcome, Delivery
 from kafkalog.clients.group_offsets import GroupOffsets, offset_records
@@ -41,6 +40,7 @@ from kafkalog.clients.transactions import (
     draw_producer_id,
 )
 from kafkalog.clock import Clock, SystemClock
+from kafkalog.closing import ClosedByWith
 from kafkalog.errors import (
     BufferExhaustedError,
     ClientClosedError,
@@ -263,9 +263,6 @@ class Producer(ClosedByWith):
                 self._coordinator.close(self._session)
             if self._own_scheduler is not None:
                 self._own_scheduler.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     # ------------------------------------------------------------------------------- transactions
 

@@ -17,10 +17,8 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Self
 
+from kafkalog.closing import ClosedByWith
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
     LogStorageError,
@@ -53,7 +51,7 @@ __all__ = ["Log", "Wait"]
 logger = logging.getLogger(__name__)
 
 
-class Log(CleanableLog, AbstractContextManager["Log"]):
+class Log(CleanableLog, ClosedByWith):
     """
     One partition's records on disk. Made by `kafkalog.open_log`.
 
@@ -311,17 +309,6 @@ class Log(CleanableLog, AbstractContextManager["Log"]):
                 self._directory_lock.release()
             self._on_close()
             self._tell_watchers()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # ---------------------------------------------------------------------------------- private
 

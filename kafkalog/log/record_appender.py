@@ -19,12 +19,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.record import Record
 from kafkalog.clock import Clock
+from kafkalog.closing import ClosedByWith
 from kafkalog.errors import (
     InvalidRecordError,
     KafkaLogError,
@@ -47,7 +47,7 @@ _ALWAYS: Final = 2**63 - 1
 logger = logging.getLogger(__name__)
 
 
-class RecordAppender:
+class RecordAppender(ClosedByWith):
     """
     Takes records one by one; made by `Log.appender`.
 
@@ -188,17 +188,6 @@ class RecordAppender:
                 self._closed = True
                 self._cancel_linger()
                 self._on_close(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # ---------------------------------------------------------------------------------- private
 

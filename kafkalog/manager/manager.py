@@ -17,17 +17,16 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from kafkalog.clients.clients import Clients
 from kafkalog.clients.consumer import Consumer, LostRecords
 from kafkalog.clients.producer import Producer
 from kafkalog.clock import Clock, SystemClock
+from kafkalog.closing import ClosedByWith
 from kafkalog.errors import (
     ConfigError,
     LogClosedError,
@@ -72,7 +71,7 @@ __all__ = ["LogManager"]
 logger = logging.getLogger(__name__)
 
 
-class LogManager(CompactingManager, AbstractContextManager["LogManager"]):
+class LogManager(CompactingManager, ClosedByWith):
     """
     Many partitions in many directories.
 
@@ -480,17 +479,6 @@ class LogManager(CompactingManager, AbstractContextManager["LogManager"]):
             self._pool.close()
         if failures:
             raise failures[0]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # ---------------------------------------------------------------------------------- private
 

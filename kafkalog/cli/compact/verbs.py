@@ -5,19 +5,14 @@ Exit status: 0 all well, 1 damage was found (stat), 2 the command could not be c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
-from kafkalog.errors import KafkaLogError
+from kafkalog.cli.exits import DAMAGE_FOUND, told_errors
 
 __all__ = ["compact", "explain", "plan", "stat"]
-
-DAMAGE_FOUND = 1
-NOT_DONE = 2
 
 DirectoryArgument: TypeAlias = Annotated[
     Path, typer.Argument(help="A partition directory, or a data directory.")
@@ -44,16 +39,6 @@ JsonOption: TypeAlias = Annotated[
 ]
 
 
-@contextmanager
-def _told_errors() -> Iterator[None]:
-    """Say what could not be done, and leave with the status for it."""
-    try:
-        yield
-    except KafkaLogError as error:
-        typer.echo(f"kafkalog: {error}", err=True)
-        raise typer.Exit(NOT_DONE) from error
-
-
 def plan(
     directory: DirectoryArgument,
     partition: PartitionOption = None,
@@ -76,7 +61,7 @@ def plan(
 
     places = PlacesRequest(directory, partition or (), properties, settings or ())
     request = CompactRequest(places, include_active, memory, as_json=as_json)
-    with _told_errors():
+    with told_errors():
         run_plan(Console(), Console(stderr=True), PosixFileSystem(), request)
 
 
@@ -103,7 +88,7 @@ def explain(
 
     places = PlacesRequest(directory, partition or (), properties, settings or ())
     request = CompactRequest(places, include_active, memory, as_json=as_json)
-    with _told_errors():
+    with told_errors():
         run_explain(Console(), PosixFileSystem(), request, offset)
 
 
@@ -136,7 +121,7 @@ def stat(
 
     places = PlacesRequest(directory, partition or (), properties, settings or ())
     request = StatRequest(places, html, top, memory, hide_keys, as_json)
-    with _told_errors():
+    with told_errors():
         whole = run_stat(Console(), Console(stderr=True), PosixFileSystem(), request)
     if not whole:
         raise typer.Exit(DAMAGE_FOUND)
@@ -171,5 +156,5 @@ def compact(
 
     places = PlacesRequest(directory, partition or (), properties, settings or ())
     request = CompactRequest(places, include_active, memory, throttle, as_json)
-    with _told_errors():
+    with told_errors():
         run_compact(Console(), Console(stderr=True), PosixFileSystem(), request)
