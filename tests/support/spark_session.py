@@ -1,0 +1,137 @@
+"""A Spark of two threads for tests: small, silent, on this machine only, and gone afterwards.
+
+Everything it writes lies in one directory of the test run. Nothing here imports pyspark before a
+session is asked for, so that the tests around it run where there is none.
+
+`settings` is what a script that a test starts as a process of its own gives its session, too.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["environment", "settings", "start_session", "stop_session", "why_not"]
+
+ROOT = Path(__file__).parents[2]
+JAVA_MIN = 17
+
+# Errors are shown, but not what Spark says of tasks and queries that fail because a test wants it.
+LOGGING = """\
+rootLogger.level = error
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {directory}/spark.log
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %p %c{{1}}: %m%n%ex
+"""
+
+
+@cache
+def why_not() -> str | None:
+    """Return why there can be no Spark here, None where there can."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "pyspark is not installed"
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        return f"no Java {JAVA_MIN} or later, which Spark needs"
+    said = subprocess.run(
+        [java, "-version"], capture_output=True, text=True, check=False, timeout=60
+    )
+    found = re.search(r'version "(\d+)', said.stderr)
+    if found is None or int(found[1]) < JAVA_MIN:
+        return f"Spark needs Java {JAVA_MIN} or later; {java} is {said.stderr.splitlines()[:1]}"
+    return None
+
+
+def environment() -> dict[str, str]:
+    """Return what the processes around a session need: this Python, this package, no network."""
+    known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    path = [str(ROOT), *(entry for entry in known if entry != str(ROOT))]
+    return {
+        "PYTHONPATH": os.pathsep.join(path),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def settings(directory: Path) -> dict[str, str]:
+    """Return the settings of a session that keeps its files in `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    logging = directory / "log4j2.properties"
+    logging.write_text(LOGGING.format(directory=directory))
+    java = (
+        f"-Dlog4j2.configurationFile={logging} -Dderby.system.home={directory / 'derby'}"
+        f" -Djava.io.tmpdir={directory} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m"
+    )
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": java,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.local.dir": str(directory / "local"),
+        "spark.python.unix.domain.socket.enabled": "true",
+        # A socket's name has 108 bytes at most, so it cannot lie deep in a directory of a test.
+        "spark.python.unix.domain.socket.dir": "/tmp",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def start_session(directory: Path, **more: str) -> SparkSession:
+    """Start a JVM and a session in it; `more` settings have underscores for their dots."""
+    os.environ.update(environment())
+    # Loading pyspark tells of what Python and pandas will drop one day: its own affair.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.master("local[2]").appName("kafkalog-tests")
+        for name, value in settings(directory).items():
+            builder = builder.config(name, value)
+        for name, value in more.items():
+            builder = builder.config(name.replace("_", "."), value)
+        return builder.getOrCreate()
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop a session and its JVM, and wait until that has gone."""
+    from pyspark import SparkContext
+
+    with warnings.catch_warnings():
+        # What py4j leaves open it closes with the process; we end that here.
+        warnings.simplefilter("ignore")
+        gateway = SparkContext._gateway
+        spark.stop()
+        if gateway is None:
+            return
+        gateway.shutdown()
+        process = gateway.proc
+        process.stdin.close()
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        del gateway, process
+        gc.collect()
