@@ -143,7 +143,10 @@ def comparisons(
         for name, side in sides.items():
             rate = size / comparison.median(name) / 1e6
             left = side.left()
-            print(f"  {name}: {rate:.0f} MB/s; left {sum(map(len, left))} bytes in {len(left)}")
+            comparison.notes.append(
+                f"K10, {codec}, {name}: {rate:.0f} MB/s;"
+                f" left {sum(map(len, left))} bytes in {len(left)} segments"
+            )
         if codec == "uncompressed":
             assert sides["ours"].left() == sides["kafka"].left()
         workspace.remove_store(source)

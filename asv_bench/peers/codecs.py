@@ -167,7 +167,7 @@ def decodings(records: Records, work: str, batch_size: int) -> Iterator[Comparis
             work,
             len(records.keys),
             {"peer": peer_iterate(data), "columns": decode_to_columns(data)},
-            [Goal(f"P6 decode {codec.kafka_name} to columns", "columns", "peer", goal)],
+            [Goal(f"P6 decode {codec.kafka_name} to columns / aiokafka", "columns", "peer", goal)],
         )
 
 
@@ -194,7 +194,7 @@ def encodings(records: Records, work: str, batch_size: int) -> Iterator[Comparis
         },
         [
             Goal("P6b encode lz4 / kafka-python", "ours", "peer", 10),
-            Goal("P6b encode lz4 / bare codec", "ours", "bare", 0.9),
+            Goal("P6b encode lz4 / the bare codec", "ours", "bare", 0.9),
         ],
     )
     yield Comparison(
@@ -207,7 +207,7 @@ def encodings(records: Records, work: str, batch_size: int) -> Iterator[Comparis
         },
         [
             Goal("P6b encode zstd 3 / aiokafka", "ours", "peer", 1.6),
-            Goal("P6b encode zstd 3 / bare codec", "ours", "bare", 0.9),
+            Goal("P6b encode zstd 3 / the bare codec", "ours", "bare", 0.9),
         ],
     )
 

@@ -20,13 +20,12 @@ from aiokafka.record.memory_records import MemoryRecords
 import kafkalog
 from asv_bench.peers.common import (
     BATCH_SIZES,
-    ROUNDS,
-    ROUNDS_QUICK,
     VALUE_SIZES,
     Comparison,
     Goal,
     Records,
     make_records,
+    parse_options,
     run_all,
 )
 from asv_bench.peers.stores import Workspace, fill_log
@@ -129,17 +128,12 @@ def comparisons(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
 
 def main(arguments: list[str]) -> int:
     """Print the table; exit code 1 says that a goal was missed."""
-    quick = "--quick" in arguments
+    options = parse_options(arguments)
     workspace = Workspace()
     try:
-        reached = run_all(
-            comparisons(workspace, quick=quick),
-            peer="peer",
-            rounds=ROUNDS_QUICK if quick else ROUNDS,
-        )
+        return run_all(comparisons(workspace, quick=options.quick), peer="peer", options=options)
     finally:
         workspace.remove()
-    return 0 if reached else 1
 
 
 if __name__ == "__main__":

@@ -8,12 +8,16 @@ within them, but stays on: a peer that makes garbage pays for it as it would in 
 
 from __future__ import annotations
 
+import argparse
 import gc
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from asv_bench.peers.results import Result, split_label, write_line
 
 ROUNDS = 7
 ROUNDS_QUICK = 5
@@ -51,7 +55,12 @@ def make_records(count: int, value_size: int, *, seed: int = 1) -> Records:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One row of the table: what is compared, the two cases, and how many times faster to be."""
+    """
+    One row of the table: what is compared, the two cases, and how many times faster to be.
+
+    The label is `P1 what` or `P1 what / peer`: the goal's name where it belongs to one, and the
+    peer's where the table has several. A ratio of 0 asks for nothing.
+    """
 
     label: str
     ours: str
@@ -64,7 +73,8 @@ class Comparison:
     """
     Cases that do the same work on `items` records, and the goals between them.
 
-    `prepare` runs before each case, outside the measurement, with the name of the case.
+    `prepare` runs before each case, outside the measurement, with the name of the case. `unit` is
+    what there are `items` of. Whoever made the comparison may add `notes` when it has been run.
     """
 
     title: str
@@ -73,6 +83,8 @@ class Comparison:
     goals: Sequence[Goal]
     clock: Callable[[], float] = time.thread_time
     prepare: Callable[[str], object] = lambda _name: None
+    unit: str = "record"
+    notes: list[str] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
     def run(self, rounds: int) -> None:
@@ -112,12 +124,30 @@ class Comparison:
         """Return one line for each goal, with both sides and the verdict."""
         for goal in self.goals:
             ratio = self.ratio(goal)
-            verdict = "ok" if ratio >= goal.ratio else "BELOW"
+            verdict = "" if not goal.ratio else "ok" if ratio >= goal.ratio else "BELOW"
             yield (
                 f"{goal.label:<34} {self.title:<22} {self.nanoseconds(goal.ours):>8.1f} "
                 f"{self.nanoseconds(goal.peer):>8.1f} {ratio:>6.1f}x {goal.ratio:>5.1f}x "
                 f"{verdict:<6}{self.best_ratio(goal):>6.1f}x"
             )
+
+    def results(self, peer: str) -> Iterable[Result]:
+        """Return what is kept of each goal; `peer` is the other side where the label has none."""
+        for goal in self.goals:
+            name, what, against = split_label(goal.label)
+            yield Result(
+                goal=name,
+                what=what,
+                work=self.title,
+                unit=f"ns a {self.unit}",
+                peer=against or peer,
+                wanted=goal.ratio,
+                ours=tuple(self._nanoseconds_each(goal.ours)),
+                theirs=tuple(self._nanoseconds_each(goal.peer)),
+            )
+
+    def _nanoseconds_each(self, name: str) -> Iterable[float]:
+        return (seconds / self.items * 1e9 for seconds in self.seconds[name])
 
 
 def print_header(peer: str) -> None:
@@ -128,29 +158,83 @@ def print_header(peer: str) -> None:
     )
 
 
-def run_all(comparisons: Iterable[Comparison], *, peer: str, rounds: int) -> bool:
-    """Run and print comparisons; return whether every goal was reached."""
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What every comparison's command line says; see `add_options`."""
+
+    quick: bool
+    rounds: int
+    results: Path | None
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what every comparison takes to a command line."""
+    parser.add_argument("--quick", action="store_true", help="less work and fewer rounds")
+    parser.add_argument("--rounds", type=int, help=f"instead of {ROUNDS}, or {ROUNDS_QUICK}")
+    parser.add_argument("--results", type=Path, help="file to add results to, as lines of JSON")
+
+
+def options_of(arguments: argparse.Namespace) -> Options:
+    """Return the options that the command line gave."""
+    rounds = ROUNDS_QUICK if arguments.quick else ROUNDS
+    return Options(arguments.quick, arguments.rounds or rounds, arguments.results)
+
+
+def parse_options(arguments: Sequence[str]) -> Options:
+    """Parse a command line that has nothing else."""
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return options_of(parser.parse_args(arguments))
+
+
+def run_all(comparisons: Iterable[Comparison], *, peer: str, options: Options) -> int:
+    """
+    Run and print comparisons, and keep their results where the options say so.
+
+    Returns:
+        an exit code: 1 for a goal missed, unless results are kept, which say it themselves.
+    """
     print_header(peer)
     reached = True
-    for comparison in comparisons:
-        comparison.run(rounds)
+    for comparison in _with_notes(comparisons, options):
+        comparison.run(options.rounds)
         for row in comparison.rows():
             print(row, flush=True)
+        if options.results is not None:
+            for result in comparison.results(peer):
+                write_line(options.results, result)
         reached &= all(comparison.ratio(goal) >= goal.ratio for goal in comparison.goals)
-    return reached
+    return 0 if reached or options.results is not None else 1
+
+
+def _with_notes(comparisons: Iterable[Comparison], options: Options) -> Iterator[Comparison]:
+    """Yield comparisons; what their maker has to say of each comes when the next is asked for."""
+    done: list[Comparison] = []
+    for comparison in comparisons:
+        _tell(done, options)
+        yield comparison
+        done.append(comparison)
+    _tell(done, options)
+
+
+def _tell(done: list[Comparison], options: Options) -> None:
+    while done:
+        for note in done.pop().notes:
+            print(f"  {note}", flush=True)
+            if options.results is not None:
+                write_line(options.results, note)
 
 
 def run_table(
     arguments: Sequence[str], comparisons: Callable[..., Iterable[Comparison]], *, peer: str
 ) -> int:
     """
-    Print one table, as the command line asks for it; return the exit code: 1 for a goal missed.
+    Print one table, as the command line asks for it; return the exit code.
 
     Args:
-        arguments: `--quick`, or nothing.
+        arguments: the command line.
         comparisons: makes them; takes the keyword `quick`.
         peer: head of the column of the other side.
     """
-    quick = "--quick" in arguments
-    rounds = ROUNDS_QUICK if quick else ROUNDS
-    return 0 if run_all(comparisons(quick=quick), peer=peer, rounds=rounds) else 1
+    options = parse_options(arguments)
+    return run_all(comparisons(quick=options.quick), peer=peer, options=options)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from asv_bench.peers.common import ROUNDS, ROUNDS_QUICK, Comparison, run_all
+from asv_bench.peers.common import Comparison, add_options, options_of, run_all
 from asv_bench.peers.stores import Workspace
 
 
@@ -22,17 +22,14 @@ class Comparisons(Protocol):
 def compare_with_kafka(description: str, comparisons: Comparisons) -> int:
     """Print the table; exit code 1 says that a goal was missed."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="less work and fewer rounds")
+    add_options(parser)
     parser.add_argument("--wall", action="store_true", help="by the wall clock")
     parser.add_argument("--kafka", type=Path, required=True, help="directory of Kafka's jars")
     arguments = parser.parse_args()
+    options = options_of(arguments)
     workspace = Workspace()
     try:
-        reached = run_all(
-            comparisons(workspace, arguments.kafka, quick=arguments.quick, by_wall=arguments.wall),
-            peer="kafka",
-            rounds=ROUNDS_QUICK if arguments.quick else ROUNDS,
-        )
+        made = comparisons(workspace, arguments.kafka, quick=options.quick, by_wall=arguments.wall)
+        return run_all(made, peer="Kafka", options=options)
     finally:
         workspace.remove()
-    return 0 if reached else 1

@@ -41,7 +41,6 @@ from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress
 
 CODEC_OF_MAGIC = {0: Codec.SNAPPY, 1: Codec.LZ4}
-NOT_SLOWER = 1.0
 
 
 def encode(records: Records, times: Times, batch_size: int, magic: int, codec: Codec) -> bytes:
@@ -128,7 +127,7 @@ def unwrap_lists(data: bytes) -> Case:
 
 def goals(label: str, *names: str) -> list[Goal]:
     """Return a row for each case; the old formats have no goals of their own."""
-    return [Goal(f"{label} {name}", name, "peer", NOT_SLOWER) for name in names]
+    return [Goal(f"{label} {name}", name, "peer", 0) for name in names]
 
 
 def plain(records: Records, work: str, magic: int, batch_size: int) -> Iterator[Comparison]:

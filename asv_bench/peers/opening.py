@@ -134,9 +134,19 @@ def comparisons(
                 cases["lazy"] = stopwatch.time(lazy.open)
                 goals.append(Goal(f"{goal} logs opened when asked for", "lazy", "kafka", ratio))
             title = f"{count} x {segments} segments"
-            yield Comparison(title, count * segments, cases, goals, clock=stopwatch.read)
-        for name, opener in (("kafkalog", each), ("kafka", kafka)):
-            print(f"  {name}: {opener.descriptors} descriptors, {opener.mappings} mappings")
+            comparison = Comparison(
+                title,
+                count * segments,
+                cases,
+                goals,
+                clock=stopwatch.read,
+                unit="segment" if count == 1 else "log",
+            )
+            yield comparison
+        comparison.notes += [
+            f"{goal}, {name}: {opener.descriptors} descriptors, {opener.mappings} mappings"
+            for name, opener in (("kafkalog", each), ("Kafka", kafka))
+        ]
 
 
 if __name__ == "__main__":

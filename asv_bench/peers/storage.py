@@ -8,10 +8,11 @@ afterwards. Reads are warm: everything is in the page cache, on both sides.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from asv_bench.peers.common import ROUNDS, ROUNDS_QUICK, Comparison, run_all
+from asv_bench.peers.common import Comparison, add_options, options_of, run_all
 from asv_bench.peers.storage_append import appends, durable_appends
 from asv_bench.peers.storage_read import lookups, random_reads, recoveries, scans
 from asv_bench.peers.stores import Workspace
@@ -35,18 +36,17 @@ def comparisons(wanted: list[str], workspace: Workspace, *, quick: bool) -> Iter
 
 def main(arguments: list[str]) -> int:
     """Print the table; exit code 1 says that a goal was missed."""
-    quick = "--quick" in arguments
-    wanted = [argument for argument in arguments if argument in SECTIONS]
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    parser.add_argument("goals", nargs="*", choices=[*SECTIONS, []], help="all where none is named")
+    parsed = parser.parse_args(arguments)
+    options = options_of(parsed)
     workspace = Workspace()
     try:
-        reached = run_all(
-            comparisons(wanted, workspace, quick=quick),
-            peer="peer",
-            rounds=ROUNDS_QUICK if quick else ROUNDS,
-        )
+        made = comparisons(parsed.goals, workspace, quick=options.quick)
+        return run_all(made, peer="peer", options=options)
     finally:
         workspace.remove()
-    return 0 if reached else 1
 
 
 if __name__ == "__main__":

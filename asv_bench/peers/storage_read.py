@@ -185,10 +185,11 @@ def lookups(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
             "each": look_up_each,
             "many": lambda: view.lookup_many(targets, out),
         },
-        [
+        goals=[
             Goal("P11 one look-up / bisect on a list", "each", "bisect", 2.2),
             Goal("P11 many / np.searchsorted", "many", "searchsorted", 3.5),
         ],
+        unit="look-up",
     )
 
 
@@ -234,10 +235,11 @@ def recoveries(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
         np.frombuffer(mapping, np.uint64, size // 8).max()
 
     yield Comparison(
-        f"{size >> 20} MiB, per KiB",
+        f"{size >> 20} MiB",
         size >> 10,
         {"read": read, "recovery": recover},
         [Goal("P12 recovery / bare mapped read", "recovery", "read", 0.85)],
         prepare=make_unclean,
+        unit="KiB",
     )
     make_unclean("")

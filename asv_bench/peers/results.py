@@ -1,0 +1,108 @@
+"""What is kept of a comparison: lines of JSON, one for each ratio, and the file they are kept in.
+
+A line is a `Result`, or a text: a note. Numbers are what one item cost in each round, ours and the
+peer's of one round beside each other, so that a ratio's spread can be had of them. Less is better,
+always. Needs nothing but the standard library, so that who draws pages of results need not have
+any of the peers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+DIGITS = 4
+LABEL = re.compile(r"(?:(?P<goal>[PK]\d+b?) +)?(?P<what>.+?)(?: / (?P<peer>.+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """
+    One ratio.
+
+    Attributes:
+        goal: P1 to P17, K1 to K12, or nothing.
+        what: what both sides do.
+        work: what they do it with: sizes of values and batches.
+        unit: of the numbers.
+        peer: the other side.
+        wanted: the ratio that the goal asks for; 0 where it asks for nothing.
+        ours: one number for each round.
+        theirs: one number for each round.
+    """
+
+    goal: str
+    what: str
+    work: str
+    unit: str
+    peer: str
+    wanted: float
+    ours: tuple[float, ...]
+    theirs: tuple[float, ...]
+
+    @property
+    def ours_median(self) -> float:
+        return statistics.median(self.ours)
+
+    @property
+    def theirs_median(self) -> float:
+        return statistics.median(self.theirs)
+
+    @property
+    def ratio(self) -> float:
+        """How many times less ours takes, by medians."""
+        return self.theirs_median / self.ours_median
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The lowest and the highest ratio of a round."""
+        ratios = [theirs / ours for ours, theirs in zip(self.ours, self.theirs, strict=True)]
+        return min(ratios), max(ratios)
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the goal is reached; one that asks for nothing always is."""
+        return self.ratio >= self.wanted
+
+
+def split_label(label: str) -> tuple[str, str, str]:
+    """Return goal, what and peer of a label such as `P12 recovery / bare mapped read`."""
+    match = LABEL.fullmatch(label.strip())
+    if match is None:
+        raise ValueError(f"{label!r} names nothing that is compared")
+    return match["goal"] or "", match["what"], match["peer"] or ""
+
+
+def to_json(line: Result | str) -> str:
+    """Return a result or a note as a line of JSON."""
+    if isinstance(line, str):
+        return json.dumps({"note": line})
+    fields = asdict(line)
+    for name in ("ours", "theirs"):
+        fields[name] = [float(f"{number:.{DIGITS}g}") for number in fields[name]]
+    return json.dumps(fields)
+
+
+def from_json(line: str) -> Result | str:
+    """Return what `to_json` made a line of."""
+    fields = json.loads(line)
+    if "note" in fields:
+        return str(fields["note"])
+    fields["ours"], fields["theirs"] = tuple(fields["ours"]), tuple(fields["theirs"])
+    return Result(**fields)
+
+
+def write_line(path: Path, line: Result | str) -> None:
+    """Add a result or a note to a file."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(to_json(line) + "\n")
+
+
+def read_lines(path: Path) -> Iterable[Result | str]:
+    """Yield the results and notes of a file."""
+    for line in path.read_text("utf-8").splitlines():
+        yield from_json(line)
