@@ -1,0 +1,119 @@
+"""The errors that Spark shows: a stable code and JSON detail within the message.
+
+Of an error in a Python worker only the text reaches whoever asked: its class, its message. So the
+text has to say everything, to people and to programs:
+
+    [KAFKALOG.TOPIC_NOT_FOUND] no topic 'ordres'; did you mean 'orders'? {"topic": "ordres"}
+
+Thread-safety: everything here is immutable. Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+
+from kafkalog.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    KafkaLogError,
+    LogLockedError,
+    NotALogError,
+    OffsetOutOfRangeError,
+    UnsupportedCodecError,
+)
+
+__all__ = ["ErrorCode", "KafkaLogSparkError", "of_engine"]
+
+
+class ErrorCode(StrEnum):
+    """What is wrong; never renamed, as programs look for it."""
+
+    OPTION_MISSING = "OPTION_MISSING"
+    OPTION_INVALID = "OPTION_INVALID"
+    OPTION_UNKNOWN = "OPTION_UNKNOWN"
+    OPTION_CONFLICT = "OPTION_CONFLICT"
+    PATH_NOT_FOUND = "PATH_NOT_FOUND"
+    TOPIC_NOT_FOUND = "TOPIC_NOT_FOUND"
+    OFFSET_INVALID = "OFFSET_INVALID"
+    OFFSET_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
+    COLUMN_UNKNOWN = "COLUMN_UNKNOWN"
+    COLUMN_MISSING = "COLUMN_MISSING"
+    TYPE_INVALID = "TYPE_INVALID"
+    PARTITION_OUT_OF_RANGE = "PARTITION_OUT_OF_RANGE"
+    TXN_CONFLICT = "TXN_CONFLICT"
+    LOCKED = "LOCKED"
+    OVERWRITE_UNSUPPORTED = "OVERWRITE_UNSUPPORTED"
+    CORRUPT_BATCH = "CORRUPT_BATCH"
+    UNSUPPORTED = "UNSUPPORTED"
+    DATA_LOSS = "DATA_LOSS"
+    BATCH_TOO_LARGE = "BATCH_TOO_LARGE"
+    RECORD_INVALID = "RECORD_INVALID"
+    PUSHDOWN_UNAVAILABLE = "PUSHDOWN_UNAVAILABLE"
+    JAVA_MISSING = "JAVA_MISSING"
+    SPARK_MISSING = "SPARK_MISSING"
+    JOB_FAILED = "JOB_FAILED"
+    STORAGE = "STORAGE"
+
+
+class KafkaLogSparkError(KafkaLogError):
+    """
+    What the Spark room raises.
+
+    Args:
+        code: what is wrong, for programs.
+        message: the same for people.
+        detail: facts of the case, for programs; `path`, `position` and `base_offset` are the
+            attributes of every error of this package too.
+
+    Attributes:
+        code, message, detail: as given.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, **detail: object) -> None:
+        super().__init__(message)
+        self.args = (code, message)
+        self.code = code
+        self.message = message
+        self.detail = detail
+        path, position = detail.get("path"), detail.get("position")
+        base_offset = detail.get("base_offset")
+        self.path = None if path is None else str(path)
+        self.position = position if isinstance(position, int) else None
+        self.base_offset = base_offset if isinstance(base_offset, int) else None
+
+    def __str__(self) -> str:
+        text = f"[KAFKALOG.{self.code}] {self.message}"
+        return f"{text} {json.dumps(self.detail, default=str)}" if self.detail else text
+
+
+# The first class that an error is an instance of gives its code.
+_CODES: tuple[tuple[type[KafkaLogError], ErrorCode], ...] = (
+    (CorruptRecordError, ErrorCode.CORRUPT_BATCH),
+    (UnsupportedCodecError, ErrorCode.UNSUPPORTED),
+    (InvalidRecordError, ErrorCode.RECORD_INVALID),
+    (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
+    (LogLockedError, ErrorCode.LOCKED),
+    (NotALogError, ErrorCode.PATH_NOT_FOUND),
+)
+
+
+def of_engine(
+    error: KafkaLogError, code: ErrorCode | None = None, **detail: object
+) -> KafkaLogSparkError:
+    """
+    Return what Spark is to show of an error of the engine; raise it `from error`.
+
+    Args:
+        error: what the engine raised; one that has a code already is returned as it is.
+        code: the code; that of the error's class if None, STORAGE where it has none.
+        detail: what is known beside what the error knows itself.
+    """
+    if isinstance(error, KafkaLogSparkError):
+        return error
+    if code is None:
+        fitting = (each for kind, each in _CODES if isinstance(error, kind))
+        code = next(fitting, ErrorCode.STORAGE)
+    known = {"path": error.path, "position": error.position, "base_offset": error.base_offset}
+    facts = {name: value for name, value in known.items() if value is not None}
+    return KafkaLogSparkError(code, f"{type(error).__name__}: {error}", **{**facts, **detail})
