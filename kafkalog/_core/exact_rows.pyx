@@ -25,9 +25,10 @@ from kafkalog._core.offset_table cimport (
     is_in_part,
     load_block,
     load_entry,
+    make_room,
     raise_offset,
 )
-from kafkalog._core.status cimport STATUS_FULL, STATUS_OFFSET_ORDER, STATUS_OK
+from kafkalog._core.status cimport STATUS_OFFSET_ORDER, STATUS_OK
 
 
 cdef int _hash_kernel(
@@ -127,6 +128,7 @@ cdef int _exact_put_kernel(
     """
     cdef MapEntry entry
     cdef int64_t i, row, skip, earlier
+    cdef int status
     cdef uint64_t slot = 0
     cdef const uint64_t* words
     for i in range(count):
@@ -142,9 +144,12 @@ cdef int _exact_put_kernel(
                 break
             skip += 1
         else:
-            if table.count >= table.usable:
-                reached[0] = row
-                return STATUS_FULL
+            if table.count >= table.crowded_count:
+                status = make_room(table)
+                if status != STATUS_OK:
+                    reached[0] = row
+                    return status
+                find_slot(table, words, skip, 0, &slot)
             insert_entry(table, words, rows.offsets[row], slot)
             continue
         raise_offset(table, slot, rows.offsets[row])

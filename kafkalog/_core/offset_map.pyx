@@ -14,8 +14,8 @@ the next pass another (`part`, `part_count`).
 Whoever looks up the same records later need not ask for their keys again: a mark says of each
 whether it is its key's latest (`mark`, `latest_run`), a bit for an offset.
 
-The map never grows. A new key that has no room is refused by a status; what is in the map stays
-right, and known keys may still move on.
+The map takes of its memory what its keys need, and never more than all of it. A new key that has
+no room is refused by a status; what is in the map stays right, and known keys may still move on.
 
 Thread-safety: none; one caller at a time.
 """
@@ -37,6 +37,7 @@ from kafkalog._core.offset_table cimport (
     KeyRows,
     MapEntry,
     OffsetTable,
+    empty_table,
     find_near_home,
     find_slot,
     home_of,
@@ -44,12 +45,13 @@ from kafkalog._core.offset_table cimport (
     is_in_part,
     load_block,
     load_entry,
+    make_room,
     prefetch_slot,
     raise_offset,
 )
 from kafkalog._core.status cimport (
     STATUS_FIELD_LENGTH,
-    STATUS_FULL,
+    STATUS_NO_MEMORY,
     STATUS_OFFSET_DELTA,
     STATUS_OFFSET_ORDER,
     STATUS_OK,
@@ -101,12 +103,14 @@ cdef int _put_kernel(
                 table, words, 0, LOOK_UP_PATIENCE, &slot
             ):
                 raise_offset(table, slot, rows.offsets[block.rows[i]])
-            elif table.count < table.usable:
-                find_slot(table, words, 0, 0, &slot)
-                insert_entry(table, words, rows.offsets[block.rows[i]], slot)
-            else:
-                row[0] = block.rows[i]
-                return STATUS_FULL
+                continue
+            if table.count >= table.crowded_count:
+                status = make_room(table)
+                if status != STATUS_OK:
+                    row[0] = block.rows[i]
+                    return status
+            find_slot(table, words, 0, 0, &slot)
+            insert_entry(table, words, rows.offsets[block.rows[i]], slot)
         row[0] = next_row
     return STATUS_OK
 
@@ -240,7 +244,7 @@ cdef class OffsetMap:
                 f"{memory.shape[0]} bytes at load factor {load_factor} hold no entry")
         self._memory = memory
         self._table.entries = &memory[0]
-        self._table.slot_count = <uint64_t>slots
+        self._table.slot_limit = <uint64_t>slots
         self._table.hasher.identity = identity_of(identity)
         self.exact = exact
         self.clear(secret=secret, part=part, part_count=part_count)
@@ -265,11 +269,9 @@ cdef class OffsetMap:
         table.multiplier = multiplier | 1
         table.part = part
         table.part_count = part_count
-        table.count = 0
         table.mark_count = 0
         self.latest_offset = -1
-        with nogil:
-            memset(table.entries, 0, <size_t>table.slot_count * ENTRY_SIZE)
+        empty_table(table)
 
     def __len__(self):
         return <Py_ssize_t>self._table.count
@@ -281,7 +283,7 @@ cdef class OffsetMap:
     @property
     def slots(self):
         """Entries that the memory holds."""
-        return self._table.slot_count
+        return self._table.slot_limit
 
     @property
     def usable(self):
@@ -453,6 +455,8 @@ cdef class OffsetMap:
             raise IndexError(
                 f"the key of row {row}, {rows.sizes[row]} bytes at {rows.positions[row]}, "
                 f"is outside the {rows.data_size} bytes given")
+        if status == STATUS_NO_MEMORY:
+            raise MemoryError("the map could not grow, and is not to be used any more")
         if status == STATUS_OFFSET_DELTA:
             raise ValueError(f"row {row} has offset {rows.offsets[row]}")
         if status == STATUS_OFFSET_ORDER:
@@ -483,6 +487,7 @@ cdef class OffsetMap:
             self._refuse(status, rows, row)
             block.resolve(&self._table, NULL, same_keys)
             status = block.put(&self._table, rows, start, &row)
+            self._refuse(status, rows, row)
             if status != STATUS_OK:
                 return row, status
             start = stop

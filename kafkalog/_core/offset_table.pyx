@@ -1,4 +1,4 @@
-"""Keys on their way into the table of an offset map, or to be looked up: checked and hashed.
+"""Keys on their way into the table of an offset map, or to be looked up; and the table's growing.
 
 Callers are the kernels of offset_map.pyx and exact_rows.pyx. Nothing is believed of the columns:
 every key lies within the bytes given, or its row is refused.
@@ -6,10 +6,32 @@ every key lies within the bytes given, or its row is refused.
 Thread-safety: pure functions.
 """
 
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove, memset
 
 from kafkalog._core.key_hash cimport hash_keys
-from kafkalog._core.status cimport STATUS_FIELD_LENGTH, STATUS_OFFSET_DELTA, STATUS_OK
+from kafkalog._core.status cimport (
+    STATUS_FIELD_LENGTH,
+    STATUS_FULL,
+    STATUS_NO_MEMORY,
+    STATUS_OFFSET_DELTA,
+    STATUS_OK,
+)
+
+cdef enum:
+    GROWTH = 2
+
+    # Of ten slots so many are used before the table grows.
+    CROWDED_TENTHS = 9
+
+
+# Entries that wait until the old table is gone: they have no free slot below what is left of it.
+cdef struct Waiting:
+    MapEntry* entries
+    uint64_t count
+    uint64_t capacity
+    uint64_t home                      # highest of theirs in the new table, but for the first ones
 
 
 cdef inline int _check_row(const KeyRows* rows, int64_t row) noexcept nogil:
@@ -43,3 +65,156 @@ cdef int load_block(
         row[0] += 1
     hash_keys(&table.hasher, block.keys, <size_t>block.count, <uint8_t*>block.hashes)
     return STATUS_OK
+
+
+# ---- growing ----
+
+
+cdef inline void _set_slots(OffsetTable* table, uint64_t slot_count) noexcept nogil:
+    table.slot_count = slot_count
+    table.crowded_count = table.usable
+    if slot_count < table.slot_limit:
+        table.crowded_count = min(table.usable, slot_count * CROWDED_TENTHS // 10)
+
+
+cdef void empty_table(OffsetTable* table) noexcept nogil:
+    """Begin with no keys, in a few slots; memory and limits are set."""
+    table.count = 0
+    _set_slots(table, min(table.slot_limit, <uint64_t>FIRST_SLOTS))
+    memset(table.entries, 0, <size_t>table.slot_count * ENTRY_SIZE)
+
+
+cdef int _let_wait(Waiting* waiting, const MapEntry* entry) noexcept nogil:
+    cdef uint64_t capacity
+    cdef void* larger
+    if waiting.count == waiting.capacity:
+        capacity = 2 * waiting.capacity + FIRST_SLOTS
+        larger = realloc(waiting.entries, <size_t>(capacity * sizeof(MapEntry)))
+        if larger == NULL:
+            return STATUS_NO_MEMORY
+        waiting.entries = <MapEntry*>larger
+        waiting.capacity = capacity
+    waiting.entries[waiting.count] = entry[0]
+    waiting.count += 1
+    return STATUS_OK
+
+
+cdef bint _insert_below(
+    const OffsetTable* table, const MapEntry* entry, uint64_t limit
+) noexcept nogil:
+    """Put an entry behind all of its home; False, and nothing done, unless slots below do."""
+    cdef MapEntry carried
+    cdef MapEntry found
+    cdef uint64_t home = home_of(table, entry.first)
+    cdef uint64_t slot = home
+    cdef uint64_t free_slot
+    while slot < limit:
+        load_entry(table, slot, &found)
+        if found.stamp == 0 or home_of(table, found.first) > home:
+            break
+        slot += 1
+    free_slot = slot
+    while free_slot < limit:
+        load_entry(table, free_slot, &found)
+        if found.stamp == 0:
+            break
+        free_slot += 1
+    if free_slot >= limit:
+        return False
+    carried = entry[0]
+    while slot <= free_slot:
+        load_entry(table, slot, &found)
+        store_entry(table, slot, &carried)
+        carried = found
+        slot += 1
+    return True
+
+
+cdef void _insert_anywhere(const OffsetTable* table, const MapEntry* entry) noexcept nogil:
+    """Put an entry behind all of its home; a slot is free."""
+    cdef MapEntry carried = entry[0]
+    cdef MapEntry found
+    cdef uint64_t distance = 0
+    cdef uint64_t slot = home_of(table, entry.first)
+    while True:
+        load_entry(table, slot, &found)
+        if found.stamp == 0 or distance_of(table, &found, slot) < distance:
+            break
+        distance += 1
+        slot = slot_behind(table, slot)
+    while carried.stamp != 0:
+        load_entry(table, slot, &found)
+        store_entry(table, slot, &carried)
+        carried = found
+        slot = slot_behind(table, slot)
+
+
+cdef int _rehash(OffsetTable* table, uint64_t old_count, Waiting* waiting) noexcept nogil:
+    """Let the entries of the old table, at the end of the new one, have their slots in that."""
+    cdef MapEntry entry
+    cdef MapEntry nothing
+    cdef uint64_t first = table.slot_count - old_count
+    cdef uint64_t wrapped, place, home
+    cdef int status
+    memset(&nothing, 0, sizeof(MapEntry))
+    # Those that lie before their home belong behind all others.
+    for place in range(first, table.slot_count):
+        load_entry(table, place, &entry)
+        if entry.stamp == 0 or scaled(entry.first, table.multiplier, old_count) <= place - first:
+            break
+        store_entry(table, place, &nothing)
+        status = _let_wait(waiting, &entry)
+        if status != STATUS_OK:
+            return status
+    wrapped = waiting.count
+    waiting.home = 0
+    for place in range(first + wrapped, table.slot_count):
+        load_entry(table, place, &entry)
+        if entry.stamp == 0:
+            continue
+        store_entry(table, place, &nothing)
+        home = home_of(table, entry.first)
+        # Entries of one hash keep their order: nothing goes before what waits.
+        if waiting.count > wrapped and home <= waiting.home:
+            status = _let_wait(waiting, &entry)
+        elif _insert_below(table, &entry, place + 1):
+            continue
+        else:
+            waiting.home = max(waiting.home, home)
+            status = _let_wait(waiting, &entry)
+        if status != STATUS_OK:
+            return status
+    for place in range(wrapped, waiting.count):
+        _insert_anywhere(table, &waiting.entries[place])
+    for place in range(wrapped):
+        _insert_anywhere(table, &waiting.entries[place])
+    return STATUS_OK
+
+
+cdef int make_room(OffsetTable* table) noexcept nogil:
+    """
+    Let a crowded table have more slots: STATUS_FULL if there are none.
+
+    The table is moved to the end of the larger one, and read from there entry by entry: homes rise
+    from slot to slot, before as after, so that what is written stays below what is to be read. The
+    few entries for which that is not so wait until all others are there.
+
+    STATUS_NO_MEMORY says that the map is not to be used any more.
+    """
+    cdef Waiting waiting
+    cdef uint64_t old_count = table.slot_count
+    cdef uint64_t slot_count = min(GROWTH * old_count, table.slot_limit)
+    cdef int status
+    if table.count >= table.usable or slot_count == old_count:
+        return STATUS_FULL
+    memset(&waiting, 0, sizeof(Waiting))
+    _set_slots(table, slot_count)
+    memmove(
+        table.entries + (slot_count - old_count) * ENTRY_SIZE,
+        table.entries,
+        <size_t>(old_count * ENTRY_SIZE),
+    )
+    memset(table.entries, 0, <size_t>((slot_count - old_count) * ENTRY_SIZE))
+    status = _rehash(table, old_count, &waiting)
+    free(waiting.entries)
+    return status

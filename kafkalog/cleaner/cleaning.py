@@ -90,7 +90,7 @@ class Cleaner:
         self.clock = clock
         self.throttle = throttle or _no_limit
         self.room = KeyRoom(config, memory_bytes)
-        self.room.new_map(offsets=(0, 1))
+        self.room.new_map()
         self.run_bytes = max(config.io_buffer_size // max(1, config.threads), _RUN_BYTES_MIN)
 
     def clean(
@@ -257,7 +257,7 @@ class _Work:
         )
         collector = KeyCollector(
             offset_map,
-            self._tracker(snapshot, self._first_dirty, end),
+            self._tracker(self._first_dirty, end),
             have_keys=self._have_keys(),
             limit_bytes=self._limit_bytes,
         )
@@ -291,7 +291,7 @@ class _Work:
     ) -> None:
         """Clean segments in a pass, the last one or not, and let them go one by one."""
         # To where the last of them ends, which may lie above the last offset in the map.
-        tracker = self._tracker(self._log.snapshot(), self._start, self._boundary)
+        tracker = self._tracker(self._start, self._boundary)
         batch_filter = BatchFilter(
             offset_map,
             self._rules(),
@@ -382,10 +382,9 @@ class _Work:
             name = self._log.topic_partition
             self._tell(CleaningProgress(name, stage, done_bytes, total_bytes, number))
 
-    def _tracker(self, snapshot: Snapshot, start: int, end: int) -> TransactionTracker:
-        tracker = TransactionTracker()
-        tracker.add_aborted(self._log.aborted_transactions(start, end, snapshot=snapshot))
-        return tracker
+    def _tracker(self, start: int, end: int) -> TransactionTracker:
+        # Groups that were exchanged before it asks had no transactions, or it would have asked.
+        return TransactionTracker(lambda: self._log.aborted_transactions(start, end))
 
     def _have_keys(self) -> HaveKeys | None:
         if not self._room.compares_keys:

@@ -14,7 +14,7 @@ import secrets
 from typing import Final, Literal
 
 from kafkalog._core.offset_map import OffsetMap
-from kafkalog.cleaner.grouping import ENTRY_BYTES, map_bytes_for
+from kafkalog.cleaner.grouping import ENTRY_BYTES
 from kafkalog.manager_config import CleanerConfig
 
 __all__ = ["KeyRoom"]
@@ -81,23 +81,16 @@ class KeyRoom:
         Args:
             part, part_count: which part of the keys it takes, told by hash and secret.
             exact: whether it compares keys, which `compares_keys` asks for.
-            offsets: first and end of the records whose keys may come. A map for few of them takes
-                no more memory than that needs, and is the faster. They have marks, as far as there
-                is room, unless it is a map of a part.
+            offsets: first and end of the records whose keys may come. They have marks, as far as
+                there is room, unless it is a map of a part.
 
         Raises:
             ValueError: there is no room for a single key.
         """
-        load_factor = self.config.io_buffer_load_factor
-        size = len(self.memory)
         first_offset, end_offset = offsets or (0, 0)
-        if offsets is not None:
-            # Each key has an offset of its own.
-            key_count_max = max(1, end_offset - first_offset)
-            size = min(size, map_bytes_for(key_count_max, load_factor))
         offset_map = OffsetMap(
-            memoryview(self.memory)[:size],
-            load_factor=load_factor,
+            self.memory,
+            load_factor=self.config.io_buffer_load_factor,
             identity=_IDENTITIES[self.config.hash_algorithm],
             exact=exact,
             secret=self._secret,

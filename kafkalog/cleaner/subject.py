@@ -170,11 +170,9 @@ class CleaningSubject:
 
     def tracker(self, start_offset: int, end_offset: int) -> TransactionTracker:
         """Return a tracker that knows what was aborted between two offsets."""
-        tracker = TransactionTracker()
-        tracker.add_aborted(
-            aborted_between(self._context, self._snapshot, start_offset, end_offset)
+        return TransactionTracker(
+            lambda: aborted_between(self._context, self._snapshot, start_offset, end_offset)
         )
-        return tracker
 
     def rules(self, end_offset: int) -> CleaningRules:
         """Return what a cleaning up to an offset goes by."""

@@ -2,7 +2,8 @@
 
 One tracker goes through the dirty part when the offset map is built, another through all segments
 that are rewritten. Both are told which transactions were aborted (from the transaction indexes)
-before they come to their batches. What it keeps:
+before they come to their batches; to find that out may take a look at every segment, so it is asked
+only where there are transactions. What it keeps:
 
 - aborted transactions that have not begun yet, by first offset;
 - of each producer, the aborted transaction that it is in, and whether batches of it were met;
@@ -18,7 +19,7 @@ Thread-safety: none; it belongs to one cleaning.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -37,12 +38,19 @@ class TransactionTracker:
     """
     Verdicts on the batches of producers, which must come in the order of their offsets.
 
+    Args:
+        find_aborted: returns aborted transactions; asked once, at the first batch of a transaction
+            or control batch. None where `add_aborted` tells them.
+
     Attributes:
         kept: aborted transactions of which batches were met: entries of the new transaction index.
             Whoever writes it takes them away.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, find_aborted: Callable[[], Iterable[AbortedTransaction]] | None = None
+    ) -> None:
+        self._find_aborted = find_aborted
         self.kept: list[AbortedTransaction] = []
         self._coming: list[tuple[int, int, AbortedTransaction]] = []
         self._count = 0
@@ -119,6 +127,9 @@ class TransactionTracker:
         return False
 
     def _begin_up_to(self, offset: int) -> None:
+        if self._find_aborted is not None:
+            find_aborted, self._find_aborted = self._find_aborted, None
+            self.add_aborted(find_aborted())
         while self._coming and self._coming[0][0] <= offset:
             transaction = heapq.heappop(self._coming)[2]
             self._aborted.setdefault(transaction.producer_id, transaction)

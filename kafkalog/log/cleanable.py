@@ -18,7 +18,6 @@ from kafkalog.errors import LogCleaningAbortedError
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.cleaning_facts import LogFacts, cleaning_facts
 from kafkalog.log.deletion import Deleter
-from kafkalog.log.local_log import Snapshot
 from kafkalog.log.replacement import mark_covered, remove_marks, replace_segments
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
@@ -93,20 +92,17 @@ class CleanableLog(WritableLog):
                 for producer_id, entry in self._producers.last_entries().items()
             }
 
-    def aborted_transactions(
-        self, start: int, end: int, *, snapshot: Snapshot | None = None
-    ) -> list[AbortedTransaction]:
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """
         Return the aborted transactions that may hide records from `start` up to `end`.
 
         Args:
             start, end: offsets.
-            snapshot: an earlier view of the log; what it is now if None.
 
         Raises:
             LogStorageError: the disk refused.
         """
-        snapshot = self._snapshot() if snapshot is None else snapshot
+        snapshot = self._snapshot()
         with self._reading():
             return aborted_between(self._local.context, snapshot, start, end)
 

@@ -110,6 +110,51 @@ def test_map_filled_to_the_brim_finds_every_key(load_factor: float) -> None:
     assert usable == len(offset_map) == offset_map.usable
 
 
+@settings(max_examples=25)
+@given(
+    entries=st.integers(1, 700),
+    load_factor=st.sampled_from([0.7, 0.9, 1.0]),
+    rows=st.lists(st.integers(0, 699), max_size=40),
+    steps=st.lists(st.integers(0, 400), max_size=6),
+)
+def test_map_that_grows_step_by_step_equals_a_dictionary(
+    entries: int, load_factor: float, rows: list[int], steps: list[int]
+) -> None:
+    """Keys are found, and marked as their latest, however often the table grew between."""
+    offset_map = make(max(2, entries), load_factor=load_factor)
+    marks = bytearray(500)
+    offset_map.mark(marks, 0)
+    count = offset_map.usable
+    model: dict[bytes, int] = {}
+    offset = 0
+    for step in steps:
+        # Some that are known, then more and more that are new.
+        keys = [b"%d" % (row % count) for row in rows]
+        keys += [b"%d" % number for number in range(min(count, step))]
+        columns = KeyColumns.of(keys)
+        offsets = list(range(offset, offset + len(keys)))
+        assert (len(keys), OK) == put_all(offset_map, columns, offsets)
+        model |= latest(columns, offsets)
+        offset += len(keys)
+        assert [model[key] for key in keys] == get_all(offset_map, columns)
+    everything = KeyColumns.of([b"%d" % number for number in range(count)])
+    assert [model.get(key or b"", ABSENT) for key in everything.keys] == get_all(
+        offset_map, everything
+    )
+    flags = np.empty(offset, np.uint8)
+    assert offset == 0 or offset_map.latest_run(np.arange(offset), flags)
+    assert sorted(model.values()) == np.flatnonzero(flags[:offset]).tolist()
+
+
+def test_map_takes_of_its_memory_what_its_keys_need() -> None:
+    """Much memory for few keys is not touched: that would cost more than putting them."""
+    memory = bytearray(b"\xaa" * (100_000 * ENTRY_SIZE))
+    offset_map = OffsetMap(memory, load_factor=0.9, secret=SECRET)
+    assert 90_000 == offset_map.usable
+    assert (1000, OK) == put_all(offset_map, KeyColumns.of([b"%d" % row for row in range(1000)]))
+    assert b"\xaa" * (97_000 * ENTRY_SIZE) == memory[3000 * ENTRY_SIZE :]
+
+
 def test_map_full_lets_known_keys_move_on() -> None:
     """Only a key that is new needs room."""
     offset_map = make(2)

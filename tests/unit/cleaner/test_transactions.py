@@ -40,6 +40,25 @@ def test_aborted_transaction_that_left_nothing_loses_its_marker_and_entry() -> N
     assert [] == transactions.kept
 
 
+def test_what_was_aborted_is_asked_once_and_only_where_there_are_transactions() -> None:
+    """To find it out may take a look at every segment."""
+    asked: list[AbortedTransaction] = []
+
+    def find_aborted() -> list[AbortedTransaction]:
+        asked.append(AbortedTransaction(1, 10, 20, 21))
+        return asked
+
+    transactions = TransactionTracker(find_aborted)
+    offset_map = offset_map_of(1)
+    builder = BatchBuilder()
+    builder.append(b"key", b"value", 1)
+    run = BatchRun(memoryview(builder.finish(base_offset=0)))
+    assert KeyCollector(offset_map, transactions).add(run)
+    assert [] == asked
+    assert [True, False] == [transactions.is_aborted(1, 12), transactions.is_aborted(2, 13)]
+    assert 1 == len(asked)
+
+
 def test_abort_marker_of_an_unknown_transaction_may_go() -> None:
     """It had no records, or lost them and its entry before."""
     assert tracker().may_drop_marker(1, 20, ABORT)
