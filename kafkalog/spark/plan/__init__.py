@@ -1,0 +1,28 @@
+"""What a query reads: a snapshot of the logs, bounds, filters, and the tasks that come of them.
+
+Nothing here imports pyspark.
+"""
+
+from kafkalog.spark.plan.bounds import Bounds, resolve, resolve_bounds
+from kafkalog.spark.plan.filters import EVERYTHING, FilterSet
+from kafkalog.spark.plan.loss import DataLoss, LossRule, find_loss, settle_loss
+from kafkalog.spark.plan.snapshot import LogSnapshot, PartitionFacts
+from kafkalog.spark.plan.splitting import split_and_pack
+from kafkalog.spark.plan.tasks import LogSplit, SplitRange
+
+__all__ = [
+    "EVERYTHING",
+    "Bounds",
+    "DataLoss",
+    "FilterSet",
+    "LogSnapshot",
+    "LogSplit",
+    "LossRule",
+    "PartitionFacts",
+    "SplitRange",
+    "find_loss",
+    "resolve",
+    "resolve_bounds",
+    "settle_loss",
+    "split_and_pack",
+]

@@ -1,0 +1,211 @@
+"""From where to where each partition is read: what users say, as offsets.
+
+Thread-safety: functions of a snapshot; only times make them look at files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog.clock import Clock, SystemClock
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.options import OffsetSpec, Position, ReadOptions
+from kafkalog.spark.plan.log_files import offset_for_timestamp
+from kafkalog.spark.plan.loss import LossRule, find_loss, settle_loss
+from kafkalog.spark.plan.snapshot import LogSnapshot, patiently
+
+__all__ = ["Bounds", "resolve", "resolve_bounds"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """
+    Where to begin and end in each partition of a snapshot; int64 of shape (p,), ends exclusive.
+    """
+
+    starts: Int64Array
+    ends: Int64Array
+
+
+def resolve_bounds(
+    snapshot: LogSnapshot, options: ReadOptions, *, clock: Clock | None = None
+) -> Bounds:
+    """
+    Return what a batch reads.
+
+    Args:
+        snapshot: what there is.
+        options: where to begin and end, and what to do where records are gone.
+        clock: for times given as so long ago; the machine's if None.
+
+    Raises:
+        KafkaLogSparkError: OFFSET_INVALID, OFFSET_OUT_OF_RANGE, DATA_LOSS.
+    """
+    starts = resolve(snapshot, options.starting, clock=clock)
+    ends = resolve(snapshot, options.ending, clock=clock)
+    wrong = np.flatnonzero(starts > ends)
+    for row in wrong.tolist():
+        if _is_mistake(snapshot, options, row):
+            raise _order_error(snapshot, options, row, starts, ends)
+    ends = np.maximum(starts, ends)
+    strange = (starts < snapshot.log_starts) & (starts < ends)
+    strange |= (starts > snapshot.log_ends) | (ends > snapshot.log_ends)
+    for row in np.flatnonzero(strange).tolist():
+        starts[row], ends[row] = _settle(snapshot, row, starts, ends, options.on_data_loss)
+    ends = np.minimum(ends, snapshot.visible_ends)
+    return Bounds(np.minimum(starts, ends), ends)
+
+
+def _settle(
+    snapshot: LogSnapshot, row: int, starts: Int64Array, ends: Int64Array, rule: LossRule
+) -> tuple[int, int]:
+    """Return what is left of a range that the log does not have."""
+    start, end = int(starts[row]), int(ends[row])
+    log_start, log_end = int(snapshot.log_starts[row]), int(snapshot.log_ends[row])
+    topic, partition = snapshot.topics[row], int(snapshot.partitions[row])
+    if end > log_end and rule == "fail":
+        raise KafkaLogSparkError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{topic}-{partition}: offsets {start} to {end} are wanted; the log ends at {log_end}",
+            topic=topic,
+            partition=partition,
+            start=start,
+            end=end,
+            log_start_offset=log_start,
+            log_end_offset=log_end,
+        )
+    end = min(end, log_end)
+    start = min(start, end)
+    loss = find_loss(start, end, log_start_offset=log_start, log_end_offset=log_end)
+    if loss is not None:
+        start = settle_loss(loss, rule, topic, partition)
+    return min(start, max(end, log_start)), max(end, log_start)
+
+
+def resolve(snapshot: LogSnapshot, spec: OffsetSpec, *, clock: Clock | None = None) -> Int64Array:
+    """
+    Return the offset that one end comes to in each partition, int64 of shape (p,).
+
+    A number stays as it was given, whether the log has it or not.
+
+    Raises:
+        KafkaLogSparkError: OFFSET_INVALID where single partitions are listed, and not all of them
+            or others; OFFSET_OUT_OF_RANGE where nothing is as late as a time that must be there.
+    """
+    now_ms = (SystemClock() if clock is None else clock).now_ms()
+    if spec.default is not None:
+        position = spec.default
+        if position.kind == "earliest":
+            return snapshot.log_starts.copy()
+        if position.kind == "latest":
+            return np.maximum(snapshot.visible_ends - position.value, snapshot.log_starts)
+        positions = [position] * len(snapshot)
+    else:
+        positions = _listed(snapshot, spec)
+    found = (_offset_at(snapshot, row, each, spec, now_ms) for row, each in enumerate(positions))
+    return np.fromiter(found, np.int64, len(snapshot))
+
+
+def _listed(snapshot: LogSnapshot, spec: OffsetSpec) -> list[Position]:
+    """Return the position of each partition; all of them have to be listed, and no others."""
+    names = snapshot.names()
+    missing = [
+        f"{topic}-{number}" for topic, number in names if (topic, number) not in spec.partitions
+    ]
+    foreign = spec.partitions.keys() - set(names) - snapshot.left_out
+    if missing or foreign:
+        parts = []
+        if missing:
+            parts.append(f"says nothing of {', '.join(missing[:5])}")
+        if foreign:
+            shown = sorted(f"{topic}-{number}" for topic, number in foreign)
+            parts.append(f"names {', '.join(shown[:5])}, which is not read")
+        raise KafkaLogSparkError(
+            ErrorCode.OFFSET_INVALID,
+            f"{spec.option} {' and '.join(parts)}: every partition has to stand there, with -2 for"
+            " the earliest and -1 for the latest offset",
+            option=spec.option,
+            missing=missing[:100],
+            foreign=sorted(map(list, foreign))[:100],
+        )
+    return [spec.partitions[name] for name in names]
+
+
+def _offset_at(
+    snapshot: LogSnapshot, row: int, position: Position, spec: OffsetSpec, now_ms: int
+) -> int:
+    match position.kind:
+        case "earliest":
+            return int(snapshot.log_starts[row])
+        case "latest":
+            end = int(snapshot.visible_ends[row]) - position.value
+            return max(end, int(snapshot.log_starts[row]))
+        case "offset":
+            return position.value
+        case "timestamp":
+            timestamp_ms = position.value
+        case "ago":
+            timestamp_ms = max(now_ms - position.value, 0)
+    disk, directory = snapshot.disk, snapshot.directories[row]
+    bases, ends = snapshot.segments_of(row)
+    start, end = int(snapshot.log_starts[row]), int(snapshot.visible_ends[row])
+    found = patiently(
+        lambda: offset_for_timestamp(disk, Path(directory), bases, ends, timestamp_ms, start),
+        0,
+        directory,
+    )
+    if found is not None and found < end:
+        return found
+    if spec.when_missing == "latest":
+        return end
+    topic, partition = snapshot.topics[row], int(snapshot.partitions[row])
+    raise KafkaLogSparkError(
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        f"{topic}-{partition}: no record is as late as {timestamp_ms};"
+        " startingOffsetsByTimestampStrategy=latest begins at the end then",
+        option=spec.option,
+        topic=topic,
+        partition=partition,
+        timestamp_ms=timestamp_ms,
+    )
+
+
+def _is_mistake(snapshot: LogSnapshot, options: ReadOptions, row: int) -> bool:
+    """
+    Say whether a start behind the end is somebody's mistake.
+
+    A number is, and a time behind another one. What depends on the log besides leaves nothing to
+    read, today.
+    """
+    start = _position_of(options.starting, snapshot, row)
+    end = _position_of(options.ending, snapshot, row)
+    if start.kind == end.kind == "timestamp":
+        return start.value > end.value
+    return start.kind == "offset"
+
+
+def _position_of(spec: OffsetSpec, snapshot: LogSnapshot, row: int) -> Position:
+    if spec.default is not None:
+        return spec.default
+    return spec.partitions[snapshot.topics[row], int(snapshot.partitions[row])]
+
+
+def _order_error(
+    snapshot: LogSnapshot, options: ReadOptions, row: int, starts: Int64Array, ends: Int64Array
+) -> KafkaLogSparkError:
+    topic, partition = snapshot.topics[row], int(snapshot.partitions[row])
+    return KafkaLogSparkError(
+        ErrorCode.OFFSET_INVALID,
+        f"{topic}-{partition}: {options.starting.option} comes to {starts[row]}, which is behind"
+        f" {ends[row]}, what {options.ending.option} comes to",
+        topic=topic,
+        partition=partition,
+        start=int(starts[row]),
+        end=int(ends[row]),
+    )

@@ -1,0 +1,403 @@
+"""What the files of one partition say, read with `pread` and never mapped.
+
+A mapping of a file that another process truncates kills the process that reads there; what plans a
+query lives in the driver, and must not. So the end of a log, the place of an offset in a segment
+and the first record of a time are found by a few small reads each.
+
+A log that its writer has open ends behind its last whole batch: what follows is on its way. Where
+something else stands there, the engine opens the log, as the workers will, and says where it ends.
+
+Thread-safety: functions over the disk; a writer may be at work meanwhile. Errors pass as OSError.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from kafkalog._core.batch import find_timestamp, scan_batches
+from kafkalog._core.header import parse_header
+from kafkalog._core.index import (
+    OffsetIndexView,
+    TimeIndexView,
+    check_offset_index,
+    check_time_index,
+)
+from kafkalog._core.status import STATUS_CODES
+from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.names import FileKind, segment_file_name
+from kafkalog.files.whole import read_whole
+from kafkalog.layout import RECORD_BATCH_OVERHEAD
+from kafkalog.log.opening import open_log
+from kafkalog.records.batch_view import BatchView
+
+__all__ = [
+    "UNKNOWN_TIMESTAMP",
+    "SegmentCuts",
+    "find_log_end",
+    "largest_timestamp",
+    "offset_for_timestamp",
+    "read_last_stable_offset",
+]
+
+OK: Final = STATUS_CODES["OK"]
+TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
+
+# Of a segment whose times nobody has looked up: no filter passes over it.
+UNKNOWN_TIMESTAMP: Final = 2**63 - 1
+
+_OFFSET_ENTRY: Final = struct.Struct(">ii")
+_TIME_ENTRY: Final = struct.Struct(">qi")
+_MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
+# The distance of two index entries is 4 KiB as a rule, and so is what is read behind the last.
+_TAIL_BYTES: Final = 16 * 1024
+_WINDOW_BYTES: Final = 1024 * 1024
+
+
+def _open(
+    filesystem: FileSystem, directory: Path, base_offset: int, kind: FileKind
+) -> FileHandle | None:
+    try:
+        return filesystem.open(directory / segment_file_name(base_offset, kind))
+    except FileNotFoundError:
+        return None
+
+
+def _last_entry(handle: FileHandle, layout: struct.Struct) -> tuple[int, int] | None:
+    """
+    Return the last entry of an index, None of an empty one.
+
+    An index that is being written is as long as it may become, and zero behind its last entry.
+    """
+    count = handle.size() // layout.size
+    if count == 0:
+        return None
+    data = handle.pread(layout.size, (count - 1) * layout.size)
+    if any(data):
+        return _unpacked(layout, data)
+    low, high = 0, count - 1
+    while low < high:
+        middle = (low + high) // 2
+        if any(handle.pread(layout.size, middle * layout.size)):
+            low = middle + 1
+        else:
+            high = middle
+    return _unpacked(layout, handle.pread(layout.size, (low - 1) * layout.size)) if low else None
+
+
+def _unpacked(layout: struct.Struct, data: bytes) -> tuple[int, int] | None:
+    """Return an entry, None where the file has become shorter meanwhile."""
+    if len(data) != layout.size:
+        return None
+    first, second = layout.unpack(data)
+    return first, second
+
+
+def find_log_end(filesystem: FileSystem, directory: Path, base_offset: int) -> tuple[int, int]:
+    """
+    Return the log end offset and the size of the last segment up to there.
+
+    Args:
+        filesystem: the disk.
+        directory: of the partition.
+        base_offset: of its last segment.
+
+    Raises:
+        FileNotFoundError: the segment has gone.
+        KafkaLogError: the engine cannot open the log.
+    """
+    log = filesystem.open(directory / segment_file_name(base_offset, FileKind.LOG))
+    try:
+        size = log.size()
+        if size == 0:
+            return base_offset, 0
+        position = _indexed_position(filesystem, directory, base_offset, log, size)
+        found = _walk_to_end(log, position, size, base_offset)
+        if found is None and position:
+            found = _walk_to_end(log, 0, size, base_offset)
+    finally:
+        log.close()
+    return _ask_engine(filesystem, directory, base_offset) if found is None else found
+
+
+def _indexed_position(
+    filesystem: FileSystem, directory: Path, base_offset: int, log: FileHandle, size: int
+) -> int:
+    """Return where a batch begins not far from the end, as far as the index can be believed."""
+    if size <= _TAIL_BYTES:
+        return 0
+    index = _open(filesystem, directory, base_offset, FileKind.OFFSET_INDEX)
+    if index is None:
+        return 0
+    try:
+        entry = _last_entry(index, _OFFSET_ENTRY)
+    finally:
+        index.close()
+    if entry is None or not 0 <= entry[1] < size:
+        return 0
+    try:
+        header = parse_header(log.pread(RECORD_BATCH_OVERHEAD, entry[1]))
+    except (CorruptRecordError, InvalidRecordError):
+        return 0
+    believable = base_offset <= header.base_offset and header.last_offset <= base_offset + entry[0]
+    return entry[1] if believable else 0
+
+
+def _walk_to_end(
+    log: FileHandle, position: int, size: int, base_offset: int
+) -> tuple[int, int] | None:
+    """
+    Return the offset behind the last whole batch, and where that ends.
+
+    None where something stands behind it that is neither a batch on its way nor zeros.
+    """
+    next_offset, window_bytes = base_offset, _TAIL_BYTES
+    while position < size:
+        wanted = min(window_bytes, size - position)
+        data = log.pread(wanted, position)
+        walk = scan_batches(data, 0, next_offset=next_offset)
+        if walk.position:
+            position += walk.position
+            next_offset = walk.next_offset
+            window_bytes = _WINDOW_BYTES
+            continue
+        at_end = len(data) < wanted or position + wanted >= size
+        if not any(data[:RECORD_BATCH_OVERHEAD]):
+            # Preallocated, or not written yet.
+            break
+        if walk.status != TRUNCATED:
+            return None
+        if at_end:
+            break
+        window_bytes = size - position
+    return next_offset, position
+
+
+def _ask_engine(filesystem: FileSystem, directory: Path, base_offset: int) -> tuple[int, int]:
+    with open_log(directory, read_only=True, filesystem=filesystem) as log:
+        snapshot = log.snapshot()
+        if snapshot.segments.active.base_offset != base_offset:
+            raise FileNotFoundError(f"{directory}: segment {base_offset} is not the last any more")
+        return snapshot.end_offset, snapshot.end_position
+
+
+def largest_timestamp(filesystem: FileSystem, directory: Path, base_offset: int) -> int:
+    """Return the largest time of a sealed segment by its time index, or UNKNOWN_TIMESTAMP."""
+    index = _open(filesystem, directory, base_offset, FileKind.TIME_INDEX)
+    if index is None:
+        return UNKNOWN_TIMESTAMP
+    try:
+        entry = _last_entry(index, _TIME_ENTRY)
+    finally:
+        index.close()
+    return UNKNOWN_TIMESTAMP if entry is None else entry[0]
+
+
+class SegmentCuts:
+    """
+    Places where a segment can be parted: between two batches, as the offset index knows them.
+
+    Args:
+        filesystem: the disk.
+        directory: of the partition.
+    """
+
+    def __init__(self, filesystem: FileSystem, directory: str) -> None:
+        self._filesystem = filesystem
+        self._directory = Path(directory)
+
+    def near(self, base_offset: int, size_bytes: int, positions: list[int]) -> list[int]:
+        """
+        Return offsets at which batches begin, one near each of rising positions.
+
+        Args:
+            base_offset: of the segment.
+            size_bytes: its size.
+            positions: in bytes; where the index knows no place near one, it is left out.
+        """
+        try:
+            index = _open(self._filesystem, self._directory, base_offset, FileKind.OFFSET_INDEX)
+        except OSError:
+            return []
+        if index is None:
+            return []
+        try:
+            count = index.size() // _OFFSET_ENTRY.size
+            if not count:
+                return []
+            found = self._guess(index, count, size_bytes, positions)
+            if found is None:
+                found = self._look_up(index, base_offset, size_bytes, positions)
+        finally:
+            index.close()
+        # An entry names the last offset of its batch: the next begins behind it.
+        return sorted({base_offset + relative + 1 for relative in found})
+
+    def _guess(
+        self, index: FileHandle, count: int, size_bytes: int, positions: list[int]
+    ) -> list[int] | None:
+        """Return what lies where entries at even distances would have it; None where they don't."""
+        found = []
+        for position in positions:
+            slot = min(position * count // max(size_bytes, 1), count - 1)
+            entry = _unpacked(_OFFSET_ENTRY, index.pread(_OFFSET_ENTRY.size, slot * 8))
+            distance = positions[0] if len(positions) == 1 else positions[1] - positions[0]
+            if entry is None or abs(entry[1] - position) > distance // 16:
+                return None
+            found.append(entry[0])
+        return found
+
+    def _look_up(
+        self, index: FileHandle, base_offset: int, size_bytes: int, positions: list[int]
+    ) -> list[int]:
+        """Return the same from the whole index, where that is sound."""
+        entries = index.pread(min(index.size(), _MAX_INDEX_BYTES), 0)
+        entries = entries[: len(entries) // _OFFSET_ENTRY.size * _OFFSET_ENTRY.size]
+        count, is_sound = check_offset_index(entries, segment_size=size_bytes)
+        if not is_sound or not count:
+            return []
+        view = OffsetIndexView(entries, base_offset, count)
+        found = (view.ceiling_position(position) for position in positions)
+        return [entry[0] - base_offset for entry in found if entry is not None]
+
+
+def offset_for_timestamp(
+    filesystem: FileSystem,
+    directory: Path,
+    base_offsets: list[int],
+    ends: list[int],
+    timestamp_ms: int,
+    start_offset: int = 0,
+) -> int | None:
+    """
+    Return the first offset whose record is as late as a time, None where there is none.
+
+    Args:
+        filesystem: the disk.
+        directory: of the partition.
+        base_offsets: of its segments, rising.
+        ends: where each ends in bytes, as far as it is read.
+        timestamp_ms: the time.
+        start_offset: records below it do not count.
+
+    Raises:
+        KafkaLogError: a batch is damaged, and the engine cannot open the log.
+    """
+    try:
+        return _find_first(filesystem, directory, base_offsets, ends, timestamp_ms, start_offset)
+    except (CorruptRecordError, InvalidRecordError):
+        # The engine knows its way around damage, and so will the workers.
+        with open_log(directory, read_only=True, filesystem=filesystem) as log:
+            found = log.offset_for_timestamp(timestamp_ms)
+            return None if found is None else found.offset
+
+
+def _find_first(
+    filesystem: FileSystem,
+    directory: Path,
+    base_offsets: list[int],
+    ends: list[int],
+    timestamp_ms: int,
+    start_offset: int,
+) -> int | None:
+    last = len(base_offsets) - 1
+    for slot, base_offset in enumerate(base_offsets):
+        # The index of the last segment need not have its latest records yet.
+        if slot < last and largest_timestamp(filesystem, directory, base_offset) < timestamp_ms:
+            continue
+        if slot < last and base_offsets[slot + 1] <= start_offset:
+            continue
+        found = _first_in_segment(
+            filesystem, directory, base_offset, ends[slot], timestamp_ms, start_offset
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def _first_in_segment(
+    filesystem: FileSystem,
+    directory: Path,
+    base_offset: int,
+    end: int,
+    timestamp_ms: int,
+    start_offset: int,
+) -> int | None:
+    path = directory / segment_file_name(base_offset, FileKind.LOG)
+    position = _position_before(filesystem, directory, base_offset, end, timestamp_ms)
+    log = filesystem.open(path)
+    try:
+        for data, at in _batches_as_late(log, position, end, timestamp_ms):
+            batch = BatchView(data, path=path, position=at)
+            batch.check()
+            if batch.header.is_control:
+                continue
+            for record in batch.records():
+                if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                    return record.offset
+    finally:
+        log.close()
+    return None
+
+
+def _position_before(
+    filesystem: FileSystem, directory: Path, base_offset: int, end: int, timestamp_ms: int
+) -> int:
+    """Return where a batch begins before which all are earlier, as far as indexes tell."""
+    names = (segment_file_name(base_offset, kind) for kind in _INDEXES)
+    times, offsets = (
+        read_whole(filesystem, directory / name, max_bytes=_MAX_INDEX_BYTES) for name in names
+    )
+    if not times or not offsets:
+        return 0
+    times = times[: len(times) // _TIME_ENTRY.size * _TIME_ENTRY.size]
+    offsets = offsets[: len(offsets) // _OFFSET_ENTRY.size * _OFFSET_ENTRY.size]
+    time_count, times_sound = check_time_index(times)
+    offset_count, offsets_sound = check_offset_index(offsets, segment_size=end)
+    if not (times_sound and offsets_sound and time_count and offset_count):
+        return 0
+    # What the entry before has said: up to its offset nothing is later than its time.
+    _time, offset = TimeIndexView(times, base_offset, time_count).lookup(timestamp_ms - 1)
+    return OffsetIndexView(offsets, base_offset, offset_count).lookup(offset)[1]
+
+
+_INDEXES: Final = (FileKind.TIME_INDEX, FileKind.OFFSET_INDEX)
+
+
+def _batches_as_late(
+    log: FileHandle, position: int, end: int, timestamp_ms: int
+) -> Iterator[tuple[bytes, int]]:
+    """Yield the batches that may have a record as late, with their positions."""
+    window_bytes = _WINDOW_BYTES
+    while position < end:
+        data = log.pread(min(window_bytes, end - position), position)
+        at, status = find_timestamp(data, timestamp_ms)
+        if status == OK and at < len(data):
+            size = parse_header(data, at).size_bytes
+            if at + size <= len(data):
+                yield data[at : at + size], position + at
+                position += at + size
+                window_bytes = _WINDOW_BYTES
+                continue
+        if at:
+            position += at
+            continue
+        if status not in (OK, TRUNCATED):
+            raise CorruptRecordError(f"{log.path}: damage at {position}", position=position)
+        if len(data) >= end - position:
+            return
+        window_bytes = end - position
+
+
+def read_last_stable_offset(filesystem: FileSystem, directory: Path) -> int:
+    """
+    Return how far committed records may be read; the engine finds that from the batches.
+
+    Raises:
+        KafkaLogError: it cannot open the log.
+    """
+    with open_log(directory, read_only=True, filesystem=filesystem) as log:
+        return log.last_stable_offset

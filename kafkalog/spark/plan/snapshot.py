@@ -1,0 +1,267 @@
+"""What lies in the directories of a query, at one moment: partitions, segments, ends; in columns.
+
+The rows of segments lie in NumPy arrays, 24 bytes each, since a driver may have millions of them.
+Nothing is opened but the ends of logs, and the time indexes where a filter asks for times.
+
+Thread-safety: a snapshot is not changed after it was taken. It lives in the driver, and is not
+pickled: what goes to the workers is a `LogSplit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog.errors import KafkaLogError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import FileKind, live_base_offset
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.model import TopicPartition
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, of_engine
+from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.plan.filters import EVERYTHING, FilterSet
+from kafkalog.spark.plan.listing import FoundPartition, list_partitions, read_log_starts
+from kafkalog.spark.plan.log_files import (
+    UNKNOWN_TIMESTAMP,
+    find_log_end,
+    largest_timestamp,
+    read_last_stable_offset,
+)
+
+__all__ = ["LogSnapshot", "PartitionFacts", "look_at_partition", "patiently"]
+
+Int64Array = npt.NDArray[np.int64]
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """
+    What one look at a partition has found.
+
+    Attributes:
+        log_start_offset, log_end_offset: of the log.
+        visible_end: how far this reader may go: the log end, or the last stable offset.
+        base_offsets: of the segments, rising.
+        sizes: of their `.log` files; of the last one up to the log end.
+    """
+
+    log_start_offset: int
+    log_end_offset: int
+    visible_end: int
+    base_offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+def look_at_partition(
+    filesystem: FileSystem, directory: str, checkpointed_start: int, isolation: str
+) -> PartitionFacts:
+    """
+    Return what there is of a partition.
+
+    Args:
+        filesystem: the disk.
+        directory: of the partition.
+        checkpointed_start: the log start offset that its checkpoint says, 0 without one.
+        isolation: `read_committed` looks for the last stable offset.
+
+    Raises:
+        FileNotFoundError: files went meanwhile; another look will see what came in their place.
+        KafkaLogError: the engine cannot open the log.
+    """
+    path, suffix = Path(directory), FileKind.LOG.value
+    sizes = filesystem.file_sizes(path, suffix)
+    by_base = {
+        base: size
+        for name, size in sizes.items()
+        if (base := live_base_offset(name, suffix)) is not None
+    }
+    if not by_base:
+        start = checkpointed_start
+        return PartitionFacts(start, start, start, (), ())
+    bases = sorted(by_base)
+    end, end_position = find_log_end(filesystem, path, bases[-1])
+    by_base[bases[-1]] = end_position
+    start = max(checkpointed_start, bases[0])
+    end = max(end, start)
+    visible = end
+    if isolation == "read_committed" and end > start:
+        visible = max(min(read_last_stable_offset(filesystem, path), end), start)
+    return PartitionFacts(start, end, visible, tuple(bases), tuple(by_base[base] for base in bases))
+
+
+def patiently(look: Callable[[], _Found], retries: int, directory: str) -> _Found:
+    """
+    Return what a look at files finds, looking again where they changed meanwhile.
+
+    Raises:
+        KafkaLogSparkError: STORAGE, or what the engine's error comes to.
+    """
+    try:
+        with storage_errors(Path(directory), doing="looking at"):
+            for _attempt in range(retries):
+                try:
+                    return look()
+                except FileNotFoundError:
+                    continue
+            return look()
+    except KafkaLogError as error:
+        raise of_engine(error, path=directory) from error
+
+
+@dataclass(frozen=True, eq=False)
+class LogSnapshot:
+    """
+    Partitions and their segments.
+
+    Attributes:
+        directories, topics: of each partition, by topic and number.
+        partitions: the numbers, int32 of shape (p,).
+        log_starts, log_ends: int64 of shape (p,); the ends are those of the logs.
+        visible_ends: how far this reader may go; the ends again, or the last stable offsets.
+        first_rows: int64 of shape (p + 1,): between two of them lie a partition's segments.
+        base_offsets, sizes: of the segments, int64 of shape (n,).
+        largest_timestamps: in ms, int64 of shape (n,), UNKNOWN_TIMESTAMP where nobody knows; None
+            where nobody asked.
+        left_out: partitions that are chosen, but not wanted by a filter.
+        filesystem: the disk it is of.
+    """
+
+    directories: tuple[str, ...]
+    topics: tuple[str, ...]
+    partitions: npt.NDArray[np.int32]
+    log_starts: Int64Array
+    log_ends: Int64Array
+    visible_ends: Int64Array
+    first_rows: Int64Array
+    base_offsets: Int64Array
+    sizes: Int64Array
+    largest_timestamps: Int64Array | None = None
+    left_out: frozenset[tuple[str, int]] = frozenset()
+    filesystem: FileSystem | None = None
+
+    def __len__(self) -> int:
+        return len(self.directories)
+
+    @property
+    def disk(self) -> FileSystem:
+        """The disk to ask for more."""
+        return PosixFileSystem() if self.filesystem is None else self.filesystem
+
+    def names(self) -> list[tuple[str, int]]:
+        """Return topic and number of each partition."""
+        return list(zip(self.topics, self.partitions.tolist(), strict=True))
+
+    @classmethod
+    def take(
+        cls,
+        options: ReadOptions,
+        *,
+        filters: FilterSet = EVERYTHING,
+        filesystem: FileSystem | None = None,
+    ) -> LogSnapshot:
+        """
+        Look at what the options name.
+
+        Args:
+            options: paths, topics, isolation.
+            filters: what no filter wants is not opened.
+            filesystem: the disk; the machine's if None.
+
+        Raises:
+            KafkaLogSparkError: PATH_NOT_FOUND, TOPIC_NOT_FOUND, OPTION_CONFLICT, STORAGE.
+        """
+        disk = PosixFileSystem() if filesystem is None else filesystem
+        found = list_partitions(disk, options.paths, options.topics)
+        if not options.streaming:
+            _check_topics(options, found)
+        wanted = [each for each in found if filters.takes_partition(each.topic, each.partition)]
+        left_out = {(each.topic, each.partition) for each in found}
+        left_out.difference_update((each.topic, each.partition) for each in wanted)
+        starts = read_log_starts(disk, wanted)
+        looked = []
+        for each in wanted:
+            name = TopicPartition(each.topic, each.partition)
+            start = starts.get((each.state_directory, name), 0)
+            look = partial(look_at_partition, disk, each.directory, start, options.isolation)
+            looked.append(patiently(look, options.retries, each.directory))
+        snapshot = cls.of(wanted, looked, left_out=frozenset(left_out), filesystem=disk)
+        if filters.timestamps.is_all:
+            return snapshot
+        return replace(snapshot, largest_timestamps=_look_up_times(snapshot))
+
+    @classmethod
+    def of(
+        cls,
+        found: Sequence[FoundPartition],
+        looked: Sequence[PartitionFacts],
+        *,
+        left_out: frozenset[tuple[str, int]] = frozenset(),
+        filesystem: FileSystem | None = None,
+    ) -> LogSnapshot:
+        """Return the columns of partitions that were looked at."""
+        counts = [len(facts.base_offsets) for facts in looked]
+        first_rows = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=first_rows[1:])
+        row_count = int(first_rows[-1])
+        bases = (base for facts in looked for base in facts.base_offsets)
+        sizes = (size for facts in looked for size in facts.sizes)
+        return cls(
+            directories=tuple(each.directory for each in found),
+            topics=tuple(each.topic for each in found),
+            partitions=np.array([each.partition for each in found], np.int32),
+            log_starts=np.array([facts.log_start_offset for facts in looked], np.int64),
+            log_ends=np.array([facts.log_end_offset for facts in looked], np.int64),
+            visible_ends=np.array([facts.visible_end for facts in looked], np.int64),
+            first_rows=first_rows,
+            base_offsets=np.fromiter(bases, np.int64, row_count),
+            sizes=np.fromiter(sizes, np.int64, row_count),
+            left_out=left_out,
+            filesystem=filesystem,
+        )
+
+    def segments_of(self, partition_row: int) -> tuple[list[int], list[int]]:
+        """Return base offsets and sizes of a partition's segments."""
+        rows = slice(int(self.first_rows[partition_row]), int(self.first_rows[partition_row + 1]))
+        return self.base_offsets[rows].tolist(), self.sizes[rows].tolist()
+
+
+def _look_up_times(snapshot: LogSnapshot) -> Int64Array:
+    """Ask the time index of every segment that is sealed."""
+    disk, first_rows = snapshot.disk, snapshot.first_rows.tolist()
+    times = np.full(len(snapshot.base_offsets), UNKNOWN_TIMESTAMP, np.int64)
+    for row, directory in enumerate(snapshot.directories):
+        path = Path(directory)
+        for segment in range(first_rows[row], first_rows[row + 1] - 1):
+            base = int(snapshot.base_offsets[segment])
+            look = partial(largest_timestamp, disk, path, base)
+            times[segment] = patiently(look, 0, directory)
+    return times
+
+
+def _check_topics(options: ReadOptions, found: Sequence[FoundPartition]) -> None:
+    """Refuse topics and partitions that were named and are not there."""
+    topics = {each.topic for each in found}
+    selection = options.topics
+    missing: list[str] = [topic for topic in selection.topics if topic not in topics]
+    if selection.kind == "assign":
+        present = {(each.topic, each.partition) for each in found}
+        missing = [
+            f"{topic}-{number}"
+            for topic, number in selection.partitions
+            if (topic, number) not in present
+        ]
+    if missing:
+        raise KafkaLogSparkError(
+            ErrorCode.TOPIC_NOT_FOUND,
+            f"there is no {', '.join(missing[:5])} in {', '.join(options.paths)}",
+            topics=missing[:100],
+            paths=list(options.paths),
+        )
