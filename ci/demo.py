@@ -6,23 +6,9 @@ takes a minute or two; later ones start at once.
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import NoReturn
 
 import environment
 
-
-def main() -> NoReturn:
-    """Prepare the environment and become the demo."""
-    try:
-        python = environment.ensure("demo")
-    except environment.SetupError as error:
-        sys.exit(f"demo: {error}")
-    sys.stdout.flush()
-    os.chdir(environment.ROOT)
-    os.execv(python, [str(python), "-m", "kafkalog", "demo", *sys.argv[1:]])
-
-
 if __name__ == "__main__":
-    main()
+    environment.become("demo", "demo", "-m", "kafkalog", "demo", *sys.argv[1:])

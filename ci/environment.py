@@ -21,6 +21,7 @@ import sysconfig
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv"
@@ -58,6 +59,17 @@ def ensure(extras: str) -> Path:
         _rebuild()
     STAMP.write_text(json.dumps({**wanted, "extras": present["extras"]}, indent=1) + "\n")
     return PYTHON
+
+
+def become(name: str, extras: str, *arguments: str) -> NoReturn:
+    """Make or refresh the environment and go on as its interpreter, in the project's root."""
+    try:
+        python = ensure(extras)
+    except SetupError as error:
+        sys.exit(f"{name}: {error}")
+    sys.stdout.flush()
+    os.chdir(ROOT)
+    os.execv(python, [str(python), *arguments])
 
 
 def run(command: Sequence[str | Path], *, title: str = "") -> None:

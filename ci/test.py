@@ -105,9 +105,11 @@ def _asan(python: Path) -> list[Step]:
 def _bench(python: Path) -> list[Step]:
     folder = ROOT / "asv_bench"
     asv: list[str | Path] = [python, "-m", "asv"]
+    suite: list[str | Path] = [python, "-m", "asv_bench.suite", "--rehearse", "records"]
     return [
         Step("bench", "asv check", [*asv, "check", "-E", "existing"], folder, lane=1),
         Step("bench", "benchmarks once", [python, "ci/bench_once.py"], slow=True, lane=1),
+        Step("bench", "suite once", suite, slow=True, lane=1),
     ]
 
 

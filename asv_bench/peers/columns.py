@@ -25,10 +25,8 @@ from asv_bench.peers.common import (
     Goal,
     Records,
     make_records,
-    parse_options,
-    run_all,
 )
-from asv_bench.peers.stores import Workspace, fill_log
+from asv_bench.peers.stores import Workspace, fill_log, run_in_workspace
 
 COLUMNS = ("offset", "timestamp", "key", "value")
 SCHEMA = pa.schema(
@@ -126,15 +124,5 @@ def comparisons(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
                 )
 
 
-def main(arguments: list[str]) -> int:
-    """Print the table; exit code 1 says that a goal was missed."""
-    options = parse_options(arguments)
-    workspace = Workspace()
-    try:
-        return run_all(comparisons(workspace, quick=options.quick), peer="peer", options=options)
-    finally:
-        workspace.remove()
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_in_workspace(sys.argv[1:], comparisons))

@@ -220,7 +220,7 @@ def append_columns(
 def comparisons(*, quick: bool) -> Iterator[Comparison]:
     """Yield one comparison for each value size and batch size."""
     for value_size in VALUE_SIZES:
-        count = (20_000 if quick else 200_000) // (1 if value_size == VALUE_SIZES[0] else 4)
+        count = (50_000 if quick else 200_000) // (1 if value_size == VALUE_SIZES[0] else 4)
         records = make_records(count, value_size)
         small = value_size == VALUE_SIZES[0]
         for batch_size in BATCH_SIZES:

@@ -69,6 +69,23 @@ class Result:
         return self.ratio >= self.wanted
 
 
+def in_order(results: Iterable[Result]) -> list[Result]:
+    """Return results with those of one goal, and of what is done, beside each other."""
+    listed = list(results)
+    place: dict[tuple[str, ...], int] = {}
+    for each in listed:
+        for key in ((each.goal,), (each.goal, each.what), (each.goal, each.what, each.peer)):
+            place.setdefault(key, len(place))
+    return sorted(
+        listed,
+        key=lambda each: (
+            place[each.goal,],
+            place[each.goal, each.what],
+            place[each.goal, each.what, each.peer],
+        ),
+    )
+
+
 def split_label(label: str) -> tuple[str, str, str]:
     """Return goal, what and peer of a label such as `P12 recovery / bare mapped read`."""
     match = LABEL.fullmatch(label.strip())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import mmap
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +26,6 @@ from asv_bench.peers.stores import (
 )
 from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.index import OffsetIndexView
-from kafkalog.files.names import SYNC_NOTE
 
 SLICE_BYTES = 1 << 20
 COLUMN_ROWS = 16 * 1024
@@ -193,6 +193,26 @@ def lookups(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
     )
 
 
+def state_files(path: Path) -> dict[str, tuple[bytes, int]]:
+    """Return contents and times of the files of a partition that say how far it is believed."""
+    data = (".log", ".index", ".timeindex")
+    return {
+        each.name: (each.read_bytes(), each.stat().st_mtime_ns)
+        for each in path.iterdir()
+        if each.suffix not in data
+    }
+
+
+def put_back(path: Path, files: dict[str, tuple[bytes, int]]) -> None:
+    """Make those files of a partition what they were, their times too, which the note knows."""
+    for name in state_files(path):
+        if name not in files:
+            (path / name).unlink()
+    for name, (content, modified_ns) in files.items():
+        (path / name).write_bytes(content)
+        os.utime(path / name, ns=(modified_ns, modified_ns))
+
+
 def recoveries(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
     """
     Yield the comparison of P12.
@@ -209,8 +229,7 @@ def recoveries(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
     while log.segments()[-1].size_bytes < size_target * 31 // 32:
         data = log.read(0, max_bytes=SLICE_BYTES * 8)
         log.append_batches(b"".join(batch.data for batch in data.batches()))
-    note = path / SYNC_NOTE
-    left_by_a_kill = note.read_bytes()
+    left_by_a_kill = state_files(path)
     log.close()
     segment = max(path.glob("*.log"))
     size = segment.stat().st_size
@@ -219,9 +238,7 @@ def recoveries(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
     def make_unclean(_name: str) -> None:
         while reopened:
             reopened.pop().close()
-        for state in (*path.glob(".kafka_cleanshutdown"), *path.glob("*checkpoint*")):
-            state.unlink()
-        note.write_bytes(left_by_a_kill)
+        put_back(path, left_by_a_kill)
 
     def recover() -> None:
         log = kafkalog.open_log(path, config=log_config(BATCH_SIZES[0]))

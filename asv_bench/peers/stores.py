@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import struct
 import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import lmdb
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 import kafkalog
-from asv_bench.peers.common import Records
+from asv_bench.peers.common import Comparison, Records, parse_options, run_all
 from kafkalog import BytesColumn
 
 # Records of one append: about a mebibyte, which stays in the second-level cache.
@@ -49,6 +50,24 @@ class Workspace:
     def remove(self) -> None:
         """Remove everything."""
         shutil.rmtree(self._root, ignore_errors=True)
+
+
+def run_in_workspace(
+    arguments: Sequence[str], comparisons: Callable[..., Iterable[Comparison]]
+) -> int:
+    """
+    Print one table whose comparisons need files; return the exit code as `run_all` does.
+
+    Args:
+        arguments: the command line.
+        comparisons: makes them; takes a workspace and the keyword `quick`.
+    """
+    options = parse_options(arguments)
+    workspace = Workspace()
+    try:
+        return run_all(comparisons(workspace, quick=options.quick), peer="peer", options=options)
+    finally:
+        workspace.remove()
 
 
 def log_config(batch_size: int, **settings: int | bool) -> kafkalog.LogConfig:

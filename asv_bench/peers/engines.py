@@ -1,0 +1,278 @@
+"""Appending and scanning beside SQLite, RocksDB and Arrow IPC; durable appends too.
+
+    python -m asv_bench.peers.engines [--quick]
+
+Every store has key and value under the offset, in transactions of 10,000. SQLite has a table with
+a write-ahead log and syncs as it is told (OFF; FULL where appends are durable); RocksDB takes
+batches into its log and its memory, without compression; an Arrow IPC stream has a column for keys
+and one for values. The clock is the CPU time of the process, for RocksDB works in threads of its
+own; durable appends are by the wall clock.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+from rocksdict import DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
+
+import kafkalog
+from asv_bench.peers.common import (
+    BATCH_SIZES,
+    Comparison,
+    Goal,
+    Records,
+    make_records,
+)
+from asv_bench.peers.storage_append import append_durable, append_lists
+from asv_bench.peers.storage_read import scan_columns, scan_objects
+from asv_bench.peers.stores import (
+    TRANSACTION_RECORDS,
+    Workspace,
+    fill_arrow,
+    fill_log,
+    log_config,
+    pack_offset,
+    run_in_workspace,
+)
+
+GROUP_RECORDS = 1000
+
+Case = Callable[[], object]
+
+
+class Store(Protocol):
+    """A store that was just made, open."""
+
+    path: Path
+
+    def append(self, records: Records, group: int = TRANSACTION_RECORDS) -> None: ...
+    def scan(self) -> None: ...
+    def settle(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class SQLite:
+    """A table with a write-ahead log."""
+
+    def __init__(self, path: Path, *, sync: bool = False) -> None:
+        self.path = path
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute(f"PRAGMA synchronous = {'FULL' if sync else 'OFF'}")
+        self._connection.execute(
+            "CREATE TABLE records (offset INTEGER PRIMARY KEY, key BLOB, value BLOB)"
+        )
+
+    def append(self, records: Records, group: int = TRANSACTION_RECORDS) -> None:
+        """Insert the records, a transaction for each group."""
+        execute, executemany = self._connection.execute, self._connection.executemany
+        for start in range(0, len(records.keys), group):
+            end = start + group
+            rows = zip(
+                range(start, end), records.keys[start:end], records.values[start:end], strict=False
+            )
+            execute("BEGIN")
+            executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
+            execute("COMMIT")
+
+    def scan(self) -> None:
+        """Take every row."""
+        query = "SELECT offset, key, value FROM records ORDER BY offset"
+        for _offset, _key, _value in self._connection.execute(query):
+            pass
+
+    def settle(self) -> None:
+        """Bring everything to the table's file, and close."""
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+class RocksDB:
+    """A database of raw bytes without compression."""
+
+    def __init__(self, path: Path, *, sync: bool = False) -> None:
+        self.path = path
+        chosen = Options(raw_mode=True)
+        chosen.set_compression_type(DBCompressionType.none())
+        self._database = Rdict(str(path), chosen)
+        self._how = WriteOptions()
+        self._how.sync = sync
+
+    def append(self, records: Records, group: int = TRANSACTION_RECORDS) -> None:
+        """Write the records, a batch for each group."""
+        for start in range(0, len(records.keys), group):
+            end = min(start + group, len(records.keys))
+            batch = WriteBatch(raw_mode=True)
+            for offset in range(start, end):
+                batch.put(pack_offset(offset), records.keys[offset] + records.values[offset])
+            self._database.write(batch, write_opt=self._how)
+
+    def scan(self) -> None:
+        """Take every pair."""
+        for _offset, _record in self._database.items():
+            pass
+
+    def settle(self) -> None:
+        """Bring everything to one level of sorted files, and close."""
+        self._database.flush()
+        self._database.compact_range(None, None)
+        self.close()
+
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()
+
+
+class ArrowStream:
+    """A file of record batches."""
+
+    def __init__(self, path: Path, *, sync: bool = False) -> None:
+        assert not sync
+        self.path = path
+
+    def append(self, records: Records, group: int = TRANSACTION_RECORDS) -> None:
+        """Write the records."""
+        fill_arrow(self.path, records)
+
+    def scan(self) -> None:
+        """Take every key and value."""
+        with pa.memory_map(str(self.path)) as source, pa.ipc.open_stream(source) as reader:
+            for batch in reader:
+                keys, values = (column.to_pylist() for column in batch.columns)
+                for _key, _value in zip(keys, values, strict=True):
+                    pass
+
+    def settle(self) -> None:
+        """Nothing is left to do."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+PEERS: dict[str, Callable[..., Store]] = {
+    "SQLite": SQLite,
+    "RocksDB": RocksDB,
+    "Arrow IPC": ArrowStream,
+}
+
+
+class Fresh:
+    """The store that the next case fills, made anew before each: only filling it is timed."""
+
+    def __init__(self, workspace: Workspace, batch_size: int, *, sync: bool) -> None:
+        self._workspace = workspace
+        self._batch_size = batch_size
+        self._sync = sync
+        self._path: Path | None = None
+        self._close: Callable[[], None] = lambda: None
+        self.log: kafkalog.Log
+        self.store: Store
+
+    def prepare(self, name: str) -> None:
+        """Make the store for a case: that of a peer, else a log."""
+        self.close()
+        self._path = path = self._workspace.fresh()
+        if name in PEERS:
+            self.store = PEERS[name](path, sync=self._sync)
+            self._close = self.store.close
+        else:
+            config = log_config(self._batch_size, preallocate=self._sync)
+            self.log = kafkalog.open_log(path, config=config)
+            self._close = self.log.close
+
+    def close(self) -> None:
+        """Close the store of the case before, and remove it."""
+        self._close()
+        self._close = lambda: None
+        if self._path is not None:
+            for each in self._path.parent.glob(f"{self._path.name}*"):
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
+
+
+def appends(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
+    """Yield appending without a sync."""
+    count = 100_000 if quick else 1_000_000
+    records = make_records(count, 100)
+    for batch_size in BATCH_SIZES:
+        fresh = Fresh(workspace, batch_size, sync=False)
+        cases: dict[str, Case] = {
+            name: lambda fresh=fresh: fresh.store.append(records) for name in PEERS
+        }
+        yield Comparison(
+            f"100 B, {batch_size // 1024} KiB",
+            count,
+            {**cases, "lists": append_lists(fresh, records)},
+            [Goal(f"append lists / {name}", "lists", name, 0) for name in PEERS],
+            clock=time.process_time,
+            prepare=fresh.prepare,
+        )
+        fresh.close()
+
+
+def durable_appends(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
+    """Yield durable appends in groups."""
+    records = make_records((20 if quick else 50) * GROUP_RECORDS, 100)
+    fresh = Fresh(workspace, BATCH_SIZES[0], sync=True)
+    peers = ("SQLite", "RocksDB")
+    cases: dict[str, Case] = {
+        name: lambda: fresh.store.append(records, GROUP_RECORDS) for name in peers
+    }
+    yield Comparison(
+        "100 B, 16 KiB, groups of 1000",
+        len(records.keys),
+        {**cases, "lists": append_durable(fresh, records)},
+        [Goal(f"durable append / {name}, synced", "lists", name, 0) for name in peers],
+        clock=time.perf_counter,
+        prepare=fresh.prepare,
+    )
+    fresh.close()
+
+
+def scans(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
+    """Yield scanning from the page cache."""
+    count = 100_000 if quick else 1_000_000
+    records = make_records(count, 100)
+    stores = {name: make(workspace.fresh()) for name, make in PEERS.items()}
+    for store in stores.values():
+        store.append(records)
+    for batch_size in BATCH_SIZES:
+        with fill_log(workspace.fresh(), records, batch_size) as log:
+            yield Comparison(
+                f"100 B, {batch_size // 1024} KiB",
+                count,
+                {
+                    **{name: store.scan for name, store in stores.items()},
+                    "columns": scan_columns(log),
+                    "objects": scan_objects(log),
+                },
+                [
+                    Goal(f"scan {ours} / {name}", ours, name, 0)
+                    for ours in ("columns", "objects")
+                    for name in PEERS
+                ],
+                clock=time.process_time,
+            )
+    for store in stores.values():
+        store.close()
+
+
+def comparisons(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
+    """Yield all comparisons."""
+    yield from appends(workspace, quick=quick)
+    yield from durable_appends(workspace, quick=quick)
+    yield from scans(workspace, quick=quick)
+
+
+if __name__ == "__main__":
+    sys.exit(run_in_workspace(sys.argv[1:], comparisons))

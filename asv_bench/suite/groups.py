@@ -1,0 +1,76 @@
+"""The groups of comparisons and the goals: what `groups.toml` and `goals.toml` say of them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """
+    Comparisons that are measured, drawn and told of together.
+
+    Attributes:
+        name: by which it is chosen on the command line.
+        title: heading of its part of the page.
+        about: what the sides do, in Markdown.
+        commands: modules of `asv_bench.peers` with their arguments.
+        needs_kafka: whether Kafka's jars and a JDK must be there.
+    """
+
+    name: str
+    title: str
+    about: str
+    commands: tuple[tuple[str, ...], ...]
+    needs_kafka: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """
+    A goal.
+
+    Attributes:
+        name: P1 to P17, K1 to K12; P6b stands beside P6.
+        what: what is asked for, in words.
+        group: where it is measured.
+        missed: what was tried and what bounds it, for the case that it is missed; or nothing.
+    """
+
+    name: str
+    what: str
+    group: str
+    missed: str
+
+
+def _read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    with (FOLDER / name).open("rb") as file:
+        yield from tomllib.load(file).items()
+
+
+def read_groups() -> dict[str, Group]:
+    """Return the groups by name, in the order of the page."""
+    return {
+        name: Group(
+            name=name,
+            title=fields["title"],
+            about=fields["about"].strip(),
+            commands=tuple(tuple(command.split()) for command in fields["commands"]),
+            needs_kafka=fields.get("needs_kafka", False),
+        )
+        for name, fields in _read("groups.toml")
+    }
+
+
+def read_goals() -> dict[str, Goal]:
+    """Return the goals by name, in the order of the page."""
+    return {
+        name: Goal(name, fields["what"], fields["group"], fields.get("missed", "").strip())
+        for name, fields in _read("goals.toml")
+    }
