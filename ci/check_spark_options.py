@@ -1,0 +1,102 @@
+"""Compare docs/spark-options.md with the table that the code reads options by, or write it anew.
+
+python ci/check_spark_options.py            1 and a message where the page is not up to date
+python ci/check_spark_options.py --write    make the page
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+PAGE: Final = Path(__file__).parent.parent / "docs" / "spark-options.md"
+# Run as a script, the interpreter looks beside the script first.
+sys.path.insert(0, str(PAGE.parent.parent))
+
+from kafkalog.spark.options import IGNORED, OPTIONS  # noqa: E402
+from kafkalog.spark.options.option import Option  # noqa: E402
+
+HEAD: Final = """# Options of the Spark data source
+
+<!-- made by ci/check_spark_options.py from kafkalog/spark/options/table.py; not to be edited -->
+
+All options of `spark.read`, `spark.readStream`, `df.write` and `df.writeStream` with
+`format("kafkalog")`. Names count in any case. One that nobody knows is refused, with the nearest
+name there is. Sizes are `64k`, `256m`, `1g` (powers of 1024, bytes without a unit); times are
+`100ms`, `30s`, `15m`, `24h` (ms without a unit); lists are parted by commas.
+
+What stands under *Spark's Kafka source* says how an option compares with that of
+`format("kafka")`; where it is empty, that source has none.
+"""
+
+IGNORED_HEAD: Final = """## Accepted, and without a meaning here
+
+A query of Spark's Kafka source runs with its options as they are: these are passed over, with one
+warning in a process.
+"""
+
+_KINDS: Final = {"batch": "batch", "stream": "stream", "write": "write"}
+
+
+def cell(text: str) -> str:
+    """Return a text as it stands in a table."""
+    return text.replace("|", "\\|")
+
+
+def default_of(option: Option) -> str:
+    """Return what counts where an option is not given."""
+    if option.otherwise:
+        return option.otherwise
+    return f"`{option.default}`" if option.default is not None else ""
+
+
+def row(option: Option) -> str:
+    """Return the line of an option."""
+    names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
+    cells = [
+        names,
+        ", ".join(_KINDS[where] for where in option.where),
+        default_of(option),
+        option.rule,
+        option.kafka,
+    ]
+    return f"| {' | '.join(map(cell, cells))} |".replace("|  |", "| |").replace("|  |", "| |")
+
+
+def page() -> str:
+    """Return the whole page."""
+    lines = [HEAD]
+    for group in dict.fromkeys(option.group for option in OPTIONS):
+        chosen = [option for option in OPTIONS if option.group == group]
+        lines += [f"## {group}", ""]
+        lines += ["| option | for | default | must be | Spark's Kafka source |"]
+        lines += ["|---|---|---|---|---|", *map(row, chosen), ""]
+        lines += [f"- `{option.name}`: {option.doc}" for option in chosen]
+        lines.append("")
+    lines.append(IGNORED_HEAD)
+    lines += [f"- `{each.name}`: {each.reason}." for each in IGNORED if each.is_told]
+    told = sorted(option.name for option in OPTIONS if option.ignored_in == "batch")
+    lines.append(
+        f"- in a batch, {', '.join(f'`{name}`' for name in told)}: only a stream heeds it."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Compare or write the page."""
+    parser = argparse.ArgumentParser(description="Compare docs/spark-options.md with the code.")
+    parser.add_argument("--write", action="store_true", help="make the page anew")
+    expected = page()
+    if parser.parse_args().write:
+        PAGE.write_text(expected, "utf-8")
+        return 0
+    if not PAGE.exists() or PAGE.read_text("utf-8") != expected:
+        print("docs/spark-options.md is not up to date: python ci/check_spark_options.py --write")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

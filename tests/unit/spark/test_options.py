@@ -1,0 +1,203 @@
+"""Options that Spark's Kafka source does not have, and how all of them are read."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalog.errors import CorruptRecordError, KafkaLogError, LogLockedError, LogStorageError
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, of_engine
+from kafkalog.spark.options import OPTIONS, ReadOptions, StreamLimits, WriteOptions, options_for
+from kafkalog.spark.options.option import Option
+
+PATH = {"path": "/data"}
+
+
+def code_of(options: dict[str, str], *, streaming: bool = False) -> tuple[ErrorCode, str]:
+    """Return code and message with which the options of a read are refused."""
+    with pytest.raises(KafkaLogSparkError) as caught:
+        ReadOptions.parse(options, streaming=streaming)
+    return caught.value.code, str(caught.value)
+
+
+def test_path_missing_is_told_with_the_way_out() -> None:
+    """A table of the catalog passes no options on; the message names what does."""
+    code, message = code_of({})
+    assert ErrorCode.OPTION_MISSING == code
+    assert "CREATE TEMPORARY VIEW" in message
+    with pytest.raises(KafkaLogSparkError, match="OPTION_MISSING"):
+        WriteOptions.parse({})
+
+
+def test_paths_json_or_commas_are_several_directories() -> None:
+    """`load([a, b])` arrives as JSON; the path of a file URI is taken from it."""
+    assert ("/a", "/b,c") == ReadOptions.parse({"paths": '["/a", "/b,c"]'}).paths
+    assert ("/a", "/b") == ReadOptions.parse({"paths": "/a,/b"}).paths
+    assert ("/a b",) == ReadOptions.parse({"path": "file:///a%20b"}).paths
+    assert ErrorCode.UNSUPPORTED == code_of({"path": "s3://bucket/x"})[0]
+    assert ErrorCode.OPTION_CONFLICT == code_of({"path": "/a", "paths": "/b"})[0]
+    for wrong in ("[]", "[1]", '["/a"', '{"a": 1}x,'):
+        assert ErrorCode.OPTION_INVALID == code_of({"paths": wrong})[0]
+
+
+def test_unknown_option_is_refused_with_the_nearest_name() -> None:
+    """A slip of the pen must not read everything, or nothing."""
+    code, message = code_of({**PATH, "startingOffset": "latest"})
+    assert ErrorCode.OPTION_UNKNOWN == code
+    assert "did you mean startingOffsets?" in message
+    assert code_of({**PATH, "zzz": "1"}) == (
+        ErrorCode.OPTION_UNKNOWN,
+        '[KAFKALOG.OPTION_UNKNOWN] unknown option \'zzz\' {"option": "zzz"}',
+    )
+
+
+def test_unknown_option_not_strict_is_ignored_in_words() -> None:
+    """`strictOptions=false` lets others through, wherever it stands among them."""
+    options = ReadOptions.parse({"zzz": "1", "STRICTOPTIONS": "false", **PATH})
+    assert ("zzz: nobody knows it",) == options.ignored
+
+
+def test_option_of_another_query_is_refused_by_name() -> None:
+    """An option of a sink means nothing to a read, and must not be taken for a slip."""
+    code, message = code_of({**PATH, "txnAppId": "a"})
+    assert ErrorCode.OPTION_INVALID == code
+    assert "txnAppId is for a write, and this is a batch read" in message
+
+
+@pytest.mark.parametrize("option", [each for each in OPTIONS if each.default is not None])
+def test_default_of_every_option_is_a_value_of_its_kind(option: Option) -> None:
+    """What counts without a word could be said in words, with blanks around and in capitals."""
+    text = f" {option.default} "
+    shouted = text if option.kind == "text" else text.upper()
+    assert option.parse(option.default or "") == option.parse(shouted)
+
+
+@pytest.mark.parametrize(
+    "option", [each for each in OPTIONS if each.kind not in ("text", "names", "json")]
+)
+def test_value_of_every_kind_out_of_range_is_refused_by_rule(option: Option) -> None:
+    """What no kind has; the message says what would do."""
+    for wrong in ("", "?", "-1", "9" * 40, "1e3", "\u0661"):
+        with pytest.raises(KafkaLogSparkError) as caught:
+            option.parse(wrong)
+        assert f"{option.name} = '{wrong}': must be {option.rule}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1024", 1024), ("64k", 65536), ("64KB", 65536), ("1 m", 2**20), ("1g", 2**30), ("7b", 7)],
+)
+def test_split_bytes_unit_is_a_power_of_1024(text: str, size: int) -> None:
+    """As Spark writes sizes."""
+    assert size == ReadOptions.parse({**PATH, "splitBytes": text}).split_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("250", 250), ("30s", 30_000), ("2 min", 120_000), ("1h", 3_600_000), ("1d", 86_400_000)],
+)
+def test_orphan_age_unit_is_a_time(text: str, ms: int) -> None:
+    """As Spark writes times; without a unit, ms."""
+    assert ms == WriteOptions.parse({**PATH, "orphanAge": text}).orphan_age_ms
+
+
+def test_arrow_batch_bytes_above_a_gibibyte_is_refused() -> None:
+    """Offsets in a batch have 32 bits."""
+    assert 2**30 == ReadOptions.parse({**PATH, "arrowBatchBytes": "1g"}).arrow_batch_bytes
+    assert ErrorCode.OPTION_INVALID == code_of({**PATH, "arrowBatchBytes": "1025m"})[0]
+
+
+def test_view_of_a_stream_other_than_records_is_refused() -> None:
+    """There is no stream of segments."""
+    assert "segments" == ReadOptions.parse({**PATH, "view": "segments"}).view
+    code, message = code_of({**PATH, "view": "segments"}, streaming=True)
+    assert ErrorCode.OPTION_CONFLICT == code
+    assert "a stream has records, no segments" in message
+
+
+def test_names_any_case_are_the_same_option() -> None:
+    """Spark hands them over in lower case."""
+    names = [each.name for each in options_for("batch")]
+    assert len(names) == len({name.lower() for name in names})
+    options = {"PATH": "/data", "arrowbatchrows": "5", "columnnameofcorruptrecord": "Bad"}
+    parsed = ReadOptions.parse(options)
+    assert (5, "Bad") == (parsed.arrow_batch_rows, parsed.corrupt_column)
+
+
+def test_columns_list_keeps_its_order() -> None:
+    """The projection, since Spark tells a source of none."""
+    assert ("value", "offset") == ReadOptions.parse({**PATH, "columns": "value, offset"}).columns
+    assert ReadOptions.parse(PATH).columns is None
+
+
+def test_transaction_options_come_together() -> None:
+    """Half of them would look idempotent, and not be."""
+    options = WriteOptions.parse({**PATH, "txnAppId": "etl", "txnVersion": "7"})
+    assert ("etl", 7) == (options.app_id, options.version)
+    for half in ({"txnAppId": "etl"}, {"txnVersion": "7"}):
+        with pytest.raises(KafkaLogSparkError, match="txnAppId and txnVersion come together"):
+            WriteOptions.parse({**PATH, **half})
+
+
+def test_options_of_sparks_own_reach_a_sink_unsaid() -> None:
+    """A streaming query hands its checkpoint's place on to the sink."""
+    options = {**PATH, "checkpointLocation": "/c", "queryName": "q"}
+    assert () == WriteOptions.parse(options).ignored
+
+
+@given(st.dictionaries(st.sampled_from([each.name for each in OPTIONS]), st.text(max_size=20)))
+def test_any_texts_parse_or_are_refused_with_a_code(options: dict[str, str]) -> None:
+    """Whatever stands there, nobody gets another error than ours."""
+    for parse in (ReadOptions.parse, WriteOptions.parse):
+        try:
+            parsed = parse({**PATH, **options})
+        except KafkaLogSparkError as error:
+            assert f"[KAFKALOG.{error.code}] " in str(error)
+        else:
+            assert pickle.loads(pickle.dumps(parsed)) == parsed
+
+
+def test_limits_default_pickles() -> None:
+    """Plain data goes to the workers."""
+    assert StreamLimits() == pickle.loads(pickle.dumps(StreamLimits()))
+
+
+def test_error_pickled_keeps_code_and_detail() -> None:
+    """Errors go from worker to driver, some as objects."""
+    error = KafkaLogSparkError(ErrorCode.DATA_LOSS, "gone", topic="t", position=7, path="/x")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(error), error.code, error.detail) == (str(copy), copy.code, copy.detail)
+    assert ("/x", 7, None) == (copy.path, copy.position, copy.base_offset)
+    assert '[KAFKALOG.DATA_LOSS] gone {"topic": "t", "position": 7, "path": "/x"}' == str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (CorruptRecordError("bad", path="/l", position=3), ErrorCode.CORRUPT_BATCH),
+        (LogLockedError("busy"), ErrorCode.LOCKED),
+        (LogStorageError("disk"), ErrorCode.STORAGE),
+    ],
+)
+def test_error_of_engine_gets_its_code(error: KafkaLogError, code: ErrorCode) -> None:
+    """The text says class, message and place; an error that has a code stays as it is."""
+    shown = of_engine(error, topic="t")
+    assert code == shown.code
+    assert f"{type(error).__name__}: {error}" == shown.message
+    assert (error.path, error.position, "t") == (shown.path, shown.position, shown.detail["topic"])
+    assert shown is of_engine(shown)
+
+
+def test_import_of_options_and_plan_leaves_pyspark_alone() -> None:
+    """`import kafkalog` and what plans a query load neither pyspark nor pyarrow."""
+    program = (
+        "import sys, kafkalog, kafkalog.spark, kafkalog.spark.options, kafkalog.spark.plan\n"
+        "assert not {'pyspark', 'pyarrow', 'pandas'} & sys.modules.keys()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
+    assert (0, b"") == (ran.returncode, ran.stderr)

@@ -1,0 +1,171 @@
+"""Where a batch begins and ends in each partition, and what is lost where the log has less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kafkalog
+from kafkalog import Record
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.plan import LogSnapshot, find_loss, resolve_bounds, settle_loss
+from tests.support.manual_time import ManualClock
+from tests.support.planned import snapshot_of
+
+# Three partitions: untouched, begun by retention, and with an open transaction at its end.
+LOGS = [("a", 0, 0, 100), ("a", 1, 40, 100), ("b", 0, 0, 100)]
+
+
+def bounds(given: dict[str, str], visible: list[int] | None = None) -> tuple[list[int], list[int]]:
+    """Return what options come to for the three partitions."""
+    snapshot = snapshot_of(LOGS, visible_ends=visible)
+    found = resolve_bounds(snapshot, ReadOptions.parse({"path": "/data", **given}))
+    return found.starts.tolist(), found.ends.tolist()
+
+
+def refused(given: dict[str, str]) -> tuple[ErrorCode, str]:
+    """Return how options are refused."""
+    with pytest.raises(KafkaLogSparkError) as caught:
+        bounds(given)
+    return caught.value.code, str(caught.value)
+
+
+def test_bounds_absent_are_everything() -> None:
+    """From the log start to the log end, or to the last stable offset."""
+    assert ([0, 40, 0], [100, 100, 100]) == bounds({})
+    assert ([0, 40, 0], [100, 100, 7]) == bounds({}, visible=[100, 100, 7])
+
+
+def test_bounds_behind_latest_begin_there_or_at_the_start() -> None:
+    """`latest-70` is seventy offsets, or all there are."""
+    assert ([30, 40, 30], [100, 100, 100]) == bounds({"startingOffsets": "latest-70"})
+    assert ([0, 40, 0], [90, 90, 90]) == bounds({"endingOffsets": "latest-10"})
+
+
+def test_bounds_json_names_every_partition() -> None:
+    """Numbers, -2 and -1; a partition that is missing or foreign is told."""
+    text = '{"a": {"0": 5, "1": -2}, "b": {"0": 9}}'
+    ends = '{"a": {"0": 50, "1": -1}, "b": {"0": 9}}'
+    given = {"startingOffsets": text, "endingOffsets": ends}
+    assert ([5, 40, 9], [50, 100, 9]) == bounds(given)
+    code, message = refused({"startingOffsets": '{"a": {"0": 5, "7": 1}}'})
+    assert ErrorCode.OFFSET_INVALID == code
+    assert "says nothing of a-1, b-0 and names a-7, which is not read" in message
+
+
+def test_bounds_partition_left_out_by_a_filter_may_be_listed() -> None:
+    """A filter must not make options wrong."""
+    snapshot = snapshot_of(LOGS[:1], left_out=[("a", 1)])
+    options = ReadOptions.parse({"path": "/d", "startingOffsets": '{"a": {"0": 5, "1": 6}}'})
+    assert [5] == resolve_bounds(snapshot, options).starts.tolist()
+
+
+def test_bounds_start_behind_end_is_refused_where_it_was_said() -> None:
+    """A number behind the end is a mistake; an end below what retention left is an empty read."""
+    every = '{"a": {"0": %d, "1": %d}, "b": {"0": %d}}'
+    given = {"startingOffsets": every % (60, 60, 60), "endingOffsets": every % (50, 70, 70)}
+    code, message = refused(given)
+    assert ErrorCode.OFFSET_INVALID == code
+    assert "a-0: startingOffsets comes to 60, which is behind 50" in message
+    assert ([0, 40, 0], [10, 40, 10]) == bounds({"endingOffsets": every % (10, 10, 10)})
+
+
+def test_bounds_above_the_log_end_are_out_of_range() -> None:
+    """A number that no record has got yet; with failOnDataLoss=false, as far as there are."""
+    every = '{"a": {"0": %d, "1": 100}, "b": {"0": 100}}'
+    code, message = refused({"endingOffsets": every % 101})
+    assert ErrorCode.OFFSET_OUT_OF_RANGE == code
+    assert "a-0: offsets 0 to 101 are wanted; the log ends at 100" in message
+    lenient = {"failOnDataLoss": "false"}
+    assert ([0, 40, 0], [100] * 3) == bounds({"endingOffsets": every % 101, **lenient})
+    given = {"startingOffsets": every % 150, "endingOffsets": every % 200, **lenient}
+    assert ([100] * 3, [100] * 3) == bounds(given)
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [("earliest", ([0, 40, 0], [100] * 3)), ("latest", ([0, 100, 0], [100] * 3))],
+)
+def test_bounds_below_the_log_start_are_a_loss(
+    rule: str, expected: tuple[list[int], list[int]]
+) -> None:
+    """Records that were named, and retention has taken."""
+    given = {"startingOffsets": '{"a": {"0": 0, "1": 39}, "b": {"0": 0}}'}
+    code, message = refused(given)
+    assert ErrorCode.DATA_LOSS == code
+    assert "a-1: offsets from 39 on, up to 40, are gone: the log begins at 40 now" in message
+    assert expected == bounds({**given, "onDataLoss": rule})
+
+
+def test_bounds_by_time_ask_the_log(tmp_path: Path) -> None:
+    """The first record as late; none, by the strategy, an error or the end; ago by the clock."""
+    directory = tmp_path / "a-0"
+    with kafkalog.open_log(directory) as log:
+        for time in range(1000, 2000, 100):
+            log.append([Record(value=b"x", timestamp_ms=time)])
+    clock = ManualClock(now_ms=2_000)
+
+    def bounds_at(**given: str) -> tuple[list[int], list[int]]:
+        options = ReadOptions.parse({"path": str(directory), **given})
+        found = resolve_bounds(LogSnapshot.take(options), options, clock=clock)
+        return found.starts.tolist(), found.ends.tolist()
+
+    assert ([3], [7]) == bounds_at(startingTimestamp="1201", endingTimestamp="1700")
+    assert ([8], [10]) == bounds_at(startingTimestamp="-200ms", endingTimestamp="5000")
+    times = '{"a": {"0": 1500}}'
+    assert ([5], [10]) == bounds_at(startingOffsetsByTimestamp=times)
+    assert ([0], [5]) == bounds_at(endingOffsetsByTimestamp=times)
+    with pytest.raises(KafkaLogSparkError, match=r"OFFSET_OUT_OF_RANGE.*no record is as late"):
+        bounds_at(startingTimestamp="9999")
+    late = {"startingTimestamp": "9999", "startingOffsetsByTimestampStrategy": "latest"}
+    assert ([10], [10]) == bounds_at(**late)
+    with pytest.raises(KafkaLogSparkError, match=r"OFFSET_INVALID.*comes to 9, which is behind 2"):
+        bounds_at(startingTimestamp="1900", endingTimestamp="1200")
+
+
+OFFSETS = st.integers(0, 60)
+
+
+@given(OFFSETS, st.none() | OFFSETS, OFFSETS, OFFSETS)
+def test_loss_is_what_was_wanted_and_is_not_there(
+    start: int, end: int | None, log_start: int, length: int
+) -> None:
+    """Exactly the wanted offsets outside of the log; nothing is said of what lies within."""
+    log_end = log_start + length
+    loss = find_loss(start, end, log_start_offset=log_start, log_end_offset=log_end)
+    if end is None:
+        # Whatever there is: lost is what lay before the log start, or the place to go on from.
+        is_lost = start < log_start or start > log_end
+    else:
+        wanted = set(range(start, end)) | ({start - 1} if start > 0 and start >= end else set())
+        is_lost = bool(wanted & set(range(log_start))) and start < end
+        is_lost = is_lost or max(start, end) > log_end
+    assert is_lost == (loss is not None)
+
+
+def test_loss_of_another_topic_is_everything() -> None:
+    """The same name, another topic: no offset of it means what it meant."""
+    loss = find_loss(5, 9, log_start_offset=0, log_end_offset=50, same_topic=False)
+    assert loss is not None
+    assert ("another topic", 5, 9) == (loss.cause, loss.first, loss.end)
+    assert (0, 50) == (settle_loss(loss, "earliest", "a", 0), settle_loss(loss, "latest", "a", 0))
+    with pytest.raises(KafkaLogSparkError, match="the topic was deleted and made anew"):
+        settle_loss(loss, "fail", "a", 0)
+
+
+@pytest.mark.parametrize(
+    ("start", "log_range", "earliest"), [(3, (10, 50), 10), (60, (10, 50), 50)]
+)
+def test_loss_settled_earliest_never_goes_back(
+    start: int, log_range: tuple[int, int], earliest: int
+) -> None:
+    """Behind what retention took; at the end of what was cut off: the rest was read already."""
+    log_start, log_end = log_range
+    loss = find_loss(start, None, log_start_offset=log_start, log_end_offset=log_end)
+    assert loss is not None
+    assert earliest == settle_loss(loss, "earliest", "a", 0)
+    assert log_end == settle_loss(loss, "latest", "a", 0)

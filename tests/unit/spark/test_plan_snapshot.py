@@ -1,0 +1,243 @@
+"""What a snapshot sees of directories: which partitions, their segments, and where they end."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kafkalog
+from kafkalog import LogConfig, Record
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.model import TopicPartition
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.plan import FilterSet, LogSnapshot
+from kafkalog.spark.plan.log_files import (
+    UNKNOWN_TIMESTAMP,
+    SegmentCuts,
+    find_log_end,
+    offset_for_timestamp,
+)
+from kafkalog.state.checkpoints import OffsetCheckpoint
+from tests.support.producer_batches import Produced, encoded
+
+SMALL = LogConfig(segment_bytes=20_000, index_interval_bytes=1024)
+DISK = PosixFileSystem()
+
+
+def make_log(
+    directory: Path, batches: int, *, size: int = 100, config: LogConfig = SMALL, first_ms: int = 0
+) -> None:
+    """Append batches of ten records, ten ms apart, and close."""
+    with kafkalog.open_log(directory, config=config) as log:
+        for batch in range(batches):
+            times = [first_ms + 100 * batch + 10 * number for number in range(10)]
+            log.append([Record(value=b"v" * size, timestamp_ms=time) for time in times])
+
+
+def options(*paths: Path, **given: str) -> ReadOptions:
+    """Return the options of a batch over directories."""
+    return ReadOptions.parse({"paths": ",".join(map(str, paths)), **given})
+
+
+def names(snapshot: LogSnapshot) -> list[str]:
+    """Return the partitions of a snapshot."""
+    return [f"{topic}-{number}" for topic, number in snapshot.names()]
+
+
+def data_directory(tmp_path: Path, *partitions: str, batches: int = 3) -> Path:
+    """Make a data directory with logs."""
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    for name in partitions:
+        make_log(tmp_path / name, batches)
+    return tmp_path
+
+
+def test_snapshot_of_data_directory_has_live_partitions(tmp_path: Path) -> None:
+    """Doomed, stray and moving directories, metadata and internal topics are left out."""
+    root = data_directory(
+        tmp_path, "b-0", "a-10", "a-2", "__consumer_offsets-0", "__cluster_metadata-0"
+    )
+    for number, state in enumerate(("delete", "stray", "future")):
+        make_log(root / f"c-{number}.{uuid.uuid4().hex}-{state}", 1)
+    (root / "lost+found").mkdir()
+    (root / "_kafkalog").mkdir()
+    snapshot = LogSnapshot.take(options(root))
+    assert ["a-2", "a-10", "b-0"] == names(snapshot)
+    assert [30, 30, 30] == snapshot.log_ends.tolist()
+    named = LogSnapshot.take(options(root, subscribe="__consumer_offsets"))
+    assert ["__consumer_offsets-0"] == names(named)
+
+
+def test_snapshot_of_several_directories_joins_them(tmp_path: Path) -> None:
+    """A log system may have several; a partition that lies in two of them is refused."""
+    (tmp_path / "x").mkdir()
+    (tmp_path / "y").mkdir()
+    first = data_directory(tmp_path / "x", "a-0")
+    second = data_directory(tmp_path / "y", "a-1")
+    assert ["a-0", "a-1"] == names(LogSnapshot.take(options(first, second, first)))
+    assert ["a-1"] == names(LogSnapshot.take(options(second / "a-1")))
+    make_log(second / "a-0", 1)
+    with pytest.raises(KafkaLogSparkError, match=r"OPTION_CONFLICT.*a-0 lies in"):
+        LogSnapshot.take(options(first, second))
+
+
+def test_snapshot_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    """Paths, topics and partitions that were named have to be there; an empty directory may be."""
+    root = tmp_path
+    (root / "notes.txt").write_text("x")
+    cases = [
+        (options(root / "nothing"), ErrorCode.PATH_NOT_FOUND),
+        (options(root / "notes.txt"), ErrorCode.PATH_NOT_FOUND),
+        (options(root), ErrorCode.PATH_NOT_FOUND),
+    ]
+    (tmp_path / "data").mkdir()
+    data = data_directory(tmp_path / "data", "a-0")
+    cases += [
+        (options(data, subscribe="a,b"), ErrorCode.TOPIC_NOT_FOUND),
+        (options(data, assign='{"a": [0, 1]}'), ErrorCode.TOPIC_NOT_FOUND),
+    ]
+    for chosen, code in cases:
+        with pytest.raises(KafkaLogSparkError) as caught:
+            LogSnapshot.take(chosen)
+        assert code == caught.value.code
+    (tmp_path / "void").mkdir()
+    assert [] == names(LogSnapshot.take(options(tmp_path / "void")))
+    assert [] == names(LogSnapshot.take(options(data, subscribePattern="z.*")))
+
+
+def test_snapshot_of_segments_has_bases_and_sizes(tmp_path: Path) -> None:
+    """A row for each segment, and what a log start checkpoint says."""
+    root = data_directory(tmp_path, "a-0", "a-1", batches=60)
+    OffsetCheckpoint(DISK, root / "log-start-offset-checkpoint").write({TopicPartition("a", 1): 55})
+    snapshot = LogSnapshot.take(options(root))
+    with kafkalog.open_log(root / "a-0", read_only=True) as log:
+        segments = log.segments()
+    bases, sizes = snapshot.segments_of(0)
+    assert [segment.base_offset for segment in segments] == bases
+    assert [segment.size_bytes for segment in segments] == sizes
+    assert len(bases) > 3
+    assert ([0, 55], [600, 600]) == (snapshot.log_starts.tolist(), snapshot.log_ends.tolist())
+    assert snapshot.largest_timestamps is None
+
+
+def test_snapshot_with_filters_opens_what_they_want(tmp_path: Path) -> None:
+    """Partitions that no filter wants are not opened; times are looked up where one asks."""
+    root = data_directory(tmp_path, "a-0", "a-1", "b-0", batches=60)
+    (root / "b-0" / "00000000000000000000.log").write_bytes(b"not a log, and nobody looks")
+    filters = FilterSet.of(
+        [("topic", "startswith", "a"), ("partition", "==", 1), ("timestamp", ">=", 3000)]
+    )
+    snapshot = LogSnapshot.take(options(root), filters=filters)
+    assert ["a-1"] == names(snapshot)
+    assert {("a", 0), ("b", 0)} == snapshot.left_out
+    times = snapshot.largest_timestamps
+    assert times is not None
+    bases, _sizes = snapshot.segments_of(0)
+    # A batch of ten records takes 100 ms: the last one of a segment ends ten before the next.
+    assert [10 * base - 10 for base in bases[1:]] == times[:-1].tolist()
+    assert UNKNOWN_TIMESTAMP == times[-1]
+
+
+def test_log_end_of_log_being_written_is_behind_the_last_whole_batch(tmp_path: Path) -> None:
+    """A batch on its way, and room that is allocated ahead, are not part of the log yet."""
+    directory = tmp_path / "a-0"
+    make_log(directory, 50, size=1000, config=LogConfig())
+    path = directory / "00000000000000000000.log"
+    size, whole = path.stat().st_size, path.read_bytes()
+    assert (500, size) == find_log_end(DISK, directory, 0)
+    batch = whole[: size // 50]
+    for torn in (batch[:30], batch[:70], batch[:-1], bytes(100_000)):
+        path.write_bytes(whole + torn)
+        assert (500, size) == find_log_end(DISK, directory, 0)
+    # Damage, with whole batches behind it: the engine says where the log ends.
+    position = size // 50 * 48
+    path.write_bytes(whole[: position + 80] + b"?" + whole[position + 81 :])
+    with kafkalog.open_log(directory, read_only=True) as log:
+        assert log.log_end_offset == find_log_end(DISK, directory, 0)[0]
+
+
+@pytest.mark.parametrize("damage", ["none", "gone", "preallocated", "foreign"])
+def test_log_end_index_of_any_kind_gives_the_same(tmp_path: Path, damage: str) -> None:
+    """An index makes it faster, and is believed only where a batch begins."""
+    directory = tmp_path / "a-0"
+    make_log(directory, 100, size=500, config=LogConfig(index_interval_bytes=4096))
+    index = directory / "00000000000000000000.index"
+    entries = index.read_bytes()
+    if damage == "gone":
+        index.unlink()
+    elif damage == "preallocated":
+        index.write_bytes(entries + bytes(8 * 10_000))
+    elif damage == "foreign":
+        index.write_bytes(entries[:-4] + (12345).to_bytes(4, "big"))
+    size = (directory / "00000000000000000000.log").stat().st_size
+    assert (1000, size) == find_log_end(DISK, directory, 0)
+
+
+def test_log_end_read_committed_stops_at_an_open_transaction(tmp_path: Path) -> None:
+    """The last stable offset is the end of who reads committed records."""
+    directory = tmp_path / "a-0"
+    with kafkalog.open_log(directory) as log:
+        log.append([Record(value=b"plain")] * 4)
+        log.append_batches(
+            encoded([Produced(7, 0, 0, 3, transactional=True)]),
+            origin=kafkalog.AppendOrigin.COORDINATOR,
+        )
+        log.append([Record(value=b"behind")] * 2)
+        committed = LogSnapshot.take(options(directory, isolationLevel="read_committed"))
+        assert ([9], [4]) == (committed.log_ends.tolist(), committed.visible_ends.tolist())
+        plain = LogSnapshot.take(options(directory))
+        assert [9] == plain.visible_ends.tolist()
+
+
+def segments_of(directory: Path) -> tuple[Sequence[int], Sequence[int]]:
+    """Return bases and sizes of a log's segments."""
+    return LogSnapshot.take(options(directory)).segments_of(0)
+
+
+def test_offset_for_timestamp_equals_the_engines(tmp_path: Path) -> None:
+    """Of every time, with and without indexes, and behind damage."""
+    directory = tmp_path / "a-0"
+    make_log(directory, 80, first_ms=1000)
+    bases, ends = map(list, segments_of(directory))
+    wanted = [0, 999, 1000, 1005, 1990, 5123, 8990, 8991, 10**12]
+    with kafkalog.open_log(directory, read_only=True) as log:
+        expected = [log.offset_for_timestamp(time) for time in wanted]
+    offsets = [None if each is None else each.offset for each in expected]
+    found = [offset_for_timestamp(DISK, directory, bases, ends, time) for time in wanted]
+    assert offsets == found
+    for index in directory.glob("*.timeindex"):
+        index.unlink()
+    found = [offset_for_timestamp(DISK, directory, bases, ends, time) for time in wanted]
+    assert offsets == found
+    # From an offset on.
+    assert 300 == offset_for_timestamp(DISK, directory, bases, ends, 1000, 300)
+
+
+def test_offset_for_timestamp_damaged_batch_asks_the_engine(tmp_path: Path) -> None:
+    """A batch that fails its checksum is passed over, as workers pass over it."""
+    directory = tmp_path / "a-0"
+    make_log(directory, 20, config=LogConfig())
+    path = directory / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 20 * 3 + 90] ^= 1
+    path.write_bytes(data)
+    assert 40 == offset_for_timestamp(DISK, directory, [0], [len(data)], 300)
+
+
+def test_cuts_of_segment_lie_between_batches(tmp_path: Path) -> None:
+    """Offsets near the positions that were asked for, at which batches begin."""
+    directory = tmp_path / "a-0"
+    make_log(directory, 400, config=LogConfig(index_interval_bytes=1024))
+    size = (directory / "00000000000000000000.log").stat().st_size
+    cuts = SegmentCuts(DISK, str(directory)).near(0, size, [size // 4, size // 2, 3 * size // 4])
+    assert 3 == len(cuts)
+    assert all(cut % 10 == 0 for cut in cuts)
+    assert np.abs(np.array(cuts) - [1000, 2000, 3000]).max() <= 20
+    for index in directory.glob("*.index"):
+        index.unlink()
+    assert [] == SegmentCuts(DISK, str(directory)).near(0, size, [size // 2])
