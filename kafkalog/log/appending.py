@@ -5,6 +5,8 @@ refuse them or know them already; the leader epoch is in its file; readers of co
 stopped before a transaction that begins; the bytes are written and published; state, transaction
 index and readers follow. Whatever fails before the bytes are published leaves the log as it was.
 
+A file of batches that is taken over goes the same way: `adopting` says how.
+
 Crash points: those of `LocalLog.append`, and before it that of an epoch (`epochs.py`). Behind it
 nothing has to be on the disk: state and transaction index are told from the batches.
 
@@ -17,6 +19,7 @@ from collections.abc import Callable
 
 from kafkalog.files.errors import translate
 from kafkalog.layout import MAGIC_V2
+from kafkalog.log.adopting import BatchFile, adopt
 from kafkalog.log.changing import Changing
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.local_log import LocalLog, UndoFailedError
@@ -88,6 +91,33 @@ class Appender:
         elif rolled:
             self._producers.rolled(before)
         return info, rolled
+
+    def adopt(self, file: BatchFile) -> AppendInfo:
+        """
+        Take over a file that was looked through; everything before it is on the disk.
+
+        Raises:
+            KafkaLogError: the disk refused.
+        """
+        local, epochs = self._local, self._epochs
+        before, scan = local.snapshot, file.scan
+        first = before.end_offset
+        if not epochs.is_settled:
+            with Changing(local, "assigning a leader epoch", self._latch):
+                epochs.assign_current(first)
+        with Changing(local, "taking over a file", self._latch):
+            adopt(local, file, epochs.current)
+        self._producers.rolled(before)
+        return AppendInfo(
+            first,
+            first + scan.record_count - 1,
+            scan.record_count,
+            scan.batch_count,
+            file.size_bytes,
+            None,
+            scan.max_timestamp,
+            scan.offset_of_max_timestamp,
+        )
 
     def _write(self, run: PackedRun, pending: PendingAppend | None) -> None:
         if pending is not None:

@@ -242,8 +242,12 @@ class LocalLog:
             if in_order:
                 filesystem.sync_directory(self.context.directory)
 
+    def name_changed(self) -> None:
+        """Let the next sync put the names in the directory on the disk."""
+        self._name_changes += 1
+
     def replace_all(self, snapshot: Snapshot) -> None:
-        """Publish the outcome of a truncation."""
+        """Publish the outcome of a truncation, or of what else makes the segments others."""
         self._publish(snapshot)
 
     def rest(self) -> None:

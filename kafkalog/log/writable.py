@@ -12,6 +12,8 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from os import PathLike
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,8 @@ from typing_extensions import Buffer
 
 from kafkalog._core.record import Record
 from kafkalog.errors import KafkaLogError
+from kafkalog.files.errors import storage_errors
+from kafkalog.log.adopting import survey
 from kafkalog.log.appending import Appender
 from kafkalog.log.record_appender import RecordAppender, Wait
 from kafkalog.log.resting import RestingLog
@@ -266,6 +270,36 @@ class WritableLog(RestingLog):
         origin = origin or AppendOrigin.EMBEDDED
         run = validate_for_leader(data, self._rules, now_ms, origin)
         return self._append(run, wait, origin)
+
+    def append_file(self, path: str | PathLike[str]) -> AppendInfo:
+        """
+        Take over a file of encoded batches as the last segment: it is renamed, not copied.
+
+        For much at a time, encoded beside the log, and of format v2. Every CRC is checked, and each
+        batch stamped in place with the next offsets and the leader epoch. Otherwise the batches are
+        stored as they are, as those of another log: no setting recompresses them or asks for a key.
+        Everything is on the disk when this returns.
+
+        Args:
+            path: on the file system of the log, and nobody else's any more. While it is there the
+                log does not have it, whatever fails; when it has gone the log has it.
+
+        Raises:
+            CorruptRecordError: it is not whole batches with good CRCs; nothing was changed.
+            InvalidRecordError: its batches leave out offsets, name producers or end transactions;
+                or it is larger than `segment.bytes`, or its index than `segment.index.bytes`.
+            UnsupportedForMessageFormatError: a batch, or the log, has an old format.
+            DiskFullError, LogOfflineError, LogStorageError: as for `append`.
+        """
+        self._ensure_writable()
+        with storage_errors(Path(path), doing="looking through"):
+            file = survey(self._local.context, Path(path))
+        with self._write_lock:
+            self._ensure_writable()
+            if self._local.snapshot.end_offset > self._committer.durable_offset:
+                self._committer.flush()
+            info = self._appender.adopt(file)
+        return self._after_append(info, rolled=True, wait="durable")
 
     def abort(self, producer_id: int, *, wait: Wait = "written") -> AppendInfo:
         """
