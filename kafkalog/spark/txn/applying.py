@@ -1,0 +1,223 @@
+"""An intent is carried out: each staged file goes to its log, whatever was done of that already.
+
+A file of a quarter of a segment or more becomes a segment (`Log.append_file`: renamed, not copied);
+of a smaller one the batches are appended. What a crash, or an error, left is told from the disk:
+
+  * a staged file that has gone was taken over: nothing is to be done;
+  * one that is there, at a log that ends where its records are to begin, was not begun;
+  * one that is there, at a log that ends further on: the batches of the log, from the base offset
+    on, are held against those of the file by their CRCs, which offsets do not change. As many as
+    are the same were appended. The rest goes to where the log ends now: somebody else may have
+    appended, who knows nothing of intents. Where, the intent says before it is done.
+
+Crash points: those of `Log.append_file` and of an append, and around each rewriting of the intent;
+at all of them the above says what remains.
+
+Thread-safety: none; the sink's lock and the manager's are held.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.stamp import assign_offsets
+from kafkalog._core.status import STATUS_CODES
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.log.log import Log
+from kafkalog.manager.manager import LogManager
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.txn.model import Intent, IntentEntry
+from kafkalog.spark.txn.state import SinkState
+
+__all__ = ["IntentApplier"]
+
+# A file is renamed, where it is large enough to be a segment; else it is copied, in such parts.
+_SEGMENT_SHARE: Final = 4
+_COPY_BYTES: Final = 32 * 1024 * 1024
+_CHUNK_BATCHES: Final = 4096
+_OK: Final = STATUS_CODES["OK"]
+_FULL: Final = STATUS_CODES["FULL"]
+
+logger = logging.getLogger(__name__)
+
+
+class IntentApplier:
+    """
+    Carries an intent out.
+
+    Args:
+        filesystem: the disk.
+        manager: has the data directory.
+        state: the sink's.
+        intent: what is to be done; it is on the disk.
+    """
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        manager: LogManager,
+        state: SinkState,
+        intent: Intent,
+    ) -> None:
+        self._filesystem = filesystem
+        self._manager = manager
+        self._state = state
+        self.intent = intent
+
+    def apply(self) -> None:
+        """
+        Publish what is not published yet; everything is on the disk when this returns.
+
+        Raises:
+            KafkaLogError: the disk refused, or a log has gone; the next recovery tries again.
+        """
+        known = self._manager.partitions()
+        for partition in self.intent.partitions:
+            if partition not in known:
+                # After a crash somebody has deleted the topic, and what was in it.
+                logger.warning("%s has gone, and what %s had for it", partition, self.intent)
+                continue
+            log = self._manager.log(*partition)
+            for entry in self.intent.entries_of(partition):
+                self._state.ensure_in_charge()
+                self._apply(log, entry)
+            log.flush()
+        for topic, number, end in self.intent.emptied:
+            if (topic, number) not in known:
+                continue
+            self._state.ensure_in_charge()
+            log = self._manager.log(topic, number)
+            if log.log_start_offset < end:
+                log.delete_records_before(min(end, log.log_end_offset))
+
+    def _apply(self, log: Log, entry: IntentEntry) -> None:
+        path = Path(entry.path)
+        with storage_errors(path, doing="looking at"):
+            facts = self._filesystem.stat(path)
+        end = log.log_end_offset
+        if facts is None:
+            if end < entry.end_offset:
+                raise KafkaLogSparkError(
+                    ErrorCode.DATA_LOSS,
+                    f"{path} was taken over by {log.directory}, which should reach"
+                    f" {entry.end_offset} and ends at {end}: it was truncated since. To go on"
+                    " without these records remove the sink's intent file",
+                    path=str(path),
+                    topic=entry.topic,
+                    partition=entry.partition,
+                )
+            return
+        if end != entry.base_offset:
+            left = self._left_of(log, entry, facts.size_bytes)
+            if left is None:
+                return
+            if left is not entry:
+                self.intent = self.intent.moved(entry, left)
+                self._state.write_intent(self.intent)
+                entry = left
+        if self._is_segment(log, entry, facts.size_bytes):
+            log.append_file(path)
+        else:
+            self._append(log, entry, facts.size_bytes)
+
+    def _left_of(self, log: Log, entry: IntentEntry, size: int) -> IntentEntry | None:
+        """Return what is yet to be published of a file, and where; None where nothing is."""
+        end = log.log_end_offset
+        position, count = entry.position, 0
+        if entry.base_offset < end:
+            position, count = self._published(log, entry, size)
+        if count == entry.record_count:
+            return None
+        logger.warning(
+            "%s: %d records of %s that were to begin at %d go to %d",
+            log.directory, entry.record_count - count, entry.path, entry.base_offset + count, end,
+        )  # fmt: skip
+        return replace(
+            entry, base_offset=end, record_count=entry.record_count - count, position=position
+        )
+
+    def _published(self, log: Log, entry: IntentEntry, size: int) -> tuple[int, int]:
+        """Return where in the file the batches end that the log has, and their records."""
+        start = max(entry.base_offset, log.log_start_offset)
+        if start >= entry.end_offset:
+            # Deleted meanwhile, and so published: nothing deletes above the log end.
+            return size, entry.record_count
+        stored = log.batches(start, log.log_end_offset)
+        position, count = entry.position, 0
+        for first, after, crc, records in self._batches(entry, size):
+            if entry.base_offset + count + records <= start:
+                position, count = after, count + records
+                continue
+            there = next(stored, None)
+            if (
+                there is None
+                or there.header.base_offset != entry.base_offset + count
+                or there.header.crc != crc
+                or there.header.size_bytes != after - first
+            ):
+                break
+            position, count = after, count + records
+        return position, count
+
+    def _batches(self, entry: IntentEntry, size: int) -> list[tuple[int, int, int, int]]:
+        """Return start, end, CRC and record count of the batches of a file."""
+        columns, found = BatchColumns(_CHUNK_BATCHES), []
+        data = self._map(entry, size)
+        position, status = entry.position, _FULL
+        while status == _FULL:
+            columns.clear()
+            scan = scan_batches(data, position, columns=columns, check_crc=False)
+            position, status = scan.position, scan.status
+            starts = columns.position[: scan.count].tolist()
+            sizes = columns.size_bytes[: scan.count].tolist()
+            crcs = columns.crc[: scan.count].tolist()
+            counts = columns.record_count[: scan.count].tolist()
+            found += [
+                (start, start + length, crc, count)
+                for start, length, crc, count in zip(starts, sizes, crcs, counts, strict=True)
+            ]
+        if status != _OK:
+            raise KafkaLogSparkError(
+                ErrorCode.CORRUPT_BATCH,
+                f"{entry.path}: no whole batch at {position} of {size} bytes",
+                path=entry.path,
+                position=position,
+            )
+        return found
+
+    def _append(self, log: Log, entry: IntentEntry, size: int) -> None:
+        """Copy batches into a log, in parts that are whole batches."""
+        offset, epoch = entry.base_offset, log.leader_epoch
+        data = self._map(entry, size)
+        ends = [after for _first, after, _crc, _count in self._batches(entry, size)]
+        start = entry.position
+        for end, following in pairwise([*ends, size + _COPY_BYTES + 1]):
+            if following - start <= _COPY_BYTES:
+                continue
+            part = bytearray(data[start:end])
+            offset = assign_offsets(part, base_offset=offset, partition_leader_epoch=epoch)
+            log.append_batches(part, assign_offsets=False)
+            start = end
+
+    def _is_segment(self, log: Log, entry: IntentEntry, size: int) -> bool:
+        config = log.config
+        if entry.position or not config.segment_bytes // _SEGMENT_SHARE <= size:
+            return False
+        # Never more than one entry for each interval; the time index has the larger ones.
+        entries = size // max(config.index_interval_bytes, 1) + 1
+        return size <= config.segment_bytes and entries * 12 <= config.segment_index_bytes
+
+    def _map(self, entry: IntentEntry, size: int) -> memoryview:
+        path = Path(entry.path)
+        with storage_errors(path, doing="reading"):
+            handle = self._filesystem.open(path)
+            try:
+                return handle.map(size)
+            finally:
+                handle.close()

@@ -1,0 +1,141 @@
+"""What a commit refuses, before there is an intent that could not be carried out.
+
+Thread-safety: pure functions, but for the partitions that are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kafkalog.config import LogConfig
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.layout import MAGIC_V2
+from kafkalog.manager.manager import LogManager
+from kafkalog.records.append_rules import AppendRules
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.txn.model import StagedFile, TransactionId
+
+__all__ = ["ensure_acceptable", "ensure_staged", "make_partitions", "partition_count"]
+
+
+def ensure_staged(
+    filesystem: FileSystem, transaction: TransactionId, files: Sequence[StagedFile]
+) -> None:
+    """
+    Raise where a file is not as its task left it.
+
+    Raises:
+        KafkaLogSparkError: TXN_CONFLICT: another run of the transaction is done with it, or it
+            waited for longer than orphans do.
+    """
+    seen: set[str] = set()
+    for file in files:
+        path = Path(file.path)
+        with storage_errors(path, doing="looking at"):
+            facts = filesystem.stat(path)
+        size = None if facts is None else facts.size_bytes
+        if size != file.size_bytes or file.path in seen:
+            raise KafkaLogSparkError(
+                ErrorCode.TXN_CONFLICT,
+                f"transaction {transaction}: staged file {path} should have {file.size_bytes} bytes"
+                f" of its own, and has {'gone' if size is None else size}",
+                path=str(path),
+                transaction=str(transaction),
+            )
+        seen.add(file.path)
+
+
+def partition_count(topic: str, known: Sequence[int]) -> int:
+    """
+    Return how many partitions a topic has.
+
+    Raises:
+        KafkaLogSparkError: UNSUPPORTED: some of them lie somewhere else.
+    """
+    if list(known) != list(range(len(known))):
+        raise KafkaLogSparkError(
+            ErrorCode.UNSUPPORTED,
+            f"topic {topic} has the partitions {list(known)} here, and so others elsewhere: the"
+            " sink writes to topics that lie in one data directory",
+            topic=topic,
+            partitions=list(known),
+        )
+    return len(known)
+
+
+def make_partitions(
+    manager: LogManager, files: Sequence[StagedFile], segment_bytes: int | None
+) -> None:
+    """
+    Make the topics that are missing.
+
+    Raises:
+        KafkaLogSparkError: TXN_CONFLICT: tasks saw another number of partitions than there are.
+    """
+    counts: dict[str, int] = {}
+    for file in files:
+        count = counts.setdefault(file.topic, file.partition_count)
+        if count != file.partition_count or not 0 <= file.partition < count:
+            raise _changed(file.topic, file.partition_count, count)
+    known = manager.topics()
+    for topic, count in counts.items():
+        if topic in known:
+            present = partition_count(topic, known[topic])
+            if present != count:
+                raise _changed(topic, count, present)
+            continue
+        default = LogConfig().segment_bytes
+        config = None
+        if segment_bytes is not None and segment_bytes != default:
+            config = {"segment.bytes": str(segment_bytes)}
+        manager.create_topic(topic, count, config)
+
+
+def ensure_acceptable(manager: LogManager, files: Sequence[StagedFile], now_ms: int) -> None:
+    """
+    Raise where the settings of a topic do not allow what is to be published.
+
+    Raises:
+        KafkaLogSparkError: UNSUPPORTED, BATCH_TOO_LARGE, RECORD_INVALID.
+    """
+    for file in files:
+        rules = AppendRules.of(manager.log(*file.topic_partition).config)
+        facts = {"topic": file.topic, "partition": file.partition}
+        if rules.magic < MAGIC_V2 or rules.gives_time:
+            what = "an old message.format.version" if rules.magic < MAGIC_V2 else "LogAppendTime"
+            raise KafkaLogSparkError(
+                ErrorCode.UNSUPPORTED,
+                f"topic {file.topic} has {what}: batches would have to be made anew",
+                **facts,
+            )
+        limit = min(rules.max_message_bytes, rules.segment_bytes)
+        if file.largest_batch_bytes > limit:
+            raise KafkaLogSparkError(
+                ErrorCode.BATCH_TOO_LARGE,
+                f"a batch for {file.topic} takes {file.largest_batch_bytes} bytes, and"
+                f" max.message.bytes and segment.bytes allow {limit}; lower batchBytes, or raise"
+                " the setting",
+                **facts,
+            )
+        if rules.may_fail(now_ms, file.null_key_count, file.min_timestamp, file.max_timestamp):
+            raise KafkaLogSparkError(
+                ErrorCode.RECORD_INVALID,
+                f"topic {file.topic}: {file.null_key_count} records without a key, timestamps from"
+                f" {file.min_timestamp} to {file.max_timestamp}; its cleanup.policy is"
+                f" {rules.policy}, and its message.timestamp bounds are {rules.before_ms} ms"
+                f" before and {rules.after_ms} ms after now",
+                **facts,
+            )
+
+
+def _changed(topic: str, there: int, here: int) -> KafkaLogSparkError:
+    return KafkaLogSparkError(
+        ErrorCode.TXN_CONFLICT,
+        f"topic {topic} had {there} partitions when a task wrote, and has {here} now: the keys"
+        " would lie in the wrong ones; run it again",
+        topic=topic,
+        task_partitions=there,
+        partitions=here,
+    )

@@ -1,0 +1,237 @@
+"""What a transaction of the sink is made of: its name, staged files, the intent to publish them.
+
+Everything is plain data: what tasks send to the driver is pickled, what the disk keeps is JSON.
+
+Thread-safety: everything here is immutable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Self
+from uuid import uuid4
+
+from kafkalog.errors import CorruptStateError
+from kafkalog.layout import NO_TIMESTAMP
+from kafkalog.model import TopicPartition
+
+__all__ = ["Intent", "IntentEntry", "StagedFile", "TransactionId", "dumped", "loaded"]
+
+_FORMAT: Final = 1
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionId:
+    """
+    Which transaction it is.
+
+    Attributes:
+        app: whose: a streaming query, an application, or this one write.
+        version: which of its transactions, rising; None where there is only this one.
+    """
+
+    app: str
+    version: int | None = None
+
+    @classmethod
+    def of_query(cls, query_id: str, batch_id: int) -> Self:
+        """Return the name of a micro-batch: the same when it is replayed."""
+        return cls(f"query-{query_id}", batch_id)
+
+    @classmethod
+    def of_application(cls, app_id: str, version: int) -> Self:
+        """Return the name of a batch write that an application numbers."""
+        return cls(f"app-{app_id}", version)
+
+    @classmethod
+    def unique(cls) -> Self:
+        """Return a name that no other write has."""
+        return cls(f"write-{uuid4().hex}")
+
+    def __str__(self) -> str:
+        return self.app if self.version is None else f"{self.app}-{self.version}"
+
+    @property
+    def app_name(self) -> str:
+        """The application in a form that a file may be named by."""
+        if _FILE_NAME.fullmatch(self.app):
+            return self.app
+        return "x" + hashlib.blake2b(self.app.encode(), digest_size=16).hexdigest()
+
+    @property
+    def directory_name(self) -> str:
+        """The name of its staging directory."""
+        return self.app_name if self.version is None else f"{self.app_name}-{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """
+    A file of batches that a task has written for one partition, and synced.
+
+    Attributes:
+        path: where it is.
+        topic, partition: whose records they are.
+        partition_count: how many partitions the topic had, or was to get, for the task.
+        record_count, size_bytes, batch_count: of the whole file.
+        largest_batch_bytes: of one batch.
+        min_timestamp, max_timestamp: in ms, of the records that have one; -1 where none has.
+        null_key_count: records without a key.
+        task, sequence: of several files for one partition, which comes first.
+    """
+
+    path: str
+    topic: str
+    partition: int
+    partition_count: int
+    record_count: int
+    size_bytes: int
+    batch_count: int
+    largest_batch_bytes: int
+    min_timestamp: int = NO_TIMESTAMP
+    max_timestamp: int = NO_TIMESTAMP
+    null_key_count: int = 0
+    task: int = 0
+    sequence: int = 0
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose records they are."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def order(self) -> tuple[str, int, int, int, str]:
+        """What files are sorted by."""
+        return self.topic, self.partition, self.task, self.sequence, self.path
+
+
+@dataclass(frozen=True, slots=True)
+class IntentEntry:
+    """
+    What is to be published of one staged file, and where.
+
+    Attributes:
+        path: the staged file.
+        topic, partition: the log.
+        base_offset: of the first record.
+        record_count: how many records.
+        position: where they begin in the file: behind what was published already.
+    """
+
+    path: str
+    topic: str
+    partition: int
+    base_offset: int
+    record_count: int
+    position: int = 0
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The log."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def end_offset(self) -> int:
+        """One above the last offset."""
+        return self.base_offset + self.record_count
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """
+    What a transaction publishes: once this is on the disk, it is committed.
+
+    Attributes:
+        transaction: which.
+        epoch: of the sink that wrote it.
+        created_ms: when.
+        entries: what is to be published, in this order.
+        emptied: partitions whose older records go, with the offset below which they do.
+    """
+
+    transaction: TransactionId
+    epoch: int
+    created_ms: int
+    entries: tuple[IntentEntry, ...]
+    emptied: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """The logs that it changes, each once."""
+        emptied = (TopicPartition(topic, partition) for topic, partition, _ in self.emptied)
+        return tuple(dict.fromkeys([*(each.topic_partition for each in self.entries), *emptied]))
+
+    def entries_of(self, partition: TopicPartition) -> list[IntentEntry]:
+        """Return what one log gets."""
+        return [entry for entry in self.entries if entry.topic_partition == partition]
+
+    def moved(self, entry: IntentEntry, moved: IntentEntry) -> Intent:
+        """Return the same with one entry in the place of another."""
+        return replace(
+            self, entries=tuple(moved if each is entry else each for each in self.entries)
+        )
+
+    def ranges(self) -> list[dict[str, Any]]:
+        """Return what each log gets, for people and the ledger."""
+        found: dict[TopicPartition, list[int]] = {}
+        for entry in self.entries:
+            span = found.setdefault(entry.topic_partition, [entry.base_offset, 0])
+            span[1] = entry.end_offset
+        return [
+            {"topic": name.topic, "partition": name.partition, "start": start, "end": end}
+            for name, (start, end) in found.items()
+        ]
+
+    def to_json(self) -> bytes:
+        """Return it as it stands on the disk."""
+        return _dumped({"format": _FORMAT, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: bytes, where: str) -> Intent:
+        """
+        Read it.
+
+        Raises:
+            CorruptStateError: it is none.
+        """
+        given = loaded(text, where)
+        try:
+            return cls(
+                TransactionId(**given["transaction"]),
+                int(given["epoch"]),
+                int(given["created_ms"]),
+                tuple(IntentEntry(**entry) for entry in given["entries"]),
+                tuple((str(topic), int(number), int(end)) for topic, number, end in given["emptied"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptStateError(f"{where} is damaged: {error!r}", path=where) from error
+
+
+def loaded(text: bytes, where: str) -> Mapping[str, Any]:
+    """
+    Read a file of JSON in a format that is known.
+
+    Raises:
+        CorruptStateError: it is none.
+    """
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise CorruptStateError(f"{where} is damaged: {error}", path=where) from error
+    if not isinstance(given, dict) or given.get("format") != _FORMAT:
+        raise CorruptStateError(f"{where} is of no format that is known here", path=where)
+    return given
+
+
+def dumped(**content: Any) -> bytes:
+    """Return a file of JSON in the format of now."""
+    return _dumped({"format": _FORMAT, **content})
+
+
+def _dumped(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":"), sort_keys=True).encode()

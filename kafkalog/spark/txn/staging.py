@@ -1,0 +1,136 @@
+"""Where tasks write before a commit: one directory for each transaction.
+
+A file has a name that no other attempt has, is nobody's but its writer's, and is synced, with its
+name, before anybody is told of it. What nobody commits stays, and is swept when nothing of its
+transaction was written for a while.
+
+Crash points: any of them leaves files that a sweep removes; they mean nothing.
+
+Thread-safety: no state; tasks write beside each other, and beside a sweep of what is older.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from kafkalog.files.directories import make_directories, remove_tree
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.spark.txn.model import TransactionId
+
+__all__ = ["STAGING_DIRECTORY", "StagingArea"]
+
+# The leading dot keeps it out of a manager's inventory; it is removed when it is empty.
+STAGING_DIRECTORY: Final = ".kafkalog-sink-staging"
+
+logger = logging.getLogger(__name__)
+
+
+class StagingArea:
+    """
+    The staging directories of one data directory.
+
+    Args:
+        filesystem: the disk.
+        directory: the data directory.
+        elsewhere: a directory to stage in, on the same file system, in one of its own; in the data
+            directory if None.
+    """
+
+    def __init__(
+        self, filesystem: FileSystem, directory: Path, elsewhere: Path | None = None
+    ) -> None:
+        if elsewhere is None:
+            self.root = directory / STAGING_DIRECTORY
+        else:
+            # What is swept there must be nobody else's, nor of another data directory.
+            name = hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()
+            self.root = elsewhere / f"{STAGING_DIRECTORY}-{name}"
+        self._filesystem = filesystem
+
+    def directory_of(self, transaction: TransactionId) -> Path:
+        """Return where a transaction stages."""
+        return self.root / transaction.directory_name
+
+    def create(self, transaction: TransactionId, label: str) -> FileHandle:
+        """Create a file for an attempt; OSError where the disk refuses."""
+        directory = self.directory_of(transaction)
+        path = directory / f"{label}-{uuid4().hex[:12]}.log"
+        for last in (False, False, True):
+            try:
+                if self._filesystem.stat(directory) is None:
+                    make_directories(self._filesystem, directory)
+                return self._filesystem.open(path, create=True, write=True)
+            except FileNotFoundError:
+                # Somebody has removed what he found empty.
+                if last:
+                    raise
+        raise AssertionError("unreachable")
+
+    def sync_names(self, transaction: TransactionId) -> None:
+        """Put the names of what an attempt has written on the disk."""
+        self._filesystem.sync_directory(self.directory_of(transaction))
+
+    def discard(self, transaction: TransactionId) -> None:
+        """Remove everything that a transaction has staged, also what others of it left."""
+        with storage_errors(self.root, doing="removing staged files"):
+            remove_tree(self._filesystem, self.directory_of(transaction))
+        self._remove_if_empty()
+
+    def discard_files(self, paths: Iterable[str]) -> None:
+        """Remove files that are committed, or will not be, wherever they were staged."""
+        parents = set()
+        for path in map(Path, paths):
+            parents.add(path.parent)
+            with storage_errors(path, doing="removing"), contextlib.suppress(FileNotFoundError):
+                self._filesystem.unlink(path)
+        for directory in parents:
+            # Another attempt may have something in it, or have made it anew.
+            with contextlib.suppress(OSError):
+                self._filesystem.remove_directory(directory)
+        self._remove_if_empty()
+
+    def sweep(
+        self, now_ms: int, orphan_age_ms: int, keep: Iterable[TransactionId] = ()
+    ) -> list[str]:
+        """
+        Remove what nobody has written to for so long; return the names.
+
+        A failure leaves something for the next time.
+        """
+        kept = {transaction.directory_name for transaction in keep}
+        swept = []
+        try:
+            names = self._filesystem.list(self.root)
+        except OSError:
+            return []
+        for name in names:
+            if name in kept:
+                continue
+            try:
+                if now_ms - self._last_written_ms(self.root / name) > orphan_age_ms:
+                    remove_tree(self._filesystem, self.root / name)
+                    swept.append(name)
+            except OSError as error:
+                logger.warning("%s stays for another time: %s", self.root / name, error)
+        if swept:
+            logger.info("%s: swept what nobody committed: %s", self.root, swept)
+        self._remove_if_empty()
+        return swept
+
+    def _last_written_ms(self, directory: Path) -> int:
+        facts = [self._filesystem.stat(directory)]
+        facts += [
+            self._filesystem.stat(directory / name) for name in self._filesystem.list(directory)
+        ]
+        return max((each.modified_ms for each in facts if each is not None), default=0)
+
+    def _remove_if_empty(self) -> None:
+        with contextlib.suppress(OSError):
+            self._filesystem.remove_directory(self.root)

@@ -1,0 +1,194 @@
+"""What the sink remembers in a data directory: its epoch, the intent under way, what was committed.
+
+Plain files whose names begin with a dot, in the data directory itself, so that they go wherever its
+logs go: a directory in their place would keep a broker from starting. Each is replaced as a whole,
+on the disk when the call returns.
+
+  * `.kafkalog-sink-epoch`: rises with every session of a sink. Who finds another one than his has
+    lost the directory to somebody else, as on a network file system that gave his lock away, and
+    writes nothing more.
+  * `.kafkalog-sink-intent.json`: there is at most one, as nothing is begun before it is finished.
+  * `.kafkalog-sink-ledger-APP.json`: the latest version that an application has committed.
+  * `.kafkalog-sink-ledger.json`: the writes without a version, for as long as somebody may ask.
+
+Crash points: before a rename the old content counts, after it the new one (`files.whole`). An
+intent that was removed may be back after a power cut if the directory was not synced, so it is; and
+whoever finds one asks the ledger first.
+
+Thread-safety: none of its own; the sink's lock is held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Final
+
+from kafkalog.errors import CorruptStateError, LogStorageError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.whole import read_whole, replace_whole
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.txn.model import Intent, TransactionId, dumped, loaded
+
+__all__ = ["LOCK_FILE", "SinkState"]
+
+LOCK_FILE: Final = ".kafkalog-sink.lock"
+EPOCH_FILE: Final = ".kafkalog-sink-epoch"
+INTENT_FILE: Final = ".kafkalog-sink-intent.json"
+WRITES_FILE: Final = ".kafkalog-sink-ledger.json"
+_LEDGER_PREFIX: Final = ".kafkalog-sink-ledger-"
+_MAX_BYTES: Final = 1 << 30
+
+
+class SinkState:
+    """
+    The sink's files in one data directory.
+
+    Args:
+        filesystem: the disk.
+        directory: the data directory.
+
+    Attributes:
+        epoch: of this session, -1 before it began.
+    """
+
+    def __init__(self, filesystem: FileSystem, directory: Path) -> None:
+        self.epoch = -1
+        self._filesystem = filesystem
+        self._directory = directory
+
+    # ---------------------------------------------------------------------------------- fencing
+
+    def begin_session(self) -> None:
+        """Fence every earlier session: the epoch is above theirs."""
+        self.epoch = self._read_epoch() + 1
+        self._write(EPOCH_FILE, b"%d\n" % self.epoch)
+
+    def ensure_in_charge(self) -> None:
+        """
+        Raise where a later session has begun: nothing more may be written by this one.
+
+        Raises:
+            KafkaLogSparkError: TXN_CONFLICT.
+        """
+        present = self._read_epoch()
+        if present != self.epoch:
+            raise KafkaLogSparkError(
+                ErrorCode.TXN_CONFLICT,
+                f"{self._directory}: a sink of epoch {present} has taken over from this one",
+                path=str(self._directory),
+                epoch=self.epoch,
+                present_epoch=present,
+            )
+
+    def _read_epoch(self) -> int:
+        text = self._read(EPOCH_FILE)
+        try:
+            return 0 if text is None else int(text)
+        except ValueError as error:
+            path = self._directory / EPOCH_FILE
+            raise CorruptStateError(f"{path} is damaged: {text!r}", path=path) from error
+
+    # ----------------------------------------------------------------------------------- intent
+
+    def read_intent(self) -> Intent | None:
+        """Return the transaction under way, None where there is none."""
+        text = self._read(INTENT_FILE)
+        if text is None:
+            return None
+        return Intent.from_json(text, str(self._directory / INTENT_FILE))
+
+    def write_intent(self, intent: Intent) -> None:
+        """Put the intent: from the moment it is on the disk, the transaction is committed."""
+        self.ensure_in_charge()
+        self._write(INTENT_FILE, intent.to_json())
+
+    def remove_intent(self) -> None:
+        """Remove the intent of what is in the ledger; its name is gone from the disk."""
+        path = self._directory / INTENT_FILE
+        with storage_errors(path, doing="removing"):
+            with contextlib.suppress(FileNotFoundError):
+                self._filesystem.unlink(path)
+            self._filesystem.sync_directory(self._directory)
+
+    # ----------------------------------------------------------------------------------- ledger
+
+    def is_committed(self, transaction: TransactionId) -> bool:
+        """Say whether the ledger has it, or a later one of its application."""
+        if transaction.version is None:
+            return transaction.app in self._writes()
+        latest = self.latest_version(transaction.app)
+        return latest is not None and latest >= transaction.version
+
+    def latest_version(self, app: str) -> int | None:
+        """Return the latest version that an application has committed, None where there is none."""
+        name = self._ledger_name(TransactionId(app, 0))
+        text = self._read(name)
+        if text is None:
+            return None
+        where = str(self._directory / name)
+        given = loaded(text, where)
+        try:
+            return int(given["version"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptStateError(f"{where} is damaged: {error!r}", path=where) from error
+
+    def note_committed(self, intent: Intent, now_ms: int, keep_ms: int) -> None:
+        """
+        Put a transaction into the ledger.
+
+        Args:
+            intent: all of which is published.
+            now_ms: the time.
+            keep_ms: how long writes without a version are remembered.
+        """
+        self.ensure_in_charge()
+        transaction = intent.transaction
+        if transaction.version is None:
+            known = {
+                app: since for app, since in self._writes().items() if now_ms - since <= keep_ms
+            }
+            self._write(WRITES_FILE, dumped(writes=known | {transaction.app: now_ms}))
+            return
+        content = dumped(
+            app=transaction.app,
+            version=transaction.version,
+            committed_ms=now_ms,
+            ranges=intent.ranges(),
+        )
+        self._write(self._ledger_name(transaction), content)
+
+    def _writes(self) -> dict[str, int]:
+        text = self._read(WRITES_FILE)
+        if text is None:
+            return {}
+        where = str(self._directory / WRITES_FILE)
+        given = loaded(text, where).get("writes")
+        if not isinstance(given, dict):
+            raise CorruptStateError(f"{where} is damaged: no writes in it", path=where)
+        return given
+
+    @staticmethod
+    def _ledger_name(transaction: TransactionId) -> str:
+        return f"{_LEDGER_PREFIX}{transaction.app_name}.json"
+
+    # ------------------------------------------------------------------------------------ files
+
+    def _read(self, name: str) -> bytes | None:
+        path = self._directory / name
+        try:
+            with storage_errors(path, doing="reading"):
+                return read_whole(self._filesystem, path, max_bytes=_MAX_BYTES)
+        except ValueError as error:
+            raise CorruptStateError(str(error), path=path) from error
+
+    def _write(self, name: str, content: bytes) -> None:
+        path = self._directory / name
+        try:
+            with storage_errors(path, doing="writing"):
+                replace_whole(self._filesystem, path, content)
+        except LogStorageError as error:
+            # For a full disk to be told from other troubles, as everywhere.
+            error.path = str(path)
+            raise

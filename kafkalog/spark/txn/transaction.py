@@ -1,0 +1,314 @@
+"""`SinkTransaction`: all records of a transaction get into their logs, exactly once.
+
+How a commit goes:
+
+  1. the sink's lock is taken, where sinks wait for each other; then the data directory's, as its
+     manager: nobody else writes to its logs, and an embedded writer that has it is an error;
+  2. an earlier intent is carried out to its end;
+  3. a transaction that the ledger has, or one before the latest of its application, is passed over,
+     and its files go;
+  4. everything that may be refused is refused: files that are not there, records that a topic does
+     not take; partitions that are missing are made;
+  5. the intent is put on the disk, with the offset of every file. *This is the commit*;
+  6. it is carried out (`applying`);
+  7. the ledger is told, the intent removed, and what was staged.
+
+Crash points: before 5 is on the disk nothing has happened but topics without records, and doing it
+again begins anew. From then on whoever next has a transaction here finishes this one first. After a
+crash between the steps of 7 the ledger says that nothing is left to be done.
+
+An abort removes the files it is told of, unless intent or ledger has the transaction: Spark aborts
+also after a commit that raised when it was published.
+
+Thread-safety: every method from any thread and process; they wait for each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kafkalog.clock import Clock, SystemClock
+from kafkalog.config import LogConfig
+from kafkalog.errors import KafkaLogError, LogLockedError
+from kafkalog.files.directories import make_directories
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileLock, FileSystem
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.manager.manager import LogManager
+from kafkalog.manager_config import ManagerConfig
+from kafkalog.scheduler import ScheduledTask
+from kafkalog.spark.errors import KafkaLogSparkError, of_engine
+from kafkalog.spark.txn.applying import IntentApplier
+from kafkalog.spark.txn.checking import ensure_acceptable, ensure_staged, make_partitions
+from kafkalog.spark.txn.model import Intent, IntentEntry, StagedFile, TransactionId
+from kafkalog.spark.txn.staging import StagingArea
+from kafkalog.spark.txn.state import LOCK_FILE, SinkState
+
+__all__ = ["CommitReport", "SinkTransaction"]
+
+_LOCK_WAIT_MS: Final = 120_000
+_LOCK_PAUSE_S: Final = 0.02
+_ORPHAN_AGE_MS: Final = 24 * 3_600_000
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReport:
+    """
+    What a commit did.
+
+    Attributes:
+        transaction: which.
+        record_count: published by it; 0 where it was committed before.
+        was_committed: whether that was so.
+        recovered: the transaction that was finished first, None where there was none.
+        ranges: what each log got.
+    """
+
+    transaction: TransactionId
+    record_count: int
+    was_committed: bool
+    recovered: TransactionId | None
+    ranges: tuple[dict[str, object], ...] = ()
+
+
+class SinkTransaction:
+    """
+    One transaction of the sink on a data directory.
+
+    Args:
+        directory: the data directory; made where it is missing.
+        transaction: which.
+        staging_directory: where tasks stage, in the data directory if None.
+        segment_bytes: `segment.bytes` of topics that do not say it, and of new ones.
+        orphan_age_ms: what nobody has committed, or touched, for so long is swept.
+        filesystem, clock: the machine's if None.
+        lock_wait_ms: how long to wait for other sinks.
+        pause: waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        transaction: TransactionId,
+        *,
+        staging_directory: Path | None = None,
+        segment_bytes: int | None = None,
+        orphan_age_ms: int = _ORPHAN_AGE_MS,
+        filesystem: FileSystem | None = None,
+        clock: Clock | None = None,
+        lock_wait_ms: int = _LOCK_WAIT_MS,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.directory = directory
+        self.transaction = transaction
+        self._filesystem = PosixFileSystem() if filesystem is None else filesystem
+        self._clock = SystemClock() if clock is None else clock
+        self._segment_bytes = segment_bytes
+        self._orphan_age_ms = orphan_age_ms
+        self._lock_wait_ms = lock_wait_ms
+        self._pause = pause
+        self.staging = StagingArea(self._filesystem, directory, staging_directory)
+
+    def __repr__(self) -> str:
+        return f"<SinkTransaction {self.transaction} on {self.directory}>"
+
+    def commit(
+        self, files: Sequence[StagedFile], *, emptied_topics: Iterable[str] = ()
+    ) -> CommitReport:
+        """
+        Publish staged files, unless that was done; on the disk when this returns.
+
+        Args:
+            files: of the attempts that count.
+            emptied_topics: topics whose older records go.
+
+        Raises:
+            KafkaLogSparkError: LOCKED, TXN_CONFLICT, and what the topics refuse: nothing was
+                published. STORAGE and others: it may be committed; the next transaction finishes
+                it then, and another `commit` of this one says so.
+        """
+        with self._alone() as state:
+            intent = state.read_intent()
+            if state.is_committed(self.transaction) and intent is None:
+                return self._passed_over(None)
+            if intent is None and not files and not emptied_topics:
+                nothing = Intent(self.transaction, state.epoch, self._clock.now_ms(), ())
+                return self._finish(state, nothing, None)
+            with self._managing() as manager:
+                recovered = self._recover(state, manager)
+                if state.is_committed(self.transaction):
+                    return self._passed_over(recovered)
+                intent = self._prepare(state, manager, files, list(emptied_topics))
+                state.write_intent(intent)
+                applier = IntentApplier(self._filesystem, manager, state, intent)
+                applier.apply()
+                return self._finish(state, applier.intent, recovered)
+
+    def abort(self, files: Iterable[StagedFile]) -> bool:
+        """
+        Remove staged files, unless the transaction is committed; say whether it is not.
+
+        What cannot be found out now is left to a sweep.
+        """
+        with self._alone() as state:
+            intent = state.read_intent()
+            if intent is not None and intent.transaction == self.transaction:
+                return False
+            if state.is_committed(self.transaction):
+                return False
+            self.staging.discard_files(file.path for file in files)
+            return True
+
+    def recover(self) -> TransactionId | None:
+        """Finish what a crash has left, and sweep; return what was finished."""
+        with self._alone() as state:
+            recovered = None
+            if state.read_intent() is not None:
+                with self._managing() as manager:
+                    recovered = self._recover(state, manager)
+            self.staging.sweep(self._clock.now_ms(), self._orphan_age_ms)
+            return recovered
+
+    # ---------------------------------------------------------------------------------- private
+
+    def _recover(self, state: SinkState, manager: LogManager) -> TransactionId | None:
+        """Finish the intent under way, if there is one."""
+        intent = state.read_intent()
+        if intent is None:
+            return None
+        if not state.is_committed(intent.transaction):
+            logger.warning("%s: finishing transaction %s", self.directory, intent.transaction)
+            applier = IntentApplier(self._filesystem, manager, state, intent)
+            applier.apply()
+            intent = applier.intent
+            state.note_committed(intent, self._clock.now_ms(), self._orphan_age_ms)
+        state.remove_intent()
+        self._discard(intent)
+        return intent.transaction
+
+    def _prepare(
+        self,
+        state: SinkState,
+        manager: LogManager,
+        files: Sequence[StagedFile],
+        emptied_topics: Sequence[str],
+    ) -> Intent:
+        """Refuse what must be; return what is to be done."""
+        now_ms = self._clock.now_ms()
+        wanted = sorted((file for file in files if file.record_count), key=lambda each: each.order)
+        ensure_staged(self._filesystem, self.transaction, wanted)
+        make_partitions(manager, wanted, self._segment_bytes)
+        ends: dict[tuple[str, int], int] = {}
+        entries = []
+        for file in wanted:
+            name = file.topic_partition
+            if name not in ends:
+                ends[name] = manager.log(*name).log_end_offset
+            entries.append(
+                IntentEntry(file.path, *name, base_offset=ends[name], record_count=file.record_count)
+            )
+            ends[name] += file.record_count
+        ensure_acceptable(manager, wanted, now_ms)
+        known = manager.topics()
+        emptied = tuple(
+            (topic, number, manager.log(topic, number).log_end_offset)
+            for topic in dict.fromkeys(emptied_topics)
+            for number in known.get(topic, ())
+        )
+        return Intent(self.transaction, state.epoch, now_ms, tuple(entries), emptied)
+
+    def _finish(
+        self, state: SinkState, intent: Intent, recovered: TransactionId | None
+    ) -> CommitReport:
+        """Tell the ledger, and clear up."""
+        now_ms = self._clock.now_ms()
+        state.note_committed(intent, now_ms, self._orphan_age_ms)
+        if intent.entries or intent.emptied:
+            state.remove_intent()
+        self._discard(intent)
+        self.staging.sweep(now_ms, self._orphan_age_ms)
+        count = sum(entry.record_count for entry in intent.entries)
+        return CommitReport(
+            self.transaction, count, was_committed=False, recovered=recovered,
+            ranges=tuple(intent.ranges()),
+        )  # fmt: skip
+
+    def _passed_over(self, recovered: TransactionId | None) -> CommitReport:
+        logger.info("%s: transaction %s is committed already", self.directory, self.transaction)
+        self.staging.discard(self.transaction)
+        return CommitReport(self.transaction, 0, was_committed=True, recovered=recovered)
+
+    def _discard(self, intent: Intent) -> None:
+        """Remove what was staged, wherever it was then."""
+        self.staging.discard_files(entry.path for entry in intent.entries)
+        self.staging.discard(intent.transaction)
+
+    @contextmanager
+    def _alone(self) -> Iterator[SinkState]:
+        """Be the only sink; the errors of the engine become those that Spark shows."""
+        try:
+            with storage_errors(self.directory, doing="opening the data directory"):
+                make_directories(self._filesystem, self.directory)
+            lock = self._lock()
+            try:
+                state = SinkState(self._filesystem, self.directory)
+                state.begin_session()
+                yield state
+            finally:
+                lock.release()
+        except KafkaLogSparkError:
+            raise
+        except KafkaLogError as error:
+            raise of_engine(error, transaction=str(self.transaction)) from error
+
+    def _lock(self) -> FileLock:
+        """Wait for the lock that sinks have among themselves."""
+        path = self.directory / LOCK_FILE
+        deadline_ms = self._clock.monotonic_ms() + self._lock_wait_ms
+        while True:
+            with storage_errors(path, doing="locking"):
+                lock = self._filesystem.lock(path)
+            if lock is not None:
+                return lock
+            if self._clock.monotonic_ms() >= deadline_ms:
+                raise LogLockedError(
+                    f"{path}: another sink has had it for {self._lock_wait_ms} ms", path=path
+                )
+            self._pause(_LOCK_PAUSE_S)
+
+    @contextmanager
+    def _managing(self) -> Iterator[LogManager]:
+        """Have the logs of the data directory, without anything in the background."""
+        size = LogConfig().segment_bytes if self._segment_bytes is None else self._segment_bytes
+        manager = LogManager(
+            [self.directory],
+            ManagerConfig(log=LogConfig(segment_bytes=size)),
+            clock=self._clock,
+            scheduler=_NoScheduler(),
+            filesystem=self._filesystem,
+        )
+        with manager:
+            yield manager
+
+
+class _NoScheduler:
+    """A scheduler that runs nothing: a sink deletes and compacts nothing behind its back."""
+
+    def schedule(
+        self,
+        name: str,
+        task: Callable[[], object],
+        *,
+        delay_ms: int,  # noqa: ARG002 - it never comes
+        period_ms: int | None = None,
+    ) -> ScheduledTask:
+        """Take a task, and forget it."""
+        return ScheduledTask(name, task, period_ms)
