@@ -1,0 +1,397 @@
+"""Arrow batches become files of Kafka batches, one or more for each partition: the work of a task.
+
+Rows are sorted by where they go, keeping their order, and encoded from the columns: no object is
+made for a row. A partition has a batch under construction; when it is full it is closed, compressed
+and written. Where very many partitions wait for more, the largest are closed early, so that memory
+stays bounded; for as many only some files are held open.
+
+Offsets count from zero in each file, the leader epoch is unknown: a commit fills in both, which the
+CRC does not cover. Files are synced before they are told of, their names too.
+
+Thread-safety: a writer belongs to one task attempt. It never reads what it wrote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalog._core.arrow_source import arrow_column, arrow_headers
+from kafkalog._core.builder import BatchBuilder
+from kafkalog.clock import Clock
+from kafkalog.errors import KafkaLogError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.names import DirectoryState, is_topic_name, try_parse_partition_directory
+from kafkalog.layout import NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
+from kafkalog.records.codecs import Codec, compress_if_smaller
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.partitioning import Partitioner, Rule
+from kafkalog.spark.txn.checking import partition_count
+from kafkalog.spark.txn.model import StagedFile, TransactionId
+from kafkalog.spark.txn.staging import StagingArea
+
+__all__ = ["EncodingRules", "TaskWriter", "topics_in"]
+
+# Bytes of batches under construction in one task; the largest are closed beyond it.
+_PENDING_BYTES: Final = 64 * 1024 * 1024
+_OPEN_FILES: Final = 64
+_US_IN_MS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class EncodingRules:
+    """
+    How rows become batches.
+
+    Attributes:
+        topic: of all rows, None where a column says it.
+        new_partitions: how many partitions a topic gets that is not there.
+        partitioner: what decides where no column does.
+        codec: of the batches.
+        batch_bytes, segment_bytes: sizes of a batch before compression, and of a file.
+        timestamp_column: where the time stands, None for the time of writing.
+    """
+
+    topic: str | None
+    new_partitions: int
+    partitioner: Rule
+    codec: Codec
+    batch_bytes: int
+    segment_bytes: int
+    timestamp_column: str | None
+
+
+def topics_in(filesystem: FileSystem, directory: Path) -> dict[str, list[int]]:
+    """Return the topics in a data directory, each with its partitions; none where it is missing."""
+    found: dict[str, list[int]] = {}
+    try:
+        with storage_errors(directory, doing="listing"):
+            names = filesystem.list(directory)
+    except KafkaLogError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return {}
+        raise
+    for name in names:
+        parsed = try_parse_partition_directory(name)
+        if parsed is not None and parsed.state is DirectoryState.LIVE:
+            found.setdefault(parsed.topic_partition.topic, []).append(
+                parsed.topic_partition.partition
+            )
+    return {topic: sorted(numbers) for topic, numbers in found.items()}
+
+
+class _Target:
+    """One partition of one topic: its batch under construction, and the file it goes to."""
+
+    def __init__(self, topic: str, partition: int, partition_count: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.partition_count = partition_count
+        self.sequence = 0
+        self.builder = BatchBuilder()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another file."""
+        self.path: Path | None = None
+        self.handle: FileHandle | None = None
+        self.record_count = self.batch_count = self.size_bytes = 0
+        self.largest_batch_bytes = self.null_key_count = 0
+        self.min_timestamp = self.max_timestamp = NO_TIMESTAMP
+
+    def count_batch(self, size: int) -> None:
+        """Take note of a batch that was written; it is in the builder yet."""
+        builder = self.builder
+        self.record_count += builder.count
+        self.batch_count += 1
+        self.size_bytes += size
+        self.largest_batch_bytes = max(self.largest_batch_bytes, size)
+        self.null_key_count += builder.null_key_count
+        self.max_timestamp = max(self.max_timestamp, builder.max_timestamp)
+        earliest = builder.min_timestamp
+        if earliest != NO_TIMESTAMP:
+            known = self.min_timestamp
+            self.min_timestamp = earliest if known == NO_TIMESTAMP else min(known, earliest)
+
+    def staged(self, task: int) -> StagedFile:
+        """Return what is told of the file."""
+        return StagedFile(
+            str(self.path),
+            self.topic,
+            self.partition,
+            self.partition_count,
+            self.record_count,
+            self.size_bytes,
+            self.batch_count,
+            self.largest_batch_bytes,
+            self.min_timestamp,
+            self.max_timestamp,
+            self.null_key_count,
+            task,
+            self.sequence,
+        )
+
+
+class TaskWriter:
+    """
+    Writes the rows of one task attempt.
+
+    Args:
+        directory: the data directory, of which only the topics are read.
+        staging: where to write.
+        transaction: whose files they are.
+        rules: how rows become batches.
+        filesystem, clock: the machine's.
+        task, attempt: which of the job's; the number says the order of what the partitions get.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        staging: StagingArea,
+        transaction: TransactionId,
+        rules: EncodingRules,
+        *,
+        filesystem: FileSystem,
+        clock: Clock,
+        task: int = 0,
+        attempt: int = 0,
+    ) -> None:
+        self._staging = staging
+        self._transaction = transaction
+        self._rules = rules
+        self._filesystem = filesystem
+        self._clock = clock
+        self._task = task
+        self._attempt = attempt
+        self._known = topics_in(filesystem, directory)
+        self._partitioners: dict[str, Partitioner] = {}
+        self._targets: dict[tuple[str, int], _Target] = {}
+        self._finished: list[StagedFile] = []
+        self._open_count = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """
+        Take the rows of a batch.
+
+        Raises:
+            KafkaLogSparkError: a row cannot be written.
+            LogStorageError: the disk refused.
+        """
+        if not batch.num_rows:
+            return
+        for topic, rows in self._by_topic(batch):
+            for partition, part in self._by_partition(topic, rows):
+                self._encode(topic, partition, part)
+        self._bound_memory()
+
+    def finish(self) -> list[StagedFile]:
+        """Close and sync everything; return the files. Nothing is written afterwards."""
+        for target in self._targets.values():
+            self._close_batch(target)
+            self._close_file(target)
+        if self._finished:
+            with storage_errors(self._staging.root, doing="syncing"):
+                self._staging.sync_names(self._transaction)
+        return self._finished
+
+    def abandon(self) -> None:
+        """Remove what was written: the attempt has failed."""
+        paths = [file.path for file in self._finished]
+        for target in self._targets.values():
+            self._let_go(target)
+            if target.path is not None:
+                paths.append(str(target.path))
+        with contextlib.suppress(KafkaLogError):
+            self._staging.discard_files(paths)
+
+    # -------------------------------------------------------------------------------- the way of rows
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if self._rules.topic is not None:
+            yield self._rules.topic, batch
+            return
+        column = batch.column("topic")
+        if column.null_count:
+            raise KafkaLogSparkError(
+                ErrorCode.COLUMN_MISSING,
+                "a row has no topic, and no option gives it",
+                column="topic",
+            )
+        coded = pc.dictionary_encode(column)
+        names = coded.dictionary.to_pylist()
+        if len(names) == 1:
+            yield names[0], batch
+            return
+        yield from (
+            (names[code], part) for code, part in _split(batch, np.asarray(coded.indices))
+        )
+
+    def _by_partition(
+        self, topic: str, rows: pa.RecordBatch
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        partitioner = self._partitioner(topic)
+        partitions = partitioner.partitions(
+            _column(rows, "key"), _column(rows, "partition"), rows.num_rows, rows.nbytes
+        )
+        if isinstance(partitions, int):
+            yield partitions, rows
+            return
+        yield from _split(rows, partitions)
+
+    def _partitioner(self, topic: str) -> Partitioner:
+        found = self._partitioners.get(topic)
+        if found is not None:
+            return found
+        if not is_topic_name(topic):
+            raise KafkaLogSparkError(
+                ErrorCode.OPTION_INVALID, f"{topic!r} is no name of a topic", topic=topic
+            )
+        known = self._known.get(topic)
+        count = self._rules.new_partitions if known is None else partition_count(topic, known)
+        rules = self._rules
+        made = Partitioner(
+            topic, count, rules.partitioner, task=self._task, stick_bytes=rules.batch_bytes
+        )
+        return self._partitioners.setdefault(topic, made)
+
+    def _encode(self, topic: str, partition: int, rows: pa.RecordBatch) -> None:
+        target = self._targets.get((topic, partition))
+        if target is None:
+            count = self._partitioner(topic).partition_count
+            target = self._targets[topic, partition] = _Target(topic, partition, count)
+        times = self._times(rows)
+        key, headers = _column(rows, "key"), _column(rows, "headers")
+        keys = None if key is None else arrow_column(key)
+        values = arrow_column(rows.column("value"))
+        encoded_headers = None if headers is None else arrow_headers(headers)
+        start, count, limit = 0, rows.num_rows, self._rules.batch_bytes
+        builder = target.builder
+        while start < count:
+            start += builder.extend_columns(
+                keys, values, times, start, None, limit, encoded_headers
+            )
+            if start < count:
+                self._close_batch(target)
+
+    def _times(self, rows: pa.RecordBatch) -> int | npt.NDArray[np.int64]:
+        name = self._rules.timestamp_column
+        if name is None:
+            return self._clock.now_ms()
+        column = rows.column(name)
+        is_ms = pa.types.is_int64(column.type)
+        numbers = column if is_ms else column.cast(pa.int64())
+        times = np.asarray(numbers.fill_null(NO_TIMESTAMP), dtype=np.int64)
+        if not is_ms:
+            times = np.floor_divide(times, _US_IN_MS)
+        if column.null_count:
+            times = np.where(np.asarray(column.is_valid()), times, NO_TIMESTAMP)
+        if int(times.min()) < NO_TIMESTAMP:
+            raise KafkaLogSparkError(
+                ErrorCode.RECORD_INVALID,
+                f"column {name} has a time before 1970, which a record cannot have",
+                column=name,
+            )
+        return np.ascontiguousarray(times, dtype=np.int64)
+
+    # ------------------------------------------------------------------------------------ files
+
+    def _close_batch(self, target: _Target) -> None:
+        """Write what is in the builder as a batch, in another file where this one is full."""
+        builder = target.builder
+        if not builder.count:
+            return
+        codec, payload = self._rules.codec, None
+        if codec is not Codec.NONE:
+            codec, payload = compress_if_smaller(codec, builder.payload())
+        size = builder.size_bytes
+        if payload is not None:
+            size = RECORD_BATCH_OVERHEAD + len(payload)
+        if target.size_bytes + size > self._rules.segment_bytes:
+            self._close_file(target)
+        batch = builder.finish(base_offset=target.record_count, codec=int(codec), payload=payload)
+        handle = self._open(target)
+        with storage_errors(target.path, doing="writing"):
+            handle.pwrite(batch, target.size_bytes)
+        target.count_batch(size)
+        builder.reset()
+
+    def _open(self, target: _Target) -> FileHandle:
+        if target.handle is not None:
+            return target.handle
+        if self._open_count >= _OPEN_FILES:
+            for other in self._targets.values():
+                self._let_go(other)
+        with storage_errors(self._staging.root, doing="creating a staged file"):
+            if target.path is None:
+                label = f"{self._task}-{self._attempt}-{target.partition}"
+                target.handle = self._staging.create(self._transaction, label)
+                target.path = target.handle.path
+            else:
+                target.handle = self._filesystem.open(target.path, write=True)
+        self._open_count += 1
+        return target.handle
+
+    def _close_file(self, target: _Target) -> None:
+        """Sync a file, and take it among those that are finished."""
+        if not target.record_count:
+            return
+        handle = self._open(target)
+        with storage_errors(target.path, doing="syncing"):
+            handle.sync()
+        self._let_go(target)
+        self._finished.append(target.staged(self._task))
+        target.sequence += 1
+        target.begin()
+
+    def _let_go(self, target: _Target) -> None:
+        handle, target.handle = target.handle, None
+        if handle is not None:
+            handle.close()
+            self._open_count -= 1
+
+    def _bound_memory(self) -> None:
+        """Close the largest batches early where all of them together take too much."""
+        pending = sum(target.builder.size_bytes for target in self._targets.values())
+        if pending <= _PENDING_BYTES:
+            return
+        for target in sorted(self._targets.values(), key=_pending_bytes, reverse=True):
+            pending -= target.builder.size_bytes
+            self._close_batch(target)
+            if pending <= _PENDING_BYTES // 2:
+                return
+
+
+def _pending_bytes(target: _Target) -> int:
+    return target.builder.size_bytes
+
+
+def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
+    index = rows.schema.get_field_index(name)
+    return None if index < 0 else rows.column(index)
+
+
+def _split(
+    rows: pa.RecordBatch, codes: npt.NDArray[np.int32]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of each code, in their order."""
+    first = int(codes[0])
+    if not (codes != first).any():
+        yield first, rows
+        return
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
+    taken = rows.take(pa.array(order))
+    for start, stop in pairwise(bounds):
+        yield int(ordered[start]), taken.slice(start, stop - start)

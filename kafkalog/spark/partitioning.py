@@ -1,0 +1,133 @@
+"""Which partition a row goes to: what its column says, else what its key, or its turn, does.
+
+The key decides as in Kafka's producers: murmur2 of its bytes, so that a log that Spark writes has
+its keys where a broker's producers would have put them. Rows without a key stick to a partition for
+a batch's worth of bytes, as there; but they take turns, beginning with the number of the task, and
+not lots: an attempt that is repeated does what the first one did.
+
+Thread-safety: a partitioner belongs to one task.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafkalog._core.bytes_column import BytesColumn
+from kafkalog._core.murmur2 import partition_column
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+
+__all__ = ["Partitioner", "Rule"]
+
+Rule = Literal["murmur2", "roundrobin", "explicit"]
+Partitions = npt.NDArray[np.int32]
+
+_NO_PARTITION: Final = -1
+
+
+class Partitioner:
+    """
+    Chooses partitions for the rows of one topic, for one task.
+
+    Args:
+        topic: for messages.
+        partition_count: how many it has.
+        rule: what decides where no column does.
+        task: number of the task; where turns begin.
+        stick_bytes: so much goes to one partition before it is another's turn.
+    """
+
+    def __init__(
+        self, topic: str, partition_count: int, rule: Rule, *, task: int = 0, stick_bytes: int
+    ) -> None:
+        self.partition_count = partition_count
+        self._topic = topic
+        self._rule = rule
+        self._turn = task % partition_count
+        self._stick_bytes = stick_bytes
+        self._stuck_bytes = 0
+
+    def partitions(
+        self, keys: pa.Array | None, explicit: pa.Array | None, row_count: int, size_bytes: int
+    ) -> int | Partitions:
+        """
+        Return the partition of each row; one number where all have the same.
+
+        Args:
+            keys: binary or string, None where there is no such column.
+            explicit: int32, null where the row leaves it open; None where there is no such column.
+            row_count: how many rows.
+            size_bytes: about how much they take.
+
+        Raises:
+            KafkaLogSparkError: PARTITION_OUT_OF_RANGE, COLUMN_MISSING.
+        """
+        if explicit is None or explicit.null_count == row_count:
+            if self._rule == "explicit" and row_count:
+                raise KafkaLogSparkError(
+                    ErrorCode.COLUMN_MISSING,
+                    f"topic {self._topic}: partitioner=explicit, and a row has no partition",
+                    topic=self._topic,
+                    column="partition",
+                )
+            return self._chosen(keys, row_count, size_bytes)
+        given = np.asarray(explicit.fill_null(_NO_PARTITION), dtype=np.int32)
+        valid = np.asarray(explicit.is_valid())
+        self._ensure_in_range(given, valid)
+        if explicit.null_count == 0:
+            return given
+        if self._rule == "explicit":
+            return self.partitions(keys, None, row_count, size_bytes)
+        chosen = self._chosen(keys, row_count, size_bytes)
+        return np.where(valid, given, np.asarray(chosen, dtype=np.int32)).astype(np.int32)
+
+    def _chosen(self, keys: pa.Array | None, row_count: int, size_bytes: int) -> int | Partitions:
+        if self.partition_count == 1:
+            return 0
+        if self._rule == "roundrobin":
+            turns = (np.arange(row_count, dtype=np.int64) + self._turn) % self.partition_count
+            self._turn = (self._turn + row_count) % self.partition_count
+            return turns.astype(np.int32)
+        if keys is None or keys.null_count == row_count:
+            return self._stuck(size_bytes)
+        partitions = np.empty(row_count, dtype=np.int32)
+        stuck = _NO_PARTITION
+        if keys.null_count:
+            stuck = self._stuck(size_bytes * keys.null_count // row_count)
+        partition_column(_cells(keys), self.partition_count, partitions, null_partition=stuck)
+        return partitions
+
+    def _stuck(self, size_bytes: int) -> int:
+        """Return the partition of rows without a key for now."""
+        if self._stuck_bytes >= self._stick_bytes:
+            self._stuck_bytes = 0
+            self._turn = (self._turn + 1) % self.partition_count
+        self._stuck_bytes += size_bytes
+        return self._turn
+
+    def _ensure_in_range(self, given: Partitions, valid: npt.NDArray[np.bool_]) -> None:
+        wrong = np.flatnonzero(valid & ((given < 0) | (given >= self.partition_count)))
+        if wrong.size:
+            raise KafkaLogSparkError(
+                ErrorCode.PARTITION_OUT_OF_RANGE,
+                f"topic {self._topic} has {self.partition_count} partitions, and a row says"
+                f" {int(given[wrong[0]])}",
+                topic=self._topic,
+                partition=int(given[wrong[0]]),
+                partitions=self.partition_count,
+            )
+
+
+def _cells(keys: pa.Array) -> BytesColumn:
+    """Return keys as a column of the core, over the same memory."""
+    validity, offsets, data = keys.buffers()
+    wide = keys.type in (pa.large_binary(), pa.large_string())
+    all_offsets = np.frombuffer(offsets, dtype=np.int64 if wide else np.int32)
+    bits = None
+    if validity is not None and keys.null_count:
+        bits = np.packbits(np.asarray(keys.is_valid()), bitorder="little")
+    cells = all_offsets[keys.offset : keys.offset + len(keys) + 1]
+    return BytesColumn(b"" if data is None else data, cells, bits)
