@@ -13,7 +13,7 @@ and hands them over. A file is looked through first, every CRC checked; then, un
 Crash points:
 
   * before the rename of step 4 is on the disk: the log is what it was, the file is where it was,
-    perhaps with other offsets; handing it over again stamps it again;
+    perhaps with other offsets in some batches; handing it over again stamps all of them again;
   * from then on the log has it, whole: its bytes were on the disk before its name. Missing indexes
     are made anew by the next start, which also trims the segment before it.
 
@@ -28,31 +28,56 @@ Thread-safety: `survey` needs no lock; `adopt` is called under the log's.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from kafkalog._core.batch import BatchColumns, scan_batches
+import numpy as np
+from typing_extensions import Buffer
+
+from kafkalog._core.batch import check_batch
 from kafkalog._core.header import parse_header
+from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedForMessageFormatError
 from kafkalog.files.filesystem import FileHandle
-from kafkalog.layout import LOG_OVERHEAD, MAGIC_V2, RECORD_BATCH_OVERHEAD
+from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.log.local_log import LocalLog, Snapshot, UndoFailedError
-from kafkalog.log.scanner import NO_EPOCH, RELATIVE_OFFSET_MAX, SegmentScan, scan_segment
+from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 
-__all__ = ["BatchFile", "adopt", "survey"]
+__all__ = ["BatchFile", "FileBatch", "adopt", "file_batches", "survey"]
 
 _OK: Final = STATUS_CODES["OK"]
-_FULL: Final = STATUS_CODES["FULL"]
 _STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch
-_CHUNK_BATCHES: Final = 4096
-_INDEX_ENTRY_SIZE: Final = 8
 _TIME_ENTRY_SIZE: Final = 12
+
+
+class FileBatch(NamedTuple):
+    """
+    One batch of a file.
+
+    Attributes:
+        position, size_bytes: where it is.
+        record_count: how many records, and offsets, it takes.
+        crc: what its header says.
+        max_timestamp: of its records.
+    """
+
+    position: int
+    size_bytes: int
+    record_count: int
+    crc: int
+    max_timestamp: int
+
+    @property
+    def end_position(self) -> int:
+        """One past its last byte."""
+        return self.position + self.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +88,79 @@ class BatchFile:
     Attributes:
         path: where it is.
         size_bytes: of all of it.
-        first_offset: as it stands in the first batch.
-        scan: what is in it.
+        batches: in order.
+        record_count: of all of them.
     """
 
     path: Path
     size_bytes: int
-    first_offset: int
-    scan: SegmentScan
+    batches: Sequence[FileBatch]
+    record_count: int
+
+    def scan_at(self, base_offset: int, interval: int) -> SegmentScan:
+        """Return what a scan of the file finds once it is stamped from `base_offset` on."""
+        rows = np.array(self.batches, dtype=np.int64).reshape(-1, len(FileBatch._fields))
+        position, timestamp = rows[:, 0].copy(), rows[:, 4].copy()
+        last_offset = base_offset + np.cumsum(rows[:, 2]) - 1
+        selector = IndexEntrySelector(base_offset, interval)
+        offsets, times = selector.select(position, last_offset, timestamp, len(rows))
+        return SegmentScan(
+            whole_end=self.size_bytes,
+            next_offset=base_offset + self.record_count,
+            max_timestamp=selector.max_timestamp,
+            offset_of_max_timestamp=selector.offset_of_max_timestamp,
+            first_max_timestamp=int(timestamp[0]),
+            batch_count=len(rows),
+            record_count=self.record_count,
+            offset_entries=bytes(offsets),
+            time_entries=bytes(times) + selector.final_time_entry(),
+        )
+
+
+def file_batches(data: Buffer, path: Path, position: int = 0) -> list[FileBatch]:
+    """
+    Return the batches of a file from `position` on, every CRC checked and no offset believed.
+
+    Where stamping was interrupted some batches have other offsets than the ones before them say.
+
+    Raises:
+        CorruptRecordError: it is not whole batches to its last byte.
+        InvalidRecordError: a batch has holes in its offsets, is of a producer, or no data.
+        UnsupportedForMessageFormatError: a batch has an old format.
+    """
+    view = memoryview(data)
+    size, found = len(view), []
+    while position < size:
+        if size - position < RECORD_BATCH_OVERHEAD:
+            raise _damaged(path, position, size)
+        if view[position + MAGIC_POSITION] < MAGIC_V2:
+            raise UnsupportedForMessageFormatError(
+                f"{path}: a batch of an old format cannot be taken over as it is", path=path
+            )
+        if check_batch(view, position) != _OK:
+            raise _damaged(path, position, size)
+        header = parse_header(view, position)
+        if header.producer_id >= 0 or header.is_control or header.is_transactional:
+            raise InvalidRecordError(
+                f"{path}: the batch at {position} is of a producer; append it with append_batches",
+                path=path,
+                position=position,
+            )
+        if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+            raise InvalidRecordError(
+                f"{path}: the batch at {position} has {header.record_count} records for"
+                f" {header.last_offset_delta + 1} offsets; a log takes over only what leaves none"
+                " out",
+                path=path,
+                position=position,
+            )
+        found.append(
+            FileBatch(
+                position, header.size_bytes, header.record_count, header.crc, header.max_timestamp
+            )
+        )
+        position = header.end_position
+    return found
 
 
 def survey(context: SegmentContext, path: Path) -> BatchFile:
@@ -80,10 +170,9 @@ def survey(context: SegmentContext, path: Path) -> BatchFile:
     Raises:
         FileNotFoundError: there is none.
         OSError: the disk refused.
-        CorruptRecordError: it is not whole batches with good CRCs, from its first byte to its last.
-        InvalidRecordError: its batches leave out offsets, name producers or end transactions; or
-            it is larger than a segment, or its index, may be.
-        UnsupportedForMessageFormatError: a batch, or the log, has an old format.
+        CorruptRecordError, InvalidRecordError, UnsupportedForMessageFormatError: as
+            `file_batches`; or it is larger than a segment, or its index, may be, or the log has an
+            old format.
     """
     if context.config.message_magic < MAGIC_V2:
         raise UnsupportedForMessageFormatError(
@@ -94,25 +183,14 @@ def survey(context: SegmentContext, path: Path) -> BatchFile:
     handle = context.filesystem.open(path)
     try:
         size = handle.size()
-        if size < RECORD_BATCH_OVERHEAD:
-            raise CorruptRecordError(f"{path}: {size} bytes are no batch", path=path, position=0)
-        data = handle.map(size)
+        if not size:
+            raise _damaged(path, 0, 0)
+        batches = file_batches(handle.map(size), path)
     finally:
         handle.close()
-    first = parse_header(data).base_offset
-    scan = scan_segment(
-        data, path, base_offset=first, interval=context.config.index_interval_bytes
-    )
-    if scan.fences or scan.tail_status != _OK or scan.whole_end != size:
-        position = scan.fences[0].position if scan.fences else scan.whole_end
-        raise CorruptRecordError(
-            f"{path}: no whole batch with a good CRC at {position} of {size} bytes",
-            path=path,
-            position=position,
-        )
-    _ensure_plain(path, first, scan)
-    _ensure_fitting(context, path, size, scan)
-    return BatchFile(path, size, first, scan)
+    file = BatchFile(path, size, batches, sum(batch.record_count for batch in batches))
+    _ensure_fitting(context, file)
+    return file
 
 
 def adopt(local: LocalLog, file: BatchFile, leader_epoch: int) -> None:
@@ -145,7 +223,7 @@ def adopt(local: LocalLog, file: BatchFile, leader_epoch: int) -> None:
         kept = snapshot.segments
         if replaces:
             kept = LogSegments(kept.segments[:-1])
-        end = base + file.scan.record_count
+        end = base + file.record_count
         local.name_changed()
         local.replace_all(
             Snapshot(kept.with_segment(segment), end, file.size_bytes, snapshot.start_offset)
@@ -162,72 +240,38 @@ def _activated(context: SegmentContext, path: Path, base: int, file: BatchFile) 
     segment_file = SegmentFile(context.pool, context.filesystem, path, file.size_bytes, handle)
     segment_file.found_synced()
     segment = LogSegment(context, base, segment_file)
-    scan = file.scan
-    scan.next_offset += base - file.first_offset
-    if scan.offset_of_max_timestamp >= 0:
-        scan.offset_of_max_timestamp += base - file.first_offset
-    segment.activate(scan)
+    segment.activate(file.scan_at(base, context.config.index_interval_bytes))
     segment.transactions.begin_empty()
     return segment
 
 
 def _stamp(handle: FileHandle, file: BatchFile, base_offset: int, leader_epoch: int) -> None:
     """Write offsets and epoch into the headers of all batches."""
-    data = handle.map(file.size_bytes)
-    columns = BatchColumns(_CHUNK_BATCHES)
-    position, shift, last = 0, base_offset - file.first_offset, file.first_offset
-    while position < file.size_bytes:
-        columns.clear()
-        found = scan_batches(
-            data, position, columns=columns, check_crc=False, next_offset=last
-        )
-        if found.status not in (_OK, _FULL) or not found.count:
-            raise CorruptRecordError(
-                f"{file.path} has changed", path=file.path, position=found.position
-            )
-        count = found.count
-        rows = zip(
-            columns.position[:count].tolist(),
-            columns.size_bytes[:count].tolist(),
-            columns.base_offset[:count].tolist(),
-            strict=True,
-        )
-        # Headers are written behind what was read of them: the next look begins at the next one.
-        for start, size, offset in rows:
-            length = size - LOG_OVERHEAD
-            handle.pwrite(_STAMP.pack(offset + shift, length, leader_epoch), start)
-        position, last = found.position, found.next_offset
+    for batch in file.batches:
+        length = batch.size_bytes - LOG_OVERHEAD
+        handle.pwrite(_STAMP.pack(base_offset, length, leader_epoch), batch.position)
+        base_offset += batch.record_count
 
 
-def _ensure_plain(path: Path, first: int, scan: SegmentScan) -> None:
-    if any(epoch == NO_EPOCH for epoch, _ in scan.leader_epochs):
-        raise UnsupportedForMessageFormatError(
-            f"{path}: batches of an old format cannot be taken over as they are", path=path
-        )
-    if scan.has_producers:
+def _ensure_fitting(context: SegmentContext, file: BatchFile) -> None:
+    config, path = context.config, file.path
+    if file.size_bytes > config.segment_bytes:
         raise InvalidRecordError(
-            f"{path}: a batch names a producer; append it with append_batches", path=path
-        )
-    if scan.record_count != scan.next_offset - first:
-        raise InvalidRecordError(
-            f"{path}: {scan.record_count} records take {scan.next_offset - first} offsets; a log"
-            " takes over only what leaves none out",
+            f"{path}: {file.size_bytes} bytes, and segment.bytes is {config.segment_bytes}",
             path=path,
         )
-
-
-def _ensure_fitting(context: SegmentContext, path: Path, size: int, scan: SegmentScan) -> None:
-    config = context.config
-    if size > config.segment_bytes:
-        raise InvalidRecordError(
-            f"{path}: {size} bytes, and segment.bytes is {config.segment_bytes}", path=path
-        )
-    if scan.record_count - 1 > RELATIVE_OFFSET_MAX:
-        raise InvalidRecordError(f"{path}: {scan.record_count} records in one segment", path=path)
-    limit = config.segment_index_bytes
-    offsets = limit // _INDEX_ENTRY_SIZE * _INDEX_ENTRY_SIZE
-    times = limit // _TIME_ENTRY_SIZE * _TIME_ENTRY_SIZE
-    if len(scan.offset_entries) > offsets or len(scan.time_entries) > times:
+    if file.record_count - 1 > RELATIVE_OFFSET_MAX:
+        raise InvalidRecordError(f"{path}: {file.record_count} records in one segment", path=path)
+    scan, limit = file.scan_at(0, config.index_interval_bytes), config.segment_index_bytes
+    if max(len(scan.offset_entries), len(scan.time_entries) + _TIME_ENTRY_SIZE) > limit:
         raise InvalidRecordError(
             f"{path}: its index does not fit segment.index.bytes, which is {limit}", path=path
         )
+
+
+def _damaged(path: Path, position: int, size: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{path}: no whole batch with a good CRC at {position} of {size} bytes",
+        path=path,
+        position=position,
+    )

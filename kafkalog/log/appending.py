@@ -100,23 +100,25 @@ class Appender:
             KafkaLogError: the disk refused.
         """
         local, epochs = self._local, self._epochs
-        before, scan = local.snapshot, file.scan
+        before = local.snapshot
         first = before.end_offset
+
         if not epochs.is_settled:
             with Changing(local, "assigning a leader epoch", self._latch):
                 epochs.assign_current(first)
         with Changing(local, "taking over a file", self._latch):
             adopt(local, file, epochs.current)
         self._producers.rolled(before)
+        active = local.snapshot.segments.active
         return AppendInfo(
             first,
-            first + scan.record_count - 1,
-            scan.record_count,
-            scan.batch_count,
+            first + file.record_count - 1,
+            file.record_count,
+            len(file.batches),
             file.size_bytes,
             None,
-            scan.max_timestamp,
-            scan.offset_of_max_timestamp,
+            active.max_timestamp,
+            active.offset_of_max_timestamp,
         )
 
     def _write(self, run: PackedRun, pending: PendingAppend | None) -> None:

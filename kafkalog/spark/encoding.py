@@ -215,7 +215,7 @@ class TaskWriter:
         with contextlib.suppress(KafkaLogError):
             self._staging.discard_files(paths)
 
-    # -------------------------------------------------------------------------------- the way of rows
+    # --------------------------------------------------------------------------- the way of rows
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._rules.topic is not None:
@@ -233,9 +233,7 @@ class TaskWriter:
         if len(names) == 1:
             yield names[0], batch
             return
-        yield from (
-            (names[code], part) for code, part in _split(batch, np.asarray(coded.indices))
-        )
+        yield from ((names[code], part) for code, part in _split(batch, np.asarray(coded.indices)))
 
     def _by_partition(
         self, topic: str, rows: pa.RecordBatch

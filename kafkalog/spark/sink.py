@@ -9,8 +9,8 @@ Which transaction it is:
 
   * a micro-batch: the query's id and the batch's number, which are the same when it is replayed;
   * a batch write with `txnAppId` and `txnVersion`: these;
-  * another one: a name of its own, so that a commit that Spark repeats is done once. A write that is
-    run again is another write.
+  * another one: a name of its own, so that a commit that Spark repeats is done once. A write that
+    is run again is another write.
 
 Thread-safety: Spark's; each instance is used by one thread at a time.
 """
@@ -226,7 +226,8 @@ class KafkaLogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc, u
         if query is None or batch is None:
             raise KafkaLogSparkError(
                 ErrorCode.UNSUPPORTED,
-                "this Spark does not tell a task its query and batch: nothing could be written once",
+                "this Spark does not tell a task its query and its batch: nothing could be written"
+                " once",
                 query=query,
                 batch=batch,
             )
@@ -248,10 +249,7 @@ class KafkaLogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc, u
 def _files_of(messages: Iterable[WriterCommitMessage | None]) -> list[StagedFile]:
     """Return the files of all messages; failed tasks have none."""
     return [
-        file
-        for message in messages
-        if isinstance(message, StagedMessage)
-        for file in message.files
+        file for message in messages if isinstance(message, StagedMessage) for file in message.files
     ]
 
 
@@ -259,9 +257,7 @@ def _transaction_of(
     messages: Iterable[WriterCommitMessage | None], batch_id: int
 ) -> TransactionId | None:
     """Return what the tasks wrote for, None where no task says it."""
-    named = {
-        message.transaction for message in messages if isinstance(message, StagedMessage)
-    }
+    named = {message.transaction for message in messages if isinstance(message, StagedMessage)}
     if not named:
         return None
     if len(named) > 1 or next(iter(named)).version != batch_id:
@@ -337,4 +333,3 @@ def _ensure_columns(types: dict[str, str], timestamp: str | None, options: Write
                 column=name,
                 type=kind,
             )
-

@@ -508,7 +508,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         name="stagingDir",
         kind="text",
-        otherwise="`_kafkalog/staging` in the data directory",
+        otherwise="`.kafkalog-sink-staging` in the data directory",
         where=_WRITE,
         group=WRITING,
         doc="Where tasks write before a commit; on the same file system.",

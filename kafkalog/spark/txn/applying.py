@@ -24,11 +24,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.header import BatchHeader
 from kafkalog._core.stamp import assign_offsets
-from kafkalog._core.status import STATUS_CODES
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.log.adopting import FileBatch, file_batches
 from kafkalog.log.log import Log
 from kafkalog.manager.manager import LogManager
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
@@ -40,9 +40,6 @@ __all__ = ["IntentApplier"]
 # A file is renamed, where it is large enough to be a segment; else it is copied, in such parts.
 _SEGMENT_SHARE: Final = 4
 _COPY_BYTES: Final = 32 * 1024 * 1024
-_CHUNK_BATCHES: Final = 4096
-_OK: Final = STATUS_CODES["OK"]
-_FULL: Final = STATUS_CODES["FULL"]
 
 logger = logging.getLogger(__name__)
 
@@ -150,52 +147,24 @@ class IntentApplier:
             return size, entry.record_count
         stored = log.batches(start, log.log_end_offset)
         position, count = entry.position, 0
-        for first, after, crc, records in self._batches(entry, size):
-            if entry.base_offset + count + records <= start:
-                position, count = after, count + records
-                continue
-            there = next(stored, None)
-            if (
-                there is None
-                or there.header.base_offset != entry.base_offset + count
-                or there.header.crc != crc
-                or there.header.size_bytes != after - first
-            ):
-                break
-            position, count = after, count + records
+        for batch in self._batches(entry, self._map(entry, size)):
+            offset = entry.base_offset + count
+            if offset + batch.record_count > start:
+                there = next(stored, None)
+                if there is None or not _is_same(there.header, batch, offset):
+                    break
+            position, count = batch.end_position, count + batch.record_count
         return position, count
 
-    def _batches(self, entry: IntentEntry, size: int) -> list[tuple[int, int, int, int]]:
-        """Return start, end, CRC and record count of the batches of a file."""
-        columns, found = BatchColumns(_CHUNK_BATCHES), []
-        data = self._map(entry, size)
-        position, status = entry.position, _FULL
-        while status == _FULL:
-            columns.clear()
-            scan = scan_batches(data, position, columns=columns, check_crc=False)
-            position, status = scan.position, scan.status
-            starts = columns.position[: scan.count].tolist()
-            sizes = columns.size_bytes[: scan.count].tolist()
-            crcs = columns.crc[: scan.count].tolist()
-            counts = columns.record_count[: scan.count].tolist()
-            found += [
-                (start, start + length, crc, count)
-                for start, length, crc, count in zip(starts, sizes, crcs, counts, strict=True)
-            ]
-        if status != _OK:
-            raise KafkaLogSparkError(
-                ErrorCode.CORRUPT_BATCH,
-                f"{entry.path}: no whole batch at {position} of {size} bytes",
-                path=entry.path,
-                position=position,
-            )
-        return found
+    @staticmethod
+    def _batches(entry: IntentEntry, data: memoryview) -> list[FileBatch]:
+        return file_batches(data, Path(entry.path), entry.position)
 
     def _append(self, log: Log, entry: IntentEntry, size: int) -> None:
         """Copy batches into a log, in parts that are whole batches."""
         offset, epoch = entry.base_offset, log.leader_epoch
         data = self._map(entry, size)
-        ends = [after for _first, after, _crc, _count in self._batches(entry, size)]
+        ends = [batch.end_position for batch in self._batches(entry, data)]
         start = entry.position
         for end, following in pairwise([*ends, size + _COPY_BYTES + 1]):
             if following - start <= _COPY_BYTES:
@@ -221,3 +190,9 @@ class IntentApplier:
                 return handle.map(size)
             finally:
                 handle.close()
+
+
+def _is_same(header: BatchHeader, batch: FileBatch, offset: int) -> bool:
+    """Say whether a batch of the log is one of the file, at that offset."""
+    stored = header.base_offset, header.crc, header.size_bytes
+    return stored == (offset, batch.crc, batch.size_bytes)

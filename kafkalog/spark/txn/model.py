@@ -206,7 +206,9 @@ class Intent:
                 int(given["epoch"]),
                 int(given["created_ms"]),
                 tuple(IntentEntry(**entry) for entry in given["entries"]),
-                tuple((str(topic), int(number), int(end)) for topic, number, end in given["emptied"]),
+                tuple(
+                    (str(topic), int(number), int(end)) for topic, number, end in given["emptied"]
+                ),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptStateError(f"{where} is damaged: {error!r}", path=where) from error

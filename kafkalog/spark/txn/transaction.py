@@ -213,7 +213,9 @@ class SinkTransaction:
             if name not in ends:
                 ends[name] = manager.log(*name).log_end_offset
             entries.append(
-                IntentEntry(file.path, *name, base_offset=ends[name], record_count=file.record_count)
+                IntentEntry(
+                    file.path, *name, base_offset=ends[name], record_count=file.record_count
+                )
             )
             ends[name] += file.record_count
         ensure_acceptable(manager, wanted, now_ms)
