@@ -233,13 +233,21 @@ class KafkaLogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc, u
             )
         return self._plan.write(TransactionId.of_query(query, int(batch)), iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark's name
+    ) -> None:
         """Publish a micro-batch, unless that was done."""
         transaction = _transaction_of(messages, batchId)
         if transaction is not None:
             self._plan.commit(transaction, _files_of(messages))
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def abort(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark's name
+    ) -> None:
         """Remove what was staged of it, unless it was published."""
         transaction = _transaction_of(messages, batchId)
         if transaction is not None:

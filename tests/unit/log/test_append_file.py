@@ -33,11 +33,11 @@ def staged(path: Path, count: int = 100, config: LogConfig = CONFIG, tag: str = 
     return path
 
 
-def opened(directory: Path, config: LogConfig = CONFIG, **arguments: bool) -> Log:
+def opened(directory: Path, config: LogConfig = CONFIG, *, read_only: bool = False) -> Log:
     """Open a log on manual time."""
     clock = ManualClock()
     return kafkalog.open_log(
-        directory, config=config, clock=clock, scheduler=ManualScheduler(clock), **arguments
+        directory, config=config, clock=clock, scheduler=ManualScheduler(clock), read_only=read_only
     )
 
 
@@ -104,7 +104,8 @@ def test_append_file_with_damage_is_refused(tmp_path: Path, damage: str) -> None
     content = bytearray(path.read_bytes())
     if damage == "flipped":
         content[-1] ^= 1
-    path.write_bytes({"flipped": content, "cut": content[:-1], "empty": b""}[damage])
+    kept = {"flipped": len(content), "cut": len(content) - 1, "empty": 0}[damage]
+    path.write_bytes(content[:kept])
     with opened(tmp_path / "orders-0") as log, pytest.raises(CorruptRecordError):
         log.append_file(path)
         assert path.exists()
