@@ -1,9 +1,9 @@
 """Run the core's tests under AddressSanitizer and UBSan: `python ci/asan.py [PYTEST ARGUMENTS]`.
 
-Without arguments it runs `tests/core`. The extensions are built with KAFKALOG_SANITIZE=1 in a
-temporary copy of the sources; the ones beside the sources stay as they are. The sanitizers'
-libraries are preloaded, because Python itself was built without them, and Python allocates by
-malloc, so that each block has its own bounds.
+Without arguments it runs `tests/core` and replays the corpora of `tests/fuzz`. The extensions are
+built with KAFKALOG_SANITIZE=1 in a temporary copy of the sources; the ones beside the sources stay
+as they are. The sanitizers' libraries are preloaded, because Python itself was built without them,
+and Python allocates by malloc, so that each block has its own bounds.
 
 Before the tests it is proved that the sanitizer sees: kernels are handed arrays that claim one byte
 more than was allocated, and each must die of it. The exit status is the answer: that of pytest, or
@@ -120,6 +120,20 @@ def proves_itself(folder: Path, environment: dict[str, str]) -> bool:
     return not blind
 
 
+def run_python(*runs: list[str]) -> int:
+    """Run Python with the sanitized extensions, once for each list of arguments; its status."""
+    with tempfile.TemporaryDirectory(prefix="kafkalog-asan-") as name:
+        environment = build(Path(name))
+        if environment is None:
+            return 2
+        for arguments in runs:
+            command = [sys.executable, *arguments]
+            status = subprocess.run(command, cwd=name, env=environment, check=False).returncode
+            if status:
+                return status
+        return 0
+
+
 def run_tests(folder: Path, environment: dict[str, str], arguments: list[str]) -> int:
     """Run pytest and show what a sanitizer said: pytest itself would swallow it and die."""
     for options in ("ASAN_OPTIONS", "UBSAN_OPTIONS"):
@@ -132,33 +146,38 @@ def run_tests(folder: Path, environment: dict[str, str], arguments: list[str]) -
     return status or (1 if reports else 0)
 
 
-def main(arguments: list[str]) -> int:
-    """Build, prove, test."""
+def build(folder: Path) -> dict[str, str] | None:
+    """Build a copy of the sources with sanitizers; return the environment to run it in, or None."""
     libraries = preload()
     if libraries is None:
         print("!!! THIS COMPILER HAS NO AddressSanitizer/UBSan: THE CORE WAS NOT CHECKED !!!")
         print("!!! Install gcc's libasan and libubsan (Debian: libgcc-<version>-dev).      !!!")
-        return 2
+        return None
+    copy_sources(folder)
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    sanitize = {**os.environ, "KAFKALOG_SANITIZE": "1"}
+    if subprocess.run(command, cwd=folder, env=sanitize, check=False).returncode != 0:
+        print("the build with sanitizers failed")
+        return None
+    return {
+        **os.environ,
+        "LD_PRELOAD": libraries,
+        "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": str(folder),
+        # Leaks are CPython's own at exit; unaligned loads do not occur: cores load by bytes.
+        "ASAN_OPTIONS": "detect_leaks=0:strict_string_checks=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Build, prove, test."""
     with tempfile.TemporaryDirectory(prefix="kafkalog-asan-") as name:
         folder = Path(name)
-        copy_sources(folder)
-        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-        sanitize = {**os.environ, "KAFKALOG_SANITIZE": "1"}
-        if subprocess.run(command, cwd=folder, env=sanitize, check=False).returncode != 0:
-            print("the build with sanitizers failed")
+        environment = build(folder)
+        if environment is None or not proves_itself(folder, environment):
             return 2
-        environment = {
-            **os.environ,
-            "LD_PRELOAD": libraries,
-            "PYTHONMALLOC": "malloc",
-            "PYTHONPATH": str(folder),
-            # Leaks are CPython's own at exit; unaligned loads do not occur: cores load by bytes.
-            "ASAN_OPTIONS": "detect_leaks=0:strict_string_checks=1",
-            "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-        }
-        if not proves_itself(folder, environment):
-            return 2
-        return run_tests(folder, environment, arguments or ["tests/core"])
+        return run_tests(folder, environment, arguments or ["tests/core", "tests/fuzz"])
 
 
 if __name__ == "__main__":

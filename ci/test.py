@@ -99,17 +99,19 @@ def _pytest(python: Path, *, quick: bool) -> list[str | Path]:
 def _asan(python: Path) -> list[Step]:
     if not (ROOT / "ci" / "asan.py").exists():
         return []
-    return [Step("asan", "asan", [python, "ci/asan.py", "tests/core"], slow=True, lane=0)]
+    return [Step("asan", "asan", [python, "ci/asan.py"], slow=True, lane=0)]
 
 
 def _bench(python: Path) -> list[Step]:
     folder = ROOT / "asv_bench"
     asv: list[str | Path] = [python, "-m", "asv"]
     suite: list[str | Path] = [python, "-m", "asv_bench.suite", "--rehearse", "records"]
+    instructions: list[str | Path] = [python, "-m", "asv_bench.instructions", "--if-valgrind"]
     return [
         Step("bench", "asv check", [*asv, "check", "-E", "existing"], folder, lane=1),
         Step("bench", "benchmarks once", [python, "ci/bench_once.py"], slow=True, lane=1),
         Step("bench", "suite once", suite, slow=True, lane=1),
+        Step("bench", "instructions", instructions, slow=True, lane=1),
     ]
 
 

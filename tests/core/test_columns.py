@@ -16,11 +16,11 @@ from tests.support import golden, reference
 from tests.support import reference_messages as messages
 from tests.support import reference_records as records
 from tests.support.buffers import BUFFER_KINDS, exact
-from tests.support.column_rows import RECORD_COLUMNS
+from tests.support.column_rows import RECORD_COLUMNS, reference_run
 from tests.support.message_cases import MIXED as MIXED_MESSAGES
 from tests.support.record_cases import MIXED, MIXED_PAYLOAD, as_batch_header, header_for
 from tests.support.reference import Header
-from tests.support.reference_records import Entry, Refused
+from tests.support.reference_records import Entry
 
 VECTORS = golden.vectors("batches")
 
@@ -38,34 +38,6 @@ def run_of(
     rows, batches, reached, status = decode_run(exact(data), position, columns, **options)
     assert rows == len(columns)
     return rows, batches, reached, status_name(status), columns.offset.tolist()
-
-
-def reference_run(data: bytes, *, check_crc: bool, strict: bool) -> tuple[int, int, int, str]:
-    """Return (rows, batches, position, verdict) of a run, by the reference."""
-    position = rows = batches = 0
-    while position < len(data):
-        verdict = reference.check_batch(data[position:], check_crc=check_crc)
-        if verdict != "OK":
-            return rows, batches, position, verdict
-        _, header = reference.parse_header(data[position:])
-        assert header is not None
-        codec = header.attributes & 7
-        if codec:
-            known = codec <= (3 if header.magic < 2 else 4)
-            return rows, batches, position, "COMPRESSED" if known else "UNKNOWN_CODEC"
-        end = position + header.size_bytes
-        try:
-            if header.magic < 2:
-                rows += len(messages.decode_messages(data[position:end], header, strict=strict))
-            else:
-                rows += len(records.decode(data[position + 61 : end], header, strict=strict))
-        except Refused as refused:
-            # A whole batch is not torn, whatever its records say.
-            verdict = "RECORD_LENGTH" if refused.verdict == "TRUNCATED" else refused.verdict
-            return rows, batches, position, verdict
-        batches += 1
-        position = end
-    return rows, batches, position, "OK"
 
 
 def long_entries(value_size: int) -> list[Entry]:

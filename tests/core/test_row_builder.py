@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog._core.columns import RecordColumns, decode_run
-from kafkalog._core.header import BatchHeader
 from kafkalog._core.row_builder import COLUMN_NAMES, RowBuilder
 from kafkalog._core.row_filter import BatchRuns, RowFilter
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
@@ -30,68 +28,10 @@ from tests.support.record_cases import (
 from tests.support.record_cases import columns_of as decoded
 from tests.support.reference import Header, encode_batch
 from tests.support.reference_records import Entry
+from tests.support.row_cases import built, expected_rows, rows_of, runs_of
 
 BINARY_TYPES = ("binary", "large_binary", "binary_view")
 UNLIMITED: dict[str, Any] = {"rows_max": 2**40, "bytes_max": 2**30}
-
-
-def built(
-    data: Any, columns: RecordColumns, runs: BatchRuns, builder: RowBuilder, *, lasting: bool
-) -> list[dict[str, list[Any]]]:
-    """Return the batches that all rows make."""
-    batches, row = [], 0
-    while row < len(columns):
-        row = builder.add(data, columns, row, runs, lasting=lasting)
-        if row < len(columns) or builder.is_full:
-            batches.append(cells_of(builder.finish()))
-    if len(builder):
-        batches.append(cells_of(builder.finish()))
-    return batches
-
-
-def none_if(value: int, nothing: int = -1) -> int | None:
-    """Return what Arrow says in place of a number that stands for none."""
-    return None if value == nothing else value
-
-
-def expected_rows(
-    payload: bytes, header: Header, columns: Sequence[str], *, text: bool = False
-) -> list[tuple[Any, ...]]:
-    """Return the rows of a batch of records by the reference."""
-    rows = []
-    for record in reference.decode(payload, header):
-        sequence = (header.base_sequence + record.offset - header.base_offset) % 2**31
-        pairs = record.entry.headers
-        row = {
-            "offset": record.offset,
-            "timestamp": none_if(record.timestamp),
-            "timestamp_type": header.attributes >> 3 & 1,
-            "key": record.entry.key,
-            "value": record.entry.value,
-            "headers": [(key.decode() if text else key, value) for key, value in pairs],
-            "topic": "t-\xe9",
-            "partition": 7,
-            "producer_id": None if header.producer_id < 0 else header.producer_id,
-            "producer_epoch": None if header.producer_epoch < 0 else header.producer_epoch,
-            "sequence": None if header.base_sequence < 0 else sequence,
-            "leader_epoch": None
-            if header.partition_leader_epoch < 0
-            else header.partition_leader_epoch,
-        }
-        rows.append(tuple(row[name] for name in columns))
-    return rows
-
-
-def rows_of(batches: Sequence[dict[str, list[Any]]]) -> list[tuple[Any, ...]]:
-    """Return the rows of batches."""
-    return [row for cells in batches for row in zip(*cells.values(), strict=True)]
-
-
-def runs_of(header: BatchHeader, count: int) -> BatchRuns:
-    """Return the runs of one batch."""
-    runs = BatchRuns()
-    runs.add_batch(header, count)
-    return runs
 
 
 @settings(max_examples=80)

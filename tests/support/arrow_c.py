@@ -25,6 +25,7 @@ __all__ = [
     "StreamRelease",
     "binary",
     "bitmap",
+    "forget_released",
     "int64",
     "listed",
     "struct",
@@ -84,6 +85,12 @@ ArrowStream._fields_ = [
 
 # What was given out stays for good: its release may be called after all else has gone.
 _GIVEN_OUT: list[object] = []
+
+
+def forget_released() -> None:
+    """Let go of what was given out, by who knows that all of it was released."""
+    _GIVEN_OUT.clear()
+
 
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object

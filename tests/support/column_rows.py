@@ -9,9 +9,17 @@ from kafkalog._core.batch import BatchColumns, ScanResult, scan_batches
 from kafkalog._core.columns import RecordColumns
 from kafkalog._core.status import STATUS_CODES
 from tests.support import reference
+from tests.support import reference_messages as messages
+from tests.support import reference_records as records
 from tests.support.buffers import exact
+from tests.support.reference_records import Refused
 
-__all__ = ["RECORD_COLUMNS", "assert_scan_equals_reference", "rows_of_columns"]
+__all__ = [
+    "RECORD_COLUMNS",
+    "assert_scan_equals_reference",
+    "reference_run",
+    "rows_of_columns",
+]
 
 # Every column of decoded records.
 RECORD_COLUMNS: Final = (
@@ -78,3 +86,31 @@ def assert_scan_equals_reference(
         (position, *(getattr(header, field) for field in _COLUMN_OF_FIELD))
         for position, header in expected.batches
     ] == rows_of_columns(columns, ("position", *_COLUMN_OF_FIELD.values()))
+
+
+def reference_run(data: bytes, *, check_crc: bool, strict: bool) -> tuple[int, int, int, str]:
+    """Return (rows, batches, position, verdict) of a run, by the reference."""
+    position = rows = batches = 0
+    while position < len(data):
+        verdict = reference.check_batch(data[position:], check_crc=check_crc)
+        if verdict != "OK":
+            return rows, batches, position, verdict
+        _, header = reference.parse_header(data[position:])
+        assert header is not None
+        codec = header.attributes & 7
+        if codec:
+            known = codec <= (3 if header.magic < 2 else 4)
+            return rows, batches, position, "COMPRESSED" if known else "UNKNOWN_CODEC"
+        end = position + header.size_bytes
+        try:
+            if header.magic < 2:
+                rows += len(messages.decode_messages(data[position:end], header, strict=strict))
+            else:
+                rows += len(records.decode(data[position + 61 : end], header, strict=strict))
+        except Refused as refused:
+            # A whole batch is not torn, whatever its records say.
+            verdict = "RECORD_LENGTH" if refused.verdict == "TRUNCATED" else refused.verdict
+            return rows, batches, position, verdict
+        batches += 1
+        position = end
+    return rows, batches, position, "OK"

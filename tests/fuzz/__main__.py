@@ -1,0 +1,102 @@
+"""Run a fuzz target: `python -m tests.fuzz TARGET [--seconds N] [--asan] [LIBFUZZER ARGUMENTS]`.
+
+Without a target it says which there are; `all --asan` runs each. What libFuzzer finds on its way
+goes to a folder of its own (`.fuzz/TARGET`, never committed); an input that fails is left in
+`.fuzz/` and shown. The kernels are not instrumented, for they are built by any C compiler: what
+guides the fuzzer is the slow reference in Python, which has a branch for whatever a kernel tells
+apart, and is.
+
+With `--asan` the target runs in a copy of the sources that is built with AddressSanitizer and
+UBSan, as the core's tests do (`ci/asan.py`): over all that was found so far, and over inputs
+changed at random, for the fuzzer cannot guide itself there (`mutations.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# The oracles, whose branches guide the search.
+INSTRUMENTED = (
+    "tests.support.reference",
+    "tests.support.reference_records",
+    "tests.support.reference_messages",
+    "tests.support.reference_codecs",
+    "tests.support.row_cases",
+    "tests.fuzz.arrow_input",
+    "tests.fuzz.cleaning",
+    "tests.fuzz.indexes",
+    "tests.fuzz.inputs",
+    "tests.fuzz.replies",
+)
+INPUT_BYTES_MAX = 2048
+
+
+def names() -> list[str]:
+    """Return the targets' names."""
+    return sorted(path.name for path in (ROOT / "tests" / "fuzz" / "corpus").iterdir())
+
+
+def fuzz(name: str, seconds: int, found: Path, arguments: list[str]) -> int:
+    """Run a target until it fails, or the time is over; `found` is for what comes of it."""
+    import atheris
+
+    with atheris.instrument_imports(include=list(INSTRUMENTED)):
+        targets = importlib.import_module("tests.fuzz.targets")
+    (found / name).mkdir(parents=True, exist_ok=True)
+    options = [
+        f"-max_total_time={seconds}",
+        f"-max_len={INPUT_BYTES_MAX}",
+        f"-artifact_prefix={found}/{name}-",
+        "-timeout=20",
+        "-print_final_stats=1",
+        *arguments,
+    ]
+    folders = [str(found / name), str(targets.CORPUS / name)]
+    atheris.Setup(["fuzz", *options, *folders], targets.TARGETS[name])
+    atheris.Fuzz()
+    return 0
+
+
+def change(name: str, seconds: int, found: Path) -> int:
+    """Run a target without a fuzzer: over what was found so far, and changes of it."""
+    targets = importlib.import_module("tests.fuzz.targets")
+    mutations = importlib.import_module("tests.fuzz.mutations")
+    paths = [*targets.corpus_of(name), *sorted((found / name).glob("*"))]
+    inputs = [path.read_bytes() for path in paths]
+    target = targets.TARGETS[name]
+    count = mutations.run_mutations(target, inputs, seconds=seconds, size_max=INPUT_BYTES_MAX)
+    sys.stdout.write(f"{name}: {len(inputs)} inputs, and {count - len(inputs)} made of them\n")
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    """Parse the command line, and fuzz."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Run a fuzz target.")
+    parser.add_argument("target", nargs="?", help="its name; without one all names are shown")
+    parser.add_argument("--seconds", type=int, default=60, help="how long; 60 if not given")
+    parser.add_argument("--asan", action="store_true", help="with the sanitizers of ci/asan.py")
+    parser.add_argument("--blind", action="store_true", help="changes at random, no fuzzer")
+    parser.add_argument("--found", type=Path, default=ROOT / ".fuzz", help="where finds go")
+    known, rest = parser.parse_known_args(arguments)
+    if known.target is None:
+        sys.stdout.write("\n".join(names()) + "\n")
+        return 0
+    if known.asan:
+        import runpy
+
+        asan = runpy.run_path(str(ROOT / "ci" / "asan.py"))
+        where = ["--seconds", str(known.seconds), "--found", str(known.found.resolve())]
+        chosen = names() if known.target == "all" else [known.target]
+        runs = [["-m", "tests.fuzz", name, "--blind", *where] for name in chosen]
+        return int(asan["run_python"](*runs))
+    if known.blind:
+        return change(known.target, known.seconds, known.found)
+    return fuzz(known.target, known.seconds, known.found, rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

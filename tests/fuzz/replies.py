@@ -1,0 +1,97 @@
+"""What a fetch brings: frames that lie about their size, and message sets cut and damaged."""
+
+from __future__ import annotations
+
+import struct
+
+from kafkalog.errors import CorruptRecordError, FetchTooLargeError, KafkaLogError
+from kafkalog.fetch import FetchReader, parse_multi_reply, parse_reply, receive_reply
+from tests.fuzz.inputs import Choices, mended
+from tests.support import reference
+
+__all__ = ["parse_replies", "read_replies"]
+
+HEAD = struct.Struct(">ih")
+
+
+class Connection:
+    """A socket that gives bytes in pieces of a size, and then ends."""
+
+    def __init__(self, data: bytes, piece: int) -> None:
+        self._data = data
+        self._piece = piece
+
+    def recv_into(self, target: memoryview) -> int:
+        """Fill a part of the target."""
+        given = self._data[: min(self._piece, len(target))]
+        target[: len(given)] = given
+        self._data = self._data[len(given) :]
+        return len(given)
+
+
+def parse_replies(data: bytes) -> None:
+    """Frames: what is taken for a reply is one, byte for byte."""
+    choices = Choices(data)
+    piece, reply = 1 + choices.byte(), choices.rest
+    try:
+        code, message_set = parse_reply(reply)
+    except CorruptRecordError:
+        assert len(reply) < HEAD.size or HEAD.unpack_from(reply)[0] + 4 != len(reply)
+    else:
+        assert reply == HEAD.pack(2 + len(message_set), code) + bytes(message_set)
+    try:
+        code, replies = parse_multi_reply(reply)
+    except CorruptRecordError:
+        pass
+    else:
+        inside = b"".join(
+            HEAD.pack(2 + len(each.message_set), each.error_code) + bytes(each.message_set)
+            for each in replies
+        )
+        assert reply == HEAD.pack(2 + len(inside), code) + inside
+    connection = Connection(reply, piece)
+    try:
+        received = receive_reply(connection, max_bytes=1 << 16)  # type: ignore[arg-type]
+    except (CorruptRecordError, FetchTooLargeError, EOFError):
+        return
+    assert reply[: len(received)] == bytes(received)
+    parse_reply(received)
+
+
+def read_replies(data: bytes) -> None:
+    """
+    A reader against a server that has any bytes for a log: batch by batch what the reference has.
+
+    The server serves from the first batch that ends at the offset asked for, or behind it, as much
+    as is asked for, wherever that ends.
+    """
+    choices = Choices(data)
+    (mends,) = choices.flags(1)
+    size = 1 + choices.byte()
+    start = choices.number(choices.one_of([1, 8])) & 2**63 - 1
+    log = mended(choices.rest) if mends else choices.rest
+    walk = reference.scan_batches(log, check_crc=False, check_order=False)
+    places = [(position, header.last_offset) for position, header in walk.batches]
+    reader = FetchReader(
+        start, max_bytes=size, limit_bytes=4 * size, decompressed_max_bytes=1 << 20
+    )
+    taken: list[bytes] = []
+
+    def serve(offset: int, max_bytes: int) -> bytes:
+        """Return the bytes of a fetch; what is no batch is served from the first such byte."""
+        position = next((at for at, last in places if last >= offset), walk.position)
+        return log[position : position + max_bytes]
+
+    try:
+        for batch in reader.batches(serve):
+            data = bytes(batch.data)
+            assert "OK" == reference.check_batch(data)
+            taken.append(data)
+    except KafkaLogError:
+        # Damage, a batch beyond the limit, or offsets that do not rise.
+        whole = reference.scan_batches(log)
+        assert "OK" != whole.status or any(h.size_bytes > 4 * size for _, h in whole.batches)
+        return
+    # No batch is left out from the first one on, and none comes twice.
+    assert b"".join(taken) in log
+    assert reader.offset >= start

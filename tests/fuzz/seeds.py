@@ -1,0 +1,115 @@
+"""What the corpora began with: small batches of real brokers, Kafka's hostile cases, and our own.
+
+`python -m tests.fuzz.seeds` writes them anew; files that a fuzzer has found beside them stay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import sys
+from collections.abc import Iterator
+
+from tests.fuzz.targets import CORPUS
+from tests.support import golden, reference, reference_codecs
+from tests.support.message_cases import MIXED as MIXED_MESSAGES
+from tests.support.record_cases import MIXED, MIXED_PAYLOAD, header_for
+from tests.support.reference_messages import encode_messages, encode_set
+from tests.support.reference_records import Entry, encode
+
+__all__ = ["seeds"]
+
+# What a target takes from the front of its input, and what suits most of them.
+SIZE_MAX = 1500
+
+
+def _runs() -> Iterator[bytes]:
+    """Yield small runs of batches of every magic, sound and not."""
+    for case in golden.vectors("batches")["batches"][::4]:
+        yield bytes.fromhex(case["hex"])
+    for case in golden.vectors("invalid")["cases"][::3]:
+        yield bytes.fromhex(case["hex"])
+    for case in golden.vectors("legacy")["sets"][::4]:
+        yield bytes.fromhex(case["hex"])
+    mixed = header_for(MIXED)
+    yield reference.encode_batch(mixed, MIXED_PAYLOAD)
+    for codec in (1, 2, 3, 4):
+        stream = reference_codecs.compress(codec, MIXED_PAYLOAD)
+        yield reference.encode_batch(header_for(MIXED, attributes=codec), stream)
+    yield keyed_run()
+
+
+def keyed_run() -> bytes:
+    """Return batches whose keys come again, as a cleaning wants them."""
+    run, offset = b"", 0
+    for number in range(4):
+        entries = [
+            Entry(delta, delta, b"k%d" % (delta * number % 3), b"v" if delta % 2 else None)
+            for delta in range(4)
+        ]
+        run += reference.encode_batch(header_for(entries, base_offset=offset), encode(entries))
+        offset += 4
+    return run
+
+
+def _wrappers() -> Iterator[bytes]:
+    for magic in (0, 1):
+        messages = MIXED_MESSAGES[magic] if isinstance(MIXED_MESSAGES, dict) else MIXED_MESSAGES
+        yield encode_messages(list(messages)[:5])
+        for codec in (1, 2, 3):
+            yield encode_set(list(messages)[:5], codec=codec)
+
+
+def _indexes() -> Iterator[bytes]:
+    yield b"".join(struct.pack(">ii", 3 * slot, 100 * slot) for slot in range(1, 9))
+    yield b"".join(struct.pack(">qi", 1000 + 7 * slot, 3 * slot) for slot in range(1, 9))
+    yield bytes(48)
+
+
+def _replies() -> Iterator[bytes]:
+    run = keyed_run()
+    one = struct.pack(">ih", 2 + len(run), 0) + run
+    yield one
+    yield struct.pack(">ih", 2 + 2 * len(one), 0) + one + one
+    yield struct.pack(">ih", -1, 3)
+
+
+def seeds() -> Iterator[tuple[str, bytes]]:
+    """Yield (target, input) of everything that a corpus is begun with."""
+    runs = [run for run in _runs() if len(run) <= SIZE_MAX]
+    for run in runs:
+        yield "scan", b"\x02" + struct.pack(">q", 5) + run
+        yield "decode", b"\x04" + run
+        yield "rows", bytes([8, 0x0F, 0xFF, 0, 0, 0, 0]) + run
+    for run in [*_wrappers(), *runs[-6:]]:
+        yield "compressed", b"\x03" + run
+        yield "messages", b"\x02\x01\x00" + bytes(8) + run
+        yield "messages", b"\x00\x00\x00" + bytes(8) + run
+    for run in (keyed_run(), reference.encode_batch(header_for(MIXED), MIXED_PAYLOAD)):
+        for flags in range(8):
+            yield "cleaning", bytes([flags, flags, flags % 4, 1, 0, 9]) + run
+        for size in (20, 60, 255):
+            yield "reader", bytes([0, size, 0, 3]) + run
+    for index in _indexes():
+        yield "indexes", b"\x00" + struct.pack(">i", 10_000) + b"\x00\x09" + index
+        yield "indexes", b"\x01" + struct.pack(">i", 10_000) + b"\x01\x00\x09" + index
+        yield "index-entries", b"\x02\x01" + index
+    for reply in _replies():
+        yield "replies", b"\x07" + reply
+    for layout in range(9):
+        pattern = bytes((7 * number + layout) % 64 for number in range(200))
+        yield "arrow", bytes([4, 1, 1, 15, layout, 3, 0xFF, 0x5A]) + pattern
+        yield "row-lies", bytes([layout % 8, 0x0F, 0xFF, layout, 0, 0, 40]) + pattern
+
+
+def main() -> int:
+    """Write all seeds."""
+    for name, data in seeds():
+        folder = CORPUS / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"seed-{hashlib.sha256(data).hexdigest()[:12]}").write_bytes(data)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

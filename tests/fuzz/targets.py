@@ -1,0 +1,35 @@
+"""Every fuzz target by its name, which is also the folder of its corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tests.fuzz import arrow_input, batches, cleaning, indexes, messages, replies, rows
+
+__all__ = ["CORPUS", "TARGETS", "corpus_of"]
+
+Target = Callable[[bytes], None]
+
+TARGETS: Final[dict[str, Target]] = {
+    "scan": batches.scan_batches,
+    "decode": batches.decode_batches,
+    "compressed": batches.decode_compressed,
+    "messages": messages.decode_messages,
+    "rows": rows.build_rows,
+    "row-lies": rows.build_rows_of_lies,
+    "arrow": arrow_input.append_arrow,
+    "indexes": indexes.check_indexes,
+    "index-entries": indexes.select_entries,
+    "cleaning": cleaning.clean_run,
+    "replies": replies.parse_replies,
+    "reader": replies.read_replies,
+}
+
+CORPUS: Final = Path(__file__).resolve().parent / "corpus"
+
+
+def corpus_of(name: str) -> list[Path]:
+    """Return the files of a target's corpus, in order."""
+    return sorted(path for path in (CORPUS / name).glob("*") if path.is_file())
