@@ -53,6 +53,8 @@ EXTENSIONS: dict[str, list[str]] = {
     "headers_column": [],
     "records_builder": [],
     "builder": [],
+    "run_facts": [],
+    "segment_stage": [],
     "run_builder": [],
     "message_builder": [],
     "decoded_rows": [],

@@ -27,7 +27,7 @@ from asv_bench.peers.stores import (
     put_lists,
 )
 from kafkalog._core.builder import BatchBuilder
-from kafkalog.records.batch_facts import BatchFacts
+from kafkalog._core.run_facts import RunFacts
 from kafkalog.records.packed_run import PackedRun
 
 # Bytes that one write carries where records come one by one.
@@ -98,13 +98,13 @@ def append_each(stores: Stores, records: Records, batch_size: int) -> Case:
         append_run = stores.log._append
         builder = BatchBuilder()
         append = builder.append
-        run, facts, count = bytearray(), [], 0
+        run, facts, count = bytearray(), RunFacts(), 0
 
         def finish() -> None:
             nonlocal count
             batch = builder.finish(base_offset=count)
             last = count + builder.count - 1
-            facts.append(BatchFacts(len(batch), count, last, builder.max_timestamp, last))
+            facts.add(len(batch), count, last, builder.max_timestamp, last)
             count = last + 1
             run.extend(batch)
             batch.release()
@@ -114,7 +114,7 @@ def append_each(stores: Stores, records: Records, batch_size: int) -> Case:
             nonlocal count, facts
             append_run(PackedRun(run, facts, count), "written")
             run.clear()
-            facts, count = [], 0
+            facts, count = RunFacts(), 0
 
         for key, value, timestamp in zip(
             records.keys, records.values, records.timestamps, strict=True

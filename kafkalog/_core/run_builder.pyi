@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from kafkalog._core.bytes_column import CellColumn
 from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.records_builder import RecordsBuilder
+from kafkalog._core.run_facts import RunFacts
 
 @final
 class RunBuilder(RecordsBuilder):
@@ -28,4 +29,4 @@ class RunBuilder(RecordsBuilder):
         headers: HeadersColumn | None = None,
         append_time: int = -1,
     ) -> None: ...
-    def finish(self) -> tuple[bytearray, list[tuple[int, int, int, int, int]]]: ...
+    def finish(self) -> tuple[bytearray, RunFacts]: ...

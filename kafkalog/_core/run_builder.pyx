@@ -26,6 +26,7 @@ from kafkalog._core.layout cimport (
     TIMESTAMP_TYPE_MASK,
 )
 from kafkalog._core.records_builder cimport RecordsBuilder
+from kafkalog._core.run_facts cimport RunFacts
 
 cdef enum:
     # Asked for at least, so that small batches do not ask again and again.
@@ -49,7 +50,7 @@ cdef class RunBuilder(RecordsBuilder):
     """
 
     cdef bytearray _run
-    cdef list _facts
+    cdef RunFacts _facts
     cdef int64_t _begins               # where the last batch does, in the run
     cdef int64_t _usual
     cdef uint64_t _earliest
@@ -69,7 +70,7 @@ cdef class RunBuilder(RecordsBuilder):
     def reset(self):
         """Begin another run."""
         self._run = bytearray()
-        self._facts = []
+        self._facts = RunFacts()
         self._begins = 0
         self._earliest = <uint64_t>NO_TIMESTAMP
         self.record_count = 0
@@ -112,7 +113,7 @@ cdef class RunBuilder(RecordsBuilder):
         fields.record_count = <int32_t>self.draft.count
         fields.last_offset_delta = <int32_t>self.draft.last_offset_delta
         write_batch_header(self.draft.data, size, &fields)
-        self._facts.append((size, self.record_count, last, largest, last if largest >= 0 else -1))
+        self._facts.add_row(size, self.record_count, last, largest, last if largest >= 0 else -1)
         self._begins += size
         self._earliest = min(self._earliest, self.draft.min_timestamp)
         self.record_count = last + 1
@@ -163,15 +164,15 @@ cdef class RunBuilder(RecordsBuilder):
 
     def finish(self):
         """
-        Return the run and the facts of its batches: (size, base offset, last offset, largest
-        timestamp, the offset that a time index says of it). Then `reset` before anything else.
+        Return the run and the facts of its batches. Then `reset` before anything else.
         """
         cdef bytearray run = self._run
         if self.draft.count:
             raise ValueError("there is a batch that was not closed")
         self._usual = min(max(self._begins + ROOM, ROOM), USUAL_MAX)
         PyByteArray_Resize(run, self._begins)
-        facts, self._facts = self._facts, []
+        cdef RunFacts facts = self._facts
+        self._facts = RunFacts()
         self._run = bytearray()
         self._begins = 0
         self._begin_batch()

@@ -100,18 +100,18 @@ class EntryFile(Generic[View]):
         """Return the entries as bytes."""
         return self._array[: self._count * self.entry_size].tobytes()
 
-    def append(self, entry: bytes) -> None:
-        """Add one entry in memory and publish it to look-ups; the file follows later."""
-        size = self.entry_size
-        start = self._count * size
-        if start + size > self._array.shape[0]:
+    def extend(self, entries: bytes) -> None:
+        """Add entries in memory and publish them to look-ups; the file follows later."""
+        start = self._count * self.entry_size
+        end = start + len(entries)
+        if end > self._array.shape[0]:
             # A fresh array: the views given out keep the old one, whose bytes stay as they are.
-            larger = np.zeros(2 * self._array.shape[0], dtype=np.uint8)
+            larger = np.zeros(max(2 * self._array.shape[0], end), dtype=np.uint8)
             larger[:start] = self._array[:start]
             self._array = larger
             self._memory = larger.data
-        self._memory[start : start + size] = entry
-        self._count += 1
+        self._memory[start:end] = entries
+        self._count += len(entries) // self.entry_size
         self._published = (self._array, self._count)
 
     def rewind(self, count: int) -> None:

@@ -25,15 +25,11 @@ __all__ = [
     "OFFSET_INDEX",
     "TIME_INDEX",
     "IndexKind",
-    "pack_offset_entry",
-    "pack_time_entry",
     "unpack_time_entry",
 ]
 
 View = TypeVar("View")
 
-pack_offset_entry = struct.Struct(">ii").pack
-pack_time_entry = struct.Struct(">qi").pack
 unpack_time_entry = struct.Struct(">qi").unpack
 
 

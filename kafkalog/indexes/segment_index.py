@@ -109,8 +109,8 @@ class SegmentIndex(Generic[View]):
             return self._load()
         return view
 
-    def start_growing(self, max_bytes: int, entries: bytes = b"") -> None:
-        """Begin to take appends, with `entries` already there; preallocates the file."""
+    def start_growing(self, max_bytes: int, entries: bytes = b"") -> EntryFile[View]:
+        """Begin to take appends, with `entries` already there; return the preallocated file."""
         self._renew_pooled()
         self.is_unsynced = True
         self._is_lost = False
@@ -124,6 +124,7 @@ class SegmentIndex(Generic[View]):
             ),
             entries=entries,
         )
+        return self._growing
 
     def seal(self) -> None:
         """Write and trim the file; from now on it only serves look-ups, from memory at first."""

@@ -35,7 +35,6 @@ from kafkalog.log.loader import LoadedLog
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reading import walk_segment
 from kafkalog.log.scanner import NO_EPOCH
-from kafkalog.records.batch_facts import MessageFacts
 from kafkalog.records.packed_run import PackedRun
 from kafkalog.state.checkpoints import EpochEntry
 from kafkalog.state.leader_epochs import MAX_EPOCH, EpochEnd, LeaderEpochs
@@ -107,7 +106,7 @@ class LogEpochs:
         Raises:
             LogStorageError: the file could not be written; nothing may be appended.
         """
-        if isinstance(run.batches, MessageFacts):
+        if run.batches.are_messages:
             self.forget()
             return
         epochs, position, before = self._epochs, 0, -1

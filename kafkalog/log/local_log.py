@@ -10,19 +10,19 @@ Thread-safety: `snapshot` from any thread without a lock; every change under the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from typing_extensions import Buffer
 
+from kafkalog._core.run_facts import RunFacts
 from kafkalog.errors import OffsetOverflowError
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
-from kafkalog.log.segment_types import Bound, SegmentContext, SegmentMark
+from kafkalog.log.segment_types import Bound, SegmentContext
 from kafkalog.log.segments import LogSegments
-from kafkalog.records.batch_facts import BatchFacts, MessageFacts
 
 __all__ = ["LocalLog", "Snapshot", "UndoFailedError"]
 
@@ -88,7 +88,7 @@ class LocalLog:
 
     # ------------------------------------------------------------------------------- appending
 
-    def append(self, data: Buffer, batches: Sequence[BatchFacts]) -> None:
+    def append(self, data: Buffer, batches: RunFacts) -> None:
         """
         Append batches that lie back to back in `data`, all of them or none.
 
@@ -100,12 +100,12 @@ class LocalLog:
         """
         snapshot = self.snapshot
         active = snapshot.segments.active
-        mark = active.mark()
+        active.save()
         fresh: list[LogSegment] = []
         try:
             self._write_batches(memoryview(data), batches, active, fresh)
         except BaseException as error:
-            self._undo(active, mark, fresh, error)
+            self._undo(active, fresh, error)
             raise
         segments = snapshot.segments
         for segment in fresh:
@@ -320,34 +320,23 @@ class LocalLog:
             segment.seal()
 
     def _write_batches(
-        self,
-        data: memoryview,
-        batches: Sequence[BatchFacts],
-        segment: LogSegment,
-        fresh: list[LogSegment],
+        self, data: memoryview, batches: RunFacts, segment: LogSegment, fresh: list[LogSegment]
     ) -> None:
-        messages = batches if isinstance(batches, MessageFacts) else None
-        start = staged = row = 0
+        start = row = 0
         next_offset = self.snapshot.end_offset
-        while row < len(batches):
-            size, base, last, timestamp, shallow = batches[row]
-            if segment.should_roll(size, timestamp, last, staged):
-                if staged:
-                    segment.commit(data[start : start + staged], staged)
-                    start, staged = start + staged, 0
-                if base > next_offset:
-                    self._trim_before_hole(segment)
-                segment = self._create_behind(segment, base, last)
-                fresh.append(segment)
-            if messages is None:
-                segment.stage(size, last, timestamp, shallow, staged)
-                row += 1
-            else:
-                row, size = segment.stage_messages(messages, row, staged)
-                last = int(messages.offsets[row - 1])
-            staged += size
-            next_offset = last + 1
-        segment.commit(data[start : start + staged], staged)
+        while True:
+            row, size = segment.stage(batches, row)
+            if size:
+                segment.commit(data[start : start + size], size)
+                start += size
+                next_offset = batches[row - 1].last_offset + 1
+            if row == len(batches):
+                return
+            base, last = batches[row].base_offset, batches[row].last_offset
+            if base > next_offset:
+                self._trim_before_hole(segment)
+            segment = self._create_behind(segment, base, last)
+            fresh.append(segment)
 
     def _create_behind(self, segment: LogSegment, base: int, last: int) -> LogSegment:
         if base <= segment.base_offset or last - base > RELATIVE_OFFSET_MAX:
@@ -373,9 +362,7 @@ class LocalLog:
         except OSError as error:
             raise UndoFailedError(error.errno, f"{error}: before a hole in the offsets") from error
 
-    def _undo(
-        self, active: LogSegment, mark: SegmentMark, fresh: list[LogSegment], cause: BaseException
-    ) -> None:
+    def _undo(self, active: LogSegment, fresh: list[LogSegment], cause: BaseException) -> None:
         """
         Bring the disk back to the published state after a failed append.
 
@@ -390,7 +377,7 @@ class LocalLog:
             if fresh:
                 self._remove_files([segment.base_offset for segment in reversed(fresh)])
             with self.context.trying_to_sync():
-                active.rewind(mark)
+                active.rewind()
         except OSError as error:
             raise _undo_failed(cause, error) from cause
 

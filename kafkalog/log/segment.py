@@ -1,10 +1,8 @@
 """One segment: a `.log` file with its offset index and its time index.
 
-Appends are staged batch by batch (roll decision, index entries) and committed with one write, so
-that an append of many batches costs one system call a segment. The index rules are Kafka's: an
-entry (last offset, start position) once more than `index.interval.bytes` lie behind the last one,
-never for the first append; the time index gets the largest timestamp so far with each entry and
-once more when the segment is sealed.
+Appends are staged (roll decision, index entries), as many batches at once as the segment takes, and
+committed with one write, so that an append of many batches costs one system call a segment. The
+rules for rolls and index entries are Kafka's; `_core/segment_stage` has them.
 
 An index entry is a hint. A look-up checks the batch it finds and, where the index promised
 another one, rebuilds the index and tries again; a look-up that meets damage raises.
@@ -32,12 +30,10 @@ from kafkalog._core.batch import (
 from kafkalog._core.index import OffsetIndexView
 from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
+from kafkalog._core.run_facts import RunFacts
+from kafkalog._core.segment_stage import SegmentStage
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.indexes.kinds import (
-    pack_offset_entry,
-    pack_time_entry,
-    unpack_time_entry,
-)
+from kafkalog.indexes.kinds import unpack_time_entry
 from kafkalog.layout import NO_TIMESTAMP
 from kafkalog.log.fences import FencedRange, find_fence
 from kafkalog.log.hints import (
@@ -50,9 +46,8 @@ from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_indexes import SegmentIndexes
 from kafkalog.log.segment_transactions import SegmentTransactions
-from kafkalog.log.segment_types import Bound, SegmentContext, SegmentMark
+from kafkalog.log.segment_types import Bound, SegmentContext
 from kafkalog.log.walk import walk_batches
-from kafkalog.records.batch_facts import MessageFacts
 
 __all__ = ["LogSegment"]
 
@@ -85,13 +80,12 @@ class LogSegment(SegmentIndexes):
         self.fences: tuple[FencedRange, ...] = ()
         self.created_ms = context.clock.now_ms()
         self.roll_jitter_ms = context.config.random_segment_jitter(context.random)
-        self.obey_settings()
         self.is_resting = False
         self._is_preallocated = False
         self._max_timestamp: int | None = None
         self._offset_of_max_timestamp = -1
-        self._rolling_timestamp: int | None = None
-        self._bytes_since_entry = 0
+        self._stage: SegmentStage | None = None
+        self._saved_bytes = 0
         self.transactions = SegmentTransactions(context, base_offset)
 
     def __repr__(self) -> str:
@@ -126,11 +120,13 @@ class LogSegment(SegmentIndexes):
 
     def obey_settings(self) -> None:
         """Take those settings anew that count for a segment that has begun."""
-        config = self._context.config
-        # Asked for with every batch, and one attribute is found faster than three.
-        self._segment_bytes = config.segment_bytes
-        self._index_interval_bytes = config.index_interval_bytes
-        self._roll_after_ms = max(config.max_segment_ms - self.roll_jitter_ms, 0)
+        if self._stage is not None:
+            config = self._context.config
+            self._stage.set_limits(
+                segment_bytes=config.segment_bytes,
+                interval_bytes=config.index_interval_bytes,
+                roll_after_ms=max(config.max_segment_ms - self.roll_jitter_ms, 0),
+            )
 
     def activate(self, scan: SegmentScan | None = None, *, is_last: bool = True) -> None:
         """
@@ -143,12 +139,20 @@ class LogSegment(SegmentIndexes):
         config = self._context.config
         if scan is None:
             scan = SegmentScan(next_offset=self.base_offset)
-        self._max_timestamp = scan.max_timestamp
-        self._offset_of_max_timestamp = scan.offset_of_max_timestamp
-        self._rolling_timestamp = scan.first_max_timestamp if self.size_bytes else None
-        self._bytes_since_entry = 0
-        self.offset_index.start_growing(config.segment_index_bytes, scan.offset_entries)
-        self.time_index.start_growing(config.segment_index_bytes, scan.time_entries)
+        offsets = self.offset_index.start_growing(config.segment_index_bytes, scan.offset_entries)
+        times = self.time_index.start_growing(config.segment_index_bytes, scan.time_entries)
+        self._stage = SegmentStage(
+            self.base_offset,
+            offset_entries_max=offsets.max_entries,
+            time_entries_max=times.max_entries,
+            offset_count=len(offsets),
+            time_count=len(times),
+            last_time=unpack_time_entry(times.last_entry())[0] if len(times) else NO_TIMESTAMP,
+            max_timestamp=scan.max_timestamp,
+            offset_of_max_timestamp=scan.offset_of_max_timestamp,
+            rolling_timestamp=scan.first_max_timestamp if self.size_bytes else NO_TIMESTAMP,
+        )
+        self.obey_settings()
         self._is_preallocated = config.preallocate and is_last
         if self._is_preallocated:
             self.file.preallocate(config.segment_bytes)
@@ -159,107 +163,44 @@ class LogSegment(SegmentIndexes):
         self.seal()
         self.is_resting = True
 
-    def should_roll(self, size: int, max_timestamp: int, last_offset: int, staged: int) -> bool:
+    def stage(self, facts: RunFacts, first: int) -> tuple[int, int]:
         """
-        Say whether a batch belongs in a new segment (the four conditions of Kafka).
+        Take note of batches about to be written, from row `first` on.
 
-        Args:
-            size: bytes of the batch.
-            max_timestamp: its largest timestamp.
-            last_offset: its last offset.
-            staged: bytes staged in this segment and not committed yet.
-        """
-        if not 0 <= last_offset - self.base_offset <= RELATIVE_OFFSET_MAX:
-            return True
-        held = self.file.size_bytes + staged
-        if held == 0:
-            return False
-        if held > self._segment_bytes - size:
-            return True
-        if self._time_waited(max_timestamp) > self._roll_after_ms:
-            return True
-        return self._has_full_index()
-
-    def stage(
-        self, size: int, last_offset: int, max_timestamp: int, shallow_offset: int, staged: int
-    ) -> None:
-        """Take note of a batch about to be written behind `staged` bytes that already wait."""
-        position = self.file.size_bytes + staged
-        if position == 0:
-            self._rolling_timestamp = max_timestamp
-        if max_timestamp > self.max_timestamp:
-            self._max_timestamp = max_timestamp
-            self._offset_of_max_timestamp = shallow_offset
-        if self._bytes_since_entry > self._index_interval_bytes:
-            self._add_entries(last_offset, position)
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += size
-
-    def stage_messages(self, facts: MessageFacts, first: int, staged: int) -> tuple[int, int]:
-        """
-        Take note of plain messages from row `first` on, with each as `stage` does of a batch.
-
-        Stops before the next one of which `should_roll` must be asked.
+        Stops at the first one that belongs in a new segment (the four conditions of Kafka). What
+        was taken is to be committed before more is staged.
 
         Returns:
             The row behind the last one taken, and the bytes of those taken.
         """
-        starts, interval = facts.starts, self._index_interval_bytes
-        begins = int(starts[first])
-        shift = self.file.size_bytes + staged - begins  # from a start to a position
-        if begins + shift == 0:
-            self._rolling_timestamp = int(facts.timestamps[first])
-        stop = self._first_that_may_roll(facts, first, shift)
-        # Where the bytes behind the last index entry begin.
-        behind = begins - self._bytes_since_entry
-        row = first
-        while row < stop:
-            entry = max(int(starts.searchsorted(behind + interval, "right")), row)
-            self._raise_max_timestamp(facts, row, min(entry + 1, stop))
-            row = entry + 1
-            if entry >= stop:
-                break
-            behind = int(starts[entry])
-            self._add_entries(int(facts.offsets[entry]), behind + shift)
-            if self._has_full_index():
-                stop = row
-        ends = int(starts[stop])
-        self._bytes_since_entry = ends - behind
-        return stop, ends - begins
+        stage = self._active_stage()
+        waited_ms = 0
+        if stage.rolling_timestamp < 0:
+            waited_ms = self._context.clock.now_ms() - self.created_ms
+        return stage.take(facts, first, self.file.size_bytes, waited_ms)
 
     def commit(self, data: Buffer, size: int) -> None:
-        """Write the staged bytes, then let the index files follow."""
+        """Write the staged bytes, then let the indexes follow."""
         self.file.append(data, size)
-        for index in (self.offset_index.growing, self.time_index.growing):
+        stage = self._stage
+        if stage is not None and stage.has_entries:
+            self._add_ready_entries(stage)
+
+    def save(self) -> None:
+        """Remember the present state, to `rewind` to."""
+        self._active_stage().save()
+        self._saved_bytes = self.file.size_bytes
+
+    def rewind(self) -> None:
+        """Undo what was staged and written since `save`; none of it was published."""
+        entries = self._active_stage().restore()
+        growing = (self.offset_index.growing, self.time_index.growing)
+        for index, count in zip(growing, entries, strict=True):
             if index is not None:
-                index.write_behind()
-
-    def mark(self) -> SegmentMark:
-        """Return the state to `rewind` to."""
-        offsets, times = self.offset_index.growing, self.time_index.growing
-        return SegmentMark(
-            size_bytes=self.size_bytes,
-            max_timestamp=-1 if self._max_timestamp is None else self._max_timestamp,
-            offset_of_max_timestamp=self._offset_of_max_timestamp,
-            rolling_timestamp=-1 if self._rolling_timestamp is None else self._rolling_timestamp,
-            bytes_since_entry=self._bytes_since_entry,
-            offset_entries=0 if offsets is None else len(offsets),
-            time_entries=0 if times is None else len(times),
-        )
-
-    def rewind(self, mark: SegmentMark) -> None:
-        """Undo what was staged and written since `mark`; none of it was published."""
-        self._max_timestamp = mark.max_timestamp
-        self._offset_of_max_timestamp = mark.offset_of_max_timestamp
-        self._rolling_timestamp = mark.rolling_timestamp if mark.size_bytes else None
-        self._bytes_since_entry = mark.bytes_since_entry
-        if self.offset_index.growing is not None:
-            self.offset_index.growing.rewind(mark.offset_entries)
-        if self.time_index.growing is not None:
-            self.time_index.growing.rewind(mark.time_entries)
-        self.file.cut_unpublished(mark.size_bytes)
+                index.rewind(count)
+        self.file.cut_unpublished(self._saved_bytes)
         if self._is_preallocated:
-            self.file.preallocate(self._segment_bytes)
+            self.file.preallocate(self._context.config.segment_bytes)
 
     def seal(self) -> None:
         """
@@ -269,8 +210,10 @@ class LogSegment(SegmentIndexes):
         recovery point; below it an index with a zero tail is found by its check and rebuilt, and
         zeros behind the last batch are cut or passed over.
         """
-        if self._max_timestamp is not None and self._max_timestamp >= 0:
-            self._add_time_entry()
+        stage = self._keep_max_timestamp()
+        if stage is not None:
+            stage.close()
+            self._add_ready_entries(stage)
         self.offset_index.seal()
         self.time_index.seal()
         self.file.seal(trim=self._is_preallocated)
@@ -281,6 +224,7 @@ class LogSegment(SegmentIndexes):
 
     def seal_in_memory(self) -> None:
         """Take no more appends and leave the files alone: their names belong to a successor."""
+        self._keep_max_timestamp()
         self.offset_index.detach()
         self.time_index.detach()
         self.file.seal(trim=False)
@@ -304,12 +248,17 @@ class LogSegment(SegmentIndexes):
     @property
     def max_timestamp(self) -> int:
         """Largest batch timestamp in the segment, -1 where there is none."""
-        known = self._max_timestamp
+        stage, known = self._stage, self._max_timestamp
+        if stage is not None:
+            return stage.max_timestamp
         return self._load_max_timestamp() if known is None else known
 
     @property
     def offset_of_max_timestamp(self) -> int:
         """Last offset of the earliest batch with the largest timestamp."""
+        stage = self._stage
+        if stage is not None:
+            return stage.offset_of_max_timestamp
         if self._max_timestamp is None:
             self._load_max_timestamp()
         return self._offset_of_max_timestamp
@@ -438,56 +387,25 @@ class LogSegment(SegmentIndexes):
 
     # ------------------------------------------------------------------------------- private
 
-    def _first_that_may_roll(self, facts: MessageFacts, first: int, shift: int) -> int:
-        """Return the first row behind `first` whose size, offset or time calls for a roll."""
-        if self._has_full_index():
-            return first + 1
-        started, latest = self._rolling_timestamp, None
-        if started is not None and started >= 0:
-            latest = started + self._roll_after_ms
-        elif self._time_waited(NO_TIMESTAMP) > self._roll_after_ms:
-            # Then it is the clock that counts, and for all of them the same.
-            return first + 1
-        return facts.first_beyond(first + 1, self.offset_max, self._segment_bytes - shift, latest)
+    def _active_stage(self) -> SegmentStage:
+        if self._stage is None:
+            raise AssertionError(f"{self.path} is sealed")
+        return self._stage
 
-    def _has_full_index(self) -> bool:
-        offsets, times = self.offset_index.growing, self.time_index.growing
-        if offsets is None or times is None:
-            return True
-        # The time index keeps one slot for the entry that sealing writes.
-        return len(offsets) >= offsets.max_entries or len(times) >= times.max_entries - 1
+    def _keep_max_timestamp(self) -> SegmentStage | None:
+        """Take no more batches; return what took them."""
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            self._max_timestamp = stage.max_timestamp
+            self._offset_of_max_timestamp = stage.offset_of_max_timestamp
+        return stage
 
-    def _raise_max_timestamp(self, facts: MessageFacts, first: int, stop: int) -> None:
-        newest = first + int(facts.timestamps[first:stop].argmax())
-        timestamp = int(facts.timestamps[newest])
-        if timestamp > self.max_timestamp:
-            self._max_timestamp = timestamp
-            self._offset_of_max_timestamp = int(facts.offsets[newest])
-
-    def _add_entries(self, last_offset: int, position: int) -> None:
-        offsets = self.offset_index.growing
-        if offsets is not None and len(offsets) < offsets.max_entries:
-            offsets.append(pack_offset_entry(last_offset - self.base_offset, position))
-        times = self.time_index.growing
-        if times is not None and len(times) < times.max_entries - 1:
-            self._add_time_entry()
-
-    def _add_time_entry(self) -> None:
-        times = self.time_index.growing
-        timestamp = self._max_timestamp
-        if times is None or timestamp is None or timestamp < 0 or times.max_entries == 0:
-            return
-        count = len(times)
-        last = unpack_time_entry(times.last_entry())[0] if count else -1
-        if timestamp > last and count < times.max_entries:
-            relative = self._offset_of_max_timestamp - self.base_offset
-            times.append(pack_time_entry(timestamp, relative))
-
-    def _time_waited(self, max_timestamp: int) -> int:
-        started = self._rolling_timestamp
-        if started is not None and started >= 0:
-            return max_timestamp - started
-        return self._context.clock.now_ms() - self.created_ms
+    def _add_ready_entries(self, stage: SegmentStage) -> None:
+        growing = (self.offset_index.growing, self.time_index.growing)
+        for index, entries in zip(growing, stage.ready_entries(), strict=True):
+            if index is not None and entries:
+                index.extend(entries)
+                index.write_behind()
 
     def _is_believable(self, position: int, offset: int, hint: int, bound: Bound) -> bool:
         """

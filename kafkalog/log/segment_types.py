@@ -1,4 +1,4 @@
-"""Small values around a segment: what its log shares with it, its bounds, its marks.
+"""Small values around a segment: what its log shares with it, and its bounds.
 
 Thread-safety: immutable, but for the context, whose settings `Log.reconfigure` replaces.
 """
@@ -21,7 +21,7 @@ from kafkalog.log.scanner import SegmentScan, scan_segment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.state.sync_note import SyncNote
 
-__all__ = ["Bound", "ScanSource", "SegmentContext", "SegmentMark", "make_context"]
+__all__ = ["Bound", "ScanSource", "SegmentContext", "make_context"]
 
 
 # One for all logs: a state of its own is 3 KB, and nobody can tell whose turn it was.
@@ -116,15 +116,3 @@ class ScanSource:
 
     def time_entries(self) -> bytes:
         return self.scan().time_entries
-
-
-class SegmentMark(NamedTuple):
-    """State of an active segment before an append, to go back to when the append fails."""
-
-    size_bytes: int
-    max_timestamp: int
-    offset_of_max_timestamp: int
-    rolling_timestamp: int
-    bytes_since_entry: int
-    offset_entries: int
-    time_entries: int

@@ -19,17 +19,11 @@ import numpy.typing as npt
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.message_builder import MessageSetBuilder
+from kafkalog._core.run_facts import RunFacts
 from kafkalog.errors import RecordTooLargeError
 from kafkalog.layout import LOG_APPEND_TIME
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.batch_facts import (
-    BatchFacts,
-    MessageFacts,
-    joined,
-    shifted,
-    sizes_above,
-)
 from kafkalog.records.codecs import Codec, compress, compress_if_smaller
 from kafkalog.records.entry_columns import scan_entries
 from kafkalog.records.packed_run import Draft, PackedRun
@@ -87,15 +81,15 @@ def close_messages(
                 raise too_large(builder.count, len(wrapper), rules, base_offset)
             last, largest = base_offset + builder.last_offset_delta, _largest(wrapper)
             shallow = last if largest >= 0 else -1
-            facts = BatchFacts(len(wrapper), base_offset, last, largest, shallow)
-            return Draft(wrapper, [facts], has_wrappers=True)
+            facts = RunFacts([(len(wrapper), base_offset, last, largest, shallow)])
+            return Draft(wrapper, facts, is_wrapper=True)
     data = builder.finish_plain(base_offset)
     entries = scan_entries(data, check_crc=False)
     batches = facts_of_messages(entries.position, len(data), entries.max_timestamp, base_offset)
     if len(data) > rules.max_message_bytes:
-        sizes = sizes_above(batches, rules.max_message_bytes)
-        if sizes:
-            raise too_large(1, max(sizes), rules, base_offset)
+        large = batches.rows_above(rules.max_message_bytes)
+        if large:
+            raise too_large(1, max(facts.size_bytes for facts in large), rules, base_offset)
     return Draft(data, batches)
 
 
@@ -104,7 +98,7 @@ def facts_of_messages(
     size_bytes: int,
     timestamps: npt.NDArray[np.int64],
     base_offset: int,
-) -> MessageFacts:
+) -> RunFacts:
     """
     Return the facts of plain messages that get consecutive offsets.
 
@@ -115,7 +109,7 @@ def facts_of_messages(
         base_offset: of the first.
     """
     offsets = np.arange(base_offset, base_offset + len(positions), dtype=np.int64)
-    return MessageFacts(np.append(positions, size_bytes), offsets, timestamps)
+    return RunFacts.of_messages(np.append(positions, size_bytes), offsets, timestamps)
 
 
 class Drafts:
@@ -135,7 +129,7 @@ class Drafts:
 
     def keep(self, draft: Draft, record_count: int) -> None:
         """Take batches that are as they should be; their offsets count from 0."""
-        batches = shifted(draft.batches, self.record_count)
+        batches = draft.batches.shifted(self.record_count)
         self._parts.append((draft._replace(batches=batches), None))
         self.record_count += record_count
 
@@ -143,7 +137,7 @@ class Drafts:
         """Take what a builder holds, which is not used again; return the batches."""
         first = self.record_count
         draft = close_messages(builder, self._rules, codec, first)
-        is_late = draft.has_wrappers and self._rules.magic == 0
+        is_late = draft.is_wrapper and self._rules.magic == 0
         maker = partial(_closed_at, builder, self._rules, codec, first) if is_late else None
         self._parts.append((draft, maker))
         self.record_count += builder.count
@@ -155,32 +149,38 @@ class Drafts:
         is_late = any(maker is not None for _, maker in self._parts)
         return PackedRun(
             bytearray().join(draft.data for draft in drafts),
-            joined([draft.batches for draft in drafts]),
+            _joined(drafts),
             self.record_count,
             self._append_time,
             rewriting=rewriting,
-            has_wrappers=any(draft.has_wrappers for draft in drafts),
             made_at=self._made_at if is_late else None,
         )
 
     def _made_at(self, base_offset: int) -> Draft:
         """Return all parts as they are where the first record has that offset."""
         data = bytearray()
-        batches: list[Sequence[BatchFacts]] = []
+        batches = RunFacts()
         for draft, maker in self._parts:
             if maker is None:
-                made = draft._replace(batches=shifted(draft.batches, base_offset))
+                made = draft._replace(batches=draft.batches.shifted(base_offset))
             else:
                 made = maker(base_offset)
             data += made.data
-            batches.append(made.batches)
-        return Draft(data, joined(batches), has_wrappers=True)
+            batches.extend(made.batches)
+        return Draft(data, batches)
 
 
 def _closed_at(
     builder: MessageSetBuilder, rules: AppendRules, codec: Codec, first: int, base_offset: int
 ) -> Draft:
     return close_messages(builder, rules, codec, first + base_offset)
+
+
+def _joined(drafts: Sequence[Draft]) -> RunFacts:
+    batches = RunFacts()
+    for draft in drafts:
+        batches.extend(draft.batches)
+    return batches
 
 
 def _largest(entry: memoryview) -> int:

@@ -9,16 +9,15 @@ Thread-safety: a run belongs to one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
 
-from kafkalog._core.stamp import assign_offsets, set_entry_offset
+from kafkalog._core.run_facts import RunFacts
 from kafkalog.errors import OffsetsOutOfOrderError
 from kafkalog.model import NOTHING_REWRITTEN, AppendInfo, Rewriting
-from kafkalog.records.batch_facts import BatchFacts, newest, shifted
 
 __all__ = ["Draft", "PackedRun"]
 
@@ -32,12 +31,12 @@ class Draft(NamedTuple):
     Attributes:
         data: back to back.
         batches: in order.
-        has_wrappers: whether one is a wrapper of an old format.
+        is_wrapper: whether it is one batch, a wrapper of an old format.
     """
 
     data: Buffer
-    batches: Sequence[BatchFacts]
-    has_wrappers: bool = False
+    batches: RunFacts
+    is_wrapper: bool = False
 
 
 @dataclass(slots=True)
@@ -52,19 +51,17 @@ class PackedRun:
         log_append_time_ms: time that all records carry, None where they keep their own.
         assign_offsets: whether stamping gives the batches new offsets.
         rewriting: what was done to make them.
-        has_wrappers: whether a batch is a wrapper of an old format, stamped with its last offset.
         made_at: makes the batches for another offset of the first record, where that takes more
             than a stamp; None where it does not.
         has_producers: whether a batch names a producer, whose state the log has to ask.
     """
 
     data: bytearray
-    batches: Sequence[BatchFacts]
+    batches: RunFacts
     record_count: int
     log_append_time_ms: int | None = None
     assign_offsets: bool = True
     rewriting: Rewriting = NOTHING_REWRITTEN
-    has_wrappers: bool = False
     made_at: Callable[[int], Draft] | None = None
     has_producers: bool = False
 
@@ -79,43 +76,21 @@ class PackedRun:
         batches = self.batches
         if not batches:
             return self._info(log_end_offset, log_end_offset - 1, _NONE, _NONE)
-        if self.assign_offsets:
-            shift = log_end_offset - batches[0].base_offset
-            if shift and self.made_at is not None:
-                draft = self.made_at(log_end_offset)
-                self.data, batches = bytearray(draft.data), draft.batches
-            else:
-                batches = shifted(batches, shift)
+        if not self.assign_offsets:
+            span = batches.span()
+            if span[0] < log_end_offset:
+                raise OffsetsOutOfOrderError(
+                    f"the first batch begins at offset {span[0]}, and the log already ends at"
+                    f" {log_end_offset}",
+                    position=0,
+                    base_offset=span[0],
+                )
+            return self._info(*span)
+        if self.made_at is not None and batches[0].base_offset != log_end_offset:
+            draft = self.made_at(log_end_offset)
+            self.data, batches = bytearray(draft.data), draft.batches
             self.batches = batches
-            self._stamp_offsets(log_end_offset, partition_leader_epoch)
-        elif batches[0].base_offset < log_end_offset:
-            raise OffsetsOutOfOrderError(
-                f"the first batch begins at offset {batches[0].base_offset}, and the log already"
-                f" ends at {log_end_offset}",
-                position=0,
-                base_offset=batches[0].base_offset,
-            )
-        largest = newest(batches)
-        return self._info(
-            batches[0].base_offset,
-            batches[-1].last_offset,
-            largest.max_timestamp,
-            largest.shallow_offset,
-        )
-
-    def _stamp_offsets(self, log_end_offset: int, partition_leader_epoch: int) -> None:
-        if not self.has_wrappers:
-            assign_offsets(
-                self.data,
-                base_offset=log_end_offset,
-                partition_leader_epoch=partition_leader_epoch,
-            )
-            return
-        # How many offsets a wrapper takes does not stand in it; only old formats are beside it.
-        position = 0
-        for facts in self.batches:
-            set_entry_offset(self.data, position, offset=facts.last_offset)
-            position += facts.size_bytes
+        return self._info(*batches.stamp(self.data, log_end_offset, partition_leader_epoch))
 
     def _info(
         self, first_offset: int, last_offset: int, max_timestamp: int, shallow_offset: int

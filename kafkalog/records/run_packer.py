@@ -22,10 +22,10 @@ from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.records_builder import RecordsBuilder
 from kafkalog._core.run_builder import RunBuilder
+from kafkalog._core.run_facts import RunFacts
 from kafkalog.layout import MAGIC_V2, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.batch_facts import BatchFacts
 from kafkalog.records.codecs import Codec
 from kafkalog.records.drafts import Drafts, close_batch, too_large
 from kafkalog.records.packed_run import PackedRun
@@ -152,17 +152,15 @@ class PlainPacker:
     def run(self) -> PackedRun:
         builder, rules = self.builder, self._rules
         count = builder.record_count
-        data, rows = builder.finish()
-        batches = [BatchFacts(*row) for row in rows]
+        data, batches = builder.finish()
         if rules.may_fail(self._now_ms, builder.nulls, builder.earliest, builder.latest):
             self._raise_faults(data, batches)
-        for facts in batches:
-            if facts.size_bytes > rules.max_message_bytes:
-                records = facts.last_offset - facts.base_offset + 1
-                raise too_large(records, facts.size_bytes, rules, facts.base_offset)
+        for facts in batches.rows_above(rules.max_message_bytes):
+            records = facts.last_offset - facts.base_offset + 1
+            raise too_large(records, facts.size_bytes, rules, facts.base_offset)
         return PackedRun(data, batches, count, self._append_time)
 
-    def _raise_faults(self, data: bytearray, batches: list[BatchFacts]) -> None:
+    def _raise_faults(self, data: bytearray, batches: RunFacts) -> None:
         """Say which records are not allowed, if any is not."""
         faults = RecordFaults(self._rules, self._now_ms)
         position = 0
@@ -189,7 +187,7 @@ class _BatchPacker:
         self._codec = rules.wanted_codec or Codec.NONE
         self._faults: RecordFaults | None = None
         self._data = bytearray()
-        self._batches: list[BatchFacts] = []
+        self._batches = RunFacts()
         builder.reset()
 
     def close(self, now_ms: int) -> None:
@@ -213,7 +211,7 @@ class _BatchPacker:
         time = self._append_time
         largest = builder.max_timestamp if time is None else time
         last = start + count - 1
-        self._batches.append(BatchFacts(size, start, last, largest, last if largest >= 0 else -1))
+        self._batches.add(size, start, last, largest, last if largest >= 0 else -1)
         self.size_bytes += size
         self.record_count += count
         builder.reset()

@@ -76,14 +76,14 @@ def test_run_equals_batch_by_batch(
             builder.latest,
         )
         data, facts = builder.finish()
-        assert expected == (bytes(data), facts)
+        assert expected == (bytes(data), list(facts))
         builder.reset()
         start = 0
         while start < len(rows):
             start += builder.extend_lists(keys, values, times, start, limit)
             builder.close_batch(append_time)
         data, facts = builder.finish()
-        assert expected == (bytes(data), facts)
+        assert expected == (bytes(data), list(facts))
         builder.reset()
 
 

@@ -19,9 +19,10 @@ from kafkalog._core.index import (
     check_offset_index,
     check_time_index,
 )
+from kafkalog._core.run_facts import RunFacts
+from kafkalog._core.segment_stage import SegmentStage
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
-from kafkalog.indexes.kinds import pack_offset_entry, pack_time_entry
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, decompress
 from kafkalog.records.control import ControlType, decode_control
@@ -377,9 +378,25 @@ def test_lz4_frame_with_sizes_and_checksums_is_taken(flags: int) -> None:
 # ---- index files ----
 
 
+def staged_entries() -> tuple[bytes, bytes]:
+    """Return the index entries of four batches from 5000 on, more than 4096 bytes apart."""
+    facts = RunFacts(
+        [
+            (4150, 5000, 5010, T - 5, 5010),
+            (4000, 5011, 5040, T, 5040),
+            (150, 5041, 5088, T + 2500, 5088),
+            (100, 5089, 5099, T, 5099),
+        ]
+    )
+    stage = SegmentStage(5000, offset_entries_max=100, time_entries_max=100)
+    stage.set_limits(segment_bytes=2**20, interval_bytes=4096, roll_after_ms=2**40)
+    assert (4, 8400) == stage.take(facts, 0, 0, 0)
+    return stage.ready_entries()
+
+
 def test_worked_offset_index_is_read_and_written() -> None:
     """Base 5000, entries 5040 at 4150 and 5099 at 8300; a floor below the first is the base."""
-    assert OFFSET_INDEX == pack_offset_entry(40, 4150) + pack_offset_entry(99, 8300)
+    assert OFFSET_INDEX == staged_entries()[0]
     view = OffsetIndexView(OFFSET_INDEX, 5000)
     assert [(5040, 4150), (5099, 8300)] == [view.entry(slot) for slot in range(len(view))]
     assert [(5000, 0), (5040, 4150), (5040, 4150), (5099, 8300)] == [
@@ -390,7 +407,7 @@ def test_worked_offset_index_is_read_and_written() -> None:
 
 def test_worked_time_index_is_read_and_written() -> None:
     """Base 5000, T at 5040 and T+2500 at 5088."""
-    assert TIME_INDEX == pack_time_entry(T, 40) + pack_time_entry(T + 2500, 88)
+    assert TIME_INDEX == staged_entries()[1]
     view = TimeIndexView(TIME_INDEX, 5000)
     assert [(T, 5040), (T + 2500, 5088)] == [view.entry(slot) for slot in range(len(view))]
     assert [(-1, 5000), (T, 5040), (T + 2500, 5088)] == [

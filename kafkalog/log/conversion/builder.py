@@ -19,6 +19,7 @@ from typing import Final
 from typing_extensions import Buffer
 
 from kafkalog._core.header import parse_header
+from kafkalog._core.run_facts import RunFacts
 from kafkalog.errors import CorruptRecordError
 from kafkalog.files.whole import read_whole, write_synced
 from kafkalog.log.loader import open_segment
@@ -27,7 +28,6 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
-from kafkalog.records.batch_facts import BatchFacts
 
 __all__ = ["SegmentsBuilder", "open_built"]
 
@@ -56,7 +56,7 @@ class SegmentsBuilder:
         self._context = replace(context, config=config)
         self._local = self._empty_log(base_offset)
         self._waiting = bytearray()
-        self._batches: list[BatchFacts] = []
+        self._batches = RunFacts()
         self._next_offset = base_offset
         self._begun = [(base_offset, modified_ms)]
 
@@ -89,14 +89,12 @@ class SegmentsBuilder:
             )
         self._next_offset = header.next_offset
         self._waiting += memoryview(batch)
-        self._batches.append(
-            BatchFacts(
-                header.size_bytes,
-                header.base_offset,
-                header.last_offset,
-                header.max_timestamp,
-                header.last_offset,
-            )
+        self._batches.add(
+            header.size_bytes,
+            header.base_offset,
+            header.last_offset,
+            header.max_timestamp,
+            header.last_offset,
         )
         if len(self._waiting) >= _WRITE_BYTES:
             self._write()
@@ -145,7 +143,7 @@ class SegmentsBuilder:
     def _write(self) -> None:
         if self._batches:
             self._local.append(self._waiting, self._batches)
-            self._waiting, self._batches = bytearray(), []
+            self._waiting, self._batches = bytearray(), RunFacts()
 
     def _empty_log(self, base_offset: int) -> LocalLog:
         context = self._context

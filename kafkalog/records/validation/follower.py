@@ -11,20 +11,20 @@ Thread-safety: pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 from typing_extensions import Buffer
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.header import BatchHeader
 from kafkalog._core.message import summarize_messages
+from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, OffsetsOutOfOrderError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2, NO_TIMESTAMP
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.batch_facts import BatchFacts, MessageFacts, joined, starts_of
 from kafkalog.records.codecs import Codec
 from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.validation.entries import (
@@ -67,7 +67,7 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
             nothing known.
     """
     copy = bytearray(data)
-    parts: list[Sequence[BatchFacts]] = []
+    batches = RunFacts()
     position = record_count = next_offset = codec = 0
     ahead = _ENTRIES_AHEAD
     has_producers = False
@@ -78,17 +78,16 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
             # Where runs are short, little is looked at twice.
             ahead = min(4 * ahead, _ENTRIES_MAX) if len(messages) == ahead else _ENTRIES_AHEAD
             if messages:
-                parts.append(messages)
+                batches.extend(messages)
                 record_count += len(messages)
-                next_offset = int(messages.offsets[-1]) + 1
-                position += int(messages.starts[-1])
+                next_offset = messages[-1].last_offset + 1
+                position += messages.size_bytes
                 continue
         first_offset, count = _check_batch(copy, header, next_offset, rules)
         shallow = header.last_offset if header.max_timestamp != NO_TIMESTAMP else -1
-        facts = BatchFacts(
+        batches.add(
             header.size_bytes, first_offset, header.last_offset, header.max_timestamp, shallow
         )
-        parts.append([facts])
         codec = header.codec or codec
         has_producers = has_producers or header.producer_id >= 0
         record_count += count
@@ -97,7 +96,7 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
     rewriting = Rewriting(codec, codec) if codec else NOTHING_REWRITTEN
     return PackedRun(
         copy,
-        joined(parts),
+        batches,
         record_count,
         assign_offsets=False,
         rewriting=rewriting,
@@ -107,7 +106,7 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
 
 def _plain_messages(
     data: bytearray, position: int, next_offset: int, count: int, rules: AppendRules
-) -> MessageFacts:
+) -> RunFacts:
     """
     Return the plain messages of old formats from `position` on, `count` at most.
 
@@ -120,8 +119,8 @@ def _plain_messages(
     is_good &= columns.size_bytes[rows] <= rules.segment_bytes
     is_good &= columns.max_timestamp[rows] >= NO_TIMESTAMP
     stop = len(is_good) if is_good.all() else int(is_good.argmin())
-    return MessageFacts(
-        starts_of(columns.size_bytes[:stop]),
+    return RunFacts.of_messages(
+        np.concatenate(([0], np.cumsum(columns.size_bytes[:stop], dtype=np.int64))),
         columns.base_offset[:stop],
         columns.max_timestamp[:stop],
     )

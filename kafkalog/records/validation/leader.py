@@ -24,13 +24,13 @@ from kafkalog._core.batch import scan_batches
 from kafkalog._core.columns import RecordColumns, decode_columns
 from kafkalog._core.header import BatchHeader
 from kafkalog._core.repack import replace_payload
+from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.stamp import set_max_timestamp
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog._core.summary import RecordSummary
 from kafkalog.layout import CREATE_TIME, LOG_APPEND_TIME, MAGIC_POSITION, MAGIC_V2, NO_TIMESTAMP
 from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.batch_facts import BatchFacts
 from kafkalog.records.codecs import Codec, compress_if_smaller
 from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.record_faults import RecordFaults
@@ -120,7 +120,7 @@ class _LeaderAppend:
         self._now_ms = now_ms
         self._origin = origin
         self._faults: RecordFaults | None = None
-        self._batches: list[BatchFacts] = []
+        self._batches = RunFacts()
         self._record_count = 0
         self._has_producers = False
         # Parts of the result; until something was recompressed the copy itself is the result.
@@ -177,7 +177,7 @@ class _LeaderAppend:
         last = self._record_count + header.last_offset_delta
         # As Kafka's leader: a compressed batch that stays has an offset here whatever its times.
         shallow = last if largest >= 0 or (codec and target is self._data) else -1
-        self._batches.append(BatchFacts(size, self._record_count, last, largest, shallow))
+        self._batches.add(size, self._record_count, last, largest, shallow)
         self._target_codec = codec or self._target_codec
         self._record_count += header.record_count
 

@@ -29,6 +29,7 @@ from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.message import MessageSummary, decode_message_columns, summarize_messages
 from kafkalog._core.message_builder import MessageSetBuilder
+from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.stamp import assign_offsets, set_max_timestamp, set_max_timestamps
 from kafkalog._core.status import STATUS_CODES, status_meaning
 from kafkalog._core.summary import RecordSummary
@@ -41,7 +42,6 @@ from kafkalog.errors import (
 from kafkalog.layout import CREATE_TIME, LOG_APPEND_TIME, MAGIC_V2, NO_TIMESTAMP
 from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.batch_facts import BatchFacts, sizes_above
 from kafkalog.records.codecs import Codec
 from kafkalog.records.drafts import Drafts, close_batch, facts_of_messages
 from kafkalog.records.entry_columns import Entries, scan_entries
@@ -304,8 +304,8 @@ class OldFormatAppend:
         set_max_timestamp(data, 0, timestamp_type=kind, max_timestamp=largest)
         last = summary.record_count - 1
         # As Kafka's leader: a wrapper that stays has an offset here whatever its times.
-        facts = BatchFacts(len(data), 0, last, largest, last)
-        self._drafts.keep(Draft(data, [facts], has_wrappers=True), summary.record_count)
+        facts = RunFacts([(len(data), 0, last, largest, last)])
+        self._drafts.keep(Draft(data, facts), summary.record_count)
         self._target_codec = header.codec
 
     # ---------------------------------------------------------------------------------- writing
@@ -325,8 +325,8 @@ class OldFormatAppend:
             with blaming(header):
                 start += builder.extend_decoded(buffer, columns, start, size_limit=size_limit)
             draft = self._closed(builder, codec)
-            for size_bytes in sizes_above(draft.batches, self._size_limit):
-                check_sizes(header, size_bytes, self._rules)
+            for facts in draft.batches.rows_above(self._size_limit):
+                check_sizes(header, facts.size_bytes, self._rules)
             written = parse_header(draft.data).codec
             self._target_codec = written or self._target_codec
             self._recompressed_count += bool(written or header.codec)
@@ -347,8 +347,8 @@ class OldFormatAppend:
         batch = close_batch(builder, self._rules, codec, 0, self._append_time)
         largest = builder.max_timestamp if self._append_time is None else self._append_time
         last = builder.last_offset_delta
-        facts = BatchFacts(len(batch), 0, last, largest, last if largest >= 0 else -1)
-        draft = Draft(batch, [facts])
+        shallow = last if largest >= 0 else -1
+        draft = Draft(batch, RunFacts([(len(batch), 0, last, largest, shallow)]))
         self._drafts.keep(draft, builder.count)
         return draft
 

@@ -1,7 +1,7 @@
 """Plain messages of old formats are read and written in runs: as if it were one by one.
 
 The way of single batches is what the runs are held against: `read_batches` in place of
-`read_parts`, and facts in a list in place of columns.
+`read_parts`, and batches staged singly.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog import AppendInfo, CorruptRecordError, KafkaLogError, Log, Record
+from kafkalog._core.run_facts import RunFacts
 from kafkalog.log import reader, reading
-from kafkalog.records import drafts
-from kafkalog.records.batch_facts import BatchFacts, MessageFacts, joined, newest, shifted
-from kafkalog.records.drafts import facts_of_messages
+from kafkalog.log.local_log import LocalLog
+from kafkalog.log.segment import LogSegment
 from kafkalog.records.message_run import MessageRun
-from kafkalog.records.validation import follower, old_formats
+from kafkalog.records.validation import follower
 from tests.support.logs import manual_log
 from tests.support.manual_time import START_MS, ManualClock
 from tests.support.old_logs import (
@@ -205,9 +205,20 @@ def fill(
     return infos
 
 
-def list_of_facts(*arguments: Any) -> list[BatchFacts]:
-    """What `facts_of_messages` gives, a tuple for each."""
-    return list(facts_of_messages(*arguments))
+def write_one_by_one(
+    local: LocalLog, data: memoryview, batches: RunFacts, segment: LogSegment, fresh: Any
+) -> None:
+    """Stage and write each batch for itself: what `LocalLog` does with as many as fit."""
+    position = 0
+    for facts in batches:
+        row, size = segment.stage(RunFacts([facts]), 0)
+        if not row:
+            segment = local.create_segment(facts.base_offset)
+            fresh.append(segment)
+            row, size = segment.stage(RunFacts([facts]), 0)
+        assert (1, facts.size_bytes) == (row, size)
+        segment.commit(data[position : position + size], size)
+        position += size
 
 
 @settings(max_examples=60)
@@ -239,14 +250,13 @@ def test_appended_runs_leave_the_files_that_single_messages_leave(
     """Rolls by size, time and full indexes, index entries and infos: the same to the byte."""
     seen = []
     with tempfile.TemporaryDirectory() as parent:
-        for as_list in (True, False):
-            directory = Path(parent) / str(as_list) / "old-0"
+        for one_by_one in (True, False):
+            directory = Path(parent) / str(one_by_one) / "old-0"
             directory.parent.mkdir()
             clock = ManualClock()
             with pytest.MonkeyPatch.context() as patch:
-                if as_list:
-                    patch.setattr(drafts, "facts_of_messages", list_of_facts)
-                    patch.setattr(old_formats, "facts_of_messages", list_of_facts)
+                if one_by_one:
+                    patch.setattr(LocalLog, "_write_batches", write_one_by_one)
                 with manual_log(
                     directory, clock=clock, message_format_version=RELEASES[magic], **changes
                 ) as log:
@@ -254,25 +264,6 @@ def test_appended_runs_leave_the_files_that_single_messages_leave(
                     bases = [segment.base_offset for segment in log.segments()]
             seen.append((infos, bases, files_of(directory)))
     assert seen[0] == seen[1]
-
-
-def test_message_facts_are_those_of_a_list() -> None:
-    """Items, slices, shifts, joins, and the earliest of the largest timestamps."""
-    starts = np.array([0, 30, 70, 100], dtype=np.int64)
-    offsets = np.array([5, 6, 7], dtype=np.int64)
-    facts = MessageFacts(starts, offsets, np.array([9, -1, 9], dtype=np.int64))
-    rows = [BatchFacts(30, 5, 5, 9, 5), BatchFacts(40, 6, 6, -1, -1), BatchFacts(30, 7, 7, 9, 7)]
-    assert rows == list(facts)
-    assert rows == [facts[number] for number in range(3)]
-    assert (rows[-1], rows[1:]) == (facts[-1], facts[1:])
-    with pytest.raises(IndexError):
-        facts[3]
-    assert list(shifted(rows, 4)) == list(shifted(facts, 4))
-    assert shifted(facts, 0) is facts
-    assert rows[0] == newest(facts) == newest(rows)
-    assert [*rows, *rows] == list(joined([facts, facts])) == list(joined([rows, facts]))
-    assert [] == joined([])
-    assert "3 messages, 100 bytes" in repr(facts)
 
 
 @settings(max_examples=60)

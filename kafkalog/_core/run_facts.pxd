@@ -1,0 +1,28 @@
+"""What appending needs to know of the batches of a run, side by side: sizes, offsets, times."""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+cdef struct FactsRow:
+    int64_t size_bytes
+    int64_t base_offset
+    int64_t last_offset
+    int64_t max_timestamp
+    int64_t shallow_offset
+
+
+@cython.final
+cdef class RunFacts:
+    cdef FactsRow* rows
+    cdef Py_ssize_t count
+    cdef Py_ssize_t capacity
+    cdef readonly int64_t size_bytes
+    cdef bint _are_messages
+
+    cdef int _make_room(self, Py_ssize_t more) except -1
+    cdef int add_row(
+        self, int64_t size_bytes, int64_t base_offset, int64_t last_offset, int64_t max_timestamp,
+        int64_t shallow_offset,
+    ) except -1
+    cdef Py_ssize_t newest_row(self) noexcept
+    cdef object row_at(self, Py_ssize_t row)

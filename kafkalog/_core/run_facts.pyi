@@ -1,0 +1,50 @@
+"""Types of the facts of a run."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Self, final, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+__all__ = ["BatchFacts", "RunFacts"]
+
+class BatchFacts(NamedTuple):
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    shallow_offset: int
+
+@final
+class RunFacts:
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def are_messages(self) -> bool: ...
+    def __new__(cls, rows: Iterable[tuple[int, int, int, int, int]] = ()) -> Self: ...
+    @staticmethod
+    def of_messages(
+        starts: NDArray[np.int64], offsets: NDArray[np.int64], timestamps: NDArray[np.int64]
+    ) -> RunFacts: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, slot: int, /) -> BatchFacts: ...
+    @overload
+    def __getitem__(self, slot: slice, /) -> list[BatchFacts]: ...
+    def __iter__(self) -> Iterator[BatchFacts]: ...
+    def add(
+        self,
+        size_bytes: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        shallow_offset: int,
+    ) -> None: ...
+    def extend(self, others: RunFacts) -> None: ...
+    def shifted(self, shift: int) -> RunFacts: ...
+    def rows_above(self, limit_bytes: int) -> list[BatchFacts]: ...
+    def span(self) -> tuple[int, int, int, int]: ...
+    def stamp(
+        self, data: Buffer, base_offset: int, partition_leader_epoch: int
+    ) -> tuple[int, int, int, int]: ...

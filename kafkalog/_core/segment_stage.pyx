@@ -1,0 +1,278 @@
+"""How a run of batches is shared out among segments, and which index entries it brings.
+
+The rules are Kafka's. A batch begins a new segment where the present one would outgrow its size,
+where its time is too far behind that of the segment's first batch, where an index is full, or where
+its offset does not fit 32 bits beside the segment's base. An index entry (last offset, position) is
+due once more than `index.interval.bytes` lie behind the last one, never for the first batch; the
+time index gets the largest timestamp so far with each, if it is a new one, and once more when the
+segment is sealed.
+
+One pass over the facts of a run says how much of it goes into the present segment, and holds the
+entries ready; bytes of batches are not touched.
+
+Thread-safety: under the log's lock. Attributes may be read by any thread.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+
+from kafkalog._core.byteorder cimport store_i32, store_i64
+from kafkalog._core.layout cimport (
+    NO_TIMESTAMP,
+    OFFSET_INDEX_ENTRY_SIZE,
+    TIME_INDEX_ENTRY_SIZE,
+)
+from kafkalog._core.run_facts cimport FactsRow, RunFacts
+
+cdef enum:
+    # Rows from which on a pass over them is worth letting other threads run.
+    MANY_ROWS = 4096
+
+
+cdef struct StageState:
+    int64_t size_bytes                 # of the segment, batches taken so far counted
+    int64_t max_timestamp
+    int64_t offset_of_max_timestamp
+    int64_t rolling_timestamp          # of the first batch; -1 where it has none, or there is none
+    int64_t bytes_since_entry
+    int64_t offset_count               # entries, those held ready counted
+    int64_t time_count
+    int64_t last_time                  # timestamp of the last time entry, -1 without one
+
+
+cdef struct StageLimits:
+    int64_t segment_bytes
+    int64_t interval_bytes
+    int64_t roll_after_ms
+    int64_t offset_entries_max
+    int64_t time_entries_max           # one of them is kept for the entry that sealing adds
+
+
+cdef struct ReadyEntries:
+    uint8_t* offsets
+    uint8_t* times
+    Py_ssize_t offset_count
+    Py_ssize_t time_count
+
+
+cdef inline bint is_due_for_roll(const StageState* state, const StageLimits* limits,
+                                 const FactsRow* batch, int64_t waited_ms) noexcept nogil:
+    """Say whether the batch belongs in a new segment, its offset aside."""
+    if state.size_bytes == 0:
+        return False
+    if state.size_bytes > limits.segment_bytes - batch.size_bytes:
+        return True
+    if state.rolling_timestamp >= 0:
+        waited_ms = batch.max_timestamp - state.rolling_timestamp
+    return (
+        waited_ms > limits.roll_after_ms
+        or state.offset_count >= limits.offset_entries_max
+        or state.time_count >= limits.time_entries_max - 1
+    )
+
+
+cdef inline void add_time_entry(StageState* state, const StageLimits* limits, int64_t base_offset,
+                                ReadyEntries* ready) noexcept nogil:
+    cdef uint8_t* entry
+    if state.max_timestamp <= state.last_time or state.time_count >= limits.time_entries_max:
+        return
+    entry = ready.times + ready.time_count * TIME_INDEX_ENTRY_SIZE
+    store_i64(entry, state.max_timestamp)
+    store_i32(entry + 8, <int32_t>(state.offset_of_max_timestamp - base_offset))
+    state.last_time = state.max_timestamp
+    state.time_count += 1
+    ready.time_count += 1
+
+
+cdef inline void add_entries(StageState* state, const StageLimits* limits, int64_t base_offset,
+                             int64_t last_offset, ReadyEntries* ready) noexcept nogil:
+    cdef uint8_t* entry
+    if state.offset_count < limits.offset_entries_max:
+        entry = ready.offsets + ready.offset_count * OFFSET_INDEX_ENTRY_SIZE
+        store_i32(entry, <int32_t>(last_offset - base_offset))
+        store_i32(entry + 4, <int32_t>state.size_bytes)
+        state.offset_count += 1
+        ready.offset_count += 1
+    if state.time_count < limits.time_entries_max - 1:
+        add_time_entry(state, limits, base_offset, ready)
+
+
+cdef Py_ssize_t take_kernel(const FactsRow* rows, Py_ssize_t first, Py_ssize_t count,
+                            int64_t base_offset, int64_t waited_ms, StageState* state,
+                            const StageLimits* limits, ReadyEntries* ready) noexcept nogil:
+    """Take batches until one calls for a new segment; return the row of that one."""
+    cdef Py_ssize_t row
+    cdef const FactsRow* batch
+    for row in range(first, count):
+        batch = &rows[row]
+        if not 0 <= batch.last_offset - base_offset <= INT32_MAX:
+            return row
+        if is_due_for_roll(state, limits, batch, waited_ms):
+            return row
+        if state.size_bytes == 0:
+            state.rolling_timestamp = batch.max_timestamp
+        if batch.max_timestamp > state.max_timestamp:
+            state.max_timestamp = batch.max_timestamp
+            state.offset_of_max_timestamp = batch.shallow_offset
+        if state.bytes_since_entry > limits.interval_bytes:
+            add_entries(state, limits, base_offset, batch.last_offset, ready)
+            state.bytes_since_entry = 0
+        state.bytes_since_entry += batch.size_bytes
+        state.size_bytes += batch.size_bytes
+    return count
+
+
+@cython.final
+cdef class SegmentStage:
+    """
+    Where the batches of an active segment go.
+
+    Args:
+        base_offset: of the segment.
+        offset_entries_max, time_entries_max: how many entries its indexes hold.
+        offset_count, time_count: entries that they have.
+        last_time: timestamp of the last time index entry, -1 without one.
+        max_timestamp, offset_of_max_timestamp: of the batches that are there, -1 without any.
+        rolling_timestamp: of the first batch that is there, -1 without one.
+
+    Attributes:
+        max_timestamp, offset_of_max_timestamp, rolling_timestamp: as given, kept up.
+        has_entries: whether index entries are held ready.
+
+    Thread-safety: under the log's lock.
+    """
+
+    cdef StageState _state
+    cdef StageState _saved
+    cdef StageLimits _limits
+    cdef ReadyEntries _ready
+    cdef Py_ssize_t _room
+    cdef readonly int64_t base_offset
+
+    def __cinit__(self, int64_t base_offset, *, int64_t offset_entries_max,
+                  int64_t time_entries_max, int64_t offset_count=0, int64_t time_count=0,
+                  int64_t last_time=NO_TIMESTAMP, int64_t max_timestamp=NO_TIMESTAMP,
+                  int64_t offset_of_max_timestamp=-1, int64_t rolling_timestamp=NO_TIMESTAMP):
+        self.base_offset = base_offset
+        self._limits.offset_entries_max = offset_entries_max
+        self._limits.time_entries_max = time_entries_max
+        self._state.size_bytes = 0
+        self._state.max_timestamp = max_timestamp
+        self._state.offset_of_max_timestamp = offset_of_max_timestamp
+        self._state.rolling_timestamp = rolling_timestamp
+        self._state.bytes_since_entry = 0
+        self._state.offset_count = offset_count
+        self._state.time_count = time_count
+        self._state.last_time = last_time
+        self._saved = self._state
+        self.set_limits(segment_bytes=INT32_MAX, interval_bytes=INT32_MAX, roll_after_ms=INT32_MAX)
+        self._make_room(1)
+
+    def __dealloc__(self):
+        PyMem_RawFree(self._ready.offsets)
+        PyMem_RawFree(self._ready.times)
+
+    def __reduce__(self):
+        raise TypeError("a SegmentStage cannot be pickled or copied")
+
+    def __repr__(self):
+        return (f"SegmentStage(base_offset={self.base_offset}, offset_count="
+                f"{self._state.offset_count}, time_count={self._state.time_count})")
+
+    @property
+    def max_timestamp(self):
+        return self._state.max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self):
+        return self._state.offset_of_max_timestamp
+
+    @property
+    def rolling_timestamp(self):
+        return self._state.rolling_timestamp
+
+    @property
+    def has_entries(self):
+        return self._ready.offset_count > 0 or self._ready.time_count > 0
+
+    def set_limits(self, *, int64_t segment_bytes, int64_t interval_bytes, int64_t roll_after_ms):
+        """Take what settings say: `segment.bytes`, `index.interval.bytes`, `segment.ms`."""
+        if interval_bytes < 0:
+            raise ValueError(f"interval_bytes must not be negative: {interval_bytes}")
+        self._limits.segment_bytes = segment_bytes
+        self._limits.interval_bytes = interval_bytes
+        self._limits.roll_after_ms = roll_after_ms
+
+    def take(self, RunFacts facts not None, Py_ssize_t first, int64_t size_bytes,
+             int64_t waited_ms):
+        """
+        Take batches of a run from row `first` on, until one belongs in a new segment.
+
+        Args:
+            facts: of the run, stamped.
+            size_bytes: of the segment.
+            waited_ms: how long the segment is there, where `rolling_timestamp` is -1.
+
+        Returns:
+            The row behind the last one taken, and the bytes of those taken.
+        """
+        cdef Py_ssize_t stop
+        cdef int64_t most
+        if not 0 <= first <= facts.count or size_bytes < 0:
+            raise ValueError(f"row {first} of {facts.count}, {size_bytes} bytes")
+        self._state.size_bytes = size_bytes
+        # Between two entries lie more bytes than the interval has.
+        most = ((self._state.bytes_since_entry + facts.size_bytes)
+                // (self._limits.interval_bytes + 1)) + 1
+        self._make_room(min(<Py_ssize_t>most, facts.count - first))
+        if facts.count - first < MANY_ROWS:
+            stop = take_kernel(facts.rows, first, facts.count, self.base_offset, waited_ms,
+                               &self._state, &self._limits, &self._ready)
+        else:
+            with nogil:
+                stop = take_kernel(facts.rows, first, facts.count, self.base_offset, waited_ms,
+                                   &self._state, &self._limits, &self._ready)
+        return stop, self._state.size_bytes - size_bytes
+
+    def close(self):
+        """Hold the time index entry ready that sealing the segment adds, if one is due."""
+        self._make_room(1)
+        add_time_entry(&self._state, &self._limits, self.base_offset, &self._ready)
+
+    def ready_entries(self):
+        """Return the entries held ready, of the offset index and of the time index, and go on."""
+        cdef bytes offsets = PyBytes_FromStringAndSize(
+            <const char*>self._ready.offsets, self._ready.offset_count * OFFSET_INDEX_ENTRY_SIZE)
+        cdef bytes times = PyBytes_FromStringAndSize(
+            <const char*>self._ready.times, self._ready.time_count * TIME_INDEX_ENTRY_SIZE)
+        self._ready.offset_count = self._ready.time_count = 0
+        return offsets, times
+
+    def save(self):
+        """Remember the present state."""
+        self._saved = self._state
+
+    def restore(self):
+        """Go back to what was saved; return how many entries the indexes had."""
+        self._state = self._saved
+        self._ready.offset_count = self._ready.time_count = 0
+        return self._state.offset_count, self._state.time_count
+
+    cdef int _make_room(self, Py_ssize_t more) except -1:
+        """Have room for so many entries more of each kind."""
+        cdef Py_ssize_t room = max(self._ready.offset_count, self._ready.time_count) + more
+        cdef void* grown
+        if room <= self._room:
+            return 0
+        room = max(room, 2 * self._room)
+        grown = PyMem_RawRealloc(self._ready.offsets, <size_t>(room * OFFSET_INDEX_ENTRY_SIZE))
+        if grown != NULL:
+            self._ready.offsets = <uint8_t*>grown
+            grown = PyMem_RawRealloc(self._ready.times, <size_t>(room * TIME_INDEX_ENTRY_SIZE))
+        if grown == NULL:
+            raise MemoryError(f"no memory for {room} index entries")
+        self._ready.times = <uint8_t*>grown
+        self._room = room
+        return 0
