@@ -3,7 +3,7 @@
 Nothing here imports pyspark.
 """
 
-from kafkalog.spark.options.ranges import EARLIEST, LATEST, OffsetSpec, Position
+from kafkalog.spark.options.ranges import EARLIEST, LATEST, TOPIC_IDS, OffsetSpec, Position
 from kafkalog.spark.options.read import ReadOptions, StreamLimits, TopicSelection
 from kafkalog.spark.options.table import IGNORED, OPTIONS, options_for
 from kafkalog.spark.options.write import WriteOptions
@@ -13,6 +13,7 @@ __all__ = [
     "IGNORED",
     "LATEST",
     "OPTIONS",
+    "TOPIC_IDS",
     "OffsetSpec",
     "Position",
     "ReadOptions",

@@ -21,6 +21,7 @@ from kafkalog.spark.options.option import invalid, parse_duration
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "TOPIC_IDS",
     "OffsetSpec",
     "Position",
     "parse_assignment",
@@ -30,6 +31,10 @@ __all__ = [
     "parse_timestamp",
 ]
 
+# What the offsets of a stream have beside those of topics (`kafkalog.spark.stream_offsets`).
+TOPIC_IDS: Final = "#topic_ids"
+
+_INVALID: Final = ErrorCode.OFFSET_INVALID
 _EARLIEST_OFFSET: Final = -2
 _LATEST_OFFSET: Final = -1
 _MAX: Final = 2**63 - 1
@@ -127,15 +132,14 @@ def parse_partition_timestamps(
     return _by_partition(option, value, lambda given: Position("timestamp", given), lowest=0)
 
 
-_INVALID: Final = ErrorCode.OFFSET_INVALID
-
-
 def _by_partition(
     option: str, value: Mapping[str, Any], position: Callable[[Any], Position], lowest: int
 ) -> dict[tuple[str, int], Position]:
     rule = '{"topic": {"0": 123, "1": 456}}'
     found = {}
     for topic, numbers in value.items():
+        if topic == TOPIC_IDS:
+            continue
         if not is_topic_name(topic) or not isinstance(numbers, dict):
             raise invalid(option, value, f"like {rule}", _INVALID)
         for name, given in numbers.items():

@@ -38,6 +38,7 @@ __all__ = [
     "UNKNOWN_TIMESTAMP",
     "SegmentCuts",
     "find_log_end",
+    "follow_log_end",
     "largest_timestamp",
     "offset_for_timestamp",
     "read_last_stable_offset",
@@ -121,6 +122,30 @@ def find_log_end(filesystem: FileSystem, directory: Path, base_offset: int) -> t
     finally:
         log.close()
     return _ask_engine(filesystem, directory, base_offset) if found is None else found
+
+
+def follow_log_end(
+    filesystem: FileSystem, directory: Path, base_offset: int, end_offset: int, position: int
+) -> tuple[int, int] | None:
+    """
+    Return where a log ends now whose end was found before, in the same segment.
+
+    Args:
+        filesystem: the disk.
+        directory: of the partition.
+        base_offset: of its last segment.
+        end_offset, position: what `find_log_end` returned.
+
+    Returns:
+        The same as `find_log_end`; None where the segment has become shorter, or what follows
+        fits nothing.
+    """
+    log = filesystem.open(directory / segment_file_name(base_offset, FileKind.LOG))
+    try:
+        size = log.size()
+        return None if size < position else _walk_to_end(log, position, size, end_offset)
+    finally:
+        log.close()
 
 
 def _indexed_position(

@@ -1,0 +1,89 @@
+"""How far a stream is behind its logs, by the offsets in its progress.
+
+Thread-safety: immutable plain data, and pure functions. Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kafkalog.spark.options import TOPIC_IDS, ReadOptions
+from kafkalog.spark.plan.ruler import SnapshotRuler
+from kafkalog.spark.plan.snapshot import LogSnapshot
+from kafkalog.spark.stream_offsets import NO_OFFSET, OffsetJson, PartitionRows
+
+__all__ = ["StreamLag", "bytes_behind", "lag_between"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLag:
+    """
+    How many offsets the partitions of a stream are behind.
+
+    Attributes:
+        partition_count: how many partitions.
+        min_offsets, max_offsets, avg_offsets: what one of them is behind.
+        total_offsets: all of them together.
+        estimated_bytes: about how many bytes that is; None where nobody looked.
+    """
+
+    partition_count: int
+    min_offsets: int
+    max_offsets: int
+    avg_offsets: float
+    total_offsets: int
+    estimated_bytes: int | None = None
+
+
+def lag_between(read: OffsetJson | str, newest: OffsetJson | str) -> StreamLag:
+    """
+    Return how far a stream is behind.
+
+    Args:
+        read: `endOffset` of a source in the progress, parsed or not.
+        newest: its `latestOffset`.
+    """
+    done, ends = _offsets(read), _offsets(newest)
+    # Of a partition that was not read yet all there is, as far as anybody can tell from numbers.
+    behind = [max(end - done.get(name, 0), 0) for name, end in ends.items()]
+    if not behind:
+        return StreamLag(0, 0, 0, 0.0, 0)
+    total = sum(behind)
+    return StreamLag(len(behind), min(behind), max(behind), total / len(behind), total)
+
+
+def bytes_behind(options: ReadOptions, read: OffsetJson | str) -> int:
+    """
+    Return about how many bytes of the logs a stream has not read, by the sizes of segments.
+
+    Args:
+        options: of the stream.
+        read: where it is.
+    """
+    snapshot = LogSnapshot.take(options)
+    starts, _foreign = PartitionRows(snapshot.names()).from_json(_parsed(read))
+    starts = np.where(starts == NO_OFFSET, snapshot.log_starts, starts)
+    starts = np.maximum(starts, snapshot.log_starts)
+    ends = np.maximum(starts, snapshot.visible_ends)
+    return int(SnapshotRuler(snapshot).bytes_between(starts, ends).sum())
+
+
+def _parsed(offsets: OffsetJson | str) -> OffsetJson:
+    if not isinstance(offsets, str):
+        return offsets
+    parsed: Any = json.loads(offsets)
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _offsets(offsets: OffsetJson | str) -> Mapping[tuple[str, str], int]:
+    return {
+        (topic, number): offset
+        for topic, of_topic in _parsed(offsets).items()
+        if topic != TOPIC_IDS
+        for number, offset in of_topic.items()
+    }

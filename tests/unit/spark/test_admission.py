@@ -1,0 +1,135 @@
+"""Limits of micro-batches: what is shared out, who waits, and for how long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kafkalog
+from kafkalog import LogConfig, Record
+from kafkalog.spark.admission import AdmissionControl, ByteRuler, share_out
+from kafkalog.spark.options import ReadOptions, StreamLimits
+from kafkalog.spark.plan import LogSnapshot
+from kafkalog.spark.plan import ruler as ruler_module
+from kafkalog.spark.plan.ruler import SnapshotRuler
+from tests.support.manual_time import ManualClock
+from tests.support.planned import snapshot_of
+
+
+def admitted(
+    control: AdmissionControl,
+    starts: list[int],
+    ends: list[int],
+    *,
+    may_wait: bool = True,
+    ruler: ByteRuler | None = None,
+) -> list[int]:
+    """Return where a micro-batch ends."""
+
+    def measure() -> ByteRuler:
+        assert ruler is not None
+        return ruler
+
+    columns = np.array(starts, np.int64), np.array(ends, np.int64)
+    found: list[int] = control.admit(*columns, measure, may_wait=may_wait).tolist()
+    return found
+
+
+@given(st.integers(1, 10**6), st.lists(st.integers(0, 10**12), max_size=50))
+def test_share_of_any_backlogs_uses_the_limit_up(limit: int, backlogs: list[int]) -> None:
+    """All of it, never more than there is, and something for everyone who has a backlog."""
+    column = np.array(backlogs, np.int64)
+    shares = share_out(limit, column)
+    waiting = int((column > 0).sum())
+    assert max(min(limit, sum(backlogs)), waiting) == int(shares.sum())
+    assert ((shares > 0) == (column > 0)).all()
+    assert (shares <= column).all()
+
+
+@given(st.integers(100, 1000), st.lists(st.integers(1, 10**6), min_size=1, max_size=20))
+def test_share_is_in_proportion(limit: int, backlogs: list[int]) -> None:
+    """No share is off its part by more than rounding and the least share make of it."""
+    shares = share_out(limit, np.array(backlogs, np.int64))
+    if sum(backlogs) > limit:
+        parts = np.array(backlogs) * limit / sum(backlogs)
+        assert (np.abs(shares - parts) <= len(backlogs) + 1).all()
+
+
+def test_admit_without_limits_takes_everything() -> None:
+    """No option, no limit."""
+    assert [5, 9] == admitted(AdmissionControl(StreamLimits()), [0, 9], [5, 9])
+
+
+def test_admit_offset_limit_makes_as_few_batches_as_can_be() -> None:
+    """Three partitions, 400 offsets, 100 at a time: four micro-batches, not five."""
+    control = AdmissionControl(StreamLimits(max_offsets_per_trigger=100))
+    starts, ends, batches = [0, 50, 7], [133, 183, 141], 0
+    while starts != ends:
+        reached = admitted(control, starts, ends)
+        assert 100 == sum(reached) - sum(starts)
+        starts, batches = reached, batches + 1
+    assert 4 == batches
+
+
+def test_admit_minimum_waits_until_the_delay_is_over() -> None:
+    """The first is not held back; later ones are, for a while; what ends must not be."""
+    clock = ManualClock()
+    limits = StreamLimits(min_offsets_per_trigger=10, max_trigger_delay_ms=60_000)
+    control = AdmissionControl(limits, clock)
+    assert [3] == admitted(control, [0], [3])
+    clock.advance(59_999)
+    assert [3] == admitted(control, [3], [8])
+    assert [8] == admitted(control, [3], [8], may_wait=False)
+    assert [13] == admitted(control, [3], [13])
+    clock.advance(60_000)
+    assert [14] == admitted(control, [13], [14])
+    # Where nothing is new nobody has waited.
+    clock.advance(60_000)
+    assert [14] == admitted(control, [14], [14])
+    assert [15] == admitted(control, [14], [15])
+
+
+def test_admit_byte_limit_asks_the_ruler() -> None:
+    """Both limits count; a ruler is asked only where bytes are limited."""
+    snapshot = snapshot_of([("a", 0, 0, 1000), ("a", 1, 0, 1000)], segments=[[(0, 10**6)]] * 2)
+    control = AdmissionControl(StreamLimits(max_bytes_per_trigger=200_000))
+    ruler = SnapshotRuler(snapshot)
+    assert [100, 100] == admitted(control, [0, 0], [1000, 1000], ruler=ruler)
+    assert [150, 600] == admitted(control, [0, 550], [150, 600], ruler=ruler)
+    both = StreamLimits(max_bytes_per_trigger=200_000, max_offsets_per_trigger=10)
+    assert [5, 5] == admitted(AdmissionControl(both), [0, 0], [1000, 1000], ruler=ruler)
+    # One byte of each is not enough for anything; an offset of each is taken all the same.
+    least = AdmissionControl(StreamLimits(max_bytes_per_trigger=1))
+    assert [1, 551] == admitted(least, [0, 550], [1000, 600], ruler=ruler)
+
+
+@pytest.mark.parametrize("precise_rows", [64, 0])
+def test_ruler_of_a_log_ends_near_the_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precise_rows: int
+) -> None:
+    """By indexes to the batch, by shares about there; never behind the end, always ahead."""
+    monkeypatch.setattr(ruler_module, "PRECISE_ROWS", precise_rows)
+    directory = tmp_path / "a-0"
+    config = LogConfig(segment_bytes=100_000, index_interval_bytes=1024)
+    with kafkalog.open_log(directory, config=config) as log:
+        for _ in range(400):
+            log.append([Record(value=b"v" * 100)] * 10)
+    options = ReadOptions.parse({"path": str(directory)})
+    ruler = SnapshotRuler(LogSnapshot.take(options))
+    end = np.array([4000], np.int64)
+    whole = int(ruler.bytes_between(np.array([0]), end)[0])
+    assert sum(path.stat().st_size for path in directory.glob("*.log")) == whole
+    for start, size in ((0, 1), (5, 1), (100, 50_000), (999, 250_000), (3990, 10**9)):
+        reached = int(ruler.advance(np.array([start]), end, np.array([size], np.int64))[0])
+        assert start < reached <= 4000
+        measured = ruler.bytes_between(np.array([start]), np.array([reached]))
+        assert int(measured[0]) <= size + 3_000
+        if precise_rows:
+            # The index knows batches; one that is begun is taken whole.
+            assert 0 == reached % 10
+        if size < 10**9:
+            assert size <= int(measured[0]) + 1_500

@@ -1,0 +1,83 @@
+"""What others see of a stream: positions of a consumer group, and its lag."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog import LogManager, Record, TopicPartition
+from kafkalog.spark.group_progress import GroupProgress
+from kafkalog.spark.lag import StreamLag, bytes_behind, lag_between
+from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.stream_offsets import OffsetJson
+from kafkalog.spark.stream_plan import StreamPlan
+
+
+def test_lag_is_what_partitions_are_behind() -> None:
+    """Numbers from the progress, as text or parsed; a new partition is behind by all it has."""
+    read: OffsetJson = {"a": {"0": 5, "1": 7}, "#topic_ids": {"a": "x"}}
+    newest: OffsetJson = {"a": {"0": 15, "1": 7, "2": 3}, "#topic_ids": {"a": "x"}}
+    expected = StreamLag(3, 0, 10, 13 / 3, 13)
+    assert expected == lag_between(read, newest)
+    assert expected == lag_between(json.dumps(read), json.dumps(newest))
+    assert StreamLag(0, 0, 0, 0.0, 0) == lag_between("{}", "null")
+    # Made anew, a topic ends below where the stream was.
+    assert 0 == lag_between({"a": {"0": 9}}, {"a": {"0": 2}}).total_offsets
+
+
+def test_lag_in_bytes_is_estimated_by_segments(tmp_path: Path) -> None:
+    """Half of the offsets are about half of the bytes."""
+    with kafkalog.open_log(tmp_path / "a-0") as log:
+        log.append([Record(value=b"v" * 100)] * 100)
+    options = ReadOptions.parse({"path": str(tmp_path / "a-0")}, streaming=True)
+    size = (tmp_path / "a-0" / "00000000000000000000.log").stat().st_size
+    assert size // 2 == bytes_behind(options, '{"a": {"0": 50}}')
+    assert size == bytes_behind(options, {})
+    assert 0 == bytes_behind(options, {"a": {"0": 100}})
+
+
+def test_group_positions_are_those_of_a_consumer(tmp_path: Path) -> None:
+    """A manager that comes later finds the positions, and the settings of their topic."""
+    with LogManager([tmp_path]) as manager:
+        manager.create_topic("a", 2)
+    progress = GroupProgress((str(tmp_path),), "etl")
+    assert progress.publish({"a": {"0": 5, "1": 7}, "#topic_ids": {"a": "x"}})
+    assert progress.publish({"a": {"0": 6, "1": 7}})
+    with LogManager([tmp_path]) as manager:
+        with manager.consumer("etl") as consumer:
+            committed = [consumer.committed(TopicPartition("a", number)) for number in (0, 1)]
+        assert "compact" == manager.log("__consumer_offsets", 0).config.cleanup_policy[0]
+        # The second time only what was new.
+        assert 3 == manager.log("__consumer_offsets", 0).log_end_offset
+    assert [6, 7] == [position.offset for position in committed if position is not None]
+
+
+def test_group_of_a_directory_in_use_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stream does not fail for it; the positions come when the directory is free."""
+    progress = GroupProgress((str(tmp_path),), "etl")
+    with LogManager([tmp_path]) as manager, caplog.at_level(logging.WARNING):
+        manager.create_topic("a", 1)
+        assert not progress.publish({"a": {"0": 1}})
+        assert not progress.publish({"a": {"0": 2}})
+    warnings = [each for each in caplog.records if "does not get its positions" in each.message]
+    assert 1 == len(warnings)
+    assert progress.publish({"a": {"0": 2}})
+
+
+def test_stream_publishes_for_the_group_of_its_options(tmp_path: Path) -> None:
+    """`groupId` is what `commit` tells the positions of."""
+    with LogManager([tmp_path]) as manager:
+        manager.create_topic("a", 1)
+    options = {"path": str(tmp_path), "groupId": "etl"}
+    StreamPlan(ReadOptions.parse(options, streaming=True)).publish({"a": {"0": 3}})
+    assert (tmp_path / "__consumer_offsets-0").is_dir()
+    plain = ReadOptions.parse({"path": str(tmp_path)}, streaming=True)
+    StreamPlan(plain).publish({"a": {"0": 4}})
+    with kafkalog.open_log(tmp_path / "__consumer_offsets-0", read_only=True) as log:
+        assert 1 == log.log_end_offset
