@@ -1,0 +1,61 @@
+"""A streaming query into a log, as a program of its own: for tests that kill it.
+
+    python -m tests.support.sink_query DIRECTORY
+
+It streams files of numbers from DIRECTORY/in, one a batch, into the topic `numbers` of
+DIRECTORY/data, until all are there. What it does is the same whenever it is started. The first
+attempt of every task whose number is odd fails when it has read everything, and is repeated.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+__all__ = ["TOPIC", "run"]
+
+TOPIC = "numbers"
+
+
+def failing_first(batches: Iterator[Any]) -> Iterator[Any]:
+    """Pass rows through; fail behind them where it is the first attempt of an odd task."""
+    from pyspark import TaskContext
+
+    yield from batches
+    context = TaskContext.get()
+    if context is not None and context.partitionId() % 2 and not context.attemptNumber():
+        raise RuntimeError("the first attempt fails at its end")
+
+
+def run(directory: Path) -> None:
+    """Stream what is there, and end."""
+    from tests.support.spark_session import start_session
+    from tests.support.spark_sink import register
+
+    spark = start_session(directory / "spark", spark_master="local[2,3]")
+    register(spark)
+    query = (
+        spark.readStream.schema("value long")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(directory / "in"))
+        .selectExpr("cast(value as string) as key", "cast(value as string) as value")
+        .repartition(2)
+        .mapInArrow(failing_first, "key string, value string")
+        .writeStream.format("kafkalog")
+        .option("path", str(directory / "data"))
+        .option("topic", TOPIC)
+        .option("partitions", "2")
+        .option("segmentBytes", "64k")
+        .option("compression", "none")
+        .option("batchBytes", "8k")
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))
