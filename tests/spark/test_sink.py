@@ -155,7 +155,7 @@ def test_batch_write_that_failed_leaves_nothing_and_is_run_again(
             mark.touch()
             raise RuntimeError("this attempt fails at its end")
 
-    rows = numbers(session).mapInArrow(fail_once, "key string, value string")  # type: ignore[arg-type]
+    rows = numbers(session).mapInArrow(fail_once, "key string, value string")
     for _ in range(4):
         try:
             save(rows, tmp_path / "data", txnAppId="a", txnVersion="1")
