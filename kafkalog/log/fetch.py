@@ -192,10 +192,7 @@ class FetchData:
     @property
     def next_offset(self) -> int:
         """The offset to read next: one above the last whole batch here."""
-        following = self.start_offset
-        for batch in self.batches():
-            following = max(following, batch.header.next_offset)
-        return following
+        return max([self.start_offset, *(walk.next_offset for walk, _ in self._walks())])
 
     def batches(self) -> Iterator[BatchView]:
         """
@@ -203,6 +200,17 @@ class FetchData:
 
         A batch cut by `max_bytes` is left out.
         """
+        data, path = self.data, self.path
+        for walk, columns in self._walks():
+            starts = columns.position[: walk.count].tolist()
+            sizes = columns.size_bytes[: walk.count].tolist()
+            for start, size in zip(starts, sizes, strict=True):
+                yield BatchView(
+                    data[start : start + size], path=path, position=self.position + start
+                )
+
+    def _walks(self) -> Iterator[tuple[Walk, BatchColumns]]:
+        """Yield walks over whole batches, and the columns that each filled, until the next one."""
         data, position, expected = self.data, 0, self._floor()
         columns = BatchColumns(256)
         while position < len(data):
@@ -214,12 +222,8 @@ class FetchData:
                 next_offset=expected,
                 offset_max=self._bound.following_offset - 1,
             )
-            for row in range(walk.count):
-                start = int(columns.position[row])
-                size = int(columns.size_bytes[row])
-                yield BatchView(
-                    data[start : start + size], path=self.path, position=self.position + start
-                )
+            if walk.count:
+                yield walk, columns
             position = walk.position
             expected = walk.next_offset if walk.count else expected
             if walk.status == FULL:
