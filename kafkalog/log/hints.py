@@ -9,6 +9,7 @@ Only headers are read here, no sum is checked. Thread-safety: from any thread, w
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from kafkalog._core.batch import find_offset
 from kafkalog._core.header import BatchHeader, parse_header
@@ -19,7 +20,14 @@ from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.segment_file import SegmentFile
 
-__all__ = ["WALK_BYTES", "SegmentHints", "read_header", "read_whole_header", "walk_headers"]
+__all__ = [
+    "WALK_BYTES",
+    "ReadsAt",
+    "SegmentHints",
+    "read_header",
+    "read_whole_header",
+    "walk_headers",
+]
 
 # `find_offset` or `find_timestamp`: where the first batch begins that reaches what is sought.
 Find = Callable[[memoryview, int], tuple[int, int]]
@@ -27,16 +35,23 @@ Find = Callable[[memoryview, int], tuple[int, int]]
 OK = STATUS_CODES["OK"]
 TRUNCATED = STATUS_CODES["TRUNCATED"]
 
+
+class ReadsAt(Protocol):
+    """The bytes of a segment, read at any position."""
+
+    def read(self, position: int, size: int) -> memoryview: ...
+
+
 # Bytes of one read while walking headers: holds every batch of the default index interval.
 WALK_BYTES = 64 * 1024
 
 
-def read_header(file: SegmentFile, position: int) -> BatchHeader:
+def read_header(file: ReadsAt, position: int) -> BatchHeader:
     """Return the header of the batch at `position`; InvalidRecordError or CorruptRecordError."""
     return parse_header(file.read(position, RECORD_BATCH_OVERHEAD))
 
 
-def read_whole_header(file: SegmentFile, position: int, end: int) -> BatchHeader | None:
+def read_whole_header(file: ReadsAt, position: int, end: int) -> BatchHeader | None:
     """Return the header of the batch at `position`, None where it is damaged or ends behind."""
     try:
         header = read_header(file, position)
@@ -46,7 +61,7 @@ def read_whole_header(file: SegmentFile, position: int, end: int) -> BatchHeader
 
 
 def walk_headers(
-    file: SegmentFile, find: Find, sought: int, position: int, end: int
+    file: ReadsAt, find: Find, sought: int, position: int, end: int
 ) -> tuple[int, int]:
     """Walk headers from `position`; return (position, OK) of the batch, or where it ended."""
     window_bytes = WALK_BYTES

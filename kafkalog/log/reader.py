@@ -24,6 +24,7 @@ from kafkalog.errors import (
     OffsetOutOfRangeError,
 )
 from kafkalog.files.errors import storage_errors
+from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.fences import FencedRange
 from kafkalog.log.fetch import FetchData
@@ -281,6 +282,16 @@ class LogReader:
         offset, end = fetched.start_offset, min(limit, fetched.following_offset)
         aborted = aborted_between(self._local.context, snapshot, offset, end)
         fetched.aborted_transactions = tuple(aborted)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Return the transactions whose abort may hide records from `start` up to `end`."""
+        snapshot = self._snapshot()
+        while True:
+            try:
+                with self._reading():
+                    return aborted_between(self._local.context, snapshot, start, end)
+            except (KafkaLogError, ValueError) as error:
+                snapshot = self._snapshot_after(error, snapshot)
 
     def batches(
         self,

@@ -27,12 +27,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog.errors import CorruptIndexError, CorruptStateError, KafkaLogError, LogStorageError
+from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileKind, SegmentFiles
 from kafkalog.indexes.transaction_index import (
     AbortedTransaction,
@@ -50,7 +52,7 @@ from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import ControlType
 from kafkalog.state.producer_snapshot import read_snapshot
 
-__all__ = ["aborted_between", "add_aborted", "recover_indexes"]
+__all__ = ["aborted_between", "add_aborted", "is_abort_marker", "none_is_open", "recover_indexes"]
 
 WALK_BATCHES: Final = 4096
 
@@ -144,19 +146,21 @@ def _indexes(
         following = segments.base_after(number)
         if following is None:
             return
-        if following >= end_offset and _none_is_open(context, following, end_offset):
+        if following >= end_offset and none_is_open(
+            context.filesystem, context.directory, following, end_offset
+        ):
             return
 
 
-def _none_is_open(context: SegmentContext, offset: int, end_offset: int) -> bool:
+def none_is_open(filesystem: FileSystem, directory: Path, offset: int, end_offset: int) -> bool:
     """Say whether a snapshot tells that at `offset` no transaction of below `end_offset` is open.
 
     Raises:
         LogStorageError: the disk refused.
     """
-    path = SegmentFiles(context.directory, offset).path(FileKind.SNAPSHOT)
+    path = SegmentFiles(directory, offset).path(FileKind.SNAPSHOT)
     try:
-        entries = read_snapshot(context.filesystem, path, end_offset=offset)
+        entries = read_snapshot(filesystem, path, end_offset=offset)
     except CorruptStateError:
         return False
     if entries is None:
@@ -251,14 +255,20 @@ def _markers(snapshot: Snapshot, slot: int) -> tuple[set[tuple[int, int]], set[i
             start, size = int(columns.position[row]), int(columns.size_bytes[row])
             batch = BatchView(data[start : start + size], path=segment.path, position=start)
             try:
-                record = next(iter(batch.control_records()), None)
+                is_abort = is_abort_marker(batch)
             except KafkaLogError:
                 # What it says nobody knows, so an entry that names it stands.
                 offsets.discard(batch.header.last_offset)
                 continue
-            if record is not None and record.type is ControlType.ABORT:
+            if is_abort:
                 markers.add((batch.header.producer_id, batch.header.base_offset))
     return markers, offsets
+
+
+def is_abort_marker(batch: BatchView) -> bool:
+    """Say whether a control batch ends a transaction that was aborted."""
+    record = next(iter(batch.control_records()), None)
+    return record is not None and record.type is ControlType.ABORT
 
 
 def _replayed(context: SegmentContext, snapshot: Snapshot, slot: int) -> list[AbortedTransaction]:

@@ -10,7 +10,7 @@ Thread-safety: none; a reader of rows is one thread's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from typing_extensions import Buffer
@@ -21,7 +21,7 @@ from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.row_builder import RowBuilder
 from kafkalog._core.row_filter import BatchRuns
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.errors import CorruptRecordError, UnsupportedCodecError
+from kafkalog.errors import CorruptRecordError, KafkaLogError, UnsupportedCodecError
 from kafkalog.log.scan.options import ScanOptions
 from kafkalog.log.scan.stretches import Stretch
 from kafkalog.log.walk import BatchEnd, check_wrapper_offsets
@@ -51,10 +51,17 @@ class RowReader:
 
     Args:
         options: which columns, and what has to hold for a record.
+        passes_over: says of a batch whose CRC is right, and which cannot be decoded, whether to go
+            on behind it, or raises an error of its own; by `on_corrupt` if None.
     """
 
-    def __init__(self, options: ScanOptions) -> None:
+    def __init__(
+        self,
+        options: ScanOptions,
+        passes_over: Callable[[BatchView, KafkaLogError], bool] | None = None,
+    ) -> None:
         self._options = options
+        self._passes_over = self._as_asked if passes_over is None else passes_over
         self._filter = options.conditions.row_filter()
         self._builder: RowBuilder = options.builder()
         self._runs = BatchRuns()
@@ -156,15 +163,9 @@ class RowReader:
         view = stretch.view(row)
         try:
             columns, data = reused.decode(view)
-        except CorruptRecordError:
+        except (CorruptRecordError, UnsupportedCodecError) as error:
             # The CRC is right, so these bytes are what somebody wrote: nothing to search behind.
-            if self._options.on_corrupt == "raise":
-                raise
-            return
-        except UnsupportedCodecError:
-            # Only a library is missing: to pass the batch over would hide it.
-            header = view.header
-            if self._options.on_corrupt == "raise" or is_codec_of(header.magic, header.codec):
+            if not self._passes_over(view, error):
                 raise
             return
         self._check(view, columns)
@@ -173,6 +174,13 @@ class RowReader:
             self._take_runs(view, columns)
         self._behind(stretch, row, columns)
         yield _Decoded(data, columns, stretch.is_plain)
+
+    def _as_asked(self, view: BatchView, error: KafkaLogError) -> bool:
+        if self._options.on_corrupt == "raise":
+            return False
+        # Where only a library is missing, passing the batch over would hide it.
+        is_missing = isinstance(error, UnsupportedCodecError)
+        return not (is_missing and is_codec_of(view.header.magic, view.header.codec))
 
     def _check(self, view: BatchView, columns: RecordColumns) -> None:
         if not view.header.is_wrapper or not len(columns):
@@ -193,12 +201,11 @@ class RowReader:
     def _behind(self, stretch: Stretch, row: int, columns: RecordColumns | None = None) -> None:
         """Note where the last batch that was decoded ends."""
         batches = stretch.batches
-        position = int(batches.position[row]) + int(batches.size_bytes[row])
         next_offset = int(batches.last_offset[row]) + 1
         if columns is not None and len(columns) and int(batches.magic[row]) == 0:
             # If the wrapper's offset lies, the records' own do not.
             next_offset = int(columns.offset[-1]) + 1
-        self._before = BatchEnd(stretch.segment.path, position, next_offset)
+        self._before = BatchEnd(stretch.path, stretch.file_end(row), next_offset)
 
 
 def _check_crcs(stretch: Stretch) -> None:

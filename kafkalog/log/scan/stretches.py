@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +35,18 @@ from kafkalog.layout import (
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reading import OnCorrupt, Place, behind_damage, places, walk_ahead
 from kafkalog.log.scan.conditions import Integers
-from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import Bound
 from kafkalog.log.walk import Walk, walk_batches
 from kafkalog.records.batch_view import BatchView
 
-__all__ = ["Stretch", "read_stretches"]
+__all__ = [
+    "Stretch",
+    "count_below",
+    "kind_edges",
+    "leave_out_aborted",
+    "read_stretches",
+    "wanted_batches",
+]
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
@@ -53,8 +60,9 @@ class Stretch:
     was done. Where one is wrong, `doubt` says so before the next stretch is asked for.
 
     Attributes:
-        segment: where they lie.
-        data: its bytes, as far as they are published.
+        path: the file where they lie.
+        origin: position in it where `data` begins.
+        data: its bytes, as far as they were read.
         batches: headers of a walk over it, good until the next stretch is asked for.
         first, stop: which of them.
         is_wanted: whether their records are.
@@ -71,13 +79,14 @@ class Stretch:
         "is_checked",
         "is_plain",
         "is_wanted",
-        "segment",
+        "origin",
+        "path",
         "stop",
     )
 
     def __init__(
         self,
-        segment: LogSegment,
+        path: Path,
         data: memoryview,
         batches: BatchColumns,
         first: int,
@@ -86,8 +95,10 @@ class Stretch:
         is_wanted: bool,
         is_plain: bool,
         is_checked: bool,
+        origin: int = 0,
     ) -> None:
-        self.segment = segment
+        self.path = path
+        self.origin = origin
         self.data = data
         self.batches = batches
         self.first = first
@@ -111,19 +122,24 @@ class Stretch:
 
     @property
     def start_position(self) -> int:
-        """Where the first batch begins in the segment."""
+        """Where the first batch begins in the data."""
         return int(self.batches.position[self.first])
 
     @property
     def end_position(self) -> int:
-        """Where the last batch ends in the segment."""
+        """Where the last batch ends in the data."""
         last = self.stop - 1
         return int(self.batches.position[last]) + int(self.batches.size_bytes[last])
 
     def view(self, row: int) -> BatchView:
         """Return one of the batches."""
         start, size = int(self.batches.position[row]), int(self.batches.size_bytes[row])
-        return BatchView(self.data[start : start + size], path=self.segment.path, position=start)
+        data = self.data[start : start + size]
+        return BatchView(data, path=self.path, position=self.origin + start)
+
+    def file_end(self, row: int) -> int:
+        """Return where a batch ends in its file."""
+        return self.origin + int(self.batches.position[row]) + int(self.batches.size_bytes[row])
 
 
 def read_stretches(
@@ -180,14 +196,14 @@ def _of_segment(
         if not is_doubted and walk.status not in (OK, FULL):
             is_doubted = True
             continue
-        count = _count_below(batches, walk, expected, end_offset)
-        wanted = _wanted(batches, count, timestamps)
+        count = count_below(batches, walk, expected, end_offset)
+        wanted = wanted_batches(batches, count, timestamps)
         if hides is not None:
-            _leave_out_aborted(wanted, batches, data, hides)
+            leave_out_aborted(wanted, batches, data, hides)
         is_plain = batches.attributes[:count] & CODEC_MASK == 0
-        for first, stop in pairwise(_edges(wanted, is_plain)):
+        for first, stop in pairwise(kind_edges(wanted, is_plain)):
             stretch = Stretch(
-                segment,
+                segment.path,
                 data,
                 batches,
                 first,
@@ -232,7 +248,7 @@ def _walk(
     )
 
 
-def _count_below(batches: BatchColumns, walk: Walk, expected: int, end_offset: int) -> int:
+def count_below(batches: BatchColumns, walk: Walk, expected: int, end_offset: int) -> int:
     """Return how many batches of a walk begin below the end."""
     count = walk.count
     if walk.next_offset <= end_offset:
@@ -250,7 +266,7 @@ def _count_below(batches: BatchColumns, walk: Walk, expected: int, end_offset: i
     return row + (begins < end_offset)
 
 
-def _wanted(batches: BatchColumns, count: int, timestamps: Integers) -> NDArray[np.bool_]:
+def wanted_batches(batches: BatchColumns, count: int, timestamps: Integers) -> NDArray[np.bool_]:
     """Return which batches may hold a record that is wanted, by their headers."""
     attributes, magic = batches.attributes[:count], batches.magic[:count]
     wanted: NDArray[np.bool_] = (attributes & CONTROL_MASK == 0) | (magic < MAGIC_V2)
@@ -265,7 +281,7 @@ def _wanted(batches: BatchColumns, count: int, timestamps: Integers) -> NDArray[
     return wanted
 
 
-def _leave_out_aborted(
+def leave_out_aborted(
     wanted: NDArray[np.bool_],
     batches: BatchColumns,
     data: memoryview,
@@ -279,7 +295,7 @@ def _leave_out_aborted(
             wanted[row] = False
 
 
-def _edges(wanted: NDArray[np.bool_], is_plain: NDArray[np.bool_]) -> list[int]:
+def kind_edges(wanted: NDArray[np.bool_], is_plain: NDArray[np.bool_]) -> list[int]:
     """Return where runs of batches of one kind begin, and their end."""
     count = len(wanted)
     if not count:

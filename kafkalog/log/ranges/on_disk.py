@@ -1,0 +1,180 @@
+"""A partition's files as one range reader sees them: which segments, and bytes of one by `pread`.
+
+A file that is mapped and then cut kills the process; one that is read by `pread` gives fewer bytes.
+So whoever does not own the files maps none of them, and no index either: of an offset index the few
+entries are read that a binary search asks for.
+
+Thread-safety: a FileWindow is one thread's; the rest is functions and frozen values.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kafkalog._core.header import BatchHeader
+from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.names import SegmentFiles
+from kafkalog.log.hints import read_whole_header
+from kafkalog.log.leftovers import live_bases
+from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
+
+__all__ = ["FileWindow", "SegmentOnDisk", "find_start", "floor_slot", "segments_of"]
+
+_ENTRY: Final = struct.Struct(">ii")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentOnDisk:
+    """
+    A segment of a directory as it was listed.
+
+    Attributes:
+        directory: of the partition.
+        base_offset: names it.
+        following: base offset of the next one, None of the last, which may be growing.
+    """
+
+    directory: Path
+    base_offset: int
+    following: int | None
+
+    @property
+    def files(self) -> SegmentFiles:
+        """The paths of its files."""
+        return SegmentFiles(self.directory, self.base_offset)
+
+    @property
+    def offset_max(self) -> int:
+        """Largest offset that it may have."""
+        largest = self.base_offset + RELATIVE_OFFSET_MAX
+        return largest if self.following is None else min(largest, self.following - 1)
+
+
+def segments_of(filesystem: FileSystem, directory: Path) -> list[SegmentOnDisk]:
+    """Return the segments of a partition, ascending; none where the directory has gone."""
+    try:
+        bases = live_bases(filesystem, directory)
+    except FileNotFoundError:
+        return []
+    return [
+        SegmentOnDisk(directory, base, following)
+        for base, following in zip(bases, [*bases[1:], None], strict=True)
+    ]
+
+
+def floor_slot(segments: Sequence[SegmentOnDisk], offset: int) -> int:
+    """Return the number of the segment that may hold an offset, -1 where it lies below all."""
+    return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+
+
+class FileWindow:
+    """
+    Parts of open files, read into one piece of memory that is used again for each.
+
+    What `read` returned is good until the next `read`.
+    """
+
+    __slots__ = ("_memory",)
+
+    def __init__(self, size: int) -> None:
+        self._memory = memoryview(bytearray(size))
+
+    def read(self, handle: FileHandle, position: int, size: int) -> memoryview:
+        """Return up to `size` bytes from `position`, fewer only where the file ends."""
+        if size > len(self._memory):
+            # Not kept: one large batch must not make all that follow read so far ahead.
+            memory = memoryview(bytearray(size))
+            return memory[: handle.pread_into(memory, position)].toreadonly()
+        count = handle.pread_into(self._memory[:size], position)
+        return self._memory[:count].toreadonly()
+
+
+class _Pieces:
+    """A file as something that is read at any position."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: FileHandle) -> None:
+        self._handle = handle
+
+    def read(self, position: int, size: int) -> memoryview:
+        return memoryview(self._handle.pread(size, position))
+
+
+def find_start(
+    filesystem: FileSystem, segment: SegmentOnDisk, handle: FileHandle, size: int, offset: int
+) -> tuple[int, int]:
+    """
+    Return where to begin reading for `offset`, and the smallest offset that may come there.
+
+    The batch with it begins there or behind, by what the index says and the header that lies there
+    confirms; at the start of the segment where that says nothing.
+
+    Args:
+        filesystem: the disk.
+        segment: the segment.
+        handle: its open `.log`.
+        size: bytes of that.
+        offset: what is sought.
+    """
+    if offset <= segment.base_offset:
+        return 0, segment.base_offset
+    for entry_offset, position in _entries_before(filesystem, segment, offset):
+        if position == 0:
+            break
+        header = _promised(handle, segment, size, entry_offset, position)
+        if header is None:
+            # One entry that lies says nothing good of the others.
+            break
+        if header.base_offset <= offset:
+            return position, max(header.base_offset, segment.base_offset)
+    return 0, segment.base_offset
+
+
+def _promised(
+    handle: FileHandle, segment: SegmentOnDisk, size: int, entry_offset: int, position: int
+) -> BatchHeader | None:
+    header = read_whole_header(_Pieces(handle), position, size)
+    if header is None or header.base_offset < segment.base_offset:
+        return None
+    # A wrapper of an old format has its last offset, and may begin below the entry.
+    return header if header.is_wrapper or header.base_offset <= entry_offset else None
+
+
+def _entries_before(
+    filesystem: FileSystem, segment: SegmentOnDisk, offset: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the index entries at and below an offset, from the highest down."""
+    try:
+        handle = filesystem.open(segment.files.offset_index)
+    except FileNotFoundError:
+        return
+    try:
+        low, high = 0, handle.size() // _ENTRY.size
+        while low < high:
+            middle = (low + high) // 2
+            relative, position = _entry(handle, middle)
+            # Behind the last entry a file that was made long before has zeros.
+            is_used = position > 0 or middle == 0
+            if is_used and segment.base_offset + relative <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        for slot in range(low - 1, -1, -1):
+            relative, position = _entry(handle, slot)
+            yield segment.base_offset + relative, position
+    finally:
+        handle.close()
+
+
+def _entry(handle: FileHandle, slot: int) -> tuple[int, int]:
+    data = handle.pread(_ENTRY.size, slot * _ENTRY.size)
+    if len(data) < _ENTRY.size:
+        return 0, 0  # cut meanwhile
+    relative, position = _ENTRY.unpack(data)
+    return relative, position
