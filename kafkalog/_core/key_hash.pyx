@@ -5,12 +5,13 @@ MD5 is Kafka's (SkimpyOffsetMap); two keys of one sum can be made by anybody. Si
 kernel is chosen once, at import: keys go side by side in the lanes of AVX-512 or AVX2, of the
 vectors that every CPU has, or one by one.
 
-The caller is the offset map; the doors here are for tests and benchmarks.
+The callers are the offset map, and whoever has keys as a column (`hash_cells`); the other doors are
+for tests and benchmarks.
 
 Thread-safety: pure functions; the table of kernels is written at import only.
 """
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int32_t, uint8_t
 
 
 cdef extern from "key_hash_hw.h" nogil:
@@ -72,6 +73,78 @@ def siphash(const uint8_t[::1] secret not None, keys not None):
     if secret.shape[0] != SECRET_SIZE:
         raise ValueError(f"a secret has {SECRET_SIZE} bytes, not {secret.shape[0]}")
     return _hashed(keys, 0, &secret[0])
+
+
+def hash_cells(
+    const uint8_t[::1] data not None,
+    const int32_t[::1] offsets not None,
+    *,
+    const uint8_t[::1] secret=None,
+):
+    """
+    Return the hashes of the cells of a column of bytes, 16 bytes each, one behind the other.
+
+    Releases the GIL.
+
+    Args:
+        data: the bytes of all cells.
+        offsets: cell i is `data[offsets[i] : offsets[i + 1]]`; one more than there are cells.
+        secret: of SipHash, 16 bytes; MD5 if None.
+    """
+    cdef KeyHasher hasher
+    cdef Py_ssize_t count = offsets.shape[0] - 1
+    cdef Py_ssize_t i
+    cdef bytearray hashes
+    cdef uint8_t[::1] target
+    cdef const uint8_t* start
+    cdef bint fits
+    if secret is not None and secret.shape[0] != SECRET_SIZE:
+        raise ValueError(f"a secret has {SECRET_SIZE} bytes, not {secret.shape[0]}")
+    if count < 1:
+        return b""
+    hasher.identity = IDENTITY_MD5 if secret is None else IDENTITY_SIPHASH
+    for i in range(SECRET_SIZE):
+        hasher.secret[i] = 0 if secret is None else secret[i]
+    hashes = bytearray(count * HASH_SIZE)
+    target = hashes
+    # Never read where there is no byte, but kernels add 0 to it.
+    start = &data[0] if data.shape[0] > 0 else &target[0]
+    with nogil:
+        fits = _hash_cells_kernel(
+            &hasher, start, data.shape[0], &offsets[0], count, &target[0]
+        )
+    if not fits:
+        raise ValueError(f"offsets that fall, or leave the {data.shape[0]} bytes")
+    return bytes(hashes)
+
+
+cdef bint _hash_cells_kernel(
+    const KeyHasher* hasher,
+    const uint8_t* data,
+    Py_ssize_t data_size,
+    const int32_t* offsets,
+    Py_ssize_t count,
+    uint8_t* hashes,
+) noexcept nogil:
+    """Hash cell after cell; False where one does not lie in the data."""
+    cdef KeyBytes[BLOCK_KEYS] block
+    cdef Py_ssize_t first = 0
+    cdef Py_ssize_t some
+    cdef Py_ssize_t i
+    while first < count:
+        some = min(count - first, <Py_ssize_t>BLOCK_KEYS)
+        for i in range(some):
+            if (
+                offsets[first + i] < 0
+                or offsets[first + i + 1] < offsets[first + i]
+                or offsets[first + i + 1] > data_size
+            ):
+                return False
+            block[i].data = data + offsets[first + i]
+            block[i].size = <size_t>(offsets[first + i + 1] - offsets[first + i])
+        hash_keys(hasher, block, <size_t>some, hashes + first * HASH_SIZE)
+        first += some
+    return True
 
 
 cdef list _hashed(object keys, int kernel, const uint8_t* secret):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -130,3 +131,24 @@ def test_hashes_of_any_buffer_are_taken(buffer: str) -> None:
     key = BUFFER_KINDS[buffer](b"123456789")
     assert [md5(b"123456789")] == key_hash.md5_with(KERNELS[0], [key])
     assert [siphash_128(SECRET, b"123456789")] == key_hash.siphash(SECRET, [key])
+
+
+@settings(max_examples=60)
+@given(keys=st.lists(st.binary(max_size=70), max_size=140), skipped=st.integers(0, 5))
+def test_cells_of_a_column_equal_keys_one_by_one(keys: list[bytes], skipped: int) -> None:
+    """MD5 and SipHash, columns that begin behind other bytes, empty cells."""
+    data = b"x" * skipped + b"".join(keys)
+    ends = np.cumsum([skipped, *map(len, keys)]).astype(np.int32)
+    assert b"".join(map(md5, keys)) == key_hash.hash_cells(exact(data), ends)
+    secret = b"".join(key_hash.siphash(SECRET, keys))
+    assert secret == key_hash.hash_cells(exact(data), ends, secret=SECRET)
+
+
+@pytest.mark.parametrize("offsets", [[0, 3, 2], [-1, 2], [0, 4]])
+def test_cells_outside_their_bytes_are_refused(offsets: list[int]) -> None:
+    """Offsets that fall, begin before the bytes, or end behind them; secrets of another size."""
+    with pytest.raises(ValueError, match="offsets"):
+        key_hash.hash_cells(b"abc", np.array(offsets, np.int32))
+    assert b"" == key_hash.hash_cells(b"", np.array([0], np.int32))
+    with pytest.raises(ValueError, match="secret"):
+        key_hash.hash_cells(b"abc", np.array([0, 3], np.int32), secret=b"short")

@@ -1,0 +1,251 @@
+"""The columns of the data source: their names, their types in Spark and in Arrow, and which are read.
+
+Those of records are the seven of Spark's own Kafka source, and its headers where they are asked for;
+others are read only where a schema of the caller's names them. Spark does not say which columns a
+query uses, so a schema or the option `columns` is how a reader is told to decode less.
+
+Spark takes batches of exactly the Arrow types that its schema comes to, so arrays are made to fit
+the schema of the reader, and the schema is checked before anything is read.
+
+Thread-safety: pure functions over tables. Nothing here imports pyspark; pyarrow is imported when a
+schema is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "BATCH_COLUMNS",
+    "CORRUPT_RECORD",
+    "HEADERS",
+    "PARTITION_COLUMNS",
+    "RECORD_COLUMNS",
+    "RECORD_EXTRAS",
+    "SEGMENT_COLUMNS",
+    "VERIFY_COLUMNS",
+    "Column",
+    "arrow_type",
+    "check_fields",
+    "ddl_of",
+]
+
+HEADERS: Final = "headers"
+CORRUPT_RECORD: Final = "_corrupt_record"
+_HEADERS_TYPE: Final = "array<struct<key: string, value: binary>>"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """
+    A column of a view.
+
+    Attributes:
+        name: as in a schema.
+        kind: its type, in Spark's words.
+        engine: the column of `Log.scan` that it is made of; empty where it is of none.
+    """
+
+    name: str
+    kind: str
+    engine: str = ""
+
+
+def _columns(*columns: tuple[str, ...]) -> dict[str, Column]:
+    return {column[0]: Column(*column) for column in columns}
+
+
+RECORD_COLUMNS: Final = _columns(
+    ("key", "binary", "key"),
+    ("value", "binary", "value"),
+    ("topic", "string", "topic"),
+    ("partition", "int", "partition"),
+    ("offset", "long", "offset"),
+    ("timestamp", "timestamp", "timestamp"),
+    ("timestampType", "int", "timestamp_type"),
+)
+
+# Read where a schema names them.
+RECORD_EXTRAS: Final = _columns(
+    (HEADERS, _HEADERS_TYPE, "headers"),
+    ("producerId", "long", "producer_id"),
+    ("leaderEpoch", "int", "leader_epoch"),
+    ("segment", "string"),
+    ("keyHash", "binary", "key"),
+    (CORRUPT_RECORD, "string"),
+)
+
+BATCH_COLUMNS: Final = _columns(
+    ("topic", "string"),
+    ("partition", "int"),
+    ("segment", "string"),
+    ("position", "long"),
+    ("sizeBytes", "int"),
+    ("baseOffset", "long"),
+    ("lastOffset", "long"),
+    ("recordCount", "int"),
+    ("baseTimestamp", "timestamp"),
+    ("maxTimestamp", "timestamp"),
+    ("timestampType", "int"),
+    ("compression", "string"),
+    ("magic", "int"),
+    ("producerId", "long"),
+    ("producerEpoch", "int"),
+    ("baseSequence", "int"),
+    ("leaderEpoch", "int"),
+    ("isTransactional", "boolean"),
+    ("isControl", "boolean"),
+)
+
+SEGMENT_COLUMNS: Final = _columns(
+    ("topic", "string"),
+    ("partition", "int"),
+    ("segment", "string"),
+    ("sizeBytes", "long"),
+    ("baseOffset", "long"),
+    ("nextOffset", "long"),
+    ("batchCount", "long"),
+    ("recordCount", "long"),
+    ("controlBatchCount", "long"),
+    ("maxTimestamp", "timestamp"),
+    ("isActive", "boolean"),
+)
+
+PARTITION_COLUMNS: Final = _columns(
+    ("topic", "string"),
+    ("partition", "int"),
+    ("directory", "string"),
+    ("logStartOffset", "long"),
+    ("logEndOffset", "long"),
+    ("visibleEndOffset", "long"),
+    ("segmentCount", "int"),
+    ("sizeBytes", "long"),
+)
+
+VERIFY_COLUMNS: Final = _columns(
+    ("topic", "string"),
+    ("partition", "int"),
+    ("segment", "string"),
+    ("bytes", "long"),
+    ("batches", "long"),
+    ("records", "long"),
+    ("bad", "long"),
+    ("badBytes", "long"),
+    ("firstBad", "long"),
+    ("tailBytes", "long"),
+    ("tail", "string"),
+    ("indexOk", "boolean"),
+)
+
+
+def ddl_of(columns: Iterable[Column]) -> str:
+    """Return a schema in the words that Spark parses."""
+    return ", ".join(f"`{column.name}` {column.kind}" for column in columns)
+
+
+def arrow_type(kind: str) -> pa.DataType:
+    """Return the Arrow type that Spark makes of a type of its own."""
+    import pyarrow as pa
+
+    simple = {
+        "binary": pa.binary(),
+        "boolean": pa.bool_(),
+        "int": pa.int32(),
+        "long": pa.int64(),
+        "string": pa.string(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
+    if kind == _HEADERS_TYPE:
+        return pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    return simple[kind]
+
+
+def choose(
+    known: Mapping[str, Column], names: Sequence[str], option: str = "columns"
+) -> tuple[Column, ...]:
+    """
+    Return columns by their names.
+
+    Raises:
+        KafkaLogSparkError: COLUMN_UNKNOWN, OPTION_INVALID for one that is named twice.
+    """
+    for name in names:
+        if name not in known:
+            raise unknown_column(known, name)
+    if not names or len(set(names)) < len(names):
+        raise KafkaLogSparkError(
+            ErrorCode.OPTION_INVALID,
+            f"{option} names at least one column, and none twice; not {', '.join(names)!r}",
+            option=option,
+        )
+    return tuple(known[name] for name in names)
+
+
+def unknown_column(known: Iterable[str], name: str) -> KafkaLogSparkError:
+    """Return the error for a column that there is not."""
+    names = list(known)
+    near = get_close_matches(name.lower(), [each.lower() for each in names], 1, 0.5)
+    hint = next((f"; did you mean {each!r}?" for each in names if each.lower() in near), "")
+    return KafkaLogSparkError(
+        ErrorCode.COLUMN_UNKNOWN,
+        f"no column {name!r}{hint or '; there are ' + ', '.join(names)}",
+        column=name,
+        columns=names,
+    )
+
+
+def check_fields(
+    known: Mapping[str, Column], fields: pa.Schema, never_null: Iterable[str] = ()
+) -> tuple[Column, ...]:
+    """
+    Return the columns of a caller's schema, in its order.
+
+    Args:
+        known: columns of the view.
+        fields: the schema, in Arrow's types.
+        never_null: columns that may be declared so.
+
+    Raises:
+        KafkaLogSparkError: COLUMN_UNKNOWN; TYPE_INVALID where a type is another one, or a column
+            that may have nulls is declared to have none.
+    """
+    columns = choose(known, fields.names, "the schema")
+    for column, field in zip(columns, fields, strict=True):
+        wanted = arrow_type(column.kind)
+        if not _is_same(wanted, field.type):
+            raise KafkaLogSparkError(
+                ErrorCode.TYPE_INVALID,
+                f"column {column.name!r} is {column.kind}, not {field.type}: cast it in the query",
+                column=column.name,
+                expected=column.kind,
+                given=str(field.type),
+            )
+        if not field.nullable and column.name not in never_null:
+            raise KafkaLogSparkError(
+                ErrorCode.TYPE_INVALID,
+                f"column {column.name!r} may be null, and the schema says it is not",
+                column=column.name,
+            )
+    return columns
+
+
+def _is_same(wanted: pa.DataType, given: pa.DataType) -> bool:
+    """Compare types by all but the nullability of what is nested in them."""
+    import pyarrow as pa
+
+    if pa.types.is_list(wanted) and pa.types.is_list(given):
+        return _is_same(wanted.value_type, given.value_type)
+    if pa.types.is_struct(wanted) and pa.types.is_struct(given):
+        ours, theirs = list(wanted), list(given)
+        return [field.name for field in ours] == [field.name for field in theirs] and all(
+            _is_same(one.type, other.type) for one, other in zip(ours, theirs, strict=True)
+        )
+    return bool(wanted == given)
