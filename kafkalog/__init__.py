@@ -22,6 +22,7 @@ from kafkalog._core.record import Record
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
+    BatchTooLargeError,
     BufferExhaustedError,
     ClientClosedError,
     ConfigError,
@@ -165,6 +166,7 @@ __all__ = [
     "AppendInfo",
     "AppendOrigin",
     "ArrowBatch",
+    "BatchTooLargeError",
     "BatchView",
     "BufferExhaustedError",
     "BytesArray",

@@ -2,6 +2,7 @@
 
 KafkaLogError
 |-- CorruptRecordError            bytes fail CRC, length, magic or order (Kafka code 2)
+|   `-- BatchTooLargeError        its records uncompressed are more than is allowed
 |-- CorruptIndexError             an index disagrees with its log; handled inside by a rebuild
 |-- CorruptStateError             a checkpoint or metadata file is damaged; loading does without it
 |-- OffsetOutOfRangeError         asked for an offset that the log does not hold (Kafka code 1)
@@ -53,6 +54,7 @@ from typing import Any, ClassVar
 from kafkalog.model import RecordError
 
 __all__ = [
+    "BatchTooLargeError",
     "BufferExhaustedError",
     "ClientClosedError",
     "ConfigError",
@@ -132,6 +134,10 @@ class CorruptRecordError(KafkaLogError):
     """Stored bytes fail a check; they are fenced, and `on_corrupt="skip"` reads around them."""
 
     kafka_code: ClassVar[int | None] = 2
+
+
+class BatchTooLargeError(CorruptRecordError):
+    """The records of a batch take more bytes uncompressed than the reader allows."""
 
 
 class CorruptIndexError(KafkaLogError):

@@ -19,7 +19,7 @@ from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.new_bytes cimport allocate_bytes, cut_bytes, start_of_bytes
 from kafkalog._core.repeating cimport MOVE_AHEAD, copy_ahead, repeat_bytes
 
-from kafkalog.errors import CorruptRecordError
+from kafkalog.errors import BatchTooLargeError, CorruptRecordError
 
 
 cdef enum:
@@ -227,4 +227,5 @@ def decode_blocks(const uint8_t[::1] data not None, Py_ssize_t position, *,
 
 
 cdef object _error(Verdict verdict, str why):
-    return CorruptRecordError(f"lz4 data: {_MEANINGS.get(verdict, why)}")
+    kind = BatchTooLargeError if verdict == OVER_LIMIT else CorruptRecordError
+    return kind(f"lz4 data: {_MEANINGS.get(verdict, why)}")

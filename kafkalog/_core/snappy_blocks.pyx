@@ -17,7 +17,7 @@ from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.new_bytes cimport allocate_bytes, cut_bytes, start_of_bytes
 from kafkalog._core.repeating cimport MOVE_AHEAD, copy_ahead, repeat_bytes
 
-from kafkalog.errors import CorruptRecordError
+from kafkalog.errors import BatchTooLargeError, CorruptRecordError
 
 
 cdef extern from *:
@@ -254,5 +254,5 @@ def decode_stream(const uint8_t[::1] data not None, *, Py_ssize_t limit_bytes):
 
 cdef object _error(Verdict verdict, Py_ssize_t limit_bytes):
     if verdict == OVER_LIMIT:
-        return CorruptRecordError(f"snappy data: it decompresses to more than {limit_bytes} bytes")
+        return BatchTooLargeError(f"snappy data: it decompresses to more than {limit_bytes} bytes")
     return CorruptRecordError(f"snappy data: {_MEANINGS[verdict]}")

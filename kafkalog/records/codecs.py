@@ -18,7 +18,11 @@ from typing import Final
 from typing_extensions import Buffer
 
 from kafkalog.config import LogConfig
-from kafkalog.errors import ConfigError, CorruptRecordError, UnsupportedCodecError
+from kafkalog.errors import (
+    BatchTooLargeError,
+    ConfigError,
+    UnsupportedCodecError,
+)
 from kafkalog.records import gzip_members, lz4_frame, snappy, zstd_frames
 from kafkalog.settings import settings_of
 
@@ -183,7 +187,7 @@ def _octets(data: Buffer) -> memoryview:
 
 def _copy(data: memoryview, limit_bytes: int) -> bytes:
     if len(data) > limit_bytes:
-        raise CorruptRecordError(f"{len(data)} bytes, {limit_bytes} are allowed")
+        raise BatchTooLargeError(f"{len(data)} bytes, {limit_bytes} are allowed")
     return bytes(data)
 
 

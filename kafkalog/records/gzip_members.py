@@ -20,7 +20,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from kafkalog.errors import CorruptRecordError
+from kafkalog.errors import BatchTooLargeError, CorruptRecordError
 
 __all__ = ["compress", "decompress"]
 
@@ -102,7 +102,7 @@ def _member(
         except library.error as error:
             raise CorruptRecordError(f"gzip data: {error}") from error
         if len(chunk) > remaining:
-            raise CorruptRecordError(f"gzip data: it decompresses to more than {limit_bytes} bytes")
+            raise BatchTooLargeError(f"gzip data: it decompresses to more than {limit_bytes} bytes")
         remaining -= len(chunk)
         chunks.append(chunk)
     content = chunks[0] if len(chunks) == 1 else b"".join(chunks)

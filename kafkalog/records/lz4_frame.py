@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Final
 
 from kafkalog._core.lz4_blocks import decode_blocks
-from kafkalog.errors import CorruptRecordError
+from kafkalog.errors import BatchTooLargeError, CorruptRecordError
 
 __all__ = ["FAST_LEVEL", "compress", "decompress"]
 
@@ -180,5 +180,5 @@ def _broken(why: str) -> CorruptRecordError:
     return CorruptRecordError(f"lz4 data: {why}")
 
 
-def _too_large(limit_bytes: int) -> CorruptRecordError:
-    return CorruptRecordError(f"lz4 data: it decompresses to more than {limit_bytes} bytes")
+def _too_large(limit_bytes: int) -> BatchTooLargeError:
+    return BatchTooLargeError(f"lz4 data: it decompresses to more than {limit_bytes} bytes")

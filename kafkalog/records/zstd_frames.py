@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Final, NamedTuple
 
-from kafkalog.errors import CorruptRecordError
+from kafkalog.errors import BatchTooLargeError, CorruptRecordError
 
 __all__ = ["compress", "decompress"]
 
@@ -207,5 +207,5 @@ def _broken(why: str) -> CorruptRecordError:
     return CorruptRecordError(f"zstd data: {why}")
 
 
-def _too_large(limit_bytes: int) -> CorruptRecordError:
-    return CorruptRecordError(f"zstd data: it decompresses to more than {limit_bytes} bytes")
+def _too_large(limit_bytes: int) -> BatchTooLargeError:
+    return BatchTooLargeError(f"zstd data: it decompresses to more than {limit_bytes} bytes")

@@ -1,8 +1,8 @@
-"""The columns of the data source: their names, their types in Spark and in Arrow, and which are read.
+"""The columns of the data source: their names, their types in Spark and Arrow, which are read.
 
-Those of records are the seven of Spark's own Kafka source, and its headers where they are asked for;
-others are read only where a schema of the caller's names them. Spark does not say which columns a
-query uses, so a schema or the option `columns` is how a reader is told to decode less.
+Those of records are the seven of Spark's own Kafka source, and its headers where they are asked
+for; others are read only where a schema of the caller's names them. Spark does not say which
+columns a query uses, so a schema or the option `columns` is how a reader is told to decode less.
 
 Spark takes batches of exactly the Arrow types that its schema comes to, so arrays are made to fit
 the schema of the reader, and the schema is checked before anything is read.
@@ -19,6 +19,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.options import ReadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +36,10 @@ __all__ = [
     "Column",
     "arrow_type",
     "check_fields",
+    "columns_of",
     "ddl_of",
+    "known_columns",
+    "never_null",
 ]
 
 HEADERS: Final = "headers"
@@ -110,13 +114,12 @@ SEGMENT_COLUMNS: Final = _columns(
     ("partition", "int"),
     ("segment", "string"),
     ("sizeBytes", "long"),
-    ("baseOffset", "long"),
-    ("nextOffset", "long"),
+    ("startOffset", "long"),
+    ("endOffset", "long"),
     ("batchCount", "long"),
     ("recordCount", "long"),
     ("controlBatchCount", "long"),
     ("maxTimestamp", "timestamp"),
-    ("isActive", "boolean"),
 )
 
 PARTITION_COLUMNS: Final = _columns(
@@ -146,6 +149,14 @@ VERIFY_COLUMNS: Final = _columns(
 )
 
 
+_VIEWS: Final[dict[str, Mapping[str, Column]]] = {
+    "batches": BATCH_COLUMNS,
+    "segments": SEGMENT_COLUMNS,
+    "partitions": PARTITION_COLUMNS,
+    "verify": VERIFY_COLUMNS,
+}
+
+
 def ddl_of(columns: Iterable[Column]) -> str:
     """Return a schema in the words that Spark parses."""
     return ", ".join(f"`{column.name}` {column.kind}" for column in columns)
@@ -164,8 +175,57 @@ def arrow_type(kind: str) -> pa.DataType:
         "timestamp": pa.timestamp("us", tz="UTC"),
     }
     if kind == _HEADERS_TYPE:
-        return pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+        return pa.list_(
+            pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+        )
     return simple[kind]
+
+
+def known_columns(options: ReadOptions) -> Mapping[str, Column]:
+    """
+    Return the columns that a query may name, by their names.
+
+    Raises:
+        KafkaLogSparkError: OPTION_CONFLICT where the corrupt column has another one's name.
+    """
+    if options.view != "records":
+        return _VIEWS[options.view]
+    known = RECORD_COLUMNS | RECORD_EXTRAS
+    corrupt = options.corrupt_column
+    if corrupt != CORRUPT_RECORD:
+        if corrupt in known:
+            raise KafkaLogSparkError(
+                ErrorCode.OPTION_CONFLICT,
+                f"columnNameOfCorruptRecord is {corrupt!r}, which is another column's name",
+                options=["columnNameOfCorruptRecord"],
+            )
+        del known[CORRUPT_RECORD]
+        known[corrupt] = Column(corrupt, "string")
+    return known
+
+
+def columns_of(options: ReadOptions) -> tuple[Column, ...]:
+    """
+    Return the columns of a query that brings no schema.
+
+    Raises:
+        KafkaLogSparkError: COLUMN_UNKNOWN, OPTION_INVALID, OPTION_CONFLICT.
+    """
+    known = known_columns(options)
+    if options.columns is not None:
+        return choose(known, options.columns)
+    if options.view != "records":
+        return tuple(known.values())
+    headers = (RECORD_EXTRAS[HEADERS],) if options.include_headers else ()
+    return (*RECORD_COLUMNS.values(), *headers)
+
+
+def never_null(options: ReadOptions) -> tuple[str, ...]:
+    """Return the columns that a schema may declare never to be null."""
+    if options.view != "records":
+        return ()
+    times = () if options.mode == "PERMISSIVE" else ("timestamp", "timestampType")
+    return ("topic", "partition", "offset", *times)
 
 
 def choose(

@@ -16,6 +16,7 @@ NAMES = [
     "AppendInfo",
     "AppendOrigin",
     "ArrowBatch",
+    "BatchTooLargeError",
     "BatchView",
     "BufferExhaustedError",
     "BytesArray",

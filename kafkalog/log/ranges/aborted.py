@@ -1,15 +1,18 @@
 """Which batches of a range were aborted, by the transaction indexes on the disk.
 
-An index is believed as a broker believes it, with one look more: the abort markers within the range
-have to be in it. Where one is not, or the file is damaged, the log is opened read-only, and tells
-it by its batches: that maps files, and takes as long as opening takes.
+Which records were aborted the batches say; an index only saves looking, and nothing says that there
+has to be one. So before one is believed its segment is gone through for abort markers, by headers,
+once in a process. Where the index lacks one, or its file is damaged, the log is opened read-only
+and tells by its batches: that maps files, and takes as long as opening takes. Logs without
+transactions are never asked.
 
-Thread-safety: none; it is one reader's.
+Thread-safety: none; it is one reader's. What was gone through is shared by those of a process, and
+two of them that go through the same segment at a time do it twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -19,23 +22,50 @@ from kafkalog._core.header import BatchHeader
 from kafkalog.errors import CorruptIndexError, KafkaLogError, OffsetOutOfRangeError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.indexes.aborted_records import AbortedRecords
-from kafkalog.indexes.transaction_index import (
-    AbortedTransaction,
-    TransactionIndex,
-    collect_aborted,
-)
-from kafkalog.layout import CONTROL_MASK
+from kafkalog.indexes.transaction_index import AbortedTransaction, TransactionIndex
+from kafkalog.layout import CONTROL_MASK, MAGIC_V2
 from kafkalog.log.opening import open_log
 from kafkalog.log.ranges.damage import Damage
 from kafkalog.log.ranges.on_disk import SegmentOnDisk, floor_slot, segments_of
 from kafkalog.log.ranges.reader import RangeReader
 from kafkalog.log.scan.conditions import Integers
+from kafkalog.log.scan.stretches import Stretch
 from kafkalog.log.transactions import is_abort_marker, none_is_open
 
 __all__ = ["AbortedOnDisk"]
 
 _ANY_TIME: Final = Integers()
 _MAX_BATCH_BYTES: Final = 2**31 - 1
+_NO_END: Final = 2**62
+
+
+@dataclass(slots=True)
+class _Walked:
+    """How far a segment was gone through, and which producers aborted there, at which offset."""
+
+    next_offset: int
+    markers: set[tuple[int, int]] = field(default_factory=set)
+
+    def take(self, stretch: Stretch) -> None:
+        """Take in the control batches of a stretch."""
+        batches = stretch.batches
+        rows = slice(stretch.first, stretch.stop)
+        is_control = batches.attributes[rows] & CONTROL_MASK != 0
+        is_control &= (batches.producer_id[rows] >= 0) & (batches.magic[rows] == MAGIC_V2)
+        for row in np.flatnonzero(is_control).tolist():
+            batch = stretch.view(stretch.first + row)
+            try:
+                if is_abort_marker(batch):
+                    self.markers.add((batch.header.producer_id, batch.header.base_offset))
+            except KafkaLogError:
+                continue
+        self.next_offset = max(self.next_offset, stretch.next_offset)
+
+
+# Of the segments that this process has asked about last, by path and file: tasks of one query, and
+# batches of one stream, ask about the same ones again.
+_WALKED: Final[dict[tuple[str, int], _Walked]] = {}
+_WALKED_MAX: Final = 256
 
 
 class AbortedOnDisk:
@@ -71,16 +101,7 @@ class AbortedOnDisk:
     def _between(
         self, segments: list[SegmentOnDisk], slot: int, offset: int
     ) -> list[AbortedTransaction]:
-        try:
-            found = collect_aborted(self._indexes(segments, slot), offset, self._known_end)
-        except CorruptIndexError:
-            return self._told_by_batches(offset)
-        known = {(each.producer_id, each.last_offset) for each in found}
-        if segments and not self._markers(offset) <= known:
-            return self._told_by_batches(offset)
-        return found
-
-    def _indexes(self, segments: list[SegmentOnDisk], slot: int) -> Iterator[TransactionIndex]:
+        found: list[AbortedTransaction] = []
         for segment in segments[slot:]:
             index = TransactionIndex(
                 self._filesystem,
@@ -88,21 +109,41 @@ class AbortedOnDisk:
                 segment.base_offset,
                 read_only=True,
             )
-            index.load()
-            yield index
+            try:
+                index.load()
+            except CorruptIndexError:
+                return self._told_by_batches(offset)
+            known = {(each.producer_id, each.last_offset) for each in index.entries()}
+            if not self._markers(segment) <= known:
+                return self._told_by_batches(offset)
+            transactions, is_complete = index.collect(offset, self._known_end)
+            found += transactions
             behind = segment.following
-            if behind is not None and none_is_open(
+            if is_complete or behind is None:
+                break
+            if behind >= self._known_end and none_is_open(
                 self._filesystem, self._directory, behind, self._known_end
             ):
-                return
+                break
+        return found
 
-    def _markers(self, offset: int) -> set[tuple[int, int]]:
-        """Return producer and offset of the abort markers that may speak of what is read."""
+    def _markers(self, segment: SegmentOnDisk) -> set[tuple[int, int]]:
+        """Return producer and offset of the abort markers in a segment, as far as it goes now."""
+        facts = self._filesystem.stat(segment.files.log)
+        if facts is None:
+            return set()
+        key = (str(segment.files.log), facts.file_id)
+        walked = _WALKED.pop(key, None) or _Walked(segment.base_offset)
+        # The last one that was asked for goes last.
+        _WALKED[key] = walked
+        while len(_WALKED) > _WALKED_MAX:
+            _WALKED.pop(next(iter(_WALKED)), None)
+        end = _NO_END if segment.following is None else segment.following
         reader = RangeReader(
             self._filesystem,
             self._directory,
-            offset,
-            self._known_end,
+            walked.next_offset,
+            end,
             timestamps=_ANY_TIME,
             hides=None,
             check_crcs=False,
@@ -111,22 +152,9 @@ class AbortedOnDisk:
             on_damage=_pass_over,
             on_missing=_find_no_more,
         )
-        markers: set[tuple[int, int]] = set()
         for stretch in reader.stretches():
-            rows = stretch.batches
-            attributes = rows.attributes[stretch.first : stretch.stop]
-            is_marker = (attributes & CONTROL_MASK != 0) & (
-                rows.producer_id[stretch.first : stretch.stop] >= 0
-            )
-            for row in np.flatnonzero(is_marker).tolist():
-                batch = stretch.view(stretch.first + row)
-                try:
-                    is_abort = is_abort_marker(batch)
-                except KafkaLogError:
-                    continue
-                if is_abort:
-                    markers.add((batch.header.producer_id, batch.header.base_offset))
-        return markers
+            walked.take(stretch)
+        return walked.markers
 
     def _told_by_batches(self, offset: int) -> list[AbortedTransaction]:
         with open_log(self._directory, read_only=True) as log:

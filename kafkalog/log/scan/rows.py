@@ -29,7 +29,7 @@ from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import is_codec_of
 from kafkalog.records.reused_columns import ReusedColumns
 
-__all__ = ["RowReader"]
+__all__ = ["RowReader", "check_crcs"]
 
 CRC = STATUS_CODES["CRC"]
 
@@ -97,7 +97,7 @@ class RowReader:
         self._before = None
         for stretch in stretches:
             if not stretch.is_wanted:
-                _check_crcs(stretch)
+                check_crcs(stretch)
                 continue
             for decoded in self._decode(stretch, reused):
                 if self._keep(decoded, start, end):
@@ -208,7 +208,7 @@ class RowReader:
         self._before = BatchEnd(stretch.path, stretch.file_end(row), next_offset)
 
 
-def _check_crcs(stretch: Stretch) -> None:
+def check_crcs(stretch: Stretch) -> None:
     """Look whether batches that are passed over are what they say."""
     if not stretch.is_checked:
         start, end = stretch.start_position, stretch.end_position

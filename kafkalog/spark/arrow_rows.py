@@ -1,0 +1,142 @@
+"""Batches of the engine's columns as batches of exactly the Arrow types that Spark was promised.
+
+What is the same in both is handed on as it is; what is made anew are eight bytes a row of times,
+and bits that say which headers are there. No record becomes an object.
+
+Thread-safety: none; a shaper is one reader's. Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafkalog._core.arrow_export import ArrowBatch
+from kafkalog._core.key_hash import hash_cells
+from kafkalog.spark.schema import Column
+
+__all__ = ["RowShaper", "times_of"]
+
+# Microseconds are what Spark counts in; a time beyond them is the last one that it has.
+_MS_MAX: Final = (2**63 - 1) // 1000
+_HASH_BYTES: Final = 16
+
+
+class RowShaper:
+    """
+    Makes record batches of one schema.
+
+    Args:
+        columns: of the schema, in its order.
+        schema: what Spark was promised.
+        segment_of: gives the file name of the segment for each of some offsets, where a column of
+            it is wanted.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        schema: pa.Schema,
+        segment_of: Callable[[npt.NDArray[np.int64]], list[str]],
+    ) -> None:
+        self._columns = tuple(columns)
+        self._schema = schema
+        self._segment_of = segment_of
+        self.engine_columns = _engine_columns(columns)
+
+    def shape(self, batch: ArrowBatch) -> pa.RecordBatch:
+        """Return the rows of a batch of `engine_columns`."""
+        given = pa.record_batch(batch)
+        arrays = [
+            self._array(column, field.type, given)
+            for column, field in zip(self._columns, self._schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def rows(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+        """Return rows that are given cell by cell, by the names of columns; null where none is."""
+        arrays = [
+            pa.array([row.get(field.name) for row in rows], field.type) for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _array(self, column: Column, kind: pa.DataType, given: pa.RecordBatch) -> pa.Array:
+        match column.name:
+            case "timestamp":
+                return _from_numbers(kind, times_of(_numbers(given.column("timestamp"), np.int64)))
+            case "timestampType":
+                # Where the engine has null its number is there all the same: -1, as in Kafka.
+                return _from_numbers(kind, _numbers(given.column("timestamp_type"), np.int32))
+            case "headers":
+                return _headers(given.column("headers"), kind)
+            case "keyHash":
+                return _key_hashes(given.column("key"))
+            case "segment":
+                offsets = _numbers(given.column("offset"), np.int64)
+                return pa.array(self._segment_of(offsets), kind)
+        if not column.engine:
+            return pa.nulls(given.num_rows, kind)
+        return given.column(column.engine)
+
+
+def _engine_columns(columns: Sequence[Column]) -> tuple[str, ...]:
+    wanted = [column.engine for column in columns if column.engine]
+    if not wanted or any(column.name == "segment" for column in columns):
+        wanted.append("offset")
+    return tuple(dict.fromkeys(wanted))
+
+
+def times_of(milliseconds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return times in microseconds; one that they cannot say as the last or first that they can."""
+    if len(milliseconds) and (milliseconds.max() > _MS_MAX or milliseconds.min() < -_MS_MAX):
+        milliseconds = np.clip(milliseconds, -_MS_MAX, _MS_MAX)
+    return milliseconds * 1000
+
+
+def _numbers(array: pa.Array, kind: Any) -> npt.NDArray[Any]:
+    """Return the numbers of an array, those too that count as null."""
+    return np.frombuffer(
+        array.buffers()[1], kind, len(array), array.offset * np.dtype(kind).itemsize
+    )
+
+
+def _from_numbers(kind: pa.DataType, numbers: npt.NDArray[Any]) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _headers(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the headers, null where a record has none, with text for their keys."""
+    pairs = array.values
+    offsets = array.buffers()[1]
+    ends = np.frombuffer(offsets, np.int32, len(array) + 1)
+    has_any = ends[1:] > ends[:-1]
+    bits = pa.py_buffer(np.packbits(has_any, bitorder="little"))
+    texts = _texts(pairs.field(0))
+    struct = pa.Array.from_buffers(
+        kind.value_type, len(pairs), [None], children=[texts, pairs.field(1)]
+    )
+    return pa.Array.from_buffers(kind, len(array), [bits, offsets], children=[struct])
+
+
+def _texts(keys: pa.Array) -> pa.Array:
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        # As a broker's clients show what is not UTF-8.
+        return pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
+
+
+def _key_hashes(keys: pa.Array) -> pa.Array:
+    """Return the MD5 sums of the keys, null where the key is."""
+    validity, offsets, data = keys.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(keys) + 1)
+    # Arrow's own view of its bytes is one of signed numbers.
+    octets = memoryview(b"" if data is None else data).cast("B")
+    hashes = hash_cells(octets, ends)
+    slots = np.arange(0, (len(keys) + 1) * _HASH_BYTES, _HASH_BYTES, dtype=np.int32)
+    buffers = [validity, pa.py_buffer(slots), pa.py_buffer(hashes)]
+    return pa.Array.from_buffers(pa.binary(), len(keys), buffers)

@@ -1,0 +1,231 @@
+"""What a task does: the ranges of one split, read as batches of exactly the schema of the query.
+
+No log is opened and nothing is mapped (`kafkalog.log.ranges`): a task reads beside a writer, a
+cleaner or a broker, on any machine that sees the files. The ranges were settled by the driver, so a
+task that is repeated gives the same rows.
+
+Damage by mode:
+
+    FAILFAST        an error with its code, after the rows before it
+    PERMISSIVE      a row for each damaged range: its first offset, no key and no value, and what is
+                    wrong in the corrupt column where the schema has that
+    DROPMALFORMED   nothing, but a warning
+
+A format or a codec that nobody here knows is an error in each of them: it may be good data.
+
+Thread-safety: none; each call is one thread's. Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafkalog.errors import KafkaLogError
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import FileKind, segment_file_name
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.ranges.aborted import AbortedOnDisk
+from kafkalog.log.ranges.damage import Damage
+from kafkalog.log.ranges.reader import RangeReader
+from kafkalog.log.scan.options import ScanOptions, make_options
+from kafkalog.log.scan.rows import RowReader
+from kafkalog.log.scan.stretches import Stretch
+from kafkalog.records.batch_view import BatchView
+from kafkalog.spark.arrow_rows import RowShaper
+from kafkalog.spark.damaged import error_of_batch, error_of_damage, go_on_behind
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, of_engine
+from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.plan import EVERYTHING, FilterSet, LogSplit, SplitRange
+from kafkalog.spark.schema import Column
+
+__all__ = ["SplitReader", "read_split"]
+
+logger = logging.getLogger(__name__)
+
+
+def read_split(
+    split: LogSplit,
+    columns: tuple[Column, ...],
+    schema: pa.Schema,
+    options: ReadOptions,
+    filters: FilterSet = EVERYTHING,
+    *,
+    filesystem: FileSystem | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """
+    Yield the records of a split.
+
+    Args:
+        split: ranges of partitions.
+        columns: of the schema, in its order.
+        schema: what each batch has, exactly.
+        options: of the query.
+        filters: what has to hold for a record; a filter of times leaves out what it can cheaply.
+        filesystem: the disk; the machine's if None.
+
+    Raises:
+        KafkaLogSparkError: CORRUPT_BATCH, BATCH_TOO_LARGE, UNSUPPORTED, DATA_LOSS, STORAGE.
+    """
+    disk = PosixFileSystem() if filesystem is None else filesystem
+    return SplitReader(columns, schema, options, filters, disk).read(split)
+
+
+@dataclass(slots=True)
+class _Segments:
+    """The segments that the rows of a range came from, by the first offsets that they may have."""
+
+    bases: list[int] = field(default_factory=list)
+
+    def follow(self, stretches: Iterator[Stretch]) -> Iterator[Stretch]:
+        """Hand stretches on, and note where they lie."""
+        for stretch in stretches:
+            base = int(stretch.path.stem)
+            if not self.bases or base > self.bases[-1]:
+                self.bases.append(base)
+            yield stretch
+
+    def names(self, offsets: npt.NDArray[np.int64]) -> list[str]:
+        """Return the name of the segment's file for each offset."""
+        named = [segment_file_name(base, FileKind.LOG) for base in self.bases]
+        rows = np.searchsorted(np.array(self.bases, np.int64), offsets, side="right") - 1
+        return [named[row] for row in rows.tolist()]
+
+
+class SplitReader:
+    """
+    Reads splits for one query.
+
+    Args: as of `read_split`.
+    """
+
+    def __init__(
+        self,
+        columns: tuple[Column, ...],
+        schema: pa.Schema,
+        options: ReadOptions,
+        filters: FilterSet,
+        filesystem: FileSystem,
+    ) -> None:
+        self._options = options
+        self._filters = filters
+        self._disk = filesystem
+        self._segments = _Segments()
+        self._shaper = RowShaper(columns, schema, lambda offsets: self._segments.names(offsets))
+        # A batch that holds rows of several partitions cannot say which segments they are of.
+        self._wants_segments = any(column.name == "segment" for column in columns)
+        self._scan: ScanOptions = make_options(
+            columns=self._shaper.engine_columns,
+            filters=filters.scan_filters(),
+            isolation=options.isolation,
+            on_corrupt="raise" if options.mode == "FAILFAST" else "skip",
+            header_key_type="binary",
+            batch_rows=options.arrow_batch_rows,
+            batch_bytes=options.arrow_batch_bytes,
+        )
+        self._damaged: list[dict[str, Any]] = []
+
+    def read(self, split: LogSplit) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a split."""
+        shape = self._shaper.shape
+        current: list[SplitRange] = []
+        rows = RowReader(
+            self._scan, lambda view, error: self._passes_over(current[-1], view, error)
+        )
+        try:
+            for each in split.ranges:
+                current.append(each)
+                for batch in self._read_range(rows, each):
+                    yield shape(batch)
+                    yield from self._damaged_rows()
+                if self._wants_segments:
+                    yield from map(shape, rows.rest())
+        except KafkaLogError as error:
+            # What lies before the damage, before its error.
+            yield from map(shape, rows.rest())
+            name = current[-1]
+            raise of_engine(error, topic=name.topic, partition=name.partition) from error
+        yield from map(shape, rows.rest())
+        yield from self._damaged_rows()
+
+    def _read_range(self, rows: RowReader, wanted: SplitRange) -> Iterator[Any]:
+        offsets = self._filters.offsets
+        start, end = max(wanted.start, offsets.first), min(wanted.end, offsets.last + 1)
+        if start >= end:
+            return iter(())
+        options, directory = self._options, Path(wanted.directory)
+        hides = None
+        if options.isolation == "read_committed":
+            hides = AbortedOnDisk(self._disk, directory, end).hides
+        reader = RangeReader(
+            self._disk,
+            directory,
+            start,
+            end,
+            timestamps=self._filters.timestamps,
+            hides=hides,
+            check_crcs=options.check_crcs,
+            max_batch_bytes=options.max_batch_bytes,
+            retries=options.retries,
+            on_damage=lambda damage: self._meet_damage(wanted, start, damage),
+            on_missing=lambda error: go_on_behind(wanted, error, options.on_data_loss),
+        )
+        stretches = reader.stretches()
+        if self._wants_segments:
+            self._segments = _Segments()
+            stretches = self._segments.follow(stretches)
+        return rows.read(
+            stretches,
+            start,
+            end,
+            topic=wanted.topic,
+            partition=wanted.partition,
+            limit_bytes=options.max_batch_bytes,
+        )
+
+    # ------------------------------------------------------------------------------- damage
+
+    def _passes_over(self, wanted: SplitRange, view: BatchView, error: KafkaLogError) -> bool:
+        """Say of a batch that cannot be decoded whether to go on, by the mode."""
+        found = error_of_batch(wanted, view, error)
+        if found.code is ErrorCode.UNSUPPORTED or self._options.mode == "FAILFAST":
+            raise found from error
+        self._note(wanted, max(view.header.base_offset, wanted.start), found)
+        return True
+
+    def _meet_damage(self, wanted: SplitRange, start: int, damage: Damage) -> None:
+        found = error_of_damage(wanted, damage, self._options.max_batch_bytes)
+        if found.code is ErrorCode.UNSUPPORTED or self._options.mode == "FAILFAST":
+            raise found
+        self._note(wanted, max(damage.fence.first_offset, start), found)
+
+    def _note(self, wanted: SplitRange, offset: int, found: KafkaLogSparkError) -> None:
+        """Keep what is to become a row, unless a filter of the query leaves that out."""
+        logger.warning("%s", found)
+        conditions = self._filters.conditions
+        has_key = conditions.keys is None or None in conditions.keys
+        if self._options.mode != "PERMISSIVE" or not has_key or offset not in conditions.offsets:
+            return
+        path, text = found.detail["path"], {"code": found.code, "message": found.message}
+        self._damaged.append(
+            {
+                "topic": wanted.topic,
+                "partition": wanted.partition,
+                "offset": offset,
+                "segment": Path(str(path)).name,
+                self._options.corrupt_column: json.dumps(text | found.detail, default=str),
+            }
+        )
+
+    def _damaged_rows(self) -> Iterator[pa.RecordBatch]:
+        if self._damaged:
+            rows, self._damaged = self._damaged, []
+            yield self._shaper.rows(rows)

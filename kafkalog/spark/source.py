@@ -1,0 +1,172 @@
+"""The data source `kafkalog` of Spark: from options and a schema to what reads or writes.
+
+    load(path) -> schema() -> reader(schema) -> [pushFilters] -> partitions() -> read(partition) ...
+
+All but the last runs in planning processes of the driver, the last in the workers of executors, and
+what goes from here to there is plain data. Filters come down only where Spark's switch
+`spark.sql.python.filterPushdown.enabled` is on, and a reader that could take them must not be seen
+where it is off; so there are two readers, and the worker that plans says which one it is for.
+
+Thread-safety: none; Spark asks one after the other.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from kafkalog.spark.errors import KafkaLogSparkError
+from kafkalog.spark.options import ReadOptions, WriteOptions
+from kafkalog.spark.plan import EVERYTHING, LogSnapshot, LogSplit, resolve_bounds, split_and_pack
+from kafkalog.spark.pushdown import push_filters
+from kafkalog.spark.reading import read_split
+from kafkalog.spark.schema import (
+    Column,
+    check_fields,
+    columns_of,
+    ddl_of,
+    known_columns,
+    never_null,
+)
+from kafkalog.spark.views import ViewSplit, plan_view, read_view
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+__all__ = ["KafkaLogDataSource", "KafkaLogPushdownReader", "KafkaLogReader", "checked_schema"]
+
+# The process that plans with filters runs this module of Spark's, one that plans without another.
+_PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class KafkaLogDataSource(DataSource):
+    """Logs in Kafka's format as a table, a stream, and a place to write to."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `spark.read.format` takes."""
+        return "kafkalog"
+
+    def schema(self) -> str:
+        """Return the columns, for a query that brings no schema of its own."""
+        options = _options_of_either(self.options)
+        return ddl_of(columns_of(options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads a batch."""
+        options = ReadOptions.parse(self.options)
+        columns, fields = checked_schema(options, schema)
+        # Asked for in so many words, it is Spark that says where its switch is off.
+        takes_filters = options.filter_pushdown == "true" or (
+            options.filter_pushdown == "auto" and _PUSHDOWN_WORKER in sys.modules
+        )
+        kind = KafkaLogPushdownReader if takes_filters else KafkaLogReader
+        return kind(options, columns, fields)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return what reads a stream."""
+        options = ReadOptions.parse(self.options, streaming=True)
+        columns, fields = checked_schema(options, schema)
+        stream = import_module("kafkalog.spark.stream")
+        reader: DataSourceStreamReader = stream.KafkaLogStreamReader(options, columns, fields)
+        return reader
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what writes a batch."""
+        from kafkalog.spark.sink import KafkaLogBatchWriter
+
+        return KafkaLogBatchWriter(WriteOptions.parse(self.options), schema, overwrite)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Return what writes a stream."""
+        from kafkalog.spark.sink import KafkaLogStreamWriter
+
+        return KafkaLogStreamWriter(WriteOptions.parse(self.options), schema, overwrite)
+
+
+def checked_schema(
+    options: ReadOptions, schema: StructType
+) -> tuple[tuple[Column, ...], pa.Schema]:
+    """
+    Return the columns of a query, and what each batch that is read for it has to have.
+
+    Raises:
+        KafkaLogSparkError: COLUMN_UNKNOWN, TYPE_INVALID, OPTION_INVALID.
+    """
+    fields = to_arrow_schema(schema, timezone="UTC")
+    return check_fields(known_columns(options), fields, never_null(options)), fields
+
+
+def _options_of_either(options: Mapping[str, str]) -> ReadOptions:
+    """Return the options of a stream, or else of a batch: a schema is the same for both."""
+    try:
+        return ReadOptions.parse(options, streaming=True)
+    except KafkaLogSparkError:
+        return ReadOptions.parse(options)
+
+
+class KafkaLogReader(DataSourceReader):
+    """
+    Reads a batch.
+
+    Args:
+        options: of the query.
+        columns: that are read, in order.
+        fields: what each batch has.
+    """
+
+    def __init__(
+        self, options: ReadOptions, columns: tuple[Column, ...], fields: pa.Schema
+    ) -> None:
+        self.options = options
+        self.columns = columns
+        self.fields = fields
+        self.filters = EVERYTHING
+
+    def partitions(self) -> list[InputPartition]:
+        """Return what the tasks read; one that reads nothing where there is nothing."""
+        options = self.options
+        snapshot = LogSnapshot.take(options, filters=self.filters)
+        bounds = resolve_bounds(snapshot, options)
+        splits: Sequence[ViewSplit]
+        if options.view in ("records", "batches"):
+            splits = split_and_pack(
+                snapshot,
+                bounds,
+                split_bytes=options.split_bytes,
+                min_partitions=options.min_partitions,
+                max_records_per_partition=options.max_records_per_partition,
+                filters=self.filters,
+            )
+        else:
+            splits = plan_view(snapshot, bounds, options)
+        return [InputPartition(split) for split in splits or [LogSplit((), 0)]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield what one task reads."""
+        split: ViewSplit = partition.value
+        if self.options.view != "records" or not isinstance(split, LogSplit):
+            return read_view(split, self.fields, self.options)
+        return read_split(split, self.columns, self.fields, self.options, self.filters)
+
+
+class KafkaLogPushdownReader(KafkaLogReader):
+    """Reads a batch, and leaves out early what the query's filters do not want."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        """Take what can be heeded; return what Spark has to see to."""
+        self.filters, rest = push_filters(filters, self.options)
+        return rest

@@ -1,0 +1,142 @@
+"""A segment looked through from its first byte to its last: every sum, every offset, its indexes.
+
+Nothing is decoded and nothing raises: what is wrong is counted.
+
+Thread-safety: pure functions over files. Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog._core.index import OffsetIndexView, check_offset_index, check_time_index
+from kafkalog.errors import OffsetOutOfRangeError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import SegmentFiles
+from kafkalog.files.whole import read_whole
+from kafkalog.log.ranges.damage import Damage, ends_in_zeros
+from kafkalog.log.ranges.reader import RangeReader
+from kafkalog.log.scan.conditions import Integers
+from kafkalog.log.scan.rows import check_crcs
+from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.plan import SplitRange
+
+__all__ = ["verified_segment"]
+
+_MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What the batches of a segment came to; where those that are whole begin."""
+
+    batches: int = 0
+    records: int = 0
+    end_position: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    starts: list[npt.NDArray[np.int64]] = field(default_factory=list)
+
+
+def verified_segment(disk: FileSystem, wanted: SplitRange, options: ReadOptions) -> dict[str, Any]:
+    """
+    Return the row of the view for one segment.
+
+    Args:
+        disk: the disk.
+        wanted: the range from the segment's base to what follows it.
+        options: of the query.
+
+    Raises:
+        LogStorageError: the disk refused.
+    """
+    files = SegmentFiles(Path(wanted.directory), wanted.start)
+    found = _Findings()
+
+    def note_end(_: OffsetOutOfRangeError) -> int:
+        return wanted.end
+
+    reader = RangeReader(
+        disk,
+        Path(wanted.directory),
+        wanted.start,
+        wanted.end,
+        timestamps=Integers(),
+        hides=None,
+        check_crcs=True,
+        max_batch_bytes=options.max_batch_bytes,
+        retries=options.retries,
+        on_damage=found.damage.append,
+        on_missing=note_end,
+    )
+    for stretch in reader.stretches():
+        check_crcs(stretch)
+        stop = stretch.stop if stretch.doubted is None else stretch.doubted
+        if stop == stretch.first:
+            continue
+        rows = slice(stretch.first, stop)
+        found.batches += stop - stretch.first
+        found.records += int(np.maximum(stretch.batches.record_count[rows], 0).sum())
+        found.starts.append(stretch.batches.position[rows] + stretch.origin)
+        found.end_position = stretch.file_end(stop - 1)
+    with storage_errors(files.log, doing="reading"):
+        return _row(disk, wanted, files, found)
+
+
+def _row(
+    disk: FileSystem, wanted: SplitRange, files: SegmentFiles, found: _Findings
+) -> dict[str, Any]:
+    fences = [each.fence for each in found.damage]
+    end = max([found.end_position, *(fence.end_position for fence in fences)])
+    size, tail = _tail(disk, files, end)
+    return {
+        "topic": wanted.topic,
+        "partition": wanted.partition,
+        "segment": files.log.name,
+        "bytes": size,
+        "batches": found.batches,
+        "records": found.records,
+        "bad": len(fences),
+        "badBytes": sum(fence.size_bytes for fence in fences),
+        "firstBad": min((fence.position for fence in fences), default=None),
+        "tailBytes": max(size - end, 0),
+        "tail": tail,
+        "indexOk": _indexes_hold(disk, files, size, found),
+    }
+
+
+def _tail(disk: FileSystem, files: SegmentFiles, end: int) -> tuple[int, str]:
+    """Return the size of the file, and what lies behind its last batch."""
+    try:
+        handle = disk.open(files.log)
+    except FileNotFoundError:
+        return 0, "gone"
+    try:
+        size = handle.size()
+        if size <= end:
+            return size, "none"
+        return size, "zeros" if ends_in_zeros(handle, end, size) else "torn"
+    finally:
+        handle.close()
+
+
+def _indexes_hold(
+    disk: FileSystem, files: SegmentFiles, size: int, found: _Findings
+) -> bool | None:
+    """Say whether the indexes lead to batches; None where there are none."""
+    offsets = read_whole(disk, files.offset_index, max_bytes=_MAX_INDEX_BYTES)
+    times = read_whole(disk, files.time_index, max_bytes=_MAX_INDEX_BYTES)
+    if offsets is None or times is None:
+        return None
+    count, holds = check_offset_index(offsets, segment_size=size)
+    if not holds or not check_time_index(times)[1]:
+        return False
+    view = OffsetIndexView(offsets, files.base_offset, count)
+    starts = np.concatenate(found.starts) if found.starts else np.empty(0, np.int64)
+    named = np.array([view.entry(slot)[1] for slot in range(count)], np.int64)
+    return bool(np.isin(named[named < found.end_position], starts).all())

@@ -1,0 +1,60 @@
+"""How Spark finds the data source `kafkalog` by itself: it looks into packages called `pyspark_*`.
+
+It imports every one of them at the first look for any format, so this imports nothing but what
+Spark has imported already, and the engine only when somebody reads or writes a log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+    from kafkalog.spark.source import KafkaLogDataSource
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """The data source, made when it is needed; see `kafkalog.spark.source`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `spark.read.format` takes."""
+        return "kafkalog"
+
+    def _source(self) -> KafkaLogDataSource:
+        from kafkalog.spark.source import KafkaLogDataSource
+
+        return KafkaLogDataSource(self.options)
+
+    def schema(self) -> StructType | str:
+        """Return the columns."""
+        return self._source().schema()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads a batch."""
+        return self._source().reader(schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return what reads a stream."""
+        return self._source().streamReader(schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what writes a batch."""
+        return self._source().writer(schema, overwrite)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Return what writes a stream."""
+        return self._source().streamWriter(schema, overwrite)
