@@ -1,7 +1,9 @@
 """The columns that decoders fill, as other kernels see them."""
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kafkalog._core.header cimport BatchFields
 
 
 # One row of nine values, in nine arrays.
@@ -28,3 +30,24 @@ cdef class RecordColumns:
     cdef int64_t* _add_long(self, str name) except NULL
     cdef int32_t* _add_int(self, str name) except NULL
     cdef object _used(self, str name)
+
+
+cdef int decode_plain_batch(
+    const uint8_t* batch,
+    const BatchFields* fields,
+    const uint8_t* start,
+    const uint8_t* readable_end,
+    const ColumnPointers* columns,
+    int64_t capacity,
+    int64_t* rows,
+    bint check_crc,
+    bint strict,
+) noexcept nogil
+cdef int decode_payload(
+    const uint8_t* payload,
+    int64_t size,
+    const BatchFields* fields,
+    const ColumnPointers* columns,
+    int64_t capacity,
+    int64_t* rows,
+) noexcept nogil

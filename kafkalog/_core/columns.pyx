@@ -184,6 +184,60 @@ cdef int _batch_kernel(
     return STATUS_RECORD_LENGTH if status == STATUS_TRUNCATED else status
 
 
+cdef int decode_plain_batch(
+    const uint8_t* batch,
+    const BatchFields* fields,
+    const uint8_t* start,
+    const uint8_t* readable_end,
+    const ColumnPointers* columns,
+    int64_t capacity,
+    int64_t* rows,
+    bint check_crc,
+    bint strict,
+) noexcept nogil:
+    """Add the rows of one whole uncompressed v2 batch; positions count from `start`."""
+    cdef ColumnsState state
+    cdef int status
+    state.context = context_of(fields, strict)
+    state.start = start
+    state.readable_end = readable_end
+    state.row = rows[0]
+    state.end_row = rows[0] + fields.record_count
+    status = _batch_kernel(batch, fields, check_crc, &state, columns, capacity)
+    if status == STATUS_OK:
+        rows[0] = state.row
+    return status
+
+
+cdef int decode_payload(
+    const uint8_t* payload,
+    int64_t size,
+    const BatchFields* fields,
+    const ColumnPointers* columns,
+    int64_t capacity,
+    int64_t* rows,
+) noexcept nogil:
+    """Add the rows of a v2 batch from what its codec made; positions count from there."""
+    cdef ColumnsState state
+    cdef Cursor cursor
+    cdef int status
+    cursor.position = payload
+    cursor.end = payload + size
+    state.context = context_of(fields, True)
+    state.start = payload
+    state.readable_end = cursor.end
+    state.row = rows[0]
+    state.end_row = rows[0] + fields.record_count
+    status = check_count(&state.context, &cursor)
+    if status == STATUS_OK and fields.record_count > capacity - state.row:
+        status = STATUS_FULL
+    if status == STATUS_OK:
+        status = _payload_kernel(&state, &cursor, columns)
+    if status == STATUS_OK:
+        rows[0] = state.row
+    return status
+
+
 cdef int _message_kernel(
     const uint8_t* entry,
     const BatchFields* fields,
@@ -228,12 +282,10 @@ cdef int _run_kernel(
     int64_t* rows,
     int64_t* batches,
 ) noexcept nogil:
-    cdef ColumnsState state
     cdef BatchFields fields
+    cdef const uint8_t* readable_end = cursor.end
     cdef int status
     memset(&fields, 0, sizeof(fields))     # gcc does not see that a good status means loaded
-    state.start = start
-    state.readable_end = cursor.end
     while cursor.position < cursor.end:
         status = load_whole_batch(cursor, &fields)
         if status != STATUS_OK:
@@ -247,13 +299,12 @@ cdef int _run_kernel(
             batches[0] += 1
             cursor.position += fields.size_bytes
             continue
-        state.context = context_of(&fields, strict)
-        state.row = rows[0]
-        state.end_row = rows[0] + fields.record_count
-        status = _batch_kernel(cursor.position, &fields, check_crc, &state, columns, capacity)
+        status = decode_plain_batch(
+            cursor.position, &fields, start, readable_end, columns, capacity, rows, check_crc,
+            strict,
+        )
         if status != STATUS_OK:
             return status
-        rows[0] = state.row
         batches[0] += 1
         cursor.position += fields.size_bytes
     return STATUS_OK

@@ -20,3 +20,18 @@ cdef class OffsetMap:
     cdef object _get_exactly(
         self, const KeyRows* rows, int64_t start, int64_t end, int64_t[::1] found, object same_keys
     )
+
+
+cdef int put_kernel(
+    OffsetTable* table, const KeyRows* rows, int64_t* row, int64_t end
+) noexcept nogil
+cdef int get_kernel(
+    const OffsetTable* table, const KeyRows* rows, int64_t* row, int64_t end, int64_t* found
+) noexcept nogil
+cdef bint latest_kernel(
+    const OffsetTable* table,
+    const int64_t* offsets,
+    int64_t count,
+    int64_t latest_offset,
+    uint8_t* latest,
+) noexcept nogil

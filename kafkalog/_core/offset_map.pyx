@@ -77,7 +77,7 @@ cdef inline void _prefetch_block(const OffsetTable* table, const KeyBlock* block
         prefetch_slot(table, home_of(table, block.hashes[2 * i]))
 
 
-cdef int _put_kernel(
+cdef int put_kernel(
     OffsetTable* table, const KeyRows* rows, int64_t* row, int64_t end
 ) noexcept nogil:
     """Put rows until the end or a new key without room; `row` is then the first not consumed."""
@@ -115,7 +115,7 @@ cdef int _put_kernel(
     return STATUS_OK
 
 
-cdef int _get_kernel(
+cdef int get_kernel(
     const OffsetTable* table, const KeyRows* rows, int64_t* row, int64_t end, int64_t* found
 ) noexcept nogil:
     """Look up rows; `found` counts from the first."""
@@ -147,7 +147,7 @@ cdef int _get_kernel(
     return STATUS_OK
 
 
-cdef bint _latest_kernel(
+cdef bint latest_kernel(
     const OffsetTable* table,
     const int64_t* offsets,
     int64_t count,
@@ -336,7 +336,7 @@ cdef class OffsetMap:
         if count == 0:
             return True
         with nogil:
-            told = _latest_kernel(
+            told = latest_kernel(
                 &self._table, &offsets[0], count, self.latest_offset, &latest[0]
             )
         return told
@@ -437,10 +437,10 @@ cdef class OffsetMap:
             return
         rows.offsets = NULL
         if count < NOGIL_ROWS_MIN:
-            status = _get_kernel(&self._table, &rows, &row, stop, &found[0])
+            status = get_kernel(&self._table, &rows, &row, stop, &found[0])
         else:
             with nogil:
-                status = _get_kernel(&self._table, &rows, &row, stop, &found[0])
+                status = get_kernel(&self._table, &rows, &row, stop, &found[0])
         self._refuse(status, &rows, row)
 
     def _check_mode(self, same_keys):
@@ -467,10 +467,10 @@ cdef class OffsetMap:
         cdef int64_t row = start
         cdef int status
         if end - start < NOGIL_ROWS_MIN:
-            status = _put_kernel(&self._table, rows, &row, end)
+            status = put_kernel(&self._table, rows, &row, end)
         else:
             with nogil:
-                status = _put_kernel(&self._table, rows, &row, end)
+                status = put_kernel(&self._table, rows, &row, end)
         self._refuse(status, rows, row)
         return row, status
 

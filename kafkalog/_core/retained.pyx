@@ -42,17 +42,8 @@ from kafkalog._core.varint cimport read_varint, read_varlong, size_of_varlong, w
 from kafkalog._core.varint cimport write_varlong
 
 cdef enum:
-    # What becomes of a batch.
-    ACTION_DROP = 0
-    ACTION_COPY = 1
-    ACTION_EMPTY = 2                   # the header stays, without records
-    ACTION_REWRITE = 3                 # records that stay, with the horizon given or none
-
     # Bits of the attributes that a rewritten batch keeps; those that nobody knows go.
     KEPT_MASK = TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
-
-    # A longer delta, and so a longer size of the record, take so many bytes more at most.
-    RECORD_GROWTH_MAX = 10
 
 DROP = ACTION_DROP
 COPY = ACTION_COPY
@@ -60,27 +51,7 @@ EMPTY = ACTION_EMPTY
 REWRITE = ACTION_REWRITE
 
 
-# Where to write, and the end of it.
-cdef struct Room:
-    uint8_t* position
-    uint8_t* end
-
-
-# Rows of one batch, where its records begin, and what they are now to count from.
-cdef struct RowRange:
-    int64_t start
-    int64_t end
-    int64_t position
-    int64_t base_timestamp
-    int64_t max_timestamp              # of the records that stay, found on the way
-    int64_t count
-
-
 # ---- kernels ----
-
-
-cdef inline int64_t room_left(const Room* target) noexcept nogil:
-    return <int64_t>(target.end - target.position)
 
 
 cdef inline int _record_kernel(
@@ -111,7 +82,7 @@ cdef inline int _record_kernel(
     return STATUS_OK
 
 
-cdef int _records_kernel(
+cdef int records_kernel(
     const uint8_t* data,
     int64_t data_size,
     const ColumnPointers* columns,
@@ -145,7 +116,7 @@ cdef int _records_kernel(
     return STATUS_OK
 
 
-cdef void _change_header(
+cdef void change_header(
     BatchFields* fields, const RowRange* rows, bint has_horizon, int codec
 ) noexcept nogil:
     """Let the fields of a header say what its batch has become."""
@@ -157,7 +128,7 @@ cdef void _change_header(
         fields.max_timestamp = rows.max_timestamp
 
 
-cdef int64_t _first_timestamp(
+cdef int64_t first_timestamp(
     const ColumnPointers* columns, const uint8_t* keep, int64_t start, int64_t end
 ) noexcept nogil:
     """Return the timestamp of the first record that stays."""
@@ -168,7 +139,7 @@ cdef int64_t _first_timestamp(
     return NO_TIMESTAMP
 
 
-cdef int _batch_kernel(
+cdef int retained_batch_kernel(
     const uint8_t* data,
     int64_t data_size,
     const uint8_t* batch,
@@ -200,14 +171,14 @@ cdef int _batch_kernel(
         has_horizon = False
     else:
         if not has_horizon:
-            rows.base_timestamp = _first_timestamp(columns, keep, rows.start, rows.end)
+            rows.base_timestamp = first_timestamp(columns, keep, rows.start, rows.end)
         rows.position = batch - data + RECORD_BATCH_OVERHEAD
-        status = _records_kernel(data, data_size, columns, keep, rows, target)
+        status = records_kernel(data, data_size, columns, keep, rows, target)
     if status != STATUS_OK:
         return status
     if target.position - start - LOG_OVERHEAD > BATCH_LENGTH_MAX:
         return STATUS_TOO_LARGE
-    _change_header(fields, rows, has_horizon, 0)
+    change_header(fields, rows, has_horizon, 0)
     write_batch_header(start, target.position - start, fields)
     return STATUS_OK
 
@@ -240,7 +211,7 @@ cdef int _run_kernel(
             rows.start = first_rows[i]
             rows.end = first_rows[i + 1]
             rows.base_timestamp = horizons[i]
-            status = _batch_kernel(
+            status = retained_batch_kernel(
                 data, data_size, batch, &fields, columns, keep, &rows, actions[i],
                 has_horizon[i] != 0, target,
             )
@@ -397,7 +368,7 @@ def retained_records(
     rows.end = end_row
     rows.position = start
     rows.base_timestamp = (
-        _first_timestamp(&columns.pointers, flags, first_row, end_row)
+        first_timestamp(&columns.pointers, flags, first_row, end_row)
         if horizon is None
         else horizon
     )
@@ -408,7 +379,7 @@ def retained_records(
     target.end = target.position + room.shape[0]
     cdef const uint8_t* first = &payload[0] if end > 0 else <const uint8_t*>target.position
     with nogil:
-        status = _records_kernel(first, end, &columns.pointers, flags, &rows, &target)
+        status = records_kernel(first, end, &columns.pointers, flags, &rows, &target)
     raise_for_status(status, start)
     view = memoryview(result)[:target.position - &room[0]]
     return view, rows.base_timestamp, rows.max_timestamp, rows.count
@@ -448,7 +419,7 @@ def wrap_retained(
     rows.base_timestamp = base_timestamp
     rows.max_timestamp = max_timestamp
     rows.count = count
-    _change_header(&fields, &rows, has_horizon, codec)
+    change_header(&fields, &rows, has_horizon, codec)
     result = bytearray(size)
     target = result
     if payload.shape[0] > 0:

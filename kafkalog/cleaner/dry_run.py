@@ -306,6 +306,9 @@ class CountingFilter(BatchFilter):
         markers: control records that stay only until their delete horizon, by that.
     """
 
+    # The verdicts on batches are what is wanted.
+    takes_runs = False
+
     def __init__(
         self,
         offset_map: OffsetMap,

@@ -10,16 +10,19 @@ Thread-safety: none; it belongs to one cleaning.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from functools import partial
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kafkalog._core.key_run import put_keys
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.cleaner.pieces import Piece, PieceReader
 from kafkalog.cleaner.transactions import TransactionTracker
-from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES
+from kafkalog.errors import KafkaLogError
+from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, decompress
 from kafkalog.records.conversion.stretches import BatchRun
 
 __all__ = ["HaveKeys", "KeyCollector", "row_comparison"]
@@ -28,6 +31,7 @@ __all__ = ["HaveKeys", "KeyCollector", "row_comparison"]
 HaveKeys: TypeAlias = Callable[[Sequence[int], Sequence[bytes]], Sequence[bool]]
 _SameKeys: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], Sequence[bool]]
 
+_OK: Final = STATUS_CODES["OK"]
 _FULL: Final = STATUS_CODES["FULL"]
 
 
@@ -43,7 +47,10 @@ class KeyCollector:
 
     Attributes:
         records_read: rows seen, those without a key and those that do not count too.
+        takes_runs: whether a run is put in one call where nothing speaks against it.
     """
+
+    takes_runs: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -58,6 +65,7 @@ class KeyCollector:
         self._transactions = transactions
         self._have_keys = have_keys
         self._reader = PieceReader(limit_bytes)
+        self._decompress = partial(decompress, limit_bytes=limit_bytes)
 
     def add(self, run: BatchRun, *, start_offset: int = 0) -> bool:
         """
@@ -70,7 +78,30 @@ class KeyCollector:
         Raises:
             CorruptRecordError: a batch is damaged.
         """
-        return all(self._add(piece, start_offset) for piece in self._reader.pieces(run))
+        is_whole = self._add_ordinary(run, start_offset)
+        if is_whole is None:
+            is_whole = all(self._add(piece, start_offset) for piece in self._reader.pieces(run))
+        return is_whole
+
+    def _add_ordinary(self, run: BatchRun, start_offset: int) -> bool | None:
+        """Put the keys of a run in one call; None if it cannot be done so."""
+        if not self.takes_runs or self._map.exact:
+            return None
+        ordinary = self._reader.ordinary(run)
+        if ordinary is None:
+            return None
+        try:
+            count, is_whole, status = put_keys(
+                self._map, run.data, ordinary.columns, self._decompress, start_offset=start_offset
+            )
+        except KafkaLogError:
+            # Read in pieces it fails again, with words for it.
+            return None
+        if status != _OK:
+            return None
+        self.records_read += count
+        self._reader.passed(ordinary)
+        return is_whole
 
     def _add(self, piece: Piece, start_offset: int) -> bool:
         columns, first_rows = piece.columns, piece.first_rows

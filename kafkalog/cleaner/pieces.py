@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.batch_rows import survey_run
 from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.retained import count_flags
 from kafkalog._core.status import STATUS_CODES, check_status
@@ -31,7 +32,7 @@ from kafkalog.records.control import ControlType
 from kafkalog.records.conversion.stretches import BatchRun
 from kafkalog.records.reused_columns import ReusedColumns
 
-__all__ = ["Piece", "PieceReader"]
+__all__ = ["OrdinaryRun", "Piece", "PieceReader"]
 
 _OK: Final = STATUS_CODES["OK"]
 _FULL: Final = STATUS_CODES["FULL"]
@@ -42,6 +43,8 @@ _CHUNK_ROWS: Final = 8192
 _CHUNK_BYTES: Final = 4 << 20
 # Uncompressed bytes of a piece of compressed batches, but for those of the last.
 _CHUNK_PAYLOAD_BYTES: Final = 1 << 20
+# Records of a batch of an ordinary run: columns for more are made only once it has been opened.
+_ORDINARY_ROWS_MAX: Final = 1 << 18
 # Of the key of a control record, i16 version and i16 type.
 _CONTROL_KEY_SIZE_MIN: Final = 4
 
@@ -124,6 +127,23 @@ class Piece:
         return ControlType(type_id) if known else ControlType.UNKNOWN
 
 
+class OrdinaryRun(NamedTuple):
+    """
+    A run whose batches are all ordinary (`kafkalog._core.batch_rows`): calls go over all of them.
+
+    Attributes:
+        run: it.
+        columns: with room for the records of any of its batches, to be used by those calls.
+        next_offset: what follows begins there or above.
+        plain_rows: records in batches that are not compressed, by their headers.
+    """
+
+    run: BatchRun
+    columns: RecordColumns
+    next_offset: int
+    plain_rows: int
+
+
 class PieceReader:
     """
     Reads run after run; offsets must rise from run to run.
@@ -137,6 +157,18 @@ class PieceReader:
         self._batches = BatchColumns(_CHUNK_BATCHES)
         self._reused = ReusedColumns(_CHUNK_ROWS, limit_bytes)
         self._next_offset = 0
+
+    def ordinary(self, run: BatchRun) -> OrdinaryRun | None:
+        """Return a run as an ordinary one; None if it is to be read in pieces."""
+        found = survey_run(run.data, self._next_offset)
+        if found is None or found[1] > min(_ORDINARY_ROWS_MAX, self._limit_bytes):
+            return None
+        next_offset, rows_max, plain_rows = found
+        return OrdinaryRun(run, self._reused.with_room_for(rows_max), next_offset, plain_rows)
+
+    def passed(self, run: OrdinaryRun) -> None:
+        """Take note that an ordinary run was read, all of it."""
+        self._next_offset = run.next_offset
 
     def pieces(self, run: BatchRun) -> Iterator[Piece]:
         """

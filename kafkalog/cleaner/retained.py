@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,10 +42,13 @@ from kafkalog._core.retained import (
     wrap_retained,
     write_retained,
 )
+from kafkalog._core.retained_run import RunFilter, output_bytes_for
+from kafkalog._core.status import STATUS_CODES
 from kafkalog.cleaner.keys import HaveKeys, row_comparison
 from kafkalog.cleaner.pieces import Piece, PieceReader
 from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.cleaner.transactions import TransactionTracker
+from kafkalog.errors import KafkaLogError
 from kafkalog.layout import (
     CONTROL_MASK,
     DELETE_HORIZON_MASK,
@@ -53,10 +58,12 @@ from kafkalog.layout import (
 )
 from kafkalog.log.cleanable import LastBatch
 from kafkalog.records.batch_view import BatchView
-from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, compress
+from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, compress, decompress
 from kafkalog.records.conversion.stretches import BatchRun
 
 __all__ = ["BatchFilter", "CleaningRules", "LastBatch", "Verdicts"]
+
+_OK: Final = STATUS_CODES["OK"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +121,10 @@ class BatchFilter:
 
     Attributes:
         statistics: of all runs so far.
+        takes_runs: whether a run is filtered in one call where nothing speaks against it.
     """
+
+    takes_runs: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -133,12 +143,15 @@ class BatchFilter:
         self._transactions = transactions
         self._have_keys = have_keys
         self._reader = PieceReader(limit_bytes)
-        # Where pieces are written: fresh memory costs several times what the copying does.
-        self._room = bytearray()
+        # Where it is written: fresh memory costs several times what the copying does.
+        self._room = memoryview(b"")
+        self._runs = self._run_filter(limit_bytes) if not offset_map.exact else None
 
     def filter(self, run: BatchRun, *, old_tombstones_stay: bool) -> list[Buffer]:
         """
         Return what stays of a run, as buffers that belong one behind the other.
+
+        They are good until the next run is filtered.
 
         Args:
             run: whole batches.
@@ -148,6 +161,60 @@ class BatchFilter:
         Raises:
             CorruptRecordError: a batch is damaged. Nothing of the run may be used.
         """
+        parts = self._filter_ordinary(run)
+        if parts is None:
+            parts = self._filter_pieces(run, old_tombstones_stay=old_tombstones_stay)
+        written = sum(memoryview(part).nbytes for part in parts)
+        self.statistics.bytes_read += len(run.data)
+        self.statistics.bytes_written += written
+        return parts
+
+    def _run_filter(self, limit_bytes: int) -> RunFilter:
+        rules = self._rules
+        return RunFilter(
+            self._map,
+            now_ms=rules.now_ms,
+            delete_retention_ms=rules.delete_retention_ms,
+            end_offset=rules.end_offset,
+            max_message_bytes=rules.max_message_bytes,
+            dates_tombstones=self._dates_tombstones,
+            last_offsets={
+                producer_id: last.last_offset
+                for producer_id, last in rules.last_batches.items()
+                if last.last_offset is not None
+            },
+            decompress=partial(decompress, limit_bytes=limit_bytes),
+            compress=compress,
+        )
+
+    def _filter_ordinary(self, run: BatchRun) -> list[Buffer] | None:
+        """Filter a run in one call; None if it cannot be done so."""
+        if self._runs is None or not self.takes_runs:
+            return None
+        ordinary = self._reader.ordinary(run)
+        if ordinary is None:
+            return None
+        self._ensure_room(output_bytes_for(len(run.data), ordinary.plain_rows))
+        try:
+            size, status, counts = self._runs.filter(run.data, ordinary.columns, self._room)
+        except KafkaLogError:
+            # Read in pieces it fails again, with words for it.
+            return None
+        if status != _OK:
+            return None
+        self._reader.passed(ordinary)
+        self.statistics.add(CleaningStatistics(**counts))
+        if counts["batches_copied"] == counts["batches_read"]:
+            return [run.data]
+        return [self._room[:size]]
+
+    def _ensure_room(self, size: int) -> None:
+        if len(self._room) < size:
+            # What was given out may be in use yet.
+            self._room = memoryview(cast(Buffer, np.empty(size, np.uint8)))
+
+    def _filter_pieces(self, run: BatchRun, *, old_tombstones_stay: bool) -> list[Buffer]:
+        """Filter a run piece by piece."""
         parts: list[Buffer] = []
         for piece in self._reader.pieces(run):
             verdicts = self._judge(piece, old_tombstones_stay=old_tombstones_stay)
@@ -158,9 +225,6 @@ class BatchFilter:
             else:
                 parts.append(self._write_plain(piece, verdicts))
             self._take_note(piece, verdicts)
-        written = sum(memoryview(part).nbytes for part in parts)
-        self.statistics.bytes_read += len(run.data)
-        self.statistics.bytes_written += written
         return parts
 
     # ---- verdicts ----
@@ -297,9 +361,7 @@ class BatchFilter:
     # ---- bytes ----
 
     def _write_plain(self, piece: Piece, verdicts: Verdicts) -> Buffer:
-        needed = room_for(piece.columns, piece.end - piece.start)
-        if len(self._room) < needed:
-            self._room = bytearray(needed)
+        self._ensure_room(room_for(piece.columns, piece.end - piece.start))
         size = write_retained(
             piece.run.data[: piece.end],
             piece.start,
@@ -311,7 +373,7 @@ class BatchFilter:
             verdicts.keep.view(np.uint8),
             self._room,
         )
-        return bytes(memoryview(self._room)[:size])
+        return bytes(self._room[:size])
 
     def _write_compressed(self, piece: Piece, verdicts: Verdicts) -> Iterator[Buffer]:
         actions = verdicts.actions.tolist()

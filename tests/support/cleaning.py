@@ -25,6 +25,18 @@ def offset_map_of(entries: int) -> OffsetMap:
     return OffsetMap(bytearray(24 * max(1, entries)), load_factor=1.0, secret=SECRET)
 
 
+class _PieceCollector(KeyCollector):
+    """One that looks at every batch, also of ordinary runs."""
+
+    takes_runs = False
+
+
+class _PieceFilter(BatchFilter):
+    """One that looks at every batch, also of ordinary runs."""
+
+    takes_runs = False
+
+
 @dataclass(frozen=True)
 class Cleaned:
     """What a cleaning made: the runs that stay, one for each given, and what it says of them."""
@@ -76,19 +88,27 @@ class Cleaning:
         return transactions
 
     def clean(self, runs: Iterable[bytes]) -> Cleaned:
-        """Build the map of what is dirty and filter all runs: the same with marks and without."""
+        """
+        Build the map of what is dirty and filter all runs.
+
+        With marks, without, and piece by piece: it is the same.
+        """
         runs = list(runs)
         looked_up = self._clean(runs, 0)
-        marked = self._clean(runs, min((self.end_offset - self.first_dirty) // 8 + 1, MARKS_MAX))
-        assert looked_up.runs == marked.runs
-        assert looked_up.statistics == marked.statistics
-        assert looked_up.aborted == marked.aborted
+        marks_size = min((self.end_offset - self.first_dirty) // 8 + 1, MARKS_MAX)
+        marked = self._clean(runs, marks_size)
+        for other in (looked_up, self._clean(runs, marks_size, in_pieces=True)):
+            assert other.runs == marked.runs
+            assert other.statistics == marked.statistics
+            assert other.aborted == marked.aborted
+            assert len(other.offset_map) == len(marked.offset_map)
         return marked
 
-    def _clean(self, runs: Sequence[bytes], marks_size: int) -> Cleaned:
+    def _clean(self, runs: Sequence[bytes], marks_size: int, *, in_pieces: bool = False) -> Cleaned:
         offset_map = offset_map_of(self.entries)
         offset_map.mark(bytearray(max(0, marks_size)), self.first_dirty)
-        collector = KeyCollector(offset_map, self._tracker())
+        make_collector = _PieceCollector if in_pieces else KeyCollector
+        collector = make_collector(offset_map, self._tracker())
         full = any(
             not collector.add(BatchRun(memoryview(run)), start_offset=self.first_dirty)
             for run in runs
@@ -96,7 +116,8 @@ class Cleaning:
         if not full:
             offset_map.advance_to(self.end_offset - 1)
         transactions = self._tracker()
-        batch_filter = BatchFilter(offset_map, self.rules(), transactions)
+        make_filter = _PieceFilter if in_pieces else BatchFilter
+        batch_filter = make_filter(offset_map, self.rules(), transactions)
         kept = [
             b"".join(
                 bytes(part)
