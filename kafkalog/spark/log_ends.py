@@ -5,7 +5,8 @@ directory, and whether its last segment grew. Only where one of the answers is n
 opened, and then what follows the last known end is read. An answer so young that another change
 could hide behind the same time stamp is not believed, and asked again.
 
-Of very many partitions, those that grew lately are looked at each time, the others in turn.
+Of very many partitions, those that grew since the last time are looked at each time, the others in
+turn, and directories more seldom than segments: a system call is what a look costs.
 
 The questions go to the system directly, not through the disk seam: there may be two hundred
 thousand of them. What is read goes through it.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -50,13 +51,13 @@ __all__ = ["LogEnds"]
 logger = logging.getLogger(__name__)
 
 Int64Array = npt.NDArray[np.int64]
-Stamp = tuple[int, int, int]
-
+_NOTHING: Final = PartitionFacts(0, 0, 0, (), ())
 # Two changes within one tick of a file system's clock have the same time stamp.
 _TICK_NS: Final = 50_000_000
-# Looks at partitions that did not grow lately, each time.
+# Looks at partitions that did not grow since the last time, and at directories among them.
 LOOKS_MAX: Final = 20_000
-_NEVER: Final[Stamp] = (-1, -1, -1)
+DIRECTORY_LOOKS_MAX: Final = 4_000
+_NEVER: Final = -1
 
 
 @dataclass(slots=True)
@@ -65,19 +66,24 @@ class _Watched:
     A partition, and what the last looks saw.
 
     Attributes:
-        found: where it is.
+        name: topic and number.
+        directory, state_directory: where it is, and whose checkpoints speak of it.
         facts: what it has.
-        log_path: its last segment.
-        directory_stamp, log_stamp: what tells a change; _NEVER where it is to be asked again.
         checkpointed_start: its log start as it was taken into the facts.
+        log_path: its last segment.
+        directory_ns: time stamp of the directory; _NEVER where it is not to be believed.
+        log_size, log_ns: size and time stamp of the last segment, in the same way.
     """
 
-    found: FoundPartition
-    facts: PartitionFacts
-    log_path: str
-    directory_stamp: Stamp
-    log_stamp: Stamp
-    checkpointed_start: int
+    name: tuple[str, int]
+    directory: str
+    state_directory: str
+    facts: PartitionFacts = _NOTHING
+    checkpointed_start: int = 0
+    log_path: str = ""
+    directory_ns: int = _NEVER
+    log_size: int = _NEVER
+    log_ns: int = _NEVER
 
 
 class LogEnds:
@@ -86,7 +92,7 @@ class LogEnds:
 
     Args:
         options: of the stream.
-        clock: says how young an answer is; the machine's if None.
+        clock: says how old an answer is; the machine's if None.
 
     Attributes:
         rows: the partitions in the order of the columns.
@@ -98,12 +104,15 @@ class LogEnds:
         self._options = options
         self._clock = SystemClock() if clock is None else clock
         self._disk = PosixFileSystem()
-        self._watched: dict[tuple[str, int], _Watched] = {}
-        self._root_stamps: dict[str, Stamp] = {}
-        self._start_stamps: dict[str, Stamp | None] | None = None
-        self._starts: Mapping[tuple[str, TopicPartition], int] = {}
-        self._active: set[tuple[str, int]] = set()
-        self._turn = 0
+        # In the order of the rows.
+        self._watched: list[_Watched] = []
+        self._state_directories: set[str] = set()
+        self._root_stamps: dict[str, int] = {}
+        self._start_stamps: dict[str, int] | None = None
+        # Rows that have changed since the last time.
+        self._active: set[int] = set()
+        self._turn = self._directory_turn = 0
+        self._now_ns = 0
         self._was_refreshed = False
         self.rows = PartitionRows([])
         self.topic_ids: dict[str, str] = {}
@@ -119,14 +128,20 @@ class LogEnds:
         Raises:
             KafkaLogSparkError: STORAGE, PATH_NOT_FOUND, and what the engine's errors come to.
         """
-        self._refresh_listing()
+        self._now_ns = self._clock.now_ms() * 1_000_000
+        is_new = self._refresh_listing()
         self._refresh_starts()
-        for name in self._chosen(fully=fully or not self._was_refreshed):
-            watched = self._watched.get(name)
-            if watched is not None and not self._look(name, watched):
+        fully = fully or not self._was_refreshed
+        rows, directory_rows = self._chosen(fully=fully)
+        changed = self._changed_rows(rows, directory_rows)
+        for row in changed:
+            if not self._look(self._watched[row]):
+                # Gone, or about to be something else: the listing will say.
                 self._root_stamps.clear()
+        self._active = set(changed)
         self._was_refreshed = True
-        self._take_columns()
+        if changed or is_new:
+            self._take_columns()
 
     def ensure_refreshed(self) -> None:
         """Look, if nobody has yet."""
@@ -135,102 +150,116 @@ class LogEnds:
 
     def snapshot(self, chosen: Int64Array | None = None) -> LogSnapshot:
         """Return the partitions, or those of some rows, as a plan takes them."""
-        names = self.rows.names
-        if chosen is not None:
-            names = [names[row] for row in chosen.tolist()]
-        watched = [self._watched[name] for name in names]
-        return LogSnapshot.of(
-            [each.found for each in watched],
-            [each.facts for each in watched],
-            filesystem=self._disk,
-        )
+        rows = range(len(self._watched)) if chosen is None else chosen.tolist()
+        watched = [self._watched[row] for row in rows]
+        found = [
+            FoundPartition(*each.name, each.directory, each.state_directory) for each in watched
+        ]
+        return LogSnapshot.of(found, [each.facts for each in watched], filesystem=self._disk)
 
-    def _chosen(self, *, fully: bool) -> list[tuple[str, int]]:
-        """Return which partitions are looked at this time."""
-        names = self.rows.names
-        if fully or len(names) <= LOOKS_MAX:
-            return names
-        first = self._turn % len(names)
-        self._turn = first + LOOKS_MAX
-        in_turn = names[first : first + LOOKS_MAX]
-        return [*in_turn, *self._active.difference(in_turn)]
+    def _chosen(self, *, fully: bool) -> tuple[Iterable[int], range]:
+        """Return the rows that are looked at this time, and those of which the directory is."""
+        count = len(self._watched)
+        in_turn = directories = range(count)
+        if not fully and count > DIRECTORY_LOOKS_MAX:
+            first = self._directory_turn % count
+            self._directory_turn = first + DIRECTORY_LOOKS_MAX
+            directories = range(first, min(first + DIRECTORY_LOOKS_MAX, count))
+        if not fully and count > LOOKS_MAX:
+            first = self._turn % count
+            self._turn = first + LOOKS_MAX
+            in_turn = range(first, min(first + LOOKS_MAX, count))
+        rest = self._active.union(directories).difference(in_turn)
+        return [*in_turn, *sorted(rest)] if rest else in_turn, directories
 
-    def _stamp(self, path: str) -> Stamp:
-        """Return what tells a change of a file, _NEVER while another could hide behind it."""
-        found = os.stat(path)  # noqa: PTH116 - a Path costs as much again
-        if self._clock.now_ms() * 1_000_000 - found.st_mtime_ns < _TICK_NS:
-            return _NEVER
-        return found.st_ino, found.st_size, found.st_mtime_ns
+    def _changed_rows(self, rows: Iterable[int], directory_rows: range) -> list[int]:
+        """Return of some rows those whose files have changed, or may have."""
+        stat, watched, active, changed = os.stat, self._watched, self._active, []
+        first, stop = directory_rows.start, directory_rows.stop
+        for row in rows:
+            each = watched[row]
+            try:
+                if first <= row < stop or row in active or each.directory_ns == _NEVER:
+                    found = stat(each.directory)
+                    if found.st_mtime_ns != each.directory_ns:
+                        changed.append(row)
+                        continue
+                found = stat(each.log_path)
+                if found.st_mtime_ns != each.log_ns or found.st_size != each.log_size:
+                    changed.append(row)
+            except FileNotFoundError:
+                changed.append(row)
+        return changed
 
-    def _stamp_or_none(self, path: str) -> Stamp | None:
+    def _believed(self, time_ns: int) -> int:
+        """Return a time stamp, _NEVER while another change could hide behind it."""
+        return _NEVER if self._now_ns - time_ns < _TICK_NS else time_ns
+
+    def _stamp_of(self, path: str) -> int:
         try:
-            return self._stamp(path)
+            return self._believed(os.stat(path).st_mtime_ns)  # noqa: PTH116 - as above
         except FileNotFoundError:
-            return None
+            return 0
 
-    def _refresh_listing(self) -> None:
-        """List the partitions again where a data directory has changed."""
-        stamps = {path: self._stamp_or_none(path) or _NEVER for path in self._options.paths}
+    def _refresh_listing(self) -> bool:
+        """List the partitions again where a data directory has changed; say whether others came."""
+        stamps = {path: self._stamp_of(path) for path in self._options.paths}
         if stamps == self._root_stamps and _NEVER not in stamps.values():
-            return
+            return False
         found = list_partitions(self._disk, self._options.paths, self._options.topics)
-        fresh = {(each.topic, each.partition): each for each in found}
-        gone = self._watched.keys() - fresh.keys()
-        for name in gone:
-            del self._watched[name]
-            self._active.discard(name)
-        for name, each in fresh.items():
-            watched = self._watched.get(name)
-            if watched is None or watched.found != each:
-                empty = PartitionFacts(0, 0, 0, (), ())
-                self._watched[name] = _Watched(each, empty, "", _NEVER, _NEVER, 0)
-        if gone or len(self.rows) != len(fresh):
-            self.rows = PartitionRows(sorted(fresh))
-            self._start_stamps = None
         self._root_stamps = stamps
+        before = {each.name: each for each in self._watched}
+        watched = []
+        for each in found:
+            name = each.topic, each.partition
+            known = before.get(name)
+            if known is None or known.directory != each.directory:
+                known = _Watched(name, each.directory, each.state_directory)
+            watched.append(known)
+        if watched == self._watched:
+            return False
+        self._watched, self._active = watched, set(range(len(watched)))
+        self._state_directories = {each.state_directory for each in watched}
+        self.rows = PartitionRows([each.name for each in watched])
+        self._start_stamps = None
+        return True
 
     def _refresh_starts(self) -> None:
         """Read the checkpoints of log starts again where one was written."""
-        directories = {each.found.state_directory for each in self._watched.values()}
         stamps = {
-            directory: self._stamp_or_none(f"{directory}/{LOG_START_OFFSET_CHECKPOINT}")
-            for directory in directories
+            directory: self._stamp_of(f"{directory}/{LOG_START_OFFSET_CHECKPOINT}")
+            for directory in self._state_directories
         }
         if stamps == self._start_stamps and _NEVER not in stamps.values():
             return
-        self._starts = read_log_starts(self._disk, [w.found for w in self._watched.values()])
+        starts = read_log_starts(self._disk, self._state_directories)
         self._start_stamps = stamps
-        for name, watched in self._watched.items():
-            start = self._starts.get((watched.found.state_directory, TopicPartition(*name)), 0)
-            if start != watched.checkpointed_start:
-                watched.checkpointed_start = start
-                watched.directory_stamp = _NEVER
+        for each in self._watched:
+            start = starts.get((each.state_directory, TopicPartition(*each.name)), 0)
+            if start != each.checkpointed_start:
+                each.checkpointed_start = start
+                each.directory_ns = _NEVER
 
-    def _look(self, name: tuple[str, int], watched: _Watched) -> bool:
-        """Look at a partition; return whether it is still there."""
+    def _look(self, watched: _Watched) -> bool:
+        """Look at a partition that has changed; return whether it is still there."""
         try:
-            directory_stamp = self._stamp(watched.found.directory)
-            if directory_stamp == watched.directory_stamp and directory_stamp is not _NEVER:
-                log_stamp = self._stamp(watched.log_path) if watched.log_path else _NEVER
-                if log_stamp == watched.log_stamp and log_stamp is not _NEVER:
-                    self._active.discard(name)
-                    return True
-                if watched.log_path and self._follow(watched):
-                    watched.log_stamp = log_stamp
-                    self._active.add(name)
+            directory = os.stat(watched.directory)  # noqa: PTH116 - as above
+            if directory.st_mtime_ns == watched.directory_ns:
+                log = os.stat(watched.log_path)  # noqa: PTH116
+                if self._follow(watched):
+                    watched.log_size, watched.log_ns = log.st_size, self._believed(log.st_mtime_ns)
                     return True
         except FileNotFoundError:
-            directory_stamp = _NEVER
-        if not os.path.isdir(watched.found.directory):  # noqa: PTH112 - as above
-            return False
-        self._look_anew(name, watched)
-        watched.directory_stamp = directory_stamp
-        self._active.add(name)
+            if not os.path.isdir(watched.directory):  # noqa: PTH112
+                return False
+            directory = os.stat(watched.directory)  # noqa: PTH116
+        self._look_anew(watched)
+        watched.directory_ns = self._believed(directory.st_mtime_ns)
         return True
 
     def _follow(self, watched: _Watched) -> bool:
         """Take in what the last segment got; return False where it has to be looked at anew."""
-        facts, directory = watched.facts, Path(watched.found.directory)
+        facts, directory = watched.facts, Path(watched.directory)
         if self._options.isolation == "read_committed":
             return False
         try:
@@ -253,21 +282,22 @@ class LogEnds:
             )
         return True
 
-    def _look_anew(self, name: tuple[str, int], watched: _Watched) -> None:
-        found, options = watched.found, self._options
+    def _look_anew(self, watched: _Watched) -> None:
+        directory, options = watched.directory, self._options
         start = watched.checkpointed_start
-        look = partial(look_at_partition, self._disk, found.directory, start, options.isolation)
-        watched.facts = patiently(look, options.retries, found.directory)
+        watched.log_size = watched.log_ns = _NEVER
+        look = partial(look_at_partition, self._disk, directory, start, options.isolation)
+        watched.facts = patiently(look, options.retries, directory)
         bases = watched.facts.base_offsets
-        watched.log_path, watched.log_stamp = "", _NEVER
-        if bases:
-            watched.log_path = f"{found.directory}/{segment_file_name(bases[-1], FileKind.LOG)}"
-        self._read_topic_id(name, found.directory)
+        # Without a segment there is no such file, and so another look each time.
+        name = segment_file_name(bases[-1] if bases else 0, FileKind.LOG)
+        watched.log_path = f"{directory}/{name}"
+        self._read_topic_id(watched)
 
-    def _read_topic_id(self, name: tuple[str, int], directory: str) -> None:
+    def _read_topic_id(self, watched: _Watched) -> None:
         """Read the id of a topic where its first partition was looked at anew."""
-        topic, number = name
-        if (topic, number - 1) in self._watched:
+        (topic, number), directory = watched.name, watched.directory
+        if number and self.rows.has(topic, number - 1):
             return
         try:
             topic_id = read_partition_metadata(self._disk, Path(directory))
@@ -282,8 +312,7 @@ class LogEnds:
             self.topic_ids[topic] = format_id(topic_id)
 
     def _take_columns(self) -> None:
-        facts = [self._watched[name].facts for name in self.rows.names]
-        count = len(facts)
-        self.log_starts = np.fromiter((each.log_start_offset for each in facts), np.int64, count)
-        self.log_ends = np.fromiter((each.log_end_offset for each in facts), np.int64, count)
-        self.visible_ends = np.fromiter((each.visible_end for each in facts), np.int64, count)
+        facts = [each.facts for each in self._watched]
+        self.log_starts = np.array([each.log_start_offset for each in facts], np.int64)
+        self.log_ends = np.array([each.log_end_offset for each in facts], np.int64)
+        self.visible_ends = np.array([each.visible_end for each in facts], np.int64)

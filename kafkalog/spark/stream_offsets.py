@@ -43,6 +43,7 @@ class PartitionRows:
 
     def __init__(self, names: Sequence[tuple[str, int]]) -> None:
         self.names = list(names)
+        self._present = frozenset(self.names)
         self._keys = {
             topic: [str(number) for _topic, number in of_topic]
             for topic, of_topic in groupby(self.names, lambda name: name[0])
@@ -50,6 +51,10 @@ class PartitionRows:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def has(self, topic: str, partition: int) -> bool:
+        """Return whether a partition is among them."""
+        return (topic, partition) in self._present
 
     def to_json(
         self, offsets: Int64Array, ids: Mapping[str, str], chosen: npt.NDArray[np.bool_] | None

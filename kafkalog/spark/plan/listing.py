@@ -9,7 +9,7 @@ Thread-safety: functions over the disk; partitions may come and go meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,7 +135,7 @@ def _is_partition(path: Path, names: list[str]) -> bool:
 
 
 def read_log_starts(
-    filesystem: FileSystem, found: list[FoundPartition]
+    filesystem: FileSystem, state_directories: Iterable[str]
 ) -> Mapping[tuple[str, TopicPartition], int]:
     """
     Return the checkpointed log start offsets, by state directory and partition.
@@ -146,7 +146,7 @@ def read_log_starts(
         KafkaLogSparkError: STORAGE.
     """
     starts: dict[tuple[str, TopicPartition], int] = {}
-    for directory in dict.fromkeys(each.state_directory for each in found):
+    for directory in state_directories:
         path = Path(directory) / LOG_START_OFFSET_CHECKPOINT
         try:
             read = OffsetCheckpoint(filesystem, path).read()

@@ -185,7 +185,7 @@ class LogSnapshot:
         wanted = [each for each in found if filters.takes_partition(each.topic, each.partition)]
         left_out = {(each.topic, each.partition) for each in found}
         left_out.difference_update((each.topic, each.partition) for each in wanted)
-        starts = read_log_starts(disk, wanted)
+        starts = read_log_starts(disk, {each.state_directory for each in wanted})
         looked = []
         for each in wanted:
             name = TopicPartition(each.topic, each.partition)

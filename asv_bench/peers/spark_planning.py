@@ -1,0 +1,162 @@
+"""Goals G6 and G11: what planning a query costs, and the calls of a stream in the driver.
+
+    python -m asv_bench.peers.spark_planning [--quick] [--directory DIR]
+
+G11 plans columns of segments that no file stands behind: a million of them, and as many as make a
+hundred thousand tasks. G6 makes real partition directories, one small log each, and measures the
+calls that Spark makes in one micro-batch: the first look, one where nothing is new, and one where
+one partition of a hundred has grown. There is no peer: the goals are times. All of it is CPU time
+of this thread; the wall clock stands beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import kafkalog
+from kafkalog import Record
+from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.plan import LogSnapshot, LogSplit, resolve_bounds, split_and_pack
+from kafkalog.spark.stream_plan import StreamPlan
+from tests.support.planned import regular_snapshot
+
+ROUNDS = 5
+GIB = 2**30
+
+
+class Timed:
+    """Prints a line for each thing that is timed: medians of CPU and wall, and the goal."""
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
+
+    def run(self, what: str, call: Callable[[], object], goal_ms: float | None = None) -> None:
+        """Time a call, some rounds."""
+        cpu, wall = [], []
+        for _ in range(self._rounds):
+            began, began_wall = time.thread_time(), time.perf_counter()
+            call()
+            cpu.append((time.thread_time() - began) * 1000)
+            wall.append((time.perf_counter() - began_wall) * 1000)
+        median = statistics.median(cpu)
+        goal = "" if goal_ms is None else f"goal {goal_ms:7.0f} ms {verdict(median <= goal_ms)}"
+        print(f"{what:58} {median:9.1f} ms CPU {statistics.median(wall):9.1f} ms wall  {goal}")
+
+
+def verdict(is_reached: bool) -> str:
+    """Say whether a goal is reached."""
+    return "reached" if is_reached else "MISSED"
+
+
+def plan(snapshot: LogSnapshot, split_bytes: int) -> list[LogSplit]:
+    """Plan a batch of everything."""
+    bounds = resolve_bounds(snapshot, ReadOptions.parse({"path": "/data"}))
+    return split_and_pack(snapshot, bounds, split_bytes=split_bytes)
+
+
+def measure_plans(timed: Timed, scale: int) -> None:
+    """Goal G11."""
+    cases = (
+        ("1 M segments of 1 GiB, tasks of 16 GiB", 10_000, 1_000_000, GIB, 16 * GIB, 1000),
+        ("1 M segments of 16 MiB, packed to 256 MiB", 10_000, 1_000_000, 16 << 20, GIB >> 2, 1000),
+        ("100 k segments of 256 MiB, 100 k tasks", 1_000, 100_000, GIB >> 2, GIB >> 2, 2000),
+        ("100 k partitions of 1 MiB, packed", 100_000, 100_000, 1 << 20, GIB >> 2, 2000),
+    )
+    for what, partitions, segments, size, split_bytes, goal_ms in cases:
+        shape = partitions // scale, segments // scale, size
+        snapshot = regular_snapshot(*shape)
+        timed.run(f"G11 {what}", lambda s=snapshot, b=split_bytes: plan(s, b), goal_ms / scale)
+        del snapshot
+        tracemalloc.start()
+        snapshot = regular_snapshot(*shape)
+        splits = plan(snapshot, split_bytes)
+        held, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        reached = verdict(held <= 40e6 / scale)
+        print(
+            f"    {len(splits)} tasks; held {held / 1e6:.1f} MB, at most {peak / 1e6:.1f} MB;"
+            f" goal {40 / scale:.0f} MB {reached}"
+        )
+
+
+def make_partitions(root: Path, count: int) -> None:
+    """Make partition directories that are copies of one."""
+    (root / "meta.properties").write_text("version=1\n")
+    with kafkalog.open_log(root / "t-0") as log:
+        log.append([Record(value=b"v" * 100)] * 100)
+    # What a writer that stands alone leaves does not belong to each of them.
+    files = [path for path in (root / "t-0").iterdir() if path.name.startswith("0")]
+    contents = [(path.name, path.read_bytes()) for path in files]
+    for number in range(1, count):
+        directory = root / f"t-{number}"
+        directory.mkdir()
+        for name, content in contents:
+            (directory / name).write_bytes(content)
+
+
+def grow(root: Path, count: int) -> None:
+    """Append a batch to every hundredth partition, as a writer does it."""
+    name = "00000000000000000000.log"
+    for number in range(0, count, 100):
+        path = root / f"t-{number}" / name
+        # A log of one batch gets it once more, with the offsets behind it.
+        batch = bytearray(path.read_bytes())
+        batch[0:8] = (100).to_bytes(8, "big")
+        with path.open("ab") as file:
+            file.write(batch)
+
+
+def measure_stream(timed: Timed, root: Path, count: int, goal_ms: float) -> None:
+    """Goal G6, with so many partitions."""
+    make_partitions(root, count)
+    # No time stamp is young enough for a second look.
+    time.sleep(0.2)
+    options = {"path": str(root), "startingOffsets": "earliest"}
+    plan = StreamPlan(ReadOptions.parse(options, streaming=True))
+    began = time.perf_counter()
+    start = plan.initial()
+    print(f"G6  {count} partitions: first look {time.perf_counter() - began:.2f} s wall")
+    end = plan.latest(start, is_limited=False)
+    plan.latest(end, is_limited=False)
+    what = f"G6  {count} partitions"
+    timed.run(
+        f"{what}: latestOffset, nothing new", lambda: plan.latest(end, is_limited=False), goal_ms
+    )
+    timed.run(f"{what}: reportLatestOffset", plan.newest, goal_ms)
+    grow(root, count)
+    began = time.thread_time()
+    fresh = plan.latest(end, is_limited=False)
+    taken = (time.thread_time() - began) * 1000
+    print(f"{what + ': latestOffset, 1 % have grown':58} {taken:9.1f} ms CPU")
+    timed.run(f"{what}: partitions of that", lambda: plan.splits(end, fresh), goal_ms)
+    timed.run(f"{what}: partitions of everything", lambda: plan.splits(start, end))
+
+
+def main() -> int:
+    """Measure both goals."""
+    parser = argparse.ArgumentParser(description="Goals G6 and G11: planning for Spark.")
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+    parser.add_argument("--directory", type=Path, help="where partitions are made")
+    arguments = parser.parse_args()
+    scale = 10 if arguments.quick else 1
+    timed = Timed(ROUNDS)
+    measure_plans(timed, scale)
+    for count, goal_ms in ((1_000, 5.0), (100_000 // scale, 100.0)):
+        root = Path(tempfile.mkdtemp(prefix="spark-planning-", dir=arguments.directory))
+        try:
+            measure_stream(timed, root, count, goal_ms)
+        finally:
+            shutil.rmtree(root)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
