@@ -121,8 +121,7 @@ class Rewriting:
 NOTHING_REWRITTEN: Final = Rewriting(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class AppendInfo:
+class AppendInfo(NamedTuple):
     """
     What an append stored.
 

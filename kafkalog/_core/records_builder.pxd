@@ -37,6 +37,9 @@ cdef class RecordsBuilder:
     cdef int _add_record(
         self, Record record, int64_t default_timestamp_ms, int64_t size_limit
     ) except -1
+    cdef Py_ssize_t _extend_records(
+        self, list records, Py_ssize_t start, int64_t default_timestamp_ms, int64_t size_limit
+    ) except -1
     cdef int64_t _extend_cells(
         self, CellColumn keys, CellColumn values, HeadersColumn headers, TimestampColumn times,
         int64_t start, int64_t end, int64_t size_limit,

@@ -332,6 +332,20 @@ cdef class RecordsBuilder:
         self._add_record(record, default_timestamp_ms, INT32_MAX)
         return self.draft.size
 
+    cdef Py_ssize_t _extend_records(
+        self, list records, Py_ssize_t start, int64_t default_timestamp_ms, int64_t size_limit
+    ) except -1:
+        cdef Py_ssize_t slot = start
+        cdef object item
+        while slot < len(records):
+            item = records[slot]
+            if not isinstance(item, Record):
+                raise TypeError(f"records must be of type Record, not {type(item).__name__}")
+            if not self._add_record(<Record>item, default_timestamp_ms, size_limit):
+                break
+            slot += 1
+        return slot - start if slot > start else 0
+
     def extend_records(
         self,
         records not None,
@@ -349,19 +363,10 @@ cdef class RecordsBuilder:
             records: list or tuple of Record; anything else is copied to a list first.
         """
         cdef list items = records if type(records) is list else list(records)
-        cdef Py_ssize_t slot = start
-        cdef object item
         if start < 0:
             raise ValueError(f"start must not be negative, is {start}")
         self._own()
-        while slot < len(items):
-            item = items[slot]
-            if not isinstance(item, Record):
-                raise TypeError(f"records must be of type Record, not {type(item).__name__}")
-            if not self._add_record(<Record>item, default_timestamp_ms, size_limit):
-                break
-            slot += 1
-        return slot - start if slot > start else 0
+        return self._extend_records(items, start, default_timestamp_ms, size_limit)
 
     def extend_lists(
         self,

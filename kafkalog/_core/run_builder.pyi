@@ -1,5 +1,6 @@
 """Types of the builder of runs."""
 
+from collections.abc import Iterable
 from typing import Final, Self, final
 
 import numpy as np
@@ -7,6 +8,7 @@ from numpy.typing import NDArray
 
 from kafkalog._core.bytes_column import CellColumn
 from kafkalog._core.headers_column import HeadersColumn
+from kafkalog._core.record import Record
 from kafkalog._core.records_builder import RecordsBuilder
 from kafkalog._core.run_facts import RunFacts
 
@@ -19,6 +21,13 @@ class RunBuilder(RecordsBuilder):
     def __new__(cls) -> Self: ...
     def reset(self) -> None: ...
     def close_batch(self, append_time: int = -1) -> int: ...
+    def pack_records(
+        self,
+        records: Iterable[Record],
+        default_timestamp_ms: int,
+        size_limit: int,
+        append_time: int = -1,
+    ) -> None: ...
     def pack_columns(
         self,
         keys: CellColumn | None,

@@ -70,7 +70,8 @@ cdef class RunBuilder(RecordsBuilder):
     def reset(self):
         """Begin another run."""
         self._run = bytearray()
-        self._facts = RunFacts()
+        if self._facts is None or self._facts.count:
+            self._facts = RunFacts()
         self._begins = 0
         self._earliest = <uint64_t>NO_TIMESTAMP
         self.record_count = 0
@@ -132,6 +133,26 @@ cdef class RunBuilder(RecordsBuilder):
         if self.draft.count == 0:
             raise ValueError("a batch without records is not closed")
         return self._close_batch(append_time)
+
+    def pack_records(
+        self,
+        records not None,
+        int64_t default_timestamp_ms,
+        int64_t size_limit,
+        int64_t append_time=NO_TIMESTAMP,
+    ):
+        """
+        Add records, in batches within `size_limit`, all of them closed.
+
+        Arguments as for `extend_records` and `close_batch`.
+        """
+        cdef list items = records if type(records) is list else list(records)
+        cdef Py_ssize_t slot = 0
+        if self.draft.count:
+            raise ValueError("there is a batch that was not closed")
+        while slot < len(items):
+            slot += self._extend_records(items, slot, default_timestamp_ms, size_limit)
+            self._close_batch(append_time)
 
     def pack_columns(
         self,

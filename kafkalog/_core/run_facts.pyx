@@ -129,6 +129,11 @@ cdef class RunFacts:
         """Whether all were given as plain messages of old formats, and there are any."""
         return self._are_messages and self.count > 0
 
+    @property
+    def end_offset(self):
+        """One above the last offset, 0 where there is no batch."""
+        return self.rows[self.count - 1].last_offset + 1 if self.count else 0
+
     def __len__(self):
         return self.count
 

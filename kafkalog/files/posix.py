@@ -129,7 +129,7 @@ class PosixFileHandle:
         return done
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        descriptor = self._open_descriptor()
+        descriptor = self._descriptor or self._open_descriptor()
         view = memoryview(data)
         size = view.nbytes
         if size == 0:

@@ -84,7 +84,13 @@ class Appender:
                     epochs.assign_current(info.first_offset)
                 else:
                     epochs.forget()
-        self._write(run, pending)
+        if pending is not None:
+            self._producers.announce(pending)
+        try:
+            local.append(run.data, run.batches)
+        except BaseException as error:
+            self._not_written(error, pending)
+            raise
         rolled = local.snapshot.segments is not before.segments
         if pending is not None:
             self._producers.commit(pending, before)
@@ -121,16 +127,11 @@ class Appender:
             active.offset_of_max_timestamp,
         )
 
-    def _write(self, run: PackedRun, pending: PendingAppend | None) -> None:
+    def _not_written(self, error: BaseException, pending: PendingAppend | None) -> None:
+        """Take back what was announced, and say what an error of the disk means."""
         if pending is not None:
-            self._producers.announce(pending)
-        try:
-            self._local.append(run.data, run.batches)
-        except BaseException as error:
-            if pending is not None:
-                self._producers.withdraw()
-            if not isinstance(error, OSError):
-                raise
+            self._producers.withdraw()
+        if isinstance(error, OSError):
             if isinstance(error, UndoFailedError):
                 self._latch(error)
             raise translate(error, self._local.context.directory, doing="appending") from error

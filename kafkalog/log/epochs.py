@@ -72,8 +72,7 @@ class LogEpochs:
     @property
     def is_settled(self) -> bool:
         """Whether the current epoch is the latest of the list, and the file has all of it."""
-        epochs = self._epochs
-        return epochs.latest_epoch == self.current and not epochs.is_unwritten
+        return self._epochs.is_written_at(self.current)
 
     @property
     def latest(self) -> int | None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -525,7 +525,7 @@ def _assemble(
         fresh = local.create_segment(end_offset)
         kept = local.snapshot.segments if segments else LogSegments([])
         local.replace_all(
-            replace(local.snapshot, segments=kept.with_segment(fresh), end_position=0)
+            local.snapshot._replace(segments=kept.with_segment(fresh), end_position=0)
         )
     return local
 

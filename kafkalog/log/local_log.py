@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from typing_extensions import Buffer
 
@@ -31,8 +31,7 @@ class UndoFailedError(OSError):
     """A failed append could not be undone: what the files hold is unknown until a recovery."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """
     What a reader sees of a log.
 
@@ -98,24 +97,26 @@ class LocalLog:
         creation of a segment, between the writes. Recovery keeps the whole batches and cuts the
         torn one.
         """
-        snapshot = self.snapshot
-        active = snapshot.segments.active
-        active.save()
+        segments, _, _, start_offset = self.snapshot
+        active = segments.segments[-1]
         fresh: list[LogSegment] = []
         try:
-            self._write_batches(memoryview(data), batches, active, fresh)
+            row, size = active.begin(batches)
+            if row == len(batches):
+                active.commit(data, size)
+            else:
+                self._write_batches(memoryview(data), batches, active, fresh, row, size)
         except BaseException as error:
             self._undo(active, fresh, error)
             raise
-        segments = snapshot.segments
+        end_offset = batches.end_offset
+        if not fresh:
+            self.snapshot = Snapshot(segments, end_offset, active.file.size_bytes, start_offset)
+            return
         for segment in fresh:
             segments = segments.with_segment(segment)
-        end_offset = batches[-1].last_offset + 1
-        self.snapshot = Snapshot(
-            segments, end_offset, segments.active.size_bytes, snapshot.start_offset
-        )
-        if fresh:
-            self._seal([active, *fresh[:-1]])
+        self.snapshot = Snapshot(segments, end_offset, fresh[-1].file.size_bytes, start_offset)
+        self._seal([active, *fresh[:-1]])
 
     def roll(self, base_offset: int | None = None) -> LogSegment:
         """Start a new active segment at the log end, unless the active one is empty."""
@@ -128,7 +129,7 @@ class LocalLog:
             self._trim_before_hole(active)
         segment = self.create_segment(base_offset)
         self._publish(
-            replace(snapshot, segments=snapshot.segments.with_segment(segment), end_position=0)
+            snapshot._replace(segments=snapshot.segments.with_segment(segment), end_position=0)
         )
         self._seal([active])
         return segment
@@ -206,10 +207,8 @@ class LocalLog:
             segment.retire()
         snapshot = self.snapshot
         self._publish(
-            replace(
-                snapshot,
-                segments=snapshot.segments.without(leaving),
-                start_offset=start_offset,
+            snapshot._replace(
+                segments=snapshot.segments.without(leaving), start_offset=start_offset
             )
         )
         try:
@@ -320,12 +319,18 @@ class LocalLog:
             segment.seal()
 
     def _write_batches(
-        self, data: memoryview, batches: RunFacts, segment: LogSegment, fresh: list[LogSegment]
+        self,
+        data: memoryview,
+        batches: RunFacts,
+        segment: LogSegment,
+        fresh: list[LogSegment],
+        row: int,
+        size: int,
     ) -> None:
-        start = row = 0
+        """Write a run of which the first rows, of so many bytes, are staged, and roll behind."""
+        start = 0
         next_offset = self.snapshot.end_offset
         while True:
-            row, size = segment.stage(batches, row)
             if size:
                 segment.commit(data[start : start + size], size)
                 start += size
@@ -337,6 +342,7 @@ class LocalLog:
                 self._trim_before_hole(segment)
             segment = self._create_behind(segment, base, last)
             fresh.append(segment)
+            row, size = segment.stage(batches, row)
 
     def _create_behind(self, segment: LogSegment, base: int, last: int) -> LogSegment:
         if base <= segment.base_offset or last - base > RELATIVE_OFFSET_MAX:

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from kafkalog.errors import LogCleaningAbortedError
 from kafkalog.files.names import FileKind, FileState
@@ -120,7 +119,7 @@ def replace_segments(
         for segment in fresh:
             segment.file.found_synced()
         staying = snapshot.segments.without(leaving).segments
-        local.replace_all(replace(snapshot, segments=LogSegments([*staying, *fresh])))
+        local.replace_all(snapshot._replace(segments=LogSegments([*staying, *fresh])))
         if covered:
             local.rename_deleted(covered, kinds=_SEGMENT_KINDS)
             local.context.filesystem.sync_directory(local.context.directory)

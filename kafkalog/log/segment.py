@@ -163,6 +163,14 @@ class LogSegment(SegmentIndexes):
         self.seal()
         self.is_resting = True
 
+    def begin(self, facts: RunFacts) -> tuple[int, int]:
+        """Remember the present state, to `rewind` to; stage a run from its first batch on."""
+        stage = self._stage or self._active_stage()
+        stage.save()
+        size = self._saved_bytes = self.file.size_bytes
+        waited_ms = 0 if stage.rolling_timestamp >= 0 else self._age_ms()
+        return stage.take(facts, 0, size, waited_ms)
+
     def stage(self, facts: RunFacts, first: int) -> tuple[int, int]:
         """
         Take note of batches about to be written, from row `first` on.
@@ -174,9 +182,7 @@ class LogSegment(SegmentIndexes):
             The row behind the last one taken, and the bytes of those taken.
         """
         stage = self._active_stage()
-        waited_ms = 0
-        if stage.rolling_timestamp < 0:
-            waited_ms = self._context.clock.now_ms() - self.created_ms
+        waited_ms = 0 if stage.rolling_timestamp >= 0 else self._age_ms()
         return stage.take(facts, first, self.file.size_bytes, waited_ms)
 
     def commit(self, data: Buffer, size: int) -> None:
@@ -186,13 +192,8 @@ class LogSegment(SegmentIndexes):
         if stage is not None and stage.has_entries:
             self._add_ready_entries(stage)
 
-    def save(self) -> None:
-        """Remember the present state, to `rewind` to."""
-        self._active_stage().save()
-        self._saved_bytes = self.file.size_bytes
-
     def rewind(self) -> None:
-        """Undo what was staged and written since `save`; none of it was published."""
+        """Undo what was staged and written since `begin`; none of it was published."""
         entries = self._active_stage().restore()
         growing = (self.offset_index.growing, self.time_index.growing)
         for index, count in zip(growing, entries, strict=True):
@@ -386,6 +387,9 @@ class LogSegment(SegmentIndexes):
         self.fences = tuple(known[position] for position in sorted(known))
 
     # ------------------------------------------------------------------------------- private
+
+    def _age_ms(self) -> int:
+        return self._context.clock.now_ms() - self.created_ms
 
     def _active_stage(self) -> SegmentStage:
         if self._stage is None:

@@ -130,7 +130,10 @@ class SegmentFile:
 
     def append(self, data: Buffer, size: int) -> None:
         """Write `data`, `size` bytes, at the end; publishing them is the caller's act."""
-        self._require_handle().pwrite(data, self.size_bytes)
+        handle = self._handle
+        if handle is None:
+            handle = self._require_handle()
+        handle.pwrite(data, self.size_bytes)
         self.size_bytes += size
 
     def cut_unpublished(self, size_bytes: int) -> None:

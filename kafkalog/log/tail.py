@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 
 from kafkalog._core.batch import BatchColumns, check_batch
 from kafkalog._core.header import parse_header
@@ -115,7 +114,7 @@ class ReadOnlyTail:
             if live_bases(context.filesystem, context.directory) != listed:
                 # A new segment may have come in the place of several that were listed.
                 raise FileNotFoundError(f"{context.directory} has changed")
-            fresh = replace(fresh, segments=LogSegments(segments))
+            fresh = fresh._replace(segments=LogSegments(segments))
         if fresh != snapshot:
             self._publish(fresh, {base: facts[base].file_id for base in bases})
         return True

@@ -21,7 +21,6 @@ yet, hidden below that start: it was truncated, but not to its beginning.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -120,13 +119,7 @@ def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment
     fresh = local.create_segment(offset)
     local.context.filesystem.sync_directory(local.context.directory)
     local.replace_all(
-        replace(
-            snapshot,
-            segments=LogSegments([fresh]),
-            end_offset=offset,
-            end_position=0,
-            start_offset=offset,
-        )
+        Snapshot(LogSegments([fresh]), end_offset=offset, end_position=0, start_offset=offset)
     )
     return leaving
 

@@ -332,10 +332,11 @@ class WritableLog(RestingLog):
             self._scheduler.schedule("flush-log", self._flush_in_background, delay_ms=0)
         if self._watchers:
             self._tell_watchers()
+        committer, config = self._committer, self._local.context.config
         end_offset = info.last_offset + 1
-        unflushed = end_offset - self._committer.durable_offset
-        if info.record_count and (wait == "durable" or unflushed >= self.config.flush_messages):
-            self._committer.wait_until_durable(end_offset)
+        unflushed = end_offset - committer.durable_offset
+        if info.record_count and (wait == "durable" or unflushed >= config.flush_messages):
+            committer.wait_until_durable(end_offset)
         return info
 
 

@@ -22,9 +22,10 @@ from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.record import Record
 from kafkalog._core.records_builder import RecordsBuilder
 from kafkalog.errors import InvalidRecordError
+from kafkalog.layout import MAGIC_V2
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.packed_run import PackedRun
-from kafkalog.records.run_packer import PlainPacker, RunPacker, packer_of
+from kafkalog.records.run_packer import PlainPacker, RunPacker, pack_plain, packer_of
 
 __all__ = [
     "ArrowTable",
@@ -84,8 +85,11 @@ def pack_records(
     """
     if isinstance(records, Record):
         raise TypeError("append takes an iterable of records: write append([record])")
-    wanted: Sequence[Record] = records if isinstance(records, (list, tuple)) else list(records)
+    # Now, and not when they are packed: what makes them may itself append.
+    wanted = records if type(records) is list else list(records)
     default_ms = now_ms if timestamp_ms is None else timestamp_ms
+    if rules.magic == MAGIC_V2 and not rules.wanted_codec:
+        return pack_plain(wanted, rules, now_ms, default_ms)
     limit = rules.batch_bytes
     return _pack(
         _Slots(

@@ -20,6 +20,7 @@ from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
 from kafkalog._core.header import parse_header
 from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.message_builder import MessageSetBuilder
+from kafkalog._core.record import Record
 from kafkalog._core.records_builder import RecordsBuilder
 from kafkalog._core.run_builder import RunBuilder
 from kafkalog._core.run_facts import RunFacts
@@ -31,7 +32,7 @@ from kafkalog.records.drafts import Drafts, close_batch, too_large
 from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.record_faults import RecordFaults
 
-__all__ = ["PlainPacker", "RunPacker", "packer_of"]
+__all__ = ["PlainPacker", "RunPacker", "pack_plain", "packer_of"]
 
 
 class _Workshop(threading.local):
@@ -110,8 +111,9 @@ def packer_of(
         if builder is None:
             builder = _WORKSHOP.builder if is_shared else BatchBuilder()
         return _BatchPacker(rules, append_time, builder)
-    run_builder = _WORKSHOP.run_builder if is_shared else RunBuilder()
-    return PlainPacker(rules, append_time, now_ms, run_builder)
+    return PlainPacker(
+        rules, append_time, now_ms, _WORKSHOP.run_builder if is_shared else RunBuilder()
+    )
 
 
 class PlainPacker:
@@ -150,29 +152,56 @@ class PlainPacker:
         self.builder.reset()
 
     def run(self) -> PackedRun:
-        builder, rules = self.builder, self._rules
-        count = builder.record_count
-        data, batches = builder.finish()
-        if rules.may_fail(self._now_ms, builder.nulls, builder.earliest, builder.latest):
-            self._raise_faults(data, batches)
-        for facts in batches.rows_above(rules.max_message_bytes):
-            records = facts.last_offset - facts.base_offset + 1
-            raise too_large(records, facts.size_bytes, rules, facts.base_offset)
-        return PackedRun(data, batches, count, self._append_time)
+        return _plain_run(self.builder, self._rules, self._now_ms, self._append_time)
 
-    def _raise_faults(self, data: bytearray, batches: RunFacts) -> None:
-        """Say which records are not allowed, if any is not."""
-        faults = RecordFaults(self._rules, self._now_ms)
-        position = 0
-        for facts in batches:
-            end = position + facts.size_bytes
-            with memoryview(data)[position:end] as batch:
-                columns = RecordColumns(facts.last_offset - facts.base_offset + 1)
-                header = parse_header(batch)
-                decode_columns(batch, header, RECORD_BATCH_OVERHEAD, len(batch), columns)
-            faults.add(columns, facts.base_offset)
-            position = end
-        faults.raise_if_any()
+
+def pack_plain(
+    records: list[Record], rules: AppendRules, now_ms: int, default_timestamp_ms: int
+) -> PackedRun:
+    """
+    Return the run of records in format v2 without a codec: what a PlainPacker makes.
+
+    Raises:
+        RecordTooLargeError, RecordValidationError: as for `RunPacker.close` and `run`.
+    """
+    builder = _WORKSHOP.run_builder
+    append_time = now_ms if rules.gives_time else None
+    builder.reset()
+    builder.pack_records(
+        records,
+        default_timestamp_ms,
+        rules.batch_bytes,
+        NO_TIMESTAMP if append_time is None else append_time,
+    )
+    return _plain_run(builder, rules, now_ms, append_time)
+
+
+def _plain_run(
+    builder: RunBuilder, rules: AppendRules, now_ms: int, append_time: int | None
+) -> PackedRun:
+    """Return what a builder holds, held against the settings."""
+    count = builder.record_count
+    data, batches = builder.finish()
+    if rules.may_fail(now_ms, builder.nulls, builder.earliest, builder.latest):
+        _raise_faults(data, batches, RecordFaults(rules, now_ms))
+    for facts in batches.rows_above(rules.max_message_bytes):
+        records = facts.last_offset - facts.base_offset + 1
+        raise too_large(records, facts.size_bytes, rules, facts.base_offset)
+    return PackedRun(data, batches, count, append_time)
+
+
+def _raise_faults(data: bytearray, batches: RunFacts, faults: RecordFaults) -> None:
+    """Say which records are not allowed, if any is not."""
+    position = 0
+    for facts in batches:
+        end = position + facts.size_bytes
+        with memoryview(data)[position:end] as batch:
+            columns = RecordColumns(facts.last_offset - facts.base_offset + 1)
+            header = parse_header(batch)
+            decode_columns(batch, header, RECORD_BATCH_OVERHEAD, len(batch), columns)
+        faults.add(columns, facts.base_offset)
+        position = end
+    faults.raise_if_any()
 
 
 class _BatchPacker:

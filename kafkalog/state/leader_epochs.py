@@ -91,6 +91,11 @@ class LeaderEpochs:
         """Whether the file lacks a change."""
         return self._is_unwritten
 
+    def is_written_at(self, epoch: int) -> bool:
+        """Return whether the log's end is in that epoch, and the file lacks nothing."""
+        entries = self._entries
+        return bool(entries) and entries[-1].epoch == epoch and not self._is_unwritten
+
     # The file.
 
     def load(self, checkpoint: LeaderEpochCheckpoint | None = None) -> bool:

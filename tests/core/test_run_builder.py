@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.headers_column import HeadersColumn
+from kafkalog._core.record import Record
 from kafkalog._core.run_builder import RunBuilder
 from kafkalog.errors import InvalidRecordError
 from tests.support.arrow_c import bitmap
@@ -59,7 +60,7 @@ def batch_by_batch(
 def test_run_equals_batch_by_batch(
     rows: list[tuple[bytes | None, bytes | None, int]], limit: int, append_time: int
 ) -> None:
-    """By columns in one call and by lists in several, with the builder reused."""
+    """By columns and by records in one call, by lists in several, with the builder reused."""
     expected = batch_by_batch(rows, limit, append_time)
     keys, values = [row[0] for row in rows], [row[1] for row in rows]
     times = np.array([row[2] for row in rows], np.int64)
@@ -82,6 +83,12 @@ def test_run_equals_batch_by_batch(
         while start < len(rows):
             start += builder.extend_lists(keys, values, times, start, limit)
             builder.close_batch(append_time)
+        data, facts = builder.finish()
+        assert expected == (bytes(data), list(facts))
+        assert len(rows) == facts.end_offset
+        builder.reset()
+        records = [Record(key=key, value=value, timestamp_ms=time) for key, value, time in rows]
+        builder.pack_records(tuple(records), -1, limit, append_time)
         data, facts = builder.finish()
         assert expected == (bytes(data), list(facts))
         builder.reset()

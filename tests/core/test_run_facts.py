@@ -30,6 +30,7 @@ def test_facts_are_a_sequence_of_rows() -> None:
         with pytest.raises(IndexError, match="among 3"):
             facts[slot]
     assert (3, 120, "RunFacts(3 batches, 120 bytes)") == (len(facts), facts.size_bytes, repr(facts))
+    assert (10, 0) == (facts.end_offset, RunFacts().end_offset)
     assert ROWS[1:] == facts.rows_above(30)
     assert [] == facts.rows_above(50)
     with pytest.raises(TypeError, match="copied"):
