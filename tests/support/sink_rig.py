@@ -29,9 +29,9 @@ __all__ = ["DATA", "TOPIC", "MomentDisk", "SinkRig", "new_disk"]
 
 DATA = Path("/data")
 TOPIC = "rows"
-# A few rows fill a quarter of a segment, a few more a segment.
+# Some twenty rows are large enough to be a segment; some forty fill its index.
 SETTINGS = {
-    "segment.bytes": "1600",
+    "segment.bytes": "16384",
     "segment.index.bytes": "120",
     "index.interval.bytes": "200",
 }

@@ -1,7 +1,8 @@
 """An intent is carried out: each staged file goes to its log, whatever was done of that already.
 
-A file of a quarter of a segment or more becomes a segment (`Log.append_file`: renamed, not copied);
-of a smaller one the batches are appended. What a crash, or an error, left is told from the disk:
+A file of a thirty-second of a segment or more becomes a segment (`Log.append_file`: renamed, not
+copied); of a smaller one the batches are appended. What a crash, or an error, left is told from the
+disk:
 
   * a staged file that has gone was taken over: nothing is to be done;
   * one that is there, at a log that ends where its records are to begin, was not begun;
@@ -37,8 +38,9 @@ from kafkalog.spark.txn.state import SinkState
 
 __all__ = ["IntentApplier"]
 
-# A file is renamed, where it is large enough to be a segment; else it is copied, in such parts.
-_SEGMENT_SHARE: Final = 4
+# A file is renamed where it is no very small segment; else it is copied, in such parts. Copying takes
+# the driver some 2.5 s a GiB, one file after the other; segments of 32 MiB instead of 1 GiB do not.
+_SEGMENT_SHARE: Final = 32
 _COPY_BYTES: Final = 32 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
