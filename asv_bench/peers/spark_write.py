@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from asv_bench.peers.common import Comparison, Goal, make_records, run_table
+from kafkalog.spark import register
 from tests.support.spark_session import start_session, stop_session
-from tests.support.spark_sink import register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +76,7 @@ def comparisons(*, quick: bool) -> Iterator[Comparison]:
     with tempfile.TemporaryDirectory(prefix="kafkalog-spark-") as name:
         directory = Path(name)
         spark = start_session(directory / "spark", spark_driver_memory="2g")
-        register(spark)
+        register(spark, tune=False)
         try:
             for value_size, count, wanted, batch_rows in WORK:
                 if quick:

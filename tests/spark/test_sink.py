@@ -24,9 +24,9 @@ COUNT = 2_000
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
     """Return a session that knows the sink."""
-    from tests.support.spark_sink import register
+    from kafkalog.spark import register
 
-    register(spark)
+    register(spark, tune=False)
     return spark
 
 

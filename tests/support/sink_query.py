@@ -31,11 +31,11 @@ def failing_first(batches: Iterator[Any]) -> Iterator[Any]:
 
 def run(directory: Path) -> None:
     """Stream what is there, and end."""
+    from kafkalog.spark import register
     from tests.support.spark_session import start_session
-    from tests.support.spark_sink import register
 
     spark = start_session(directory / "spark", spark_master="local[2,3]")
-    register(spark)
+    register(spark, tune=False)
     query = (
         spark.readStream.schema("value long")
         .option("maxFilesPerTrigger", 1)
