@@ -38,8 +38,8 @@ from kafkalog.spark.txn.state import SinkState
 
 __all__ = ["IntentApplier"]
 
-# A file is renamed where it is no very small segment; else it is copied, in such parts. Copying takes
-# the driver some 2.5 s a GiB, one file after the other; segments of 32 MiB instead of 1 GiB do not.
+# A file is renamed where it is no very small segment; else it is copied, in such parts. Copying
+# takes the driver some 2.5 s a GiB, file after file; segments of 32 MiB instead of 1 GiB do not.
 _SEGMENT_SHARE: Final = 32
 _COPY_BYTES: Final = 32 * 1024 * 1024
 
