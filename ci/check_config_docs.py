@@ -6,12 +6,13 @@ python ci/check_config_docs.py --write    make it anew
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from generated import compare_or_write  # noqa: E402
 
 from kafkalog.broker_keys import (  # noqa: E402
     FAMILIES_WITHOUT_USE,
@@ -281,16 +282,7 @@ def page() -> str:
 
 def main() -> int:
     """Compare or write the page."""
-    parser = argparse.ArgumentParser(description="Compare docs/configuration.md with the code.")
-    parser.add_argument("--write", action="store_true", help="make the page anew")
-    expected = page()
-    if parser.parse_args().write:
-        PAGE.write_text(expected, "utf-8")
-        return 0
-    if not PAGE.exists() or PAGE.read_text("utf-8") != expected:
-        print("docs/configuration.md is not up to date: python ci/check_config_docs.py --write")
-        return 1
-    return 0
+    return compare_or_write(PAGE, page, "check_config_docs.py")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ python ci/check_spark_options.py --write    make the page
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Final
@@ -14,6 +13,8 @@ from typing import Final
 PAGE: Final = Path(__file__).parent.parent / "docs" / "spark-options.md"
 # Run as a script, the interpreter looks beside the script first.
 sys.path.insert(0, str(PAGE.parent.parent))
+
+from generated import compare_or_write  # noqa: E402
 
 from kafkalog.spark.options import IGNORED, OPTIONS  # noqa: E402
 from kafkalog.spark.options.option import Option  # noqa: E402
@@ -86,16 +87,7 @@ def page() -> str:
 
 def main() -> int:
     """Compare or write the page."""
-    parser = argparse.ArgumentParser(description="Compare docs/spark-options.md with the code.")
-    parser.add_argument("--write", action="store_true", help="make the page anew")
-    expected = page()
-    if parser.parse_args().write:
-        PAGE.write_text(expected, "utf-8")
-        return 0
-    if not PAGE.exists() or PAGE.read_text("utf-8") != expected:
-        print("docs/spark-options.md is not up to date: python ci/check_spark_options.py --write")
-        return 1
-    return 0
+    return compare_or_write(PAGE, page, "check_spark_options.py")
 
 
 if __name__ == "__main__":
