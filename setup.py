@@ -73,6 +73,8 @@ EXTENSIONS: dict[str, list[str]] = {
     "row_filter": [],
     "row_measure": [],
     "row_columns": [],
+    "row_step": [],
+    "row_run": [],
     "row_builder": [],
 }
 

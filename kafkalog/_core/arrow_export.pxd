@@ -17,7 +17,7 @@ cdef struct ArrayOwner:
     int64_t buffer_count
     const void** buffers               # what consumers see
     int64_t* sizes                     # bytes of each
-    void* owned[OWNED_COUNT]           # blocks to be freed; buffers may point elsewhere, too
+    void* owned[OWNED_COUNT]           # blocks of arrow_memory; buffers may point elsewhere, too
     PyObject* hold                     # NULL, or what keeps memory that is not ours
 
 

@@ -28,18 +28,11 @@ from kafkalog._core.arrow cimport (
     ArrowArrayStream,
     ArrowSchema,
 )
+from kafkalog._core.arrow_memory cimport atomic_add, free_block
 from kafkalog._core.status cimport STATUS_NO_MEMORY, STATUS_OK
 
 cdef extern from "Python.h" nogil:
     int Py_IsInitialized()
-
-cdef extern from *:
-    """
-    #define kafkalog_one_more(count) __atomic_add_fetch((count), 1, __ATOMIC_RELAXED)
-    #define kafkalog_one_less(count) __atomic_sub_fetch((count), 1, __ATOMIC_ACQ_REL)
-    """
-    int64_t one_more "kafkalog_one_more" (int64_t* count) noexcept nogil
-    int64_t one_less "kafkalog_one_less" (int64_t* count) noexcept nogil
 
 
 # ---- schemas ----------------------------------------------------------------------------------
@@ -152,10 +145,10 @@ cdef void _drop(PyObject* hold) noexcept with gil:
 
 cdef void _drop_owner(ArrayOwner* owner) noexcept nogil:
     cdef int slot
-    if owner == NULL or one_less(&owner.references) > 0:
+    if owner == NULL or atomic_add(&owner.references, -1) > 0:
         return
     for slot in range(OWNED_COUNT):
-        free(owner.owned[slot])
+        free_block(owner.owned[slot])
     # Without Python nobody can count references, and nobody minds.
     if owner.hold != NULL and Py_IsInitialized():
         _drop(owner.hold)
@@ -226,7 +219,7 @@ cdef int _share_array(const ArrowArray* source, ArrowArray* target) noexcept nog
     """Make another structure of the same memory."""
     cdef ArrayOwner* owner = <ArrayOwner*>source.private_data
     cdef int64_t slot
-    one_more(&owner.references)
+    atomic_add(&owner.references, 1)
     if add_array(target, owner, source.length, source.null_count, source.n_children) != STATUS_OK:
         return STATUS_NO_MEMORY
     for slot in range(source.n_children):

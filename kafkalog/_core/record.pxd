@@ -77,7 +77,7 @@ cdef inline const uint8_t* try_read_record(
     cdef const uint8_t* end
     cdef uint32_t encoded = 0
     cdef uint64_t encoded_long
-    cdef int32_t size
+    cdef int64_t size
     cdef int shift
     if limit - position < FAST_PREFIX_SIZE:
         return NULL
@@ -88,11 +88,16 @@ cdef inline const uint8_t* try_read_record(
     end = position + (encoded >> 1)
     fields.end = end
     position += 1                      # attributes: unused, ignored as Kafka does
-    encoded_long = position[0]
-    position += 1
-    if encoded_long >= 0x80:
-        encoded_long &= 0x7f
-        shift = 7
+    if position[0] < 0x80:
+        encoded_long = position[0]
+        position += 1
+    elif position[1] < 0x80:
+        encoded_long = (position[0] & 0x7f) | <uint32_t>position[1] << 7
+        position += 2
+    else:
+        encoded_long = (position[0] & 0x7f) | (position[1] & 0x7f) << 7
+        position += 2
+        shift = 14
         while position[0] >= 0x80:
             if shift == 63:
                 return NULL
@@ -103,35 +108,43 @@ cdef inline const uint8_t* try_read_record(
         position += 1
     fields.timestamp_delta = <int64_t>((encoded_long >> 1) ^ (0 - (encoded_long & 1)))
     position = read_short_varint(position, &encoded)
-    if position == NULL:
-        return NULL
-    fields.offset_delta = <int32_t>((encoded >> 1) ^ (0 - (encoded & 1)))
+    if position == NULL or encoded & 1:
+        return NULL                    # a negative delta is for those who read it with care
+    fields.offset_delta = <int32_t>(encoded >> 1)
     position = read_short_varint(position, &encoded)
     if position == NULL:
         return NULL
-    size = <int32_t>(encoded >> 1)
+    fields.key = position
+    size = encoded >> 1
+    fields.key_size = <int32_t>size
     if encoded & 1:
         fields.key_size = -1
+        size = 0
+    # Two bytes are left behind the key at least: the length of the value, the count of headers. So
+    # both may be read that most lengths have, and a third one follows only where a value does.
+    if size > end - position - 2:
+        return NULL
+    position += size
+    encoded = position[0]
+    if encoded < 0x80:
+        position += 1
+    elif position[1] < 0x80:
+        encoded = (encoded & 0x7f) | <uint32_t>position[1] << 7
+        position += 2
+    elif end - position < FAST_VARINT_SIZE_MAX or position[2] >= 0x80:
+        return NULL
     else:
-        if size > end - position:
-            return NULL
-        fields.key_size = size
-    fields.key = position
-    position += fields.key_size & ~(fields.key_size >> 31)
-    if limit - position < FAST_VARINT_SIZE_MAX:
-        return NULL
-    position = read_short_varint(position, &encoded)
-    if position == NULL:
-        return NULL
-    size = <int32_t>(encoded >> 1)
+        encoded = (
+            (encoded & 0x7f) | <uint32_t>(position[1] & 0x7f) << 7 | <uint32_t>position[2] << 14
+        )
+        position += 3
+    fields.value = position
+    size = encoded >> 1
+    fields.value_size = <int32_t>size
     if encoded & 1:
         fields.value_size = -1
         size = 0
-    else:
-        fields.value_size = size
-    fields.value = position
-    # Exactly one byte, a header count of zero, must be left. Nothing was read past `limit`:
-    # what was read past `end` only made this comparison fail.
+    # Exactly one byte, a header count of zero, must be left.
     if end - position - size != 1 or position[size] != 0:
         return NULL
     fields.headers = end

@@ -1,7 +1,8 @@
-"""Build Arrow batches of rows that were decoded into RecordColumns: the fast way out of a log.
+"""Build Arrow batches of rows that were decoded, or of plain batches: the fast way out of a log.
 
-Only the columns that are asked for are made. How, is in row_columns.pyx; here is who owns them: a
-finished batch takes the memory with it, and the next one gets its own, as much as the last needed.
+Only the columns that are asked for are made. How, is in row_columns.pyx and row_run.pyx; here is
+who owns them: a finished batch takes the memory with it. The next one gets as much as the last
+needed, and if whoever had one has released it meanwhile, the same memory.
 
 Thread-safety: one caller at a time for a RowBuilder.
 """
@@ -16,7 +17,15 @@ from libc.string cimport memset
 
 from kafkalog._core.arrow cimport ArrowArray
 from kafkalog._core.arrow_export cimport ArrayOwner, ArrowBatch, add_array, new_owner
-from kafkalog._core.arrow_memory cimport Octets, discard, give_away, reserve
+from kafkalog._core.arrow_memory cimport (
+    MemoryPool,
+    Octets,
+    discard,
+    drop_pool,
+    give_away,
+    new_pool,
+    reserve,
+)
 from kafkalog._core.columns cimport RecordColumns
 from kafkalog._core.row_columns cimport (
     COLUMN_COUNT,
@@ -37,7 +46,14 @@ from kafkalog._core.row_columns cimport (
     wants_facts,
 )
 from kafkalog._core.row_filter cimport BatchRuns
-from kafkalog._core.status cimport STATUS_NO_MEMORY, STATUS_OK, raise_for_status
+from kafkalog._core.row_run cimport STATUS_ELSEWHERE, BatchRun, add_run_kernel, takes_runs
+from kafkalog._core.status cimport (
+    STATUS_CRC,
+    STATUS_FULL,
+    STATUS_NO_MEMORY,
+    STATUS_OK,
+    raise_for_status,
+)
 
 from kafkalog._core.arrow_export import ArrowField
 from kafkalog.errors import InvalidRecordError
@@ -46,6 +62,11 @@ from kafkalog.errors import InvalidRecordError
 cdef enum:
     # Adding holds the GIL below this many rows: they take some ten microseconds.
     NOGIL_ROWS_MIN = 1024
+    # The same for batches that are still bytes.
+    NOGIL_SIZE_MIN = 128 * 1024
+    # How many batches that consumers gave back are kept for the next ones, and how much at most.
+    KEPT_BATCHES = 4
+    KEPT_BYTES_MAX = 16 * 1024 * 1024
 
 
 # ---- what a batch is made of ------------------------------------------------------------------
@@ -55,6 +76,18 @@ cdef void _discard_column(Column* column) noexcept nogil:
     discard(&column.slots)
     discard(&column.octets)
     column.null_count = 0
+
+
+cdef void _use_pool(Column* column, MemoryPool* pool) noexcept nogil:
+    column.validity.pool = column.slots.pool = column.octets.pool = pool
+
+
+cdef void _use_pool_for_all(Build* build, MemoryPool* pool) noexcept nogil:
+    cdef int number
+    for number in range(COLUMN_COUNT):
+        _use_pool(&build.columns[number], pool)
+    _use_pool(&build.header_keys, pool)
+    _use_pool(&build.header_values, pool)
 
 
 cdef void _discard_all(Build* build) noexcept nogil:
@@ -107,6 +140,7 @@ cdef int _give_views(
     cdef int64_t null_count = column.null_count
     cdef int64_t slot
     memset(&sizes, 0, sizeof(Octets))
+    sizes.pool = column.slots.pool
     if reserve(&column.slots, 0) != STATUS_OK or reserve(&column.octets, 0) != STATUS_OK:
         return STATUS_NO_MEMORY
     if reserve(&sizes, 8 * (1 + build.window_count)) != STATUS_OK:
@@ -227,6 +261,7 @@ cdef class RowBuilder:
     """
 
     cdef Build _build
+    cdef MemoryPool* _pool
     cdef readonly tuple fields
     cdef tuple _numbers
     cdef bytes _topic
@@ -255,11 +290,16 @@ cdef class RowBuilder:
         self._build.text_keys = text_keys
         self._build.rows_max = rows_max
         self._build.bytes_max = bytes_max
+        self._pool = new_pool(min(KEPT_BATCHES * min(bytes_max, 2**30), KEPT_BYTES_MAX))
+        if self._pool == NULL:
+            raise MemoryError("no memory for a pool")
+        _use_pool_for_all(&self._build, self._pool)
         self._holds = []
         self.set_partition("", 0)
 
     def __dealloc__(self):
         _discard_all(&self._build)
+        drop_pool(self._pool)
         free(self._build.windows)
 
     def __len__(self):
@@ -272,6 +312,11 @@ cdef class RowBuilder:
             self._build.count >= self._build.rows_max
             or self._build.size_bytes >= self._build.bytes_max
         )
+
+    @property
+    def takes_runs(self):
+        """Whether `add_run` may be called."""
+        return takes_runs(&self._build)
 
     @property
     def wants_runs(self):
@@ -360,6 +405,37 @@ cdef class RowBuilder:
             )
         raise_for_status(status, start)
         return portion.stop
+
+    def add_run(self, BatchRun run not None):
+        """
+        Add the records of plain batches, as many as the batch has room for; return a status.
+
+        OK behind the last of them, FULL where `finish` has to be called first. Else the run stands
+        before a batch that has to be taken another way: its CRC is wrong (CRC), or what it is can
+        only be told by who takes anything (ELSEWHERE).
+
+        Releases the GIL for NOGIL_SIZE_MIN bytes and more.
+
+        Raises:
+            CorruptRecordError: records that were good have changed meanwhile.
+        """
+        cdef bint goes_on = self._last_data is run.data
+        cdef int status
+        if not takes_runs(&self._build):
+            raise ValueError("sequences of a run need its offsets")
+        if self._build.layout == LAYOUT_VIEWS:
+            self._make_window(run.data)
+            self._last_data = run.data
+        if run.state.end - run.state.batch < NOGIL_SIZE_MIN:
+            status = add_run_kernel(&self._build, &run.state, goes_on)
+        else:
+            with nogil:
+                status = add_run_kernel(&self._build, &run.state, goes_on)
+        if status in (STATUS_OK, STATUS_FULL, STATUS_CRC):
+            return status
+        if status == STATUS_NO_MEMORY or run.state.position != NULL:
+            raise_for_status(status, run.state.batch - <const uint8_t*>run.view.buf)
+        return STATUS_ELSEWHERE
 
     def finish(self):
         """Return the rows as a batch, and begin another."""

@@ -1,10 +1,11 @@
 """Arrow columns under construction, and the steps by which rows get there."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from kafkalog._core.arrow_memory cimport Octets, reserve
 from kafkalog._core.columns cimport ColumnPointers
+from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.row_filter cimport RunFacts
 from kafkalog._core.status cimport STATUS_NO_MEMORY, STATUS_OK
 
@@ -42,6 +43,11 @@ cdef struct Column:
     Octets slots                       # values, offsets or views
     Octets octets                      # bytes of cells
     int64_t null_count
+
+
+cdef enum:
+    VIEW_SIZE = 16
+    INLINE_SIZE_MAX = 12               # bytes of a cell that stands in its view
 
 
 # Decoded bytes that views point into.
@@ -104,6 +110,30 @@ cdef inline bint wants_facts(const Build* build) noexcept nogil:
     )
 
 
+cdef inline void store_view(
+    uint8_t* view, const uint8_t* cell, int32_t size, int32_t buffer, int64_t place
+) noexcept nogil:
+    cdef int32_t narrow = <int32_t>place
+    memset(view, 0, VIEW_SIZE)
+    memcpy(view, &size, 4)
+    if size <= INLINE_SIZE_MAX:
+        memcpy(view + 4, cell, <size_t>size)
+        return
+    memcpy(view + 4, cell, 4)
+    memcpy(view + 8, &buffer, 4)
+    memcpy(view + 12, &narrow, 4)
+
+
+# Make room for bits; those of the rows before say that nothing is null.
+cdef int open_validity(Column* column, int64_t count, int64_t more) noexcept nogil
+cdef int reserve_headers(Build* build, int64_t count, int64_t size_bytes) noexcept nogil
+# Add the headers of one record, which were found good; there is room for them.
+cdef int add_headers_kernel(Build* build, Cursor* cursor, int32_t count) noexcept nogil
+# Add what is the same in many rows; those of `runs` are `start` to `stop`, as `offsets` are.
+cdef int add_constants(
+    Build* build, const RunFacts* runs, int64_t run_count, const int64_t* offsets,
+    int64_t start, int64_t stop,
+) noexcept nogil
 cdef int add_rows_kernel(
     Build* build,
     const ColumnPointers* rows,

@@ -31,11 +31,8 @@ cdef enum:
     SLACK = 32
     SHORT_SIZE = 16
 
-    VIEW_SIZE = 16
-    INLINE_SIZE_MAX = 12
 
-
-cdef int _open_validity(Column* column, int64_t count, int64_t more) noexcept nogil:
+cdef int open_validity(Column* column, int64_t count, int64_t more) noexcept nogil:
     """Make room for bits; those of the rows before say that nothing is null."""
     cdef int64_t size = (count + more + 7) // 8
     if reserve(&column.validity, size - column.validity.size) != STATUS_OK:
@@ -63,7 +60,7 @@ cdef int _mark_sizes(
     cdef int64_t row
     if nulls == 0 and column.null_count == 0:
         return STATUS_OK
-    if _open_validity(column, count, more) != STATUS_OK:
+    if open_validity(column, count, more) != STATUS_OK:
         return STATUS_NO_MEMORY
     column.null_count += nulls
     for row in range(more):
@@ -117,20 +114,6 @@ cdef int _add_bytes(
     return STATUS_OK
 
 
-cdef inline void _store_view(
-    uint8_t* view, const uint8_t* cell, int32_t size, int32_t buffer, int64_t place
-) noexcept nogil:
-    cdef int32_t narrow = <int32_t>place
-    memset(view, 0, VIEW_SIZE)
-    memcpy(view, &size, 4)
-    if size <= INLINE_SIZE_MAX:
-        memcpy(view + 4, cell, <size_t>size)
-        return
-    memcpy(view + 4, cell, 4)
-    memcpy(view + 8, &buffer, 4)
-    memcpy(view + 12, &narrow, 4)
-
-
 cdef int _add_views(
     Column* column,
     const uint8_t* window,
@@ -156,9 +139,9 @@ cdef int _add_views(
         else:
             cell = data + positions[row]
             if window != NULL:
-                _store_view(view, cell, sizes[row], window_number, cell - window)
+                store_view(view, cell, sizes[row], window_number, cell - window)
             else:
-                _store_view(view, cell, sizes[row], 0, column.octets.size)
+                store_view(view, cell, sizes[row], 0, column.octets.size)
                 if sizes[row] > INLINE_SIZE_MAX:
                     copy_bytes(column.octets.data + column.octets.size, cell, sizes[row])
                     column.octets.size += sizes[row]
@@ -194,6 +177,47 @@ cdef int _add_cells(
     )
 
 
+cdef int reserve_headers(Build* build, int64_t count, int64_t size_bytes) noexcept nogil:
+    """Make room for headers, and for the bytes of all of them."""
+    cdef Column* keys = &build.header_keys
+    cdef Column* values = &build.header_values
+    if (
+        open_offsets(keys, count, 4) != STATUS_OK
+        or open_offsets(values, count, 4) != STATUS_OK
+        or reserve(&keys.octets, size_bytes) != STATUS_OK
+        or reserve(&values.octets, size_bytes) != STATUS_OK
+        or open_validity(values, build.header_total, count) != STATUS_OK
+    ):
+        return STATUS_NO_MEMORY
+    return STATUS_OK
+
+
+cdef int add_headers_kernel(Build* build, Cursor* cursor, int32_t count) noexcept nogil:
+    cdef Column* keys = &build.header_keys
+    cdef Column* values = &build.header_values
+    cdef const uint8_t* key = NULL
+    cdef const uint8_t* value = NULL
+    cdef int32_t key_size = 0
+    cdef int32_t value_size = 0
+    while count > 0:
+        count -= 1
+        if read_header(cursor, &key, &key_size, &value, &value_size) != STATUS_OK:
+            return STATUS_INTERNAL
+        copy_bytes(keys.octets.data + keys.octets.size, key, key_size)
+        keys.octets.size += key_size
+        (<int32_t*>(keys.slots.data + keys.slots.size))[0] = <int32_t>keys.octets.size
+        keys.slots.size += 4
+        if value_size > 0:
+            copy_bytes(values.octets.data + values.octets.size, value, value_size)
+            values.octets.size += value_size
+        (<int32_t*>(values.slots.data + values.slots.size))[0] = <int32_t>values.octets.size
+        values.slots.size += 4
+        values.null_count += value_size < 0
+        _mark(values, build.header_total, value_size >= 0)
+        build.header_total += 1
+    return STATUS_OK
+
+
 cdef int _add_headers(
     Build* build,
     const ColumnPointers* rows,
@@ -202,47 +226,20 @@ cdef int _add_headers(
 ) noexcept nogil:
     """Add headers that `_check_headers` found good."""
     cdef Column* column = &build.columns[COLUMN_HEADERS]
-    cdef Column* keys = &build.header_keys
-    cdef Column* values = &build.header_values
     cdef Cursor cursor
-    cdef const uint8_t* key = NULL
-    cdef const uint8_t* value = NULL
-    cdef int32_t key_size = 0
-    cdef int32_t value_size = 0
-    cdef int32_t left
     cdef int32_t* ends
     cdef int64_t row
-    cdef int64_t more = portion.header_count
     if (
         open_offsets(column, portion.stop - portion.start, 4) != STATUS_OK
-        or open_offsets(keys, more, 4) != STATUS_OK
-        or open_offsets(values, more, 4) != STATUS_OK
-        or reserve(&keys.octets, portion.headers_bytes) != STATUS_OK
-        or reserve(&values.octets, portion.headers_bytes) != STATUS_OK
-        or _open_validity(values, build.header_total, more) != STATUS_OK
+        or reserve_headers(build, portion.header_count, portion.headers_bytes) != STATUS_OK
     ):
         return STATUS_NO_MEMORY
     ends = <int32_t*>(column.slots.data + column.slots.size)
     for row in range(portion.start, portion.stop):
         cursor.position = data + rows.headers_position[row]
         cursor.end = cursor.position + rows.headers_size[row]
-        left = rows.header_count[row]
-        while left > 0:
-            left -= 1
-            if read_header(&cursor, &key, &key_size, &value, &value_size) != STATUS_OK:
-                return STATUS_INTERNAL
-            copy_bytes(keys.octets.data + keys.octets.size, key, key_size)
-            keys.octets.size += key_size
-            (<int32_t*>(keys.slots.data + keys.slots.size))[0] = <int32_t>keys.octets.size
-            keys.slots.size += 4
-            if value_size > 0:
-                copy_bytes(values.octets.data + values.octets.size, value, value_size)
-                values.octets.size += value_size
-            (<int32_t*>(values.slots.data + values.slots.size))[0] = <int32_t>values.octets.size
-            values.slots.size += 4
-            values.null_count += value_size < 0
-            _mark(values, build.header_total, value_size >= 0)
-            build.header_total += 1
+        if add_headers_kernel(build, &cursor, rows.header_count[row]) != STATUS_OK:
+            return STATUS_INTERNAL
         ends[row - portion.start] = <int32_t>build.header_total
     column.slots.size += 4 * (portion.stop - portion.start)
     return STATUS_OK
@@ -262,7 +259,7 @@ cdef int _add_timestamps(
         nulls += timestamps[row] == NO_TIMESTAMP
     if nulls == 0 and column.null_count == 0:
         return STATUS_OK
-    if _open_validity(column, build.count, count) != STATUS_OK:
+    if open_validity(column, build.count, count) != STATUS_OK:
         return STATUS_NO_MEMORY
     column.null_count += nulls
     for row in range(count):
@@ -313,7 +310,7 @@ cdef int _repeat(
             (<int16_t*>target)[row] = <int16_t>value
     if not is_null and column.null_count == 0:
         return STATUS_OK
-    if _open_validity(column, first_row, count) != STATUS_OK:
+    if open_validity(column, first_row, count) != STATUS_OK:
         return STATUS_NO_MEMORY
     column.null_count += count if is_null else 0
     for row in range(first_row, first_row + count):
@@ -379,6 +376,23 @@ cdef int _add_facts(
             status = _add_sequences(build, first_row, &runs[run], offsets + row, count)
         first_row += count
         row += count
+    return status
+
+
+cdef int add_constants(
+    Build* build, const RunFacts* runs, int64_t run_count, const int64_t* offsets,
+    int64_t start, int64_t stop,
+) noexcept nogil:
+    cdef int64_t count = stop - start
+    cdef int status = STATUS_OK
+    if build.wanted[COLUMN_TOPIC]:
+        status = _add_topic(build, count)
+    if status == STATUS_OK and build.wanted[COLUMN_PARTITION]:
+        status = _repeat(
+            &build.columns[COLUMN_PARTITION], build.count, count, build.partition, 4, False
+        )
+    if status == STATUS_OK and wants_facts(build):
+        status = _add_facts(build, runs, run_count, offsets, start, stop)
     return status
 
 
@@ -475,14 +489,8 @@ cdef int add_rows_kernel(
         )
     if status == STATUS_OK and build.wanted[COLUMN_HEADERS]:
         status = _add_headers(build, rows, data, portion)
-    if status == STATUS_OK and build.wanted[COLUMN_TOPIC]:
-        status = _add_topic(build, count)
-    if status == STATUS_OK and build.wanted[COLUMN_PARTITION]:
-        status = _repeat(
-            &build.columns[COLUMN_PARTITION], build.count, count, build.partition, 4, False
-        )
-    if status == STATUS_OK and wants_facts(build):
-        status = _add_facts(build, runs, run_count, rows.offset, start, portion.stop)
+    if status == STATUS_OK:
+        status = add_constants(build, runs, run_count, rows.offset, start, portion.stop)
     build.count += count
     build.size_bytes += portion.size_bytes
     return status

@@ -33,8 +33,8 @@ HeaderKeyType = Literal["utf8", "binary"]
 DEFAULT_COLUMNS: Final = COLUMN_NAMES[:8]
 
 BATCH_ROWS: Final = 65_536
-# A batch is made while the bytes it is made of are in the near caches.
-BATCH_BYTES: Final = 1024 * 1024
+# A batch, and the one before that somebody still reads, fit a common second-level cache.
+BATCH_BYTES: Final = 512 * 1024
 BATCH_BYTES_MAX: Final = 2**30
 
 

@@ -1,7 +1,8 @@
-"""From stretches of a segment to batches of columns, decoded some thousand rows at a time.
+"""From stretches of a segment to batches of columns.
 
-Bytes are decoded into positions and sizes while they are in the near caches, filtered there, and
-copied into the batch under construction. What one log leaves unfilled the next one fills.
+Plain batches of which all records are wanted become columns in one step. All others are decoded
+into positions and sizes, some thousand rows at a time, filtered while they are in the near caches,
+and copied into the batch under construction. What one log leaves unfilled the next one fills.
 
 Rows before damage are given before its error is raised.
 
@@ -20,8 +21,10 @@ from kafkalog._core.batch import check_batch, scan_batches
 from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.row_builder import RowBuilder
 from kafkalog._core.row_filter import BatchRuns
+from kafkalog._core.row_run import BatchRun
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, KafkaLogError, UnsupportedCodecError
+from kafkalog.layout import MAGIC_V2
 from kafkalog.log.scan.options import ScanOptions
 from kafkalog.log.scan.stretches import Stretch
 from kafkalog.log.walk import BatchEnd, check_wrapper_offsets
@@ -31,7 +34,9 @@ from kafkalog.records.reused_columns import ReusedColumns
 
 __all__ = ["RowReader", "check_crcs"]
 
+OK = STATUS_CODES["OK"]
 CRC = STATUS_CODES["CRC"]
+FULL = STATUS_CODES["FULL"]
 
 # Positions and sizes of so many rows stay in the second cache, with what they point to and become.
 ROWS = 2048
@@ -64,8 +69,12 @@ class RowReader:
         self._passes_over = self._as_asked if passes_over is None else passes_over
         self._filter = options.conditions.row_filter()
         self._builder: RowBuilder = options.builder()
+        self._takes_runs = self._builder.takes_runs and not self._filter.has_conditions
         self._runs = BatchRuns()
         self._before: BatchEnd | None = None
+        # Offsets wanted of the log that is read, and its largest batch.
+        self._start = self._end = self._limit_bytes = 0
+        self._reused_columns: ReusedColumns | None = None
 
     def rest(self) -> Iterator[ArrowBatch]:
         """Yield the last batch, which is not full."""
@@ -92,23 +101,76 @@ class RowReader:
             topic, partition: of the log.
             limit_bytes: largest size of the records of one batch uncompressed.
         """
-        reused = ReusedColumns(ROWS, limit_bytes)
+        self._start, self._end = start, end
+        if limit_bytes != self._limit_bytes:
+            self._limit_bytes, self._reused_columns = limit_bytes, None
         self._builder.set_partition(topic, partition)
         self._before = None
         for stretch in stretches:
             if not stretch.is_wanted:
                 check_crcs(stretch)
                 continue
-            for decoded in self._decode(stretch, reused):
-                if self._keep(decoded, start, end):
-                    yield from self._add(decoded)
-                if self._before is not None:
-                    # Where the writer replaced what follows, the next batch may begin below.
-                    start = max(start, self._before.next_offset)
+            if stretch.is_plain and self._takes_runs:
+                yield from self._add_runs(stretch)
+            elif stretch.is_plain:
+                plain = self._decode_plain(stretch, stretch.first, stretch.stop)
+                yield from self._add_all(plain)
+            else:
+                yield from self._add_all(self._decode_compressed(stretch))
 
-    def _keep(self, decoded: _Decoded, start: int, end: int) -> int:
+    def _add_runs(self, stretch: Stretch) -> Iterator[ArrowBatch]:
+        """Add plain batches without a step between; what is none of those goes the other way."""
+        run = BatchRun(
+            stretch.data,
+            stretch.start_position,
+            stretch.end_position,
+            check_crc=not stretch.is_checked,
+            offset_min=self._start,
+            offset_end=self._end,
+        )
+        row = stretch.first
+        while True:
+            status = self._builder.add_run(run)
+            if stretch.first + run.batch_count > row:
+                row = stretch.first + run.batch_count
+                self._behind(stretch, row - 1)
+                self._go_on()
+            if status == OK:
+                return
+            if status == FULL:
+                yield self._builder.finish()
+                continue
+            if status == CRC:
+                stretch.doubt(row)
+                return
+            stop = _end_of_kind(stretch, row)
+            yield from self._add_all(self._decode_plain(stretch, row, stop))
+            if stretch.doubted is not None or stop == stretch.stop:
+                return
+            run.go_on(int(stretch.batches.position[stop]), stop - row, self._start)
+            row = stop
+
+    def _add_all(self, several: Iterator[_Decoded]) -> Iterator[ArrowBatch]:
+        for decoded in several:
+            if self._keep(decoded):
+                yield from self._add(decoded)
+            self._go_on()
+
+    def _reused(self) -> ReusedColumns:
+        """Return columns of positions and sizes; most scans do without."""
+        reused = self._reused_columns
+        if reused is None:
+            reused = self._reused_columns = ReusedColumns(ROWS, self._limit_bytes)
+        return reused
+
+    def _go_on(self) -> None:
+        if self._before is not None:
+            # Where the writer replaced what follows, the next batch may begin below.
+            self._start = max(self._start, self._before.next_offset)
+
+    def _keep(self, decoded: _Decoded) -> int:
         """Leave in the columns only what is wanted; return how many rows that is."""
-        columns = decoded.columns
+        columns, start, end = decoded.columns, self._start, self._end
         count = len(columns)
         if count and not self._filter.has_conditions:
             offsets = columns.offset
@@ -124,17 +186,18 @@ class RowReader:
             if row < count or builder.is_full:
                 yield builder.finish()
 
-    def _decode(self, stretch: Stretch, reused: ReusedColumns) -> Iterator[_Decoded]:
-        if not stretch.is_plain:
-            for row in range(stretch.first, stretch.stop):
-                if not stretch.is_checked and check_batch(stretch.view(row).data):
-                    stretch.doubt(row)
-                    return
-                yield from self._decode_batch(stretch, row, reused)
-            return
-        batches, row, end = stretch.batches, stretch.first, stretch.end_position
-        while row < stretch.stop:
-            columns = reused.with_room_for(1)
+    def _decode_compressed(self, stretch: Stretch) -> Iterator[_Decoded]:
+        for row in range(stretch.first, stretch.stop):
+            if not stretch.is_checked and check_batch(stretch.view(row).data):
+                stretch.doubt(row)
+                return
+            yield from self._decode_batch(stretch, row)
+
+    def _decode_plain(self, stretch: Stretch, row: int, stop: int) -> Iterator[_Decoded]:
+        batches = stretch.batches
+        end = int(batches.position[stop - 1]) + int(batches.size_bytes[stop - 1])
+        while row < stop:
+            columns = self._reused().with_room_for(1)
             _, count, _, status = decode_run(
                 stretch.data,
                 int(batches.position[row]),
@@ -147,7 +210,7 @@ class RowReader:
                 return
             if not count:
                 # Alone it gets the room it needs, or the error it deserves.
-                yield from self._decode_batch(stretch, row, reused)
+                yield from self._decode_batch(stretch, row)
                 row += 1
                 continue
             self._runs.clear()
@@ -157,12 +220,10 @@ class RowReader:
             self._behind(stretch, row - 1)
             yield _Decoded(stretch.data, columns, True)
 
-    def _decode_batch(
-        self, stretch: Stretch, row: int, reused: ReusedColumns
-    ) -> Iterator[_Decoded]:
+    def _decode_batch(self, stretch: Stretch, row: int) -> Iterator[_Decoded]:
         view = stretch.view(row)
         try:
-            columns, data = reused.decode(view)
+            columns, data = self._reused().decode(view)
         except (CorruptRecordError, UnsupportedCodecError) as error:
             # The CRC is right, so these bytes are what somebody wrote: nothing to search behind.
             if not self._passes_over(view, error):
@@ -206,6 +267,14 @@ class RowReader:
             # If the wrapper's offset lies, the records' own do not.
             next_offset = int(columns.offset[-1]) + 1
         self._before = BatchEnd(stretch.path, stretch.file_end(row), next_offset)
+
+
+def _end_of_kind(stretch: Stretch, row: int) -> int:
+    """Return where the messages of old formats end that begin with a row; else the next row."""
+    is_new = stretch.batches.magic[row : stretch.stop] >= MAGIC_V2
+    if is_new[0]:
+        return row + 1
+    return row + int(is_new.argmax()) if is_new.any() else stretch.stop
 
 
 def check_crcs(stretch: Stretch) -> None:

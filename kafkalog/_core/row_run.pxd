@@ -1,0 +1,21 @@
+"""Plain batches of one run, on their way straight into Arrow columns."""
+
+cimport cython
+from kafkalog._core.row_columns cimport Build
+from kafkalog._core.row_step cimport RunState
+
+
+cdef enum:
+    # Beside STATUS_*: the batch is one for the ways that take anything.
+    STATUS_ELSEWHERE = -2
+
+
+@cython.final
+cdef class BatchRun:
+    cdef RunState state
+    cdef Py_buffer view
+    cdef readonly object data
+
+
+cdef bint takes_runs(const Build* build) noexcept nogil
+cdef int add_run_kernel(Build* build, RunState* run, bint goes_on) noexcept nogil

@@ -1,0 +1,363 @@
+"""Decode plain v2 batches straight into Arrow columns: the way that nearly all records take.
+
+Between the bytes of a batch and the columns there is nothing: CRC, record, cells, tile by tile, so
+that bytes come from memory once and leave once. A record of 100 bytes takes a third of the
+instructions that it does by way of positions and sizes, and no cache for those.
+
+What this way does not know it leaves alone: a batch of another format, a compressed one, one that
+reaches beyond the offsets wanted, one whose records are not all good. Columns are then as they were
+before the batch, and who takes anything decides what to say of it. So there is one verdict.
+
+Where a batch does not fit, its first rows go into one Arrow batch and the rest into the next; all
+of it is looked at before the first of them is given away.
+
+Thread-safety: one caller at a time for a run.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t
+from libc.string cimport memset
+
+from kafkalog._core.crc32c cimport crc32c
+from kafkalog._core.cursor cimport Cursor
+from kafkalog._core.header cimport BatchFields, is_legacy, last_offset_of, load_whole_batch
+from kafkalog._core.layout cimport (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CODEC_NONE,
+    RECORD_BATCH_OVERHEAD,
+    TIMESTAMP_TYPE_MASK,
+)
+from kafkalog._core.record cimport (
+    RecordFields,
+    RecordsContext,
+    check_count,
+    check_end,
+    context_of,
+    next_record,
+)
+from kafkalog._core.row_columns cimport (
+    COLUMN_HEADERS,
+    COLUMN_KEY,
+    COLUMN_OFFSET,
+    COLUMN_SEQUENCE,
+    COLUMN_TIMESTAMP,
+    COLUMN_VALUE,
+    LAYOUT_NARROW,
+    LAYOUT_VIEWS,
+    VIEW_SIZE,
+    Build,
+    Column,
+    Window,
+    add_constants,
+)
+from kafkalog._core.row_filter cimport RunFacts
+from kafkalog._core.row_step cimport Cells, Rows, RunState, add_tile, open_rows
+from kafkalog._core.status cimport (
+    STATUS_CRC,
+    STATUS_FULL,
+    STATUS_NO_MEMORY,
+    STATUS_OK,
+    STATUS_RECORD_LENGTH,
+)
+
+
+cdef enum:
+    # What the CRC reads before the decoder does; as in columns.pyx.
+    TILE_SIZE = 16 * 1024
+
+
+# How far the columns are that grow with each record.
+cdef struct Marks:
+    int64_t key_bytes
+    int64_t value_bytes
+    int64_t header_total
+    int64_t header_nulls
+    int64_t header_key_slots
+    int64_t header_key_bytes
+    int64_t header_value_slots
+    int64_t header_value_bytes
+    int64_t header_validity
+
+
+cdef bint takes_runs(const Build* build) noexcept nogil:
+    """Whether the columns wanted are such that runs can be added: sequences need the offsets."""
+    return build.wanted[COLUMN_OFFSET] or not build.wanted[COLUMN_SEQUENCE]
+
+
+# ---- one batch --------------------------------------------------------------------------------
+
+cdef Marks _mark(const Build* build) noexcept nogil:
+    cdef Marks marks
+    marks.key_bytes = build.columns[COLUMN_KEY].octets.size
+    marks.value_bytes = build.columns[COLUMN_VALUE].octets.size
+    marks.header_total = build.header_total
+    marks.header_nulls = build.header_values.null_count
+    marks.header_key_slots = build.header_keys.slots.size
+    marks.header_key_bytes = build.header_keys.octets.size
+    marks.header_value_slots = build.header_values.slots.size
+    marks.header_value_bytes = build.header_values.octets.size
+    marks.header_validity = build.header_values.validity.size
+    return marks
+
+
+cdef void _return_to(Build* build, const Marks* marks) noexcept nogil:
+    """Forget the rows of a batch; other columns count none before it is found good."""
+    build.columns[COLUMN_KEY].octets.size = marks.key_bytes
+    build.columns[COLUMN_VALUE].octets.size = marks.value_bytes
+    build.header_total = marks.header_total
+    build.header_values.null_count = marks.header_nulls
+    build.header_keys.slots.size = marks.header_key_slots
+    build.header_keys.octets.size = marks.header_key_bytes
+    build.header_values.slots.size = marks.header_value_slots
+    build.header_values.octets.size = marks.header_value_bytes
+    build.header_values.validity.size = marks.header_validity
+    _trim_validity(&build.columns[COLUMN_TIMESTAMP], build.count)
+    _trim_validity(&build.columns[COLUMN_KEY], build.count)
+    _trim_validity(&build.columns[COLUMN_VALUE], build.count)
+
+
+cdef void _trim_validity(Column* column, int64_t count) noexcept nogil:
+    column.validity.size = (count + 7) // 8 if column.null_count > 0 else 0
+
+
+cdef void _keep_cells(Build* build, int number, const Cells* cells, int64_t row) noexcept nogil:
+    cdef Column* column = &build.columns[number]
+    if not cells.wanted:
+        return
+    column.null_count = cells.null_count
+    _trim_validity(column, row)
+    if build.layout == LAYOUT_VIEWS:
+        column.slots.size = VIEW_SIZE * row
+        return
+    column.slots.size = (row + 1) * (4 if build.layout == LAYOUT_NARROW else 8)
+
+
+cdef int _keep_rows(Build* build, const Rows* rows, const BatchFields* fields) noexcept nogil:
+    """Let the rows of a batch count."""
+    cdef int64_t count = rows.row - build.count
+    cdef Column* timestamps = &build.columns[COLUMN_TIMESTAMP]
+    cdef RunFacts facts
+    cdef int status
+    if rows.offsets != NULL:
+        build.columns[COLUMN_OFFSET].slots.size = 8 * rows.row
+    if rows.timestamps != NULL:
+        timestamps.slots.size = 8 * rows.row
+        timestamps.null_count = rows.timestamp_nulls
+        _trim_validity(timestamps, rows.row)
+    _keep_cells(build, COLUMN_KEY, &rows.key, rows.row)
+    _keep_cells(build, COLUMN_VALUE, &rows.value, rows.row)
+    if rows.header_ends != NULL:
+        build.columns[COLUMN_HEADERS].slots.size = 4 * (rows.row + 1)
+    facts.end_row = count
+    facts.base_offset = fields.base_offset
+    facts.producer_id = fields.producer_id
+    facts.leader_epoch = fields.partition_leader_epoch
+    facts.base_sequence = fields.base_sequence
+    facts.producer_epoch = fields.producer_epoch
+    facts.timestamp_type = (fields.attributes & TIMESTAMP_TYPE_MASK) != 0
+    status = add_constants(
+        build, &facts, 1, NULL if rows.offsets == NULL else rows.offsets + build.count, 0, count
+    )
+    build.count = rows.row
+    build.size_bytes = rows.size_bytes
+    return status
+
+
+cdef int _check_rest(const RunState* run) noexcept nogil:
+    """Look at the records of a batch that did not fit: all are good, or none is given."""
+    cdef RecordsContext context = run.context
+    cdef RecordFields fields
+    cdef Cursor cursor
+    cdef int64_t left = run.left
+    cursor.position = run.position
+    cursor.end = run.batch_end
+    while left > 0:
+        left -= 1
+        cursor.position = next_record(&context, cursor.position, cursor.end, &fields)
+        if cursor.position == NULL:
+            return STATUS_RECORD_LENGTH
+    return check_end(&context, &cursor)
+
+
+cdef int _add_whole(
+    Build* build, RunState* run, const BatchFields* fields, Rows* rows
+) noexcept nogil:
+    """Check and decode a batch from its beginning; STATUS_FULL: it is good, and a part is left."""
+    cdef const uint8_t* tile = run.batch + ATTRIBUTES_POSITION
+    cdef const uint8_t* tile_end
+    cdef Cursor cursor
+    cdef uint32_t crc = 0
+    cdef int status = STATUS_OK
+    while tile < run.batch_end:
+        tile_end = run.batch_end
+        if status == STATUS_OK and tile_end - tile > TILE_SIZE + TILE_SIZE // 2:
+            tile_end = tile + TILE_SIZE
+        if run.check_crc:
+            crc = crc32c(crc, tile, <size_t>(tile_end - tile))
+        tile = tile_end
+        if status == STATUS_OK:
+            status = add_tile(build, run, rows, tile_end)
+    # A wrong CRC is the verdict, whatever the records looked like.
+    if run.check_crc and crc != fields.crc:
+        return STATUS_CRC
+    if status == STATUS_FULL:
+        return STATUS_FULL if _check_rest(run) == STATUS_OK else STATUS_RECORD_LENGTH
+    if status == STATUS_OK and run.left > 0:
+        return STATUS_RECORD_LENGTH
+    cursor.position = run.position
+    cursor.end = run.batch_end
+    return check_end(&run.context, &cursor) if status == STATUS_OK else status
+
+
+cdef bint _is_full(const Build* build) noexcept nogil:
+    return build.count >= build.rows_max or build.size_bytes >= build.bytes_max
+
+
+cdef int _add_batch(Build* build, RunState* run) noexcept nogil:
+    """Add the batch that a run stands at, or what is left of it."""
+    cdef bint goes_on = run.position != NULL
+    cdef Marks marks = _mark(build)
+    cdef BatchFields fields
+    cdef Cursor cursor
+    cdef Rows rows
+    cdef int status
+    memset(&fields, 0, sizeof(fields))
+    cursor.position = run.batch
+    cursor.end = run.end
+    status = load_whole_batch(&cursor, &fields)
+    if status != STATUS_OK:
+        return STATUS_ELSEWHERE
+    if not goes_on:
+        if (
+            is_legacy(&fields)
+            or fields.attributes & CODEC_MASK != CODEC_NONE
+            or fields.base_offset < run.offset_min
+            or last_offset_of(&fields) >= run.offset_end
+        ):
+            return STATUS_ELSEWHERE
+        if _is_full(build):
+            return STATUS_FULL
+        run.context = context_of(&fields, True)
+        run.position = run.batch + RECORD_BATCH_OVERHEAD
+        run.batch_end = run.batch + fields.size_bytes
+        run.left = fields.record_count
+        cursor.position = run.position
+        cursor.end = run.batch_end
+        status = check_count(&run.context, &cursor)
+    if status == STATUS_OK:
+        status = open_rows(build, run, &rows)
+    if status == STATUS_OK and goes_on:
+        status = add_tile(build, run, &rows, run.batch_end)
+    elif status == STATUS_OK:
+        status = _add_whole(build, run, &fields, &rows)
+    if status != STATUS_OK and status != STATUS_FULL:
+        _return_to(build, &marks)
+        if not goes_on:
+            run.position = NULL
+        return status
+    if _keep_rows(build, &rows, &fields) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    if status == STATUS_FULL:
+        return status
+    run.batch = run.batch_end
+    run.position = NULL
+    run.batch_count += 1
+    run.offset_min = max(run.offset_min, last_offset_of(&fields) + 1)
+    return STATUS_OK
+
+
+cdef void _aim_window(Build* build, const RunState* run, bint goes_on) noexcept nogil:
+    """Let the last window reach over a run, where it is of the same data, or open another."""
+    cdef Window* window
+    if goes_on and build.window_count > 0:
+        window = &build.windows[build.window_count - 1]
+        if window.start <= run.batch and run.end - window.start <= INT32_MAX:
+            window.size = max(window.size, <int64_t>(run.end - window.start))
+            return
+    window = &build.windows[build.window_count]
+    window.start = run.batch
+    window.size = run.end - run.batch
+    build.window_count += 1
+
+
+cdef int add_run_kernel(Build* build, RunState* run, bint goes_on) noexcept nogil:
+    """
+    Add batch after batch of a run, as many rows as there is room for.
+
+    Returns STATUS_OK behind the last one; STATUS_FULL where the columns have to be given away
+    first; STATUS_NO_MEMORY; else, before a batch that is for others to take, what is wrong with
+    it, if that is known: STATUS_CRC is certain. Where `run.position` is set then, a batch that was
+    good is no longer.
+    """
+    cdef int status
+    if build.layout == LAYOUT_VIEWS:
+        _aim_window(build, run, goes_on)
+    while run.batch < run.end:
+        status = _add_batch(build, run)
+        if status != STATUS_OK:
+            return status
+    return STATUS_OK
+
+
+# ---- the door ---------------------------------------------------------------------------------
+
+@cython.final
+cdef class BatchRun:
+    """
+    Batches side by side that are to become rows; what RowBuilder.add_run takes.
+
+    Args:
+        data: holds them, and stays as it is for good.
+        position: where the first begins.
+        end: where the last ends.
+        check_crc: whether nobody has looked at their CRC.
+        offset_min: first offset wanted; rises with the batches that are done.
+        offset_end: one past the last.
+
+    Attributes:
+        data: the same.
+
+    Thread-safety: none; one caller at a time.
+    """
+
+    def __cinit__(
+        self,
+        data not None,
+        Py_ssize_t position,
+        Py_ssize_t end,
+        *,
+        bint check_crc,
+        int64_t offset_min,
+        int64_t offset_end,
+    ):
+        cdef const uint8_t* start
+        PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
+        self.data = data
+        if not 0 <= position <= end <= self.view.len:
+            raise IndexError(f"batches at {position} to {end} of {self.view.len} bytes")
+        start = <const uint8_t*>self.view.buf
+        self.state.batch = start + position
+        self.state.end = start + end
+        self.state.readable_end = start + self.view.len
+        self.state.check_crc = check_crc
+        self.state.offset_min = offset_min
+        self.state.offset_end = offset_end
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+    @property
+    def batch_count(self):
+        """How many batches are done."""
+        return self.state.batch_count
+
+    def go_on(self, Py_ssize_t position, Py_ssize_t batch_count, int64_t offset_min):
+        """Go on behind batches that somebody else has taken."""
+        cdef Py_ssize_t end = self.state.end - <const uint8_t*>self.view.buf
+        if self.state.position != NULL or not 0 <= position <= end:
+            raise ValueError(f"a run up to {end} cannot go on at {position}")
+        self.state.batch = <const uint8_t*>self.view.buf + position
+        self.state.batch_count += batch_count
+        self.state.offset_min = max(self.state.offset_min, offset_min)

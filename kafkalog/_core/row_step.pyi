@@ -1,0 +1,1 @@
+"""Types of the kernels that decode some records; nothing of them is for Python."""
