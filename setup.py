@@ -46,6 +46,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "summary": [],
     "iteration": [],
     "point_read": [],
+    "time_read": [],
     "batch_memory": [],
     "header_writer": [],
     "encoded_headers": [],

@@ -410,6 +410,9 @@ def _max_timestamp_between(
 def _find_timestamp_in(
     segment: LogSegment, timestamp_ms: int, bound: Bound, start_offset: int
 ) -> TimestampOffset | None:
+    plain = segment.find_plain_time(timestamp_ms, bound, start_offset)
+    if plain is not None:
+        return plain
     position = 0
     while True:
         found = segment.find_timestamp(timestamp_ms, bound, position)

@@ -33,6 +33,7 @@ from kafkalog._core.record import Record
 from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.segment_stage import SegmentStage
 from kafkalog._core.status import STATUS_CODES
+from kafkalog._core.time_read import find_time
 from kafkalog.indexes.kinds import unpack_time_entry
 from kafkalog.layout import NO_TIMESTAMP
 from kafkalog.log.fences import FencedRange, find_fence
@@ -48,6 +49,7 @@ from kafkalog.log.segment_indexes import SegmentIndexes
 from kafkalog.log.segment_transactions import SegmentTransactions
 from kafkalog.log.segment_types import Bound, SegmentContext
 from kafkalog.log.walk import walk_batches
+from kafkalog.model import TimestampOffset
 
 __all__ = ["LogSegment"]
 
@@ -329,6 +331,22 @@ class LogSegment(SegmentIndexes):
             offset_entries=self.offset_index.entries(),
             time_entries=self.time_index.entries(),
         )
+
+    def find_plain_time(
+        self, timestamp_ms: int, bound: Bound, start_offset: int
+    ) -> TimestampOffset | None:
+        """
+        Return the first record from `start_offset` on at or above a time.
+
+        None where that is not plainly seen: `find_timestamp` and what it leads to tell then.
+        """
+        entry = self.time_index.view.lookup(timestamp_ms - 1)
+        data, offsets = self.file.whole()[: bound.end], self.offset_index.view
+        found = find_time(data, offsets, *entry, timestamp_ms, start_offset)
+        if found is None:
+            return None
+        timestamp, offset, epoch = found
+        return TimestampOffset(timestamp, offset, epoch if epoch >= 0 else None)
 
     def find_timestamp(self, timestamp_ms: int, bound: Bound, position: int = 0) -> int | None:
         """
