@@ -13,7 +13,6 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import lz4.frame
 import numpy as np
@@ -33,7 +32,7 @@ from asv_bench.peers.common import (
     Records,
     run_table,
 )
-from asv_bench.peers.records import peer_iterate
+from asv_bench.peers.records import peer_encode, peer_iterate
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.columns import RecordColumns
 from kafkalog._core.header import parse_header
@@ -115,27 +114,6 @@ def decode_to_columns(data: bytes) -> Case:
             columns.clear()
             batch.columns(columns)
             position = end
-
-    return case
-
-
-def peer_encode(builder_of: Callable[[], Any], records: Records) -> Case:
-    """Return a case: append record by record, build each full batch; aiokafka or kafka-python."""
-
-    def case() -> int:
-        size = 0
-        builder = builder_of()
-        offset = 0
-        for key, value, timestamp in zip(
-            records.keys, records.values, records.timestamps, strict=True
-        ):
-            if builder.append(offset, timestamp, key, value, []) is None:
-                size += len(builder.build())
-                builder = builder_of()
-                builder.append(0, timestamp, key, value, [])
-                offset = 0
-            offset += 1
-        return size + len(builder.build())
 
     return case
 

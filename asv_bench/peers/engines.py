@@ -11,7 +11,6 @@ own; durable appends are by the wall clock.
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import sys
 import time
@@ -22,7 +21,6 @@ from typing import Protocol
 import pyarrow as pa
 from rocksdict import DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
-import kafkalog
 from asv_bench.peers.common import (
     BATCH_SIZES,
     Comparison,
@@ -30,6 +28,7 @@ from asv_bench.peers.common import (
     Records,
     make_records,
 )
+from asv_bench.peers.fresh import Fresh
 from asv_bench.peers.storage_append import append_durable, append_lists
 from asv_bench.peers.storage_read import scan_columns, scan_objects
 from asv_bench.peers.stores import (
@@ -37,7 +36,6 @@ from asv_bench.peers.stores import (
     Workspace,
     fill_arrow,
     fill_log,
-    log_config,
     pack_offset,
     run_in_workspace,
 )
@@ -137,8 +135,7 @@ class RocksDB:
 class ArrowStream:
     """A file of record batches."""
 
-    def __init__(self, path: Path, *, sync: bool = False) -> None:
-        assert not sync
+    def __init__(self, path: Path) -> None:
         self.path = path
 
     def append(self, records: Records, group: int = TRANSACTION_RECORDS) -> None:
@@ -160,44 +157,15 @@ class ArrowStream:
         """Nothing is open."""
 
 
-PEERS: dict[str, Callable[..., Store]] = {
+PEERS: dict[str, Callable[[Path], Store]] = {
     "SQLite": SQLite,
     "RocksDB": RocksDB,
     "Arrow IPC": ArrowStream,
 }
-
-
-class Fresh:
-    """The store that the next case fills, made anew before each: only filling it is timed."""
-
-    def __init__(self, workspace: Workspace, batch_size: int, *, sync: bool) -> None:
-        self._workspace = workspace
-        self._batch_size = batch_size
-        self._sync = sync
-        self._path: Path | None = None
-        self._close: Callable[[], None] = lambda: None
-        self.log: kafkalog.Log
-        self.store: Store
-
-    def prepare(self, name: str) -> None:
-        """Make the store for a case: that of a peer, else a log."""
-        self.close()
-        self._path = path = self._workspace.fresh()
-        if name in PEERS:
-            self.store = PEERS[name](path, sync=self._sync)
-            self._close = self.store.close
-        else:
-            config = log_config(self._batch_size, preallocate=self._sync)
-            self.log = kafkalog.open_log(path, config=config)
-            self._close = self.log.close
-
-    def close(self) -> None:
-        """Close the store of the case before, and remove it."""
-        self._close()
-        self._close = lambda: None
-        if self._path is not None:
-            for each in self._path.parent.glob(f"{self._path.name}*"):
-                shutil.rmtree(each) if each.is_dir() else each.unlink()
+SYNCED_PEERS: dict[str, Callable[[Path], Store]] = {
+    "SQLite": lambda path: SQLite(path, sync=True),
+    "RocksDB": lambda path: RocksDB(path, sync=True),
+}
 
 
 def appends(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
@@ -205,7 +173,7 @@ def appends(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
     count = 100_000 if quick else 1_000_000
     records = make_records(count, 100)
     for batch_size in BATCH_SIZES:
-        fresh = Fresh(workspace, batch_size, sync=False)
+        fresh = Fresh(workspace, batch_size, PEERS)
         cases: dict[str, Case] = {
             name: lambda fresh=fresh: fresh.store.append(records) for name in PEERS
         }
@@ -223,16 +191,15 @@ def appends(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
 def durable_appends(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
     """Yield durable appends in groups."""
     records = make_records((20 if quick else 50) * GROUP_RECORDS, 100)
-    fresh = Fresh(workspace, BATCH_SIZES[0], sync=True)
-    peers = ("SQLite", "RocksDB")
+    fresh = Fresh(workspace, BATCH_SIZES[0], SYNCED_PEERS, preallocate=True)
     cases: dict[str, Case] = {
-        name: lambda: fresh.store.append(records, GROUP_RECORDS) for name in peers
+        name: lambda: fresh.store.append(records, GROUP_RECORDS) for name in SYNCED_PEERS
     }
     yield Comparison(
         "100 B, 16 KiB, groups of 1000",
         len(records.keys),
         {**cases, "lists": append_durable(fresh, records)},
-        [Goal(f"durable append / {name}, synced", "lists", name, 0) for name in peers],
+        [Goal(f"durable append / {name}, synced", "lists", name, 0) for name in SYNCED_PEERS],
         clock=time.perf_counter,
         prepare=fresh.prepare,
     )

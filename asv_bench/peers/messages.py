@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from asv_bench.peers.codecs import Case, Times, make_texts, peer_encode
+from asv_bench.peers.codecs import Case, Times, make_texts
 from asv_bench.peers.codecs import decode_to_columns as decode_each_to_columns
 from asv_bench.peers.common import (
     BATCH_SIZES,
@@ -32,6 +32,7 @@ from asv_bench.peers.records import (
     append_each,
     append_lists,
     decode_to_columns,
+    peer_encode,
     peer_iterate,
 )
 from kafkalog._core.header import parse_header

@@ -1,4 +1,4 @@
-"""Goals P1 to P5: encoding and decoding of v2 batches, against aiokafka's compiled codec.
+"""Goals P1 to P5: encoding and decoding of v2 batches, against aiokafka and kafka-python.
 
     python -m asv_bench.peers.records [--quick]
 
@@ -8,12 +8,16 @@ can; P1 compares that with our columns. Iterating our objects touches key and va
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
+from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBatchBuilder
+from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
 from asv_bench.peers.common import (
     BATCH_SIZES,
@@ -34,6 +38,7 @@ from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.record import decode_lists
 
 COLUMN_ROWS = 16 * 1024
+PLAIN = (0, False, -1, -1, -1)  # codec, transaction, producer id, epoch, sequence
 RECORD_OVERHEAD_MAX = 34  # that of a message of v1; records of v2 have 21 bytes at most
 
 
@@ -54,12 +59,12 @@ def build_run(records: Records, batch_size: int) -> bytes:
 # ---- the peer
 
 
-def peer_iterate(data: bytes) -> Callable[[], int]:
+def peer_iterate(data: bytes, memory_records: type = MemoryRecords) -> Callable[[], int]:
     """Return a case: check every batch and touch key and value of every record."""
 
     def case() -> int:
         count = 0
-        memory = MemoryRecords(data)
+        memory = memory_records(data)
         while memory.has_next():
             batch = memory.next_batch()
             assert batch.validate_crc()
@@ -72,12 +77,12 @@ def peer_iterate(data: bytes) -> Callable[[], int]:
     return case
 
 
-def peer_append(records: Records, batch_size: int) -> Callable[[], int]:
-    """Return a case: append record by record, build each full batch."""
+def peer_encode(builder_of: Callable[[], Any], records: Records) -> Callable[[], int]:
+    """Return a case: append record by record, build each full batch; aiokafka or kafka-python."""
 
     def case() -> int:
         size = 0
-        builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, batch_size)
+        builder = builder_of()
         append = builder.append
         offset = 0
         for key, value, timestamp in zip(
@@ -85,7 +90,7 @@ def peer_append(records: Records, batch_size: int) -> Callable[[], int]:
         ):
             if append(offset, timestamp, key, value, []) is None:
                 size += len(builder.build())
-                builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, batch_size)
+                builder = builder_of()
                 append = builder.append
                 append(0, timestamp, key, value, [])
                 offset = 0
@@ -107,6 +112,12 @@ def walk(data: bytes) -> Iterator[tuple[object, int, int]]:
         end = header.end_position
         yield header, position + (61 if header.magic == 2 else 0), end
         position = end
+
+
+def split(data: bytes | bytearray) -> list[bytes]:
+    """Return the batches of a run."""
+    view = memoryview(data)
+    return [bytes(view[header.position : header.end_position]) for header, _, _ in walk(data)]
 
 
 def iterate_objects(data: bytes) -> Callable[[], None]:
@@ -230,32 +241,44 @@ def comparisons(*, quick: bool) -> Iterator[Comparison]:
                 work,
                 count,
                 {
-                    "peer": peer_iterate(data),
+                    "aiokafka": peer_iterate(data),
+                    "kafka-python": peer_iterate(data, KafkaPythonRecords),
                     "columns": decode_to_columns(data),
                     "objects": iterate_objects(data),
                     "tuples": iterate_tuples(data),
                     "lists": iterate_lists(data),
                 },
                 [
-                    Goal("P1 decode to columns, CRC", "columns", "peer", 20),
-                    Goal("P5 iterate objects", "objects", "peer", 2.4),
-                    Goal("P5 iterate (key, value) tuples", "tuples", "peer", 3),
-                    Goal("P5 iterate two lists", "lists", "peer", 3.5),
+                    Goal("P1 decode to columns, CRC", "columns", "aiokafka", 20),
+                    Goal("P5 iterate objects", "objects", "aiokafka", 2.4),
+                    Goal("P5 iterate (key, value) tuples", "tuples", "aiokafka", 3),
+                    Goal("P5 iterate two lists", "lists", "aiokafka", 3.5),
+                    Goal("iterate objects / kafka-python", "objects", "kafka-python", 0),
+                    Goal("decode to columns, CRC / kafka-python", "columns", "kafka-python", 0),
                 ],
             )
             yield Comparison(
                 work,
                 count,
                 {
-                    "peer": peer_append(records, batch_size),
+                    "aiokafka": peer_encode(
+                        functools.partial(DefaultRecordBatchBuilder, 2, *PLAIN, batch_size),
+                        records,
+                    ),
+                    "kafka-python": peer_encode(
+                        functools.partial(KafkaPythonBatchBuilder, 2, *PLAIN, batch_size),
+                        records,
+                    ),
                     "columns": append_columns(records, batch_size, BatchBuilder()),
                     "lists": append_lists(records, batch_size, BatchBuilder()),
                     "each": append_each(records, batch_size, BatchBuilder()),
                 },
                 [
-                    Goal("P2 encode columns, CRC", "columns", "peer", 12 if small else 9),
-                    Goal("P3 append() one record, CRC", "each", "peer", 3),
-                    Goal("P4 append two lists, CRC", "lists", "peer", 6),
+                    Goal("P2 encode columns, CRC", "columns", "aiokafka", 12 if small else 9),
+                    Goal("P3 append() one record, CRC", "each", "aiokafka", 3),
+                    Goal("P4 append two lists, CRC", "lists", "aiokafka", 6),
+                    Goal("append() one record, CRC / kafka-python", "each", "kafka-python", 0),
+                    Goal("encode columns, CRC / kafka-python", "columns", "kafka-python", 0),
                 ],
             )
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 DIGITS = 4
+ROWS_MAX = 40
 LABEL = re.compile(r"(?:(?P<goal>[PK]\d+b?) +)?(?P<what>.+?)(?: / (?P<peer>.+))?")
 
 
@@ -84,6 +85,14 @@ def in_order(results: Iterable[Result]) -> list[Result]:
             place[each.goal, each.what, each.peer],
         ),
     )
+
+
+def first_size(results: Sequence[Result]) -> Sequence[Result]:
+    """Return the results to show: where there are many, those with the first size of values."""
+    if len(results) <= ROWS_MAX:
+        return results
+    first = results[0].work.partition(",")[0]
+    return [each for each in results if each.work.partition(",")[0] == first]
 
 
 def split_label(label: str) -> tuple[str, str, str]:

@@ -199,7 +199,7 @@ def state_files(path: Path) -> dict[str, tuple[bytes, int]]:
     return {
         each.name: (each.read_bytes(), each.stat().st_mtime_ns)
         for each in path.iterdir()
-        if each.suffix not in data
+        if each.suffix not in (*data, ".tmp")
     }
 
 
@@ -207,10 +207,19 @@ def put_back(path: Path, files: dict[str, tuple[bytes, int]]) -> None:
     """Make those files of a partition what they were, their times too, which the note knows."""
     for name in state_files(path):
         if name not in files:
-            (path / name).unlink()
+            (path / name).unlink(missing_ok=True)  # another program may replace it just now
     for name, (content, modified_ns) in files.items():
         (path / name).write_bytes(content)
         os.utime(path / name, ns=(modified_ns, modified_ns))
+
+
+def make_killed_log(path: Path, size_target: int) -> dict[str, tuple[bytes, int]]:
+    """Make a log of one segment; return its state files as a kill before a sync leaves them."""
+    with fill_log(path, make_records(250_000, 100), BATCH_SIZES[0]) as log:
+        while log.segments()[-1].size_bytes < size_target * 31 // 32:
+            data = log.read(0, max_bytes=SLICE_BYTES * 8)
+            log.append_batches(b"".join(batch.data for batch in data.batches()))
+        return state_files(path)
 
 
 def recoveries(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
@@ -221,16 +230,8 @@ def recoveries(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
     batch checked, indexes made anew. The bare read is the fastest that NumPy has, the largest of
     all 64-bit words, over a mapping made for it.
     """
-    count = 250_000
-    size_target = (256 << 20) if quick else (1 << 30)
-    records = make_records(count, 100)
     path = workspace.fresh()
-    log = fill_log(path, records, BATCH_SIZES[0])
-    while log.segments()[-1].size_bytes < size_target * 31 // 32:
-        data = log.read(0, max_bytes=SLICE_BYTES * 8)
-        log.append_batches(b"".join(batch.data for batch in data.batches()))
-    left_by_a_kill = state_files(path)
-    log.close()
+    left_by_a_kill = make_killed_log(path, (256 << 20) if quick else (1 << 30))
     segment = max(path.glob("*.log"))
     size = segment.stat().st_size
     reopened: list[kafkalog.Log] = []

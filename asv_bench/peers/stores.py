@@ -43,9 +43,12 @@ class Workspace:
         return self._root / f"store{self._count}-0"
 
     def remove_store(self, path: Path | None) -> None:
-        """Remove one store, if there is one."""
-        if path is not None:
-            shutil.rmtree(path, ignore_errors=True)
+        """Remove one store, if there is one, with the files that have its name and more."""
+        for each in [] if path is None else path.parent.glob(f"{path.name}*"):
+            if each.is_dir():
+                shutil.rmtree(each, ignore_errors=True)
+            else:
+                each.unlink()
 
     def remove(self) -> None:
         """Remove everything."""

@@ -71,6 +71,8 @@ def read_groups() -> dict[str, Group]:
 def read_goals() -> dict[str, Goal]:
     """Return the goals by name, in the order of the page."""
     return {
-        name: Goal(name, fields["what"], fields["group"], fields.get("missed", "").strip())
+        name: Goal(
+            name, fields["what"], fields["group"], " ".join(fields.get("missed", "").split())
+        )
         for name, fields in _read("goals.toml")
     }

@@ -5,10 +5,10 @@ The same results and texts give the same page, byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from asv_bench.peers.results import Result, in_order
+from asv_bench.peers.results import Result, first_size, in_order
 from asv_bench.suite.groups import Goal, Group
 from asv_bench.suite.measured import Measured
 
@@ -168,12 +168,11 @@ def group_part(group: Group, measured: Measured) -> Iterator[str]:
     yield f"\n![Ratios of the group {group.name}](images/benchmarks-{group.name}.svg)\n"
     others = [each for each in measured.results if not each.goal]
     if others:
-        yield without_goals(others)
+        shown = first_size(others)
+        yield TABLE + "".join(map(row, in_order(shown)))
+        if len(shown) < len(others):
+            left = len(others) - len(shown)
+            yield f"\n{left} more rows, of other sizes, are in `asv_bench/results.jsonl`.\n"
     if measured.notes:
         yield "\n"
         yield from (f"- {note}\n" for note in measured.notes)
-
-
-def without_goals(results: Iterable[Result]) -> str:
-    """Return the table of results that no goal asks for."""
-    return TABLE + "".join(map(row, in_order(results)))

@@ -13,11 +13,10 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from asv_bench.peers.results import Result, in_order
+from asv_bench.peers.results import Result, first_size, in_order
 from asv_bench.suite.groups import Group
 from asv_bench.suite.measured import Measured
 
-ROWS_MAX = 40
 WIDTH_INCHES = 9.0
 ROW_INCHES = 0.2
 MARGIN_INCHES = 0.9
@@ -42,14 +41,6 @@ def write_plots(folder: Path, groups: Mapping[str, Group], kept: Mapping[str, Me
             path.unlink(missing_ok=True)
 
 
-def chosen(results: Sequence[Result]) -> Sequence[Result]:
-    """Return the results to draw: where there are many, those with the first size of values."""
-    if len(results) <= ROWS_MAX:
-        return results
-    first = results[0].work.partition(",")[0]
-    return [each for each in results if each.work.partition(",")[0] == first]
-
-
 def label(result: Result) -> str:
     """Return the name of a bar."""
     goal = f"{result.goal} " if result.goal else ""
@@ -65,7 +56,7 @@ def colour(result: Result) -> str:
 
 def write_plot(path: Path, title: str, results: Sequence[Result]) -> None:
     """Draw the ratios of one group."""
-    drawn = in_order(chosen(results))[::-1]
+    drawn = in_order(first_size(results))[::-1]
     with mpl.rc_context(SETTINGS):
         figure = Figure(figsize=(WIDTH_INCHES, MARGIN_INCHES + ROW_INCHES * len(drawn)))
         axes = figure.add_subplot()
