@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..common import (
     BASE_TIMESTAMP_MS,
     InDirectory,
@@ -12,6 +14,7 @@ from ..common import (
 )
 
 APPENDED_RECORDS = 20_000
+WAYS_RECORDS = 10_000
 ENCODED_BYTES = 8 << 20
 
 
@@ -176,3 +179,52 @@ class BytesPerRecord(InDirectory):
     def track_bytes_per_record(self):
         """Apparent size of all files after a clean close."""
         return self.size / APPENDED_RECORDS
+
+
+class AppendWays(InDirectory):
+    """Ten thousand records to a log that grows, by each way that makes no object of a record."""
+
+    number = 1
+    repeat = (3, 10, 5.0)
+    params = (100, 1024)
+    param_names = ("value_bytes",)
+
+    def setup(self, value_bytes):
+        """Make lists, arrays, and a log whose scan is Arrow."""
+        open_log, columns, settings = load("kafkalog", "open_log", "BytesColumn", "LogConfig")
+        config = settings(segment_bytes=64 << 20)
+        self.keys, self.values = keys_and_values(WAYS_RECORDS, value_bytes)
+        self.columns = [
+            columns(b"".join(cells), np.cumsum([0, *map(len, cells)], dtype=np.int32))
+            for cells in (self.keys, self.values)
+        ]
+        self.times = np.full(WAYS_RECORDS, BASE_TIMESTAMP_MS)
+        self.source = open_log(self.make_directory() / "source-0", config=config)
+        self.source.append_columns(self.keys, self.values, timestamps=self.times)
+        self.log = open_log(self.directory / "ways-0", config=config)
+        if not hasattr(self.log, "append_lists"):
+            raise NotImplementedError("before lists and appenders")
+
+    def teardown(self, value_bytes):
+        """Close the other log as well."""
+        if hasattr(self, "source"):
+            self.source.close()
+        super().teardown(value_bytes)
+
+    def time_append_columns(self, value_bytes):
+        """Arrays with offsets."""
+        self.log.append_columns(*self.columns, timestamps=self.times)
+
+    def time_append_arrow(self, value_bytes):
+        """A stream of Arrow's C interface: another log's scan, which is in the figure."""
+        self.log.append_columns(self.source.scan(columns=["timestamp", "key", "value"]))
+
+    def time_append_lists(self, value_bytes):
+        """Lists of bytes."""
+        self.log.append_lists(self.keys, self.values)
+
+    def time_appender(self, value_bytes):
+        """A call for each record, a write for each mebibyte."""
+        with self.log.appender() as appender:
+            for key, value in zip(self.keys, self.values, strict=True):
+                appender.append(key, value)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+
 import numpy as np
 
 from ..common import BASE_TIMESTAMP_MS, SEED, InDirectory, fill, load, message_run
@@ -93,6 +96,20 @@ class ReadRandom(FilledLog):
         for offset in self.offsets:
             get(offset).value
 
+    def time_get_many(self, batch_bytes):
+        """The same in one call."""
+        get_many = getattr(self.log, "get_many", None)
+        if get_many is None:
+            raise NotImplementedError("before calls for many")
+        get_many(self.offsets)
+
+    def time_offsets_for_timestamps(self, batch_bytes):
+        """Times of records, in one call."""
+        find = getattr(self.log, "offsets_for_timestamps", None)
+        if find is None:
+            raise NotImplementedError("before calls for many")
+        find([BASE_TIMESTAMP_MS + offset for offset in self.offsets])
+
     def time_offset_for_timestamp(self, batch_bytes):
         """The first record at or after a time."""
         find = self.log.offset_for_timestamp
@@ -127,3 +144,38 @@ class ReadMissing(FilledLog):
             except self.error:
                 continue
             raise AssertionError("an offset above the end was read")
+
+
+class SendLog(FilledLog):
+    """The whole log into a socket, whose other end throws it away."""
+
+    def setup(self, batch_bytes):
+        """Connect a pair, and read what comes in another thread."""
+        super().setup(batch_bytes)
+        self.near, far = socket.socketpair()
+        if not hasattr(self.log.read(0), "send_to"):
+            raise NotImplementedError("before sending")
+        self.reader = threading.Thread(target=_read_all, args=(far,), daemon=True)
+        self.reader.start()
+
+    def teardown(self, batch_bytes):
+        """Let the other end go too."""
+        self.near.close()
+        if hasattr(self, "reader"):
+            self.reader.join()
+        super().teardown(batch_bytes)
+
+    def time_send_to(self, batch_bytes):
+        """A mebibyte at a time."""
+        log, offset = self.log, 0
+        while offset < log.log_end_offset:
+            fetched = log.read(offset, max_bytes=1 << 20)
+            fetched.send_to(self.near)
+            offset = fetched.next_offset
+
+
+def _read_all(far):
+    room = bytearray(1 << 20)
+    with far:
+        while far.recv_into(room):
+            pass
