@@ -33,14 +33,15 @@ from typing import Final
 
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog.cleaner.group_output import GroupOutput
-from kafkalog.cleaner.grouping import group_segments, map_bytes_for, parts_for
+from kafkalog.cleaner.grouping import map_bytes_for, parts_for
 from kafkalog.cleaner.key_reader import KeyReader
 from kafkalog.cleaner.key_room import KeyRoom
 from kafkalog.cleaner.keys import HaveKeys, KeyCollector
 from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
 from kafkalog.cleaner.retained import BatchFilter, CleaningRules
+from kafkalog.cleaner.segment_writer import BesideLog
 from kafkalog.cleaner.selection import CleanableRange
-from kafkalog.cleaner.source import boundary_of, read_runs, segments_between
+from kafkalog.cleaner.source import boundary_of, grouped, read_runs, segments_between
 from kafkalog.cleaner.tally import CleaningTally
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.clock import Clock
@@ -314,15 +315,7 @@ class _Work:
         """Say which segments become one."""
         context = self._log.segment_context()
         facts = [segment_facts(context, each.segment, each.bound.end) for each in sources]
-        by_base = {source.segment.base_offset: source for source in sources}
-        config = self._log.config
-        groups = group_segments(
-            facts,
-            segment_bytes=config.segment_bytes,
-            index_bytes=config.segment_index_bytes,
-            end_offset=self._boundary,
-        )
-        return [[by_base[each.base_offset] for each in group] for group in groups]
+        return grouped(sources, facts, self._log.config, self._boundary)
 
     def _clean_group(
         self,
@@ -333,7 +326,7 @@ class _Work:
         progress: _Progress,
     ) -> None:
         """Put a new segment in the place of a group, which relies on those behind it."""
-        output = GroupOutput(self._log, group, batch_filter, self._cleaner.throttle)
+        output = GroupOutput(BesideLog(self._log), group, batch_filter, self._cleaner.throttle)
         try:
             for source in group:
                 stays = self._modified_ms(source) > self._old_horizon_ms

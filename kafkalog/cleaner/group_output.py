@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from typing_extensions import Buffer
 
 from kafkalog.cleaner.retained import BatchFilter
-from kafkalog.cleaner.segment_writer import SegmentWriter
+from kafkalog.cleaner.segment_writer import OutputPlace, SegmentWriter
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.conversion.source import SegmentSource
-from kafkalog.log.log import Log
 from kafkalog.records.conversion.stretches import BatchRun
 
 __all__ = ["GroupOutput"]
@@ -27,7 +26,7 @@ class GroupOutput:
     Takes the runs of a group.
 
     Args:
-        log: whose segments they are.
+        place: where the new segment is written.
         group: the segments.
         batch_filter: says what stays.
         throttle: called with the bytes of each write.
@@ -35,12 +34,12 @@ class GroupOutput:
 
     def __init__(
         self,
-        log: Log,
+        place: OutputPlace,
         group: Sequence[SegmentSource],
         batch_filter: BatchFilter,
         throttle: Callable[[int], object],
     ) -> None:
-        self._log = log
+        self._place = place
         self._group = group
         self._filter = batch_filter
         self._throttle = throttle
@@ -88,7 +87,7 @@ class GroupOutput:
         if self._writer is None:
             first, last = self._group[0], self._group[-1]
             self._writer = SegmentWriter(
-                self._log, first.segment.base_offset, last.bound.following_offset
+                self._place, first.segment.base_offset, last.bound.following_offset
             )
             unchanged, self._unchanged = self._unchanged, []
             for data in unchanged:

@@ -31,7 +31,7 @@ from typing_extensions import Buffer
 
 from kafkalog._core.message import summarize_messages
 from kafkalog._core.message_builder import MessageSetBuilder
-from kafkalog._core.offset_map import ELSEWHERE, KEYLESS, OffsetMap
+from kafkalog._core.offset_map import ELSEWHERE, KEYLESS
 from kafkalog._core.retained import (
     COPY,
     DROP,
@@ -45,6 +45,7 @@ from kafkalog._core.retained import (
 from kafkalog._core.retained_run import RunFilter, output_bytes_for
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.cleaner.keys import HaveKeys, row_comparison
+from kafkalog.cleaner.marks import LatestKeys
 from kafkalog.cleaner.pieces import Piece, PieceReader
 from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.cleaner.transactions import TransactionTracker
@@ -110,7 +111,7 @@ class BatchFilter:
     Filters run after run of the segments that are cleaned.
 
     Args:
-        offset_map: the latest offsets of the dirty part, complete.
+        offset_map: the latest offsets of the dirty part, complete; or marks that say the same.
         rules: of this cleaning.
         transactions: not the tracker of the first pass. The caller tells it what was aborted, and
             takes from it what is to stand in the new transaction index.
@@ -128,7 +129,7 @@ class BatchFilter:
 
     def __init__(
         self,
-        offset_map: OffsetMap,
+        offset_map: LatestKeys,
         rules: CleaningRules,
         transactions: TransactionTracker,
         *,

@@ -15,8 +15,10 @@ import contextlib
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 
 from typing_extensions import Buffer
 
@@ -30,12 +32,64 @@ from kafkalog.log.loader import open_segment
 from kafkalog.log.log import Log
 from kafkalog.log.replacement import remove_cleaned
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
+from kafkalog.log.segment_types import SegmentContext
 
-__all__ = ["SegmentWriter"]
+__all__ = ["BesideLog", "Elsewhere", "OutputPlace", "SegmentWriter"]
 
 # Positions in an offset index are 32 bits with a sign.
 _SEGMENT_BYTES_MAX: Final = 2**31 - 1
 _SCANNED_BATCHES: Final = 1024
+
+
+class OutputPlace(Protocol):
+    """
+    Where new segments are written.
+
+    Attributes:
+        context: what they share; their files are `.cleaned`.
+        is_given_up: whether the place may be somebody else's by now.
+    """
+
+    @property
+    def context(self) -> SegmentContext: ...
+    @property
+    def is_given_up(self) -> bool: ...
+    def in_charge(self) -> AbstractContextManager[None]:
+        """Be sure of the place while a file is made."""
+        ...
+
+
+class BesideLog:
+    """The directory of a log that is open for writing."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.context = _cleaned(log.segment_context())
+
+    @property
+    def is_given_up(self) -> bool:
+        return self._log.is_closed
+
+    def in_charge(self) -> AbstractContextManager[None]:
+        # Not while the log is being closed, and its directory given away.
+        return self._log.in_charge()
+
+
+class Elsewhere:
+    """A directory of the caller's own, for segments of a log that is only read."""
+
+    is_given_up = False
+
+    def __init__(self, log: Log, directory: Path) -> None:
+        context = replace(log.segment_context(), directory=directory, read_only=False)
+        self.context = _cleaned(context)
+
+    def in_charge(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def _cleaned(context: SegmentContext) -> SegmentContext:
+    return replace(context, state=FileState.CLEANED, note=None)
 
 
 class SegmentWriter:
@@ -43,7 +97,7 @@ class SegmentWriter:
     Writes new segments.
 
     Args:
-        log: whose they are.
+        place: where.
         base_offset: of the first one.
         end_offset: what is written lies below it.
 
@@ -52,9 +106,9 @@ class SegmentWriter:
         OSError: the disk refused.
     """
 
-    def __init__(self, log: Log, base_offset: int, end_offset: int) -> None:
-        self._log = log
-        self._context = replace(log.segment_context(), state=FileState.CLEANED, note=None)
+    def __init__(self, place: OutputPlace, base_offset: int, end_offset: int) -> None:
+        self._place = place
+        self._context = place.context
         self._may_split = end_offset - 1 - base_offset > RELATIVE_OFFSET_MAX
         self._next_offset = base_offset
         self._size = 0
@@ -97,7 +151,7 @@ class SegmentWriter:
     def abandon(self) -> None:
         """Remove what was written, as far as the disk lets."""
         self._handle.close()
-        if self._log.is_closed:
+        if self._place.is_given_up:
             # The directory may be somebody else's by now; who opens it removes what is left.
             return
         with contextlib.suppress(OSError):
@@ -105,8 +159,7 @@ class SegmentWriter:
 
     def _begin(self, base_offset: int) -> FileHandle:
         filesystem, files = self._context.filesystem, self._context.files(base_offset)
-        # Not while the log is being closed, and its directory given away.
-        with self._log.in_charge():
+        with self._place.in_charge():
             remove_cleaned(self._context, [base_offset])
             handle = filesystem.open(files.log, create=True, write=True)
         self.bases.append(base_offset)

@@ -7,18 +7,21 @@ Thread-safety: as for reading: any thread, while another writes. It never takes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.status import STATUS_CODES
+from kafkalog.cleaner.grouping import group_segments
+from kafkalog.cleaner.selection import SegmentFacts
+from kafkalog.config import LogConfig
 from kafkalog.log.conversion.source import SegmentSource
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reading import start_position
 from kafkalog.log.walk import Walk, walk_batches
 from kafkalog.records.conversion.stretches import BatchRun
 
-__all__ = ["boundary_of", "read_runs", "segments_between"]
+__all__ = ["boundary_of", "grouped", "read_runs", "segments_between"]
 
 _OK: Final = STATUS_CODES["OK"]
 _FULL: Final = STATUS_CODES["FULL"]
@@ -43,6 +46,30 @@ def segments_between(snapshot: Snapshot, start: int, end: int) -> list[SegmentSo
         begins = max(start, segment.base_offset)
         found.append(SegmentSource(segment, snapshot.bound_of(slot), begins))
     return found
+
+
+def grouped(
+    sources: Sequence[SegmentSource],
+    facts: Sequence[SegmentFacts],
+    config: LogConfig,
+    end_offset: int,
+) -> list[list[SegmentSource]]:
+    """
+    Say which segments become one.
+
+    Args:
+        sources: the segments; facts: of the same ones.
+        config: settings of the log.
+        end_offset: where the last of them ends.
+    """
+    by_base = {source.segment.base_offset: source for source in sources}
+    groups = group_segments(
+        facts,
+        segment_bytes=config.segment_bytes,
+        index_bytes=config.segment_index_bytes,
+        end_offset=end_offset,
+    )
+    return [[by_base[each.base_offset] for each in group] for group in groups]
 
 
 def read_runs(source: SegmentSource, run_bytes: int) -> Iterator[BatchRun]:

@@ -15,6 +15,7 @@ import typer
 
 from kafkalog.cli.compact.verbs import compact, explain, plan, stat
 from kafkalog.cli.exits import AILING, DAMAGE_FOUND, PROMISE_BROKEN, told_errors
+from kafkalog.cli.spark.verbs import app as spark_jobs
 
 __all__ = ["app"]
 
@@ -192,3 +193,4 @@ def demo(
 
 for verb in (compact, plan, explain, stat):
     app.command()(verb)
+app.add_typer(spark_jobs)

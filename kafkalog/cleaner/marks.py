@@ -1,0 +1,82 @@
+"""Which records are the latest of their keys, as bits that somebody else has found out.
+
+A cleaning finds them with a map of keys in its own memory (`_core.offset_map`). Where a log has
+more keys than one machine has memory, they are found by many, and come here as a bit an offset.
+
+Thread-safety: immutable, as long as nobody changes the array that was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+__all__ = ["LatestKeys", "LatestMarks"]
+
+
+class LatestKeys(Protocol):
+    """What the filter of a cleaning asks: an `OffsetMap`, or `LatestMarks`."""
+
+    @property
+    def latest_offset(self) -> int: ...
+    def latest_run(self, offsets: NDArray[np.int64], latest: NDArray[np.uint8]) -> bool: ...
+    def get_run(
+        self,
+        data: Buffer,
+        positions: NDArray[np.int64],
+        sizes: NDArray[np.int32],
+        found: NDArray[np.int64],
+        *,
+        offsets: NDArray[np.int64] | None = None,
+        same_keys: Callable[[NDArray[np.int64], NDArray[np.int64]], Sequence[bool] | Any]
+        | None = None,
+    ) -> None: ...
+
+
+class LatestMarks:
+    """
+    A bit for each offset of a range: whether its record is the latest of its key.
+
+    Args:
+        bits: uint8, the bit of `start` is the lowest of the first.
+        start, end: the offsets; those outside are nobody's latest.
+
+    Raises:
+        ValueError: there are fewer bits than offsets.
+    """
+
+    def __init__(self, bits: NDArray[np.uint8], start: int, end: int) -> None:
+        if 8 * len(bits) < end - start:
+            raise ValueError(f"{8 * len(bits)} bits for {end - start} offsets")
+        self._bits = bits
+        self._start = start
+        self._end = end
+
+    @property
+    def latest_offset(self) -> int:
+        """The last offset that they speak of."""
+        return self._end - 1
+
+    def latest_run(self, offsets: NDArray[np.int64], latest: NDArray[np.uint8]) -> bool:
+        """Write of each record whether it is its key's latest; always True, they tell of all."""
+        latest[:] = self.takes(offsets)
+        return True
+
+    def takes(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which offsets have a record that is its key's latest."""
+        if not len(self._bits):
+            return np.zeros(len(offsets), np.bool_)
+        within = (offsets >= self._start) & (offsets < self._end)
+        numbers = np.where(within, offsets - self._start, 0)
+        marked: NDArray[np.bool_] = (
+            self._bits[numbers >> 3] >> (numbers & 7).astype(np.uint8)
+        ) & 1 > 0
+        return marked & within
+
+    def get_run(self, *_arguments: Any, **_named: Any) -> None:
+        """Never asked: `latest_run` tells of all records."""
+        raise AssertionError("marks know no keys")

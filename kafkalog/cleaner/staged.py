@@ -1,0 +1,436 @@
+"""A cleaning in two places: what stays is written elsewhere by one process, and taken over later.
+
+Who has found out which records are the latest of their keys (`marks`) lets the segments of a log be
+written anew, without touching it and without a lock: `stage_cleaning`, in any process that reads
+the log. What that took may be hours. Then `adopt_cleaning`, by whoever has the log open for
+writing, looks whether its segments are still those that were read, and exchanges them.
+
+Crash points of the adoption: of each group, those of moving its files beside the log under names
+`.cleaned`, which mean nothing and are removed by the next start; then those of the exchange
+(`kafkalog.log.replacement`). Groups that were exchanged before are known by their files when it is
+done again. One whose files were removed so is not, and neither is the rest: staging anew does it.
+
+Thread-safety: staging as for reading; an adoption excludes every other cleaning of the log.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, Self
+
+from kafkalog.cleaner.group_output import GroupOutput
+from kafkalog.cleaner.marks import LatestMarks
+from kafkalog.cleaner.retained import BatchFilter
+from kafkalog.cleaner.segment_writer import Elsewhere
+from kafkalog.cleaner.source import grouped, segments_between
+from kafkalog.cleaner.subject import CleaningSubject
+from kafkalog.errors import LogCleaningAbortedError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import FileState, SegmentFiles
+from kafkalog.log.conversion.source import SegmentSource
+from kafkalog.log.log import Log
+from kafkalog.log.segment import LogSegment
+
+__all__ = [
+    "SegmentIdentity",
+    "StagedCleaning",
+    "StagedGroup",
+    "adopt_cleaning",
+    "identify_segments",
+    "stage_cleaning",
+]
+
+_COPY_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentIdentity:
+    """
+    The file of a segment, to be known again.
+
+    Attributes:
+        base_offset: of the segment.
+        size_bytes, modified_ms, file_id: of its `.log`.
+    """
+
+    base_offset: int
+    size_bytes: int
+    modified_ms: int
+    file_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedGroup:
+    """
+    Segments that others take the place of.
+
+    Attributes:
+        leaving: the old ones.
+        fresh: the new ones; none where the old one stays as it is.
+    """
+
+    leaving: tuple[SegmentIdentity, ...]
+    fresh: tuple[SegmentIdentity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedCleaning:
+    """
+    What was written; plain data, for whoever takes it over.
+
+    Attributes:
+        directory: where the files are.
+        first_dirty, end_offset: what was cleaned before, and up to where it will be.
+        groups: in the order of their offsets.
+        statistics: what was read, kept, and left out for what reason.
+    """
+
+    directory: str
+    first_dirty: int
+    end_offset: int
+    groups: tuple[StagedGroup, ...]
+    statistics: Mapping[str, int]
+
+    @property
+    def bytes_before(self) -> int:
+        """Size of the segments that were read."""
+        return sum(each.size_bytes for group in self.groups for each in group.leaving)
+
+    @property
+    def bytes_after(self) -> int:
+        """Size of what stays."""
+        return sum(
+            each.size_bytes for group in self.groups for each in group.fresh or group.leaving
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Return what `to_json` has made."""
+        groups = tuple(
+            StagedGroup(_identities(group["leaving"]), _identities(group["fresh"]))
+            for group in value["groups"]
+        )
+        return cls(
+            value["directory"],
+            value["first_dirty"],
+            value["end_offset"],
+            groups,
+            dict(value["statistics"]),
+        )
+
+
+def _identities(values: Sequence[Mapping[str, int]]) -> tuple[SegmentIdentity, ...]:
+    return tuple(SegmentIdentity(**each) for each in values)
+
+
+def stage_cleaning(
+    log: Log,
+    subject: CleaningSubject,
+    latest: LatestMarks,
+    directory: Path,
+    *,
+    expected: Sequence[SegmentIdentity] | None = None,
+    on_bytes: Callable[[int], object] | None = None,
+) -> StagedCleaning:
+    """
+    Write what stays of a log to another directory; the log is only read.
+
+    Args:
+        log: open in any way.
+        subject: the same log, as it is to be cleaned.
+        latest: which of its records are their keys' latest, from its first segment up to the base
+            of one that may be cleaned up to, which is how far it goes.
+        directory: there, empty, and of one cleaning only.
+        expected: what `identify_segments` said when the marks were begun; that of now if None.
+        on_bytes: called with the bytes gone through.
+
+    Raises:
+        LogCleaningAbortedError: the marks are not of this log as it is now.
+        CorruptRecordError: a batch is damaged.
+        DiskFullError, LogStorageError: the disk refused.
+    """
+    staging = _Staging(log, subject, latest, directory, on_bytes or _untold)
+    if expected is not None:
+        staging.ensure_same(expected)
+    return staging.stage()
+
+
+def identify_segments(log: Log, end_offset: int) -> tuple[SegmentIdentity, ...]:
+    """
+    Return the files of all segments below an offset, which is the base of another.
+
+    Raises:
+        LogStorageError: the disk refused.
+    """
+    filesystem = log.segment_context().filesystem
+    with storage_errors(log.directory, doing="looking at"):
+        return tuple(
+            identity_of(filesystem, segment.path, segment.base_offset)
+            for segment in log.snapshot().segments.segments
+            if segment.base_offset < end_offset
+        )
+
+
+class _Staging:
+    """One staging on its way."""
+
+    def __init__(
+        self,
+        log: Log,
+        subject: CleaningSubject,
+        latest: LatestMarks,
+        directory: Path,
+        tell: Callable[[int], object],
+    ) -> None:
+        span = subject.span()
+        self._log = log
+        self._subject = subject
+        self._place = Elsewhere(log, directory)
+        self._first_dirty = span.first_dirty
+        self._start = subject.facts.segments[0].base_offset
+        self._boundary = latest.latest_offset + 1
+        bases = {segment.base_offset for segment in subject.facts.segments}
+        if self._boundary > subject.boundary(span) or self._boundary not in bases:
+            raise LogCleaningAbortedError(
+                f"{log.directory} is not what it was: it cannot be cleaned up to {self._boundary}",
+                path=log.directory,
+            )
+        self._tracker = subject.tracker(self._start, self._boundary)
+        self._filter = BatchFilter(
+            latest,
+            subject.rules(self._boundary),
+            self._tracker,
+            limit_bytes=subject.config.decompressed_max_bytes,
+        )
+        self._tell = tell
+
+    def ensure_same(self, expected: Sequence[SegmentIdentity]) -> None:
+        """Raise LogCleaningAbortedError where the segments are others than these."""
+        now = identify_segments(self._log, self._boundary)
+        if now != tuple(expected):
+            changed = sorted({each.base_offset for each in set(now) ^ set(expected)})
+            raise LogCleaningAbortedError(
+                f"{self._log.directory}: segments changed since their keys were read, the first at"
+                f" offset {changed[0]}",
+                path=self._log.directory,
+            )
+
+    def stage(self) -> StagedCleaning:
+        """Do it."""
+        with storage_errors(self._place.context.directory, doing="staging a cleaning in"):
+            groups = tuple(self._stage_group(group) for group in self._groups())
+            self._place.context.filesystem.sync_directory(self._place.context.directory)
+        return StagedCleaning(
+            str(self._place.context.directory),
+            self._first_dirty,
+            max(self._boundary, self._first_dirty),
+            groups,
+            self._filter.statistics.as_dict(),
+        )
+
+    def _groups(self) -> list[list[SegmentSource]]:
+        sources = segments_between(self._log.snapshot(), self._start, self._boundary)
+        bases = {source.segment.base_offset for source in sources}
+        facts = [each for each in self._subject.facts.segments if each.base_offset in bases]
+        return grouped(sources, facts, self._subject.config, self._boundary)
+
+    def _stage_group(self, group: Sequence[SegmentSource]) -> StagedGroup:
+        filesystem = self._place.context.filesystem
+        leaving = tuple(
+            identity_of(filesystem, source.segment.path, source.segment.base_offset)
+            for source in group
+        )
+        output = GroupOutput(self._place, group, self._filter, self._tell)
+        try:
+            for source in group:
+                slot = self._subject.slot_of(source.segment.base_offset)
+                stay = self._subject.old_tombstones_stay(slot, self._first_dirty)
+                for run in self._subject.runs(slot):
+                    output.add(run, old_tombstones_stay=stay)
+                    self._tell(len(run.data))
+            aborted, self._tracker.kept = self._tracker.kept, []
+            bases = output.finish(leaving[-1].modified_ms, aborted)
+        except BaseException:
+            output.abandon()
+            raise
+        context = self._place.context
+        fresh = tuple(identity_of(filesystem, context.files(base).log, base) for base in bases)
+        return StagedGroup(leaving, fresh)
+
+
+def identity_of(filesystem: FileSystem, path: Path, base_offset: int) -> SegmentIdentity:
+    """
+    Return what a segment's file is known by.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    facts = filesystem.stat(path)
+    if facts is None:
+        raise FileNotFoundError(errno.ENOENT, "no such segment", str(path))
+    return SegmentIdentity(base_offset, facts.size_bytes, facts.modified_ms, facts.file_id)
+
+
+def adopt_cleaning(log: Log, staged: StagedCleaning) -> int:
+    """
+    Exchange segments of a log for those that were staged.
+
+    Returns:
+        How many groups were exchanged; fewer than there are where that was done before.
+
+    Raises:
+        LogCleaningAbortedError: the log's segments are not those that were read, or the staged ones
+            are gone. Groups that were exchanged before stay so; each is right by itself.
+        LogStorageError: the disk refused; nothing is lost.
+    """
+    with log.being_cleaned(), storage_errors(log.directory, doing="taking over a cleaning in"):
+        # What is left out for a later record goes once that one is safe.
+        if log.durable_offset < staged.end_offset:
+            log.flush()
+        adopted = _Adoption(log, staged).adopt()
+        if log.durable_offset >= staged.end_offset:
+            log.note_cleaned(staged.end_offset)
+    return adopted
+
+
+class _Adoption:
+    """One adoption on its way."""
+
+    def __init__(self, log: Log, staged: StagedCleaning) -> None:
+        self._log = log
+        self._context = log.segment_context()
+        self._staged = staged
+        segments = log.snapshot().segments
+        self._by_base = {each.base_offset: each for each in segments.segments}
+
+    def adopt(self) -> int:
+        """Look at all groups before the first is touched, for each relies on those behind it."""
+        waiting = [group for group in self._staged.groups if not self._is_adopted(group)]
+        for group in waiting:
+            self._ensure_unchanged(group)
+        kept = {
+            each.base_offset
+            for group in self._staged.groups
+            for each in group.fresh or group.leaving
+        }
+        adopted = 0
+        for group in waiting:
+            if not group.fresh:
+                continue
+            first = group.leaving[0].base_offset
+            behind = [base for base in sorted(kept | self._waiting_bases(waiting)) if base > first]
+            leaving = [self._by_base[each.base_offset] for each in group.leaving]
+            gone = {segment.base_offset for segment in leaving}
+            witnesses = [
+                self._by_base[base] for base in behind if base in self._by_base and base not in gone
+            ]
+            for each in group.fresh:
+                self._move(each.base_offset)
+            self._context.filesystem.sync_directory(self._context.directory)
+            bases = [each.base_offset for each in group.fresh]
+            self._log.replace_segments(leaving, bases, witnesses=witnesses)
+            for base in gone:
+                del self._by_base[base]
+            adopted += 1
+        return adopted
+
+    def _waiting_bases(self, waiting: Sequence[StagedGroup]) -> set[int]:
+        return {each.base_offset for group in waiting for each in group.leaving}
+
+    def _is_adopted(self, group: StagedGroup) -> bool:
+        """Whether the log has the new files already; renaming them changed neither of these."""
+        return bool(group.fresh) and all(
+            (now := self._now(each.base_offset)) is not None
+            and (now.file_id, now.size_bytes) == (each.file_id, each.size_bytes)
+            for each in group.fresh
+        )
+
+    def _ensure_unchanged(self, group: StagedGroup) -> None:
+        for each in group.leaving:
+            if self._now(each.base_offset) != each:
+                raise LogCleaningAbortedError(
+                    f"{self._log.directory}: the segment of offset {each.base_offset} is not the"
+                    " one that was read",
+                    path=self._log.directory,
+                )
+        staging = SegmentFiles(Path(self._staged.directory), 0, FileState.CLEANED)
+        for each in group.fresh:
+            path = self._files(each.base_offset).log
+            facts = self._context.filesystem.stat(path)
+            if facts is None or facts.size_bytes != each.size_bytes:
+                raise LogCleaningAbortedError(
+                    f"{path} is gone, or not what was written", path=staging.directory
+                )
+        self._ensure_nothing_between(group)
+
+    def _ensure_nothing_between(self, group: StagedGroup) -> None:
+        """Two segments of a group are neighbours, or somebody has put one between them."""
+        bases = sorted(self._by_base)
+        for before, after in pairwise(group.leaving):
+            slot = bases.index(before.base_offset)
+            if bases[slot + 1] != after.base_offset:
+                raise LogCleaningAbortedError(
+                    f"{self._log.directory}: there is a segment behind {before.base_offset} that"
+                    " was not read",
+                    path=self._log.directory,
+                )
+
+    def _now(self, base_offset: int) -> SegmentIdentity | None:
+        segment: LogSegment | None = self._by_base.get(base_offset)
+        if segment is None:
+            return None
+        facts = self._context.filesystem.stat(segment.path)
+        if facts is None:
+            return None
+        return SegmentIdentity(base_offset, facts.size_bytes, facts.modified_ms, facts.file_id)
+
+    def _files(self, base_offset: int) -> SegmentFiles:
+        return SegmentFiles(Path(self._staged.directory), base_offset, FileState.CLEANED)
+
+    def _move(self, base_offset: int) -> None:
+        """Bring the files of a new segment beside the log, under the names they have."""
+        sources = self._files(base_offset).in_state(FileState.CLEANED)
+        targets = self._context.files(base_offset).in_state(FileState.CLEANED)
+        for source, target in zip(sources, targets, strict=True):
+            if self._context.filesystem.stat(source) is not None:
+                _bring(self._context.filesystem, source, target)
+
+
+def _bring(filesystem: FileSystem, source: Path, target: Path) -> None:
+    """Rename a file; between two file systems it is copied, and on the disk before it counts."""
+    try:
+        filesystem.rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    else:
+        return
+    facts = filesystem.stat(source)
+    reading = filesystem.open(source)
+    writing = filesystem.open(target, create=True, write=True)
+    try:
+        position = 0
+        while piece := reading.pread(_COPY_BYTES, position):
+            writing.pwrite(piece, position)
+            position += len(piece)
+        writing.truncate(position)
+        writing.sync()
+    finally:
+        writing.close()
+        reading.close()
+    if facts is not None:
+        filesystem.set_modified_ms(target, facts.modified_ms)
+    filesystem.unlink(source)
+
+
+def _untold(_size: int) -> None:
+    """Nobody watches."""

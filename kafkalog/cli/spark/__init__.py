@@ -1,0 +1,1 @@
+"""The verbs of `kafkalog spark`: jobs over directories that outgrow one machine."""

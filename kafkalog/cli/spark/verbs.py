@@ -1,0 +1,308 @@
+"""`kafkalog spark JOB`: the jobs of `kafkalog.spark.jobs` on any Spark master.
+
+Exit status: 0 all well, 1 something is bad or was left undone, 2 the command could not be carried
+out. pyspark is loaded when a job is begun.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from kafkalog.cli.exits import DAMAGE_FOUND, told_errors
+from kafkalog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kafkalog.spark.jobs import JobProgress, JobReport
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="spark",
+    help="Jobs over log directories that outgrow one machine, on Spark.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+Paths: TypeAlias = Annotated[list[Path], typer.Argument(help="Data directories.")]
+Master: TypeAlias = Annotated[str, typer.Option(help="As of spark-submit.")]
+Conf: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--conf", help="A setting of Spark, as KEY=VALUE; may be given again."),
+]
+Options: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        help="An option of the data source, as KEY=VALUE (subscribe=orders); may be given again.",
+    ),
+]
+Settings: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting of the topics, as KEY=VALUE; may be given again."),
+]
+WorkDir: TypeAlias = Annotated[
+    Path | None, typer.Option(help="For the job's files; beside the first directory if not given.")
+]
+JobId: TypeAlias = Annotated[
+    str | None, typer.Option(help="Of an earlier run that is to be finished.")
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="The report as one JSON object.")]
+
+
+def _pairs(given: list[str] | None) -> dict[str, str]:
+    found = {}
+    for text in given or ():
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise ConfigError(f"{text!r} is not KEY=VALUE")
+        found[key] = value
+    return found
+
+
+@contextmanager
+def _session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
+    """Start a session and stop it; errors become exits."""
+    with told_errors():
+        from kafkalog.spark import start_session
+
+        settings = {"spark.ui.showConsoleProgress": "true", **_pairs(conf)}
+        named = {name.replace(".", "__"): value for name, value in settings.items()}
+        spark = start_session(master, **named)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _tell(progress: JobProgress) -> None:
+    typer.echo(f"{progress.stage}: {progress.done} of {progress.total} tasks", err=True)
+
+
+def _once(tell: Callable[[JobProgress], None]) -> Callable[[JobProgress], None]:
+    """Leave out what was said already."""
+    told: list[JobProgress] = []
+
+    def tell_new(progress: JobProgress) -> None:
+        if told != [progress]:
+            told[:] = [progress]
+            tell(progress)
+
+    return tell_new
+
+
+def _show(report: JobReport, *, as_json: bool) -> None:
+    typer.echo(json.dumps(report.to_json()) if as_json else str(report))
+    if report.status != "done":
+        raise typer.Exit(DAMAGE_FOUND)
+
+
+def _show_rows(frame: DataFrame, *, as_json: bool) -> list[Mapping[str, Any]]:
+    rows: list[Mapping[str, Any]] = [row.asDict() for row in frame.collect()]
+    for row in rows:
+        if as_json:
+            typer.echo(json.dumps(row, default=str))
+        else:
+            typer.echo("  ".join(f"{name}={value}" for name, value in row.items()))
+    return rows
+
+
+@app.command()
+def verify(
+    paths: Paths,
+    deep: Annotated[bool, typer.Option(help="Open batches and look at every record.")] = False,
+    sample: Annotated[float | None, typer.Option(help="The share of segments.")] = None,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    options: Options = None,
+    work_dir: WorkDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look through every byte; a line for each segment that is bad, status 1 if there is one."""
+    with _session(master, conf) as spark:
+        from kafkalog.spark import jobs
+
+        frame = jobs.verify(
+            spark,
+            [*map(str, paths)],
+            deep=deep,
+            sample=sample,
+            options=_pairs(options),
+            work_dir=work_dir,
+        )
+        bad = "bad > 0 or error is not null or tail = 'torn' or not indexOk"
+        rows = _show_rows(frame.where(bad), as_json=as_json)
+    if rows:
+        raise typer.Exit(DAMAGE_FOUND)
+
+
+@app.command()
+def stats(
+    paths: Paths,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    options: Options = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what there is in each partition, by the headers of its batches."""
+    with _session(master, conf) as spark:
+        from kafkalog.spark import jobs
+
+        frame = jobs.stats(spark, [*map(str, paths)], options=_pairs(options))
+        _show_rows(frame, as_json=as_json)
+
+
+@app.command()
+def snapshot(
+    paths: Paths,
+    out: Annotated[Path, typer.Option(help="A directory for Parquet; must not be there.")],
+    as_of: Annotated[int | None, typer.Option(help="Records up to this time, in ms.")] = None,
+    tombstones: Annotated[bool, typer.Option(help="Deleted keys too.")] = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    options: Options = None,
+    work_dir: WorkDir = None,
+    job_id: JobId = None,
+) -> None:
+    """Write the latest record of each key as Parquet; the logs are only read."""
+    with _session(master, conf) as spark:
+        from kafkalog.spark import jobs
+
+        frame = jobs.snapshot(
+            spark,
+            [*map(str, paths)],
+            as_of=as_of,
+            drop_tombstones=not tombstones,
+            options=_pairs(options),
+            work_dir=work_dir,
+            job_id=job_id,
+            on_progress=_once(_tell),
+        )
+        frame.write.parquet(str(out))
+
+
+@app.command()
+def compact(
+    paths: Paths,
+    settings: Settings = None,
+    include_active: Annotated[bool, typer.Option(help="Begin new segments first.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Change nothing.")] = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    options: Options = None,
+    work_dir: WorkDir = None,
+    job_id: JobId = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compact logs with more keys than one machine has memory."""
+    with _session(master, conf) as spark:
+        from kafkalog.spark import jobs
+
+        report = jobs.compact(
+            spark,
+            [*map(str, paths)],
+            policy=_pairs(settings),
+            options=_pairs(options),
+            include_active=include_active,
+            dry_run=dry_run,
+            work_dir=work_dir,
+            job_id=job_id,
+            on_progress=_once(_tell),
+        )
+    _show(report, as_json=as_json)
+
+
+@app.command()
+def export(
+    paths: Paths,
+    out: Annotated[Path, typer.Option(help="A directory for Parquet.")],
+    codec: Annotated[str, typer.Option(help="none, snappy, gzip, lz4 or zstd.")] = "zstd",
+    by: Annotated[
+        list[str] | None, typer.Option("--by", help="topic, date; may be given again.")
+    ] = None,
+    headers: Annotated[bool, typer.Option(help="A column of headers too.")] = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    options: Options = None,
+    job_id: JobId = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write records as Parquet, by the workers, with a manifest."""
+    with _session(master, conf) as spark:
+        from kafkalog.spark import jobs
+
+        report = jobs.export(
+            spark,
+            [*map(str, paths)],
+            out,
+            codec=codec,
+            partition_by=("topic", "date") if by is None else by,
+            options=_pairs(options),
+            include_headers=headers,
+            job_id=job_id,
+            on_progress=_once(_tell),
+        )
+    _show(report, as_json=as_json)
+
+
+@app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(help="A directory of Parquet files.")],
+    path: Annotated[Path, typer.Argument(help="A data directory.")],
+    codec: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "zstd",
+    preserve_offsets: Annotated[bool, typer.Option(help="Keep the offsets of the rows.")] = True,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    work_dir: WorkDir = None,
+    job_id: JobId = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write rows into logs, at the offsets that they have."""
+    with _session(master, conf) as spark:
+        from kafkalog.spark import jobs
+
+        report = jobs.import_(
+            spark,
+            source,
+            path,
+            preserve_offsets=preserve_offsets,
+            codec=codec,
+            work_dir=work_dir,
+            job_id=job_id,
+        )
+    _show(report, as_json=as_json)
+
+
+@app.command()
+def reindex(
+    paths: Paths,
+    settings: Settings = None,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    options: Options = None,
+    work_dir: WorkDir = None,
+    job_id: JobId = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make offset and time indexes anew."""
+    with _session(master, conf) as spark:
+        from kafkalog.spark import jobs
+
+        report = jobs.reindex(
+            spark,
+            [*map(str, paths)],
+            options=_pairs(options),
+            settings=_pairs(settings),
+            work_dir=work_dir,
+            job_id=job_id,
+            on_progress=_once(_tell),
+        )
+    _show(report, as_json=as_json)

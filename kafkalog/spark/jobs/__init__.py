@@ -1,0 +1,49 @@
+"""Jobs over log directories that outgrow one machine, on any Spark.
+
+Importing this imports neither pyspark nor pyarrow; a job does when it is begun.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from kafkalog.spark.jobs.asked import JobReport
+
+if TYPE_CHECKING:
+    from kafkalog.spark.jobs.compacting import compact
+    from kafkalog.spark.jobs.exporting import export
+    from kafkalog.spark.jobs.importing import import_
+    from kafkalog.spark.jobs.snapshotting import snapshot
+    from kafkalog.spark.jobs.stages import JobProgress
+    from kafkalog.spark.jobs.upkeep import reindex, stats, verify
+
+__all__ = [
+    "JobProgress",
+    "JobReport",
+    "compact",
+    "export",
+    "import_",
+    "reindex",
+    "snapshot",
+    "stats",
+    "verify",
+]
+
+_HOMES = {
+    "JobProgress": "stages",
+    "compact": "compacting",
+    "export": "exporting",
+    "import_": "importing",
+    "reindex": "upkeep",
+    "snapshot": "snapshotting",
+    "stats": "upkeep",
+    "verify": "upkeep",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a job when it is asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

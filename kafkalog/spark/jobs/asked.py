@@ -1,0 +1,155 @@
+"""What a job is asked for, and what it gives: partitions and their settings, ids, reports.
+
+Thread-safety: functions over the disk, and immutable plain data. Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Self
+
+from kafkalog.config import LogConfig
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.manager.overrides import SavedOverrides, read_overrides
+from kafkalog.manager_config import ManagerConfig
+from kafkalog.spark.plan import LogSnapshot, LogSplit
+from kafkalog.topic_configs import TopicConfigs
+
+__all__ = [
+    "JobReport",
+    "Paths",
+    "configs_of",
+    "new_job_id",
+    "ranges_as_json",
+    "read_options",
+    "work_directory",
+]
+
+Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """
+    What a job came to.
+
+    Attributes:
+        job: its kind.
+        job_id: its name, with which it is run again.
+        status: `done`, or `incomplete` where partitions failed.
+        totals: sums over the partitions.
+        partitions: of each, its directory, what became of it, and what was wrong with it.
+        duration_ms: of this run.
+    """
+
+    job: str
+    job_id: str
+    status: str
+    totals: Mapping[str, int]
+    partitions: tuple[Mapping[str, Any], ...]
+    duration_ms: int
+
+    def __str__(self) -> str:
+        lines = [f"{self.job} {self.job_id}: {self.status} in {self.duration_ms / 1000:.1f} s"]
+        lines += [f"  {name.replace('_', ' ')}: {count:,}" for name, count in self.totals.items()]
+        for each in self.partitions:
+            if each.get("error"):
+                lines.append(f"  {each['directory']}: {each['status']}: {each['error']}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Return what `to_json` has made."""
+        return cls(**{**value, "partitions": tuple(value["partitions"])})
+
+
+def read_options(path: Paths, options: Mapping[str, str] | None, **fixed: str) -> dict[str, str]:
+    """
+    Return the options of the reading that a job does.
+
+    Args:
+        path: one directory or several.
+        options: those of the data source, as a user gives them.
+        fixed: what the job needs, whatever they say.
+    """
+    import json
+
+    given = {name: str(value) for name, value in (options or {}).items()}
+    if isinstance(path, (str, PathLike)):
+        given["path"] = str(Path(fspath(path)).absolute())
+    else:
+        given["paths"] = json.dumps([str(Path(fspath(each)).absolute()) for each in path])
+    return {**given, **fixed}
+
+
+def new_job_id(job: str) -> str:
+    """Return a name that no other job has."""
+    return f"{job}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
+
+
+def work_directory(path: Paths, work_dir: str | PathLike[str] | None) -> Path:
+    """
+    Return where the ledgers of jobs over a directory are.
+
+    Beside it, since a broker refuses to start on a directory in it that is no partition.
+    """
+    if work_dir is not None:
+        return Path(fspath(work_dir)).absolute()
+    first = path if isinstance(path, (str, PathLike)) else path[0]
+    directory = Path(fspath(first)).absolute()
+    return directory.with_name(f"{directory.name}.kafkalog-jobs")
+
+
+def configs_of(
+    filesystem: FileSystem, snapshot: LogSnapshot, settings: Mapping[str, str]
+) -> list[LogConfig]:
+    """
+    Return the settings of each partition of a snapshot.
+
+    Kafka's defaults, over them what a manager has written down in the data directory, over that the
+    caller's.
+
+    Args:
+        filesystem: the disk.
+        snapshot: the partitions.
+        settings: of topics, by dotted keys.
+
+    Raises:
+        ConfigError: a setting is wrong.
+    """
+    by_parent: dict[Path, TopicConfigs] = {}
+    configs = []
+    for directory, topic in zip(snapshot.directories, snapshot.topics, strict=True):
+        parent = Path(directory).parent
+        if parent not in by_parent:
+            saved = read_overrides(filesystem, parent) or SavedOverrides()
+            given = ManagerConfig().with_overrides(saved.defaults)
+            by_parent[parent] = TopicConfigs(given.log, saved.topics)
+        configs.append(by_parent[parent].config_of(topic).with_overrides(settings))
+    return configs
+
+
+def ranges_as_json(
+    split: LogSplit, numbers: Mapping[tuple[str, int], int]
+) -> list[tuple[int, str, str, int, int, int]]:
+    """Return the ranges of a split with the numbers of their partitions."""
+    return [
+        (
+            numbers[each.topic, each.partition],
+            each.directory,
+            each.topic,
+            each.partition,
+            each.start,
+            each.end,
+        )
+        for each in split.ranges
+    ]

@@ -1,0 +1,252 @@
+"""`compact`: the compaction of logs with more keys than one machine has memory.
+
+    plan        partitions, how far each may be cleaned, and the files of its segments
+    keys        tasks read keys; a shuffle of hashes and offsets leaves the latest; bits of them
+    clean       a task for each partition writes what stays into the job's directory
+    adopt       the driver exchanges the segments, under the log's own lock, partition by partition
+
+Rules and bytes are those of the engine's cleaner (`kafkalog.cleaner.staged`): transactions,
+tombstones, markers, last batches of producers, the active segment and `min.compaction.lag.ms`.
+Logs may be written while the first three stages run. The last one needs a log to itself, for a few
+syncs; where somebody has it open, or its segments changed meanwhile (retention, truncation, another
+cleaning), that partition is left as it is and reported.
+
+Crash points: the job goes on with what is not done when it is run again under its id; an adoption
+that was cut short is finished, or, where the start of a writer has removed files that meant nothing
+yet, its partition is reported as changed, and the next job cleans it.
+
+Thread-safety: none; two jobs over one log do the work twice, and the second one adopts nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkalog.cleaner.staged import StagedCleaning, adopt_cleaning, identify_segments
+from kafkalog.cleaner.subject import subject_of
+from kafkalog.clock import Clock, SystemClock
+from kafkalog.config import LogConfig
+from kafkalog.errors import KafkaLogError
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.opening import open_log
+from kafkalog.spark.jobs.asked import (
+    JobReport,
+    Paths,
+    configs_of,
+    new_job_id,
+    read_options,
+    work_directory,
+)
+from kafkalog.spark.jobs.latest import KEY_TASK_BYTES, find_latest, plan_keys
+from kafkalog.spark.jobs.ledger import JobLedger
+from kafkalog.spark.jobs.stages import JobProgress, run_stage
+from kafkalog.spark.jobs.work import outcome_of
+from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.plan import Bounds, LogSnapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["compact"]
+
+logger = logging.getLogger(__name__)
+
+Tell = Callable[[JobProgress], object]
+
+
+def compact(
+    spark: SparkSession,
+    path: Paths,
+    *,
+    policy: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
+    include_active: bool = False,
+    dry_run: bool = False,
+    work_dir: str | PathLike[str] | None = None,
+    job_id: str | None = None,
+    task_bytes: int = KEY_TASK_BYTES,
+    on_progress: Tell | None = None,
+    clock: Clock | None = None,
+) -> JobReport:
+    """
+    Compact logs: leave of each key the latest record.
+
+    Args:
+        spark: the session.
+        path: a data directory, or several.
+        policy: settings of topics, over those that a manager has written down: with
+            `{"cleanup.policy": "compact"}` logs are compacted that have no settings at all.
+        options: which topics: `subscribe`, `subscribePattern` or `assign` of the data source.
+        include_active: whether to begin new segments first, so that all is cleaned that may be.
+        dry_run: find out what would go, and change nothing.
+        work_dir: for the job's files, on the logs' file system; beside the first path if None.
+        job_id: of an earlier run that is to be finished; a new one if None.
+        task_bytes: about how much of a log one task reads.
+        on_progress: called now and then, by a thread of its own.
+        clock: source of time; the machine's if None.
+
+    Returns:
+        What was done. Partitions that could not be compacted are in it, with the reason.
+
+    Raises:
+        KafkaLogSparkError: PATH_NOT_FOUND, TOPIC_NOT_FOUND, OPTION_CONFLICT, STORAGE.
+        ConfigError: a setting is wrong.
+    """
+    begun = time.monotonic()
+    job_id = new_job_id("compact") if job_id is None else job_id
+    read = read_options(path, options, isolationLevel="read_committed")
+    work = work_directory(path, work_dir)
+    settings = dict(policy or {})
+    asked = {"job": "compact", "read": read, "policy": settings, "include_active": include_active}
+    known = JobLedger(work / job_id)
+    ledger = JobLedger.begin(work, job_id, _with_secret(asked, known, clock or SystemClock()))
+    if (report := ledger.report()) is not None:
+        return JobReport.from_json(report)
+    planned = _planned(ledger, settings, include_active=include_active, task_bytes=task_bytes)
+    outcomes = _cleaned(spark, ledger, planned, on_progress, dry_run=dry_run)
+    outcome = _report(ledger, outcomes, dry_run=dry_run, begun=begun)
+    for folder in ("staged", "bits", "keys", "clean"):
+        ledger.discard(folder)
+    ledger.end(outcome.to_json())
+    return outcome
+
+
+def _cleaned(
+    spark: SparkSession,
+    ledger: JobLedger,
+    planned: list[dict[str, Any]],
+    on_progress: Tell | None,
+    *,
+    dry_run: bool,
+) -> dict[int, dict[str, Any]]:
+    """Do what is planned; return what became of each partition."""
+    chunks, errors = find_latest(spark, ledger, on_progress)
+    tasks = [
+        {**each, "chunks": chunks.get(each["number"], [])}
+        for each in planned
+        if each["number"] not in errors
+    ]
+    ledger.plan("clean", sorted(tasks, key=lambda task: -int(task["size_bytes"])))
+    reports = run_stage(spark, ledger, "clean", on_progress)
+    outcomes = {
+        each["number"]: {"directory": each["directory"], "status": "failed", "error": told}
+        for each in planned
+        if (told := errors.get(each["number"])) is not None
+    }
+    for number, task in enumerate(ledger.tasks("clean")):
+        outcomes[task["number"]] = _adopted(task, reports[number], dry_run=dry_run)
+    return outcomes
+
+
+def _with_secret(asked: dict[str, Any], known: JobLedger, clock: Clock) -> dict[str, Any]:
+    """Return what is asked, with the secret and the time of an earlier run or with new ones."""
+    try:
+        earlier = known.asked
+    except KafkaLogError:
+        earlier = {"secret": secrets.token_hex(16), "now_ms": clock.now_ms()}
+    return {**asked, "secret": earlier["secret"], "now_ms": earlier["now_ms"]}
+
+
+def _planned(
+    ledger: JobLedger, settings: Mapping[str, str], *, include_active: bool, task_bytes: int
+) -> list[dict[str, Any]]:
+    """Return what is to be done for each partition; planned now, or by an earlier run."""
+    if not ledger.is_planned("partitions"):
+        filesystem = PosixFileSystem()
+        options = ReadOptions.parse(ledger.asked["read"])
+        snapshot = LogSnapshot.take(options, filesystem=filesystem)
+        configs = configs_of(filesystem, snapshot, settings)
+        rows = [row for row, config in enumerate(configs) if config.is_compacted]
+        if include_active:
+            for row in rows:
+                _roll(snapshot.directories[row], configs[row])
+            snapshot = LogSnapshot.take(options, filesystem=filesystem)
+        tasks = [_plan_of(ledger, snapshot, row, configs[row]) for row in rows]
+        tasks = [task for task in tasks if task["start"] < task["end"]]
+        starts = np.zeros(len(snapshot), np.int64)
+        ends = np.zeros(len(snapshot), np.int64)
+        for task in tasks:
+            starts[task["number"]] = max(task["start"], int(snapshot.log_starts[task["number"]]))
+            ends[task["number"]] = max(task["end"], starts[task["number"]])
+        numbers = {name: number for number, name in enumerate(snapshot.names())}
+        plan_keys(ledger, snapshot, Bounds(starts, ends), numbers, task_bytes)
+        ledger.plan("partitions", tasks)
+    return ledger.tasks("partitions")
+
+
+def _roll(directory: str, config: LogConfig) -> None:
+    with open_log(directory, config=config) as log:
+        log.roll()
+
+
+def _plan_of(
+    ledger: JobLedger, snapshot: LogSnapshot, row: int, config: LogConfig
+) -> dict[str, Any]:
+    directory = snapshot.directories[row]
+    with open_log(directory, config=config, read_only=True) as log:
+        subject = subject_of(log, now_ms=ledger.asked["now_ms"])
+        span = subject.span()
+        end = subject.boundary(span)
+        start = subject.facts.segments[0].base_offset
+        if span.first_dirty >= end:
+            # All was cleaned before.
+            end = start
+        segments = identify_segments(log, end)
+    return {
+        "number": row,
+        "directory": directory,
+        "config": config.to_properties(),
+        "start": start,
+        "end": end,
+        "size_bytes": sum(each.size_bytes for each in segments),
+        "segments": [asdict(each) for each in segments],
+    }
+
+
+def _adopted(
+    task: Mapping[str, Any], report: Mapping[str, Any], *, dry_run: bool
+) -> dict[str, Any]:
+    """Exchange the segments of a partition; return what became of it."""
+    outcome: dict[str, Any] = {"directory": task["directory"], "status": report["status"]}
+    if report["status"] != "staged":
+        return {**outcome, "error": report["error"]}
+    staged = StagedCleaning.from_json(report["staged"])
+    outcome |= {
+        "bytes_before": staged.bytes_before,
+        "bytes_after": staged.bytes_after,
+        **staged.statistics,
+    }
+    if dry_run:
+        return {**outcome, "status": "would be compacted"}
+    try:
+        with open_log(task["directory"], config=LogConfig.from_properties(task["config"])) as log:
+            adopt_cleaning(log, staged)
+    except KafkaLogError as error:
+        return {**outcome, **outcome_of(error, "changed")}
+    return {**outcome, "status": "compacted"}
+
+
+def _report(
+    ledger: JobLedger, outcomes: Mapping[int, dict[str, Any]], *, dry_run: bool, begun: float
+) -> JobReport:
+    wanted = "would be compacted" if dry_run else "compacted"
+    good = [each for each in outcomes.values() if each["status"] == wanted]
+    names = ("bytes_before", "bytes_after", "records_read", "records_kept")
+    totals = {"partitions": len(outcomes), "compacted": len(good)}
+    totals |= {name: sum(int(each.get(name, 0)) for each in good) for name in names}
+    return JobReport(
+        "compact",
+        ledger.job_id,
+        "done" if len(good) == len(outcomes) else "incomplete",
+        totals,
+        tuple(outcomes[number] for number in sorted(outcomes)),
+        int((time.monotonic() - begun) * 1000),
+    )

@@ -1,0 +1,326 @@
+"""`export`: logs as Parquet, written by the workers; no record goes through the JVM.
+
+A task is a range of offsets, and writes one file for each partition, and for each day where files
+are parted by date. Names come of topic, partition, first and last offset of the range, so a task
+that is repeated writes the same files, and a job that goes on writes only what is missing. Each
+file is put on the disk under another name first. When all is done, `manifest.json` says which files
+there are, with their rows and offsets.
+
+Crash points: before a rename, a file of another name is left, which nobody reads and the next run
+overwrites or removes; before the report of a task, its files are written once more, the same.
+
+Thread-safety: none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafkalog.errors import KafkaLogError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.files.whole import replace_whole
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.jobs.asked import (
+    JobReport,
+    Paths,
+    new_job_id,
+    ranges_as_json,
+    read_options,
+)
+from kafkalog.spark.jobs.ledger import JobLedger
+from kafkalog.spark.jobs.work import partition_error, ranges_of, records_of
+from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.plan import LogSnapshot, SplitRange, resolve_bounds, split_and_pack
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafkalog.spark.jobs.stages import JobProgress
+
+__all__ = ["export", "export_task"]
+
+_TASK_BYTES: Final = 256 << 20
+_PARTED_BY: Final = ("topic", "date")
+_CODECS: Final = ("none", "snappy", "gzip", "lz4", "zstd")
+_DAY_MS: Final = 86_400_000
+# A row group: large enough to compress well, small enough for a worker's memory.
+_GROUP_BYTES: Final = 32 << 20
+_NAMES: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+
+def export(
+    spark: SparkSession,
+    path: Paths,
+    out: str | PathLike[str],
+    *,
+    format: str = "parquet",  # noqa: A002 - the word that Spark has for it
+    codec: str = "zstd",
+    partition_by: Sequence[str] = ("topic", "date"),
+    options: Mapping[str, str] | None = None,
+    include_headers: bool = False,
+    job_id: str | None = None,
+    task_bytes: int = _TASK_BYTES,
+    on_progress: Callable[[JobProgress], object] | None = None,
+) -> JobReport:
+    """
+    Write the records of logs as Parquet files.
+
+    Args:
+        spark: the session.
+        path: a data directory, or several.
+        out: a directory that all workers see; made if it is not there.
+        format: "parquet".
+        codec: of the columns: none, snappy, gzip, lz4 or zstd.
+        partition_by: directories: `topic`, `date` (UTC; `none` without a timestamp), or neither.
+        options: of the data source: which topics, from where to where, what to do with damage.
+        include_headers: whether there is a column of headers.
+        job_id: of an earlier run that is to be finished; a new one if None.
+        task_bytes: about how much of a log comes to one file.
+        on_progress: called now and then, by another thread.
+
+    Raises:
+        KafkaLogSparkError: OPTION_INVALID; PATH_NOT_FOUND and others of the options.
+    """
+    from kafkalog.spark.jobs.stages import run_stage
+
+    begun = time.monotonic()
+    _check(format, codec, partition_by)
+    directory = Path(fspath(out)).absolute()
+    job_id = new_job_id("export") if job_id is None else job_id
+    asked = {
+        "job": "export",
+        "read": read_options(path, options),
+        "out": str(directory),
+        "codec": codec,
+        "partition_by": list(partition_by),
+        "headers": include_headers,
+    }
+    # A name that readers of Parquet pass over.
+    ledger = JobLedger.begin(directory / "_kafkalog_jobs", job_id, asked)
+    if (report := ledger.report()) is not None:
+        return JobReport.from_json(report)
+    if not ledger.is_planned("export"):
+        _plan(ledger, task_bytes)
+    reports = run_stage(spark, ledger, "export", on_progress)
+    _write_manifest(directory, job_id, reports)
+    outcome = _outcome(ledger, reports, begun)
+    ledger.end(outcome.to_json())
+    return outcome
+
+
+def _plan(ledger: JobLedger, task_bytes: int) -> None:
+    read = ReadOptions.parse(ledger.asked["read"])
+    found = LogSnapshot.take(read)
+    numbers = {name: number for number, name in enumerate(found.names())}
+    splits = split_and_pack(found, resolve_bounds(found, read), split_bytes=task_bytes)
+    ledger.plan("export", [{"ranges": ranges_as_json(each, numbers)} for each in splits])
+
+
+def _write_manifest(directory: Path, job_id: str, reports: Mapping[int, Mapping[str, Any]]) -> None:
+    files = [each for report in reports.values() for each in report["files"]]
+    files.sort(key=lambda each: (each["topic"], each["partition"], each["first_offset"]))
+    with storage_errors(directory, doing="writing to"):
+        text = json.dumps({"job_id": job_id, "files": files}, indent=1)
+        replace_whole(PosixFileSystem(), directory / "_manifest.json", text.encode())
+
+
+def _check(format_name: str, codec: str, partition_by: Sequence[str]) -> None:
+    for option, value, allowed in (
+        ("format", format_name, ("parquet",)),
+        ("codec", codec, _CODECS),
+        *(("partition_by", each, _PARTED_BY) for each in partition_by),
+    ):
+        if value not in allowed:
+            raise KafkaLogSparkError(
+                ErrorCode.OPTION_INVALID,
+                f"{option} = {value!r}: must be one of {', '.join(allowed)}",
+                option=option,
+                value=value,
+            )
+
+
+def _outcome(
+    ledger: JobLedger, reports: Mapping[int, Mapping[str, Any]], begun: float
+) -> JobReport:
+    by_directory: dict[str, dict[str, Any]] = {}
+    totals = {"files": 0, "rows": 0, "bytes": 0}
+    for report in reports.values():
+        for each in report["files"]:
+            totals["files"] += 1
+            totals["rows"] += each["rows"]
+            totals["bytes"] += each["bytes"]
+        for directory, told in report["ranges"].items():
+            known = by_directory.setdefault(directory, {"directory": directory, "status": "done"})
+            if told is not None:
+                known |= {"status": "failed", "error": told}
+    failed = any(each["status"] == "failed" for each in by_directory.values())
+    return JobReport(
+        "export",
+        ledger.job_id,
+        "incomplete" if failed else "done",
+        totals,
+        tuple(by_directory[name] for name in sorted(by_directory)),
+        int((time.monotonic() - begun) * 1000),
+    )
+
+
+def export_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    """Write the files of one task, and report them."""
+    from kafkalog.spark.jobs.stages import report_batch
+
+    asked = ledger.asked
+    options = ReadOptions.parse(asked["read"])
+    files: list[dict[str, Any]] = []
+    ranges: dict[str, str | None] = {}
+    for _number, each in ranges_of(task):
+        writer = _RangeWriter(asked, each)
+        try:
+            names = (*_NAMES, "headers") if asked["headers"] else _NAMES
+            for batch in records_of(each, names, options):
+                writer.add(batch)
+            files += writer.finish()
+            ranges.setdefault(each.directory, None)
+        except KafkaLogError as error:
+            writer.abandon()
+            told = partition_error(error)
+            if told is None:
+                raise
+            ranges[each.directory] = told
+        except BaseException:
+            writer.abandon()
+            raise
+    ledger.note_done("export", number, {"files": files, "ranges": ranges})
+    yield report_batch(number, {"files": len(files)})
+
+
+class _RangeWriter:
+    """Writes the records of one range, to a file for each day where that is asked."""
+
+    def __init__(self, asked: Mapping[str, Any], each: SplitRange) -> None:
+        self._asked = asked
+        self._range = each
+        self._files: dict[str, _File] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take records."""
+        if "date" not in self._asked["partition_by"]:
+            self._file("").add(batch)
+            return
+        times = batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000
+        days = np.where(times >= 0, times // _DAY_MS, -1)
+        cuts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
+        for start, end in pairwise(cuts):
+            if start < end:
+                self._file(_date_of(int(days[start]))).add(batch.slice(start, end - start))
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Give the files their names; return what they are."""
+        return [each.finish() for each in self._files.values()]
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        for each in self._files.values():
+            each.abandon()
+
+    def _file(self, date: str) -> _File:
+        if date not in self._files:
+            folder = Path(self._asked["out"])
+            if "topic" in self._asked["partition_by"]:
+                folder /= f"topic={self._range.topic}"
+            if date:
+                folder /= f"date={date}"
+            self._files[date] = _File(folder, self._range, self._asked["codec"])
+        return self._files[date]
+
+
+def _date_of(day: int) -> str:
+    return "none" if day < 0 else str(np.datetime64(day, "D"))
+
+
+class _File:
+    """One file on its way."""
+
+    def __init__(self, folder: Path, each: SplitRange, codec: str) -> None:
+        self._range = each
+        name = f"{each.topic}-{each.partition}-{each.start:020}-{each.end:020}.parquet"
+        self._path = folder / name
+        with storage_errors(folder, doing="making"):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._temporary = folder / f".{name}.{os.getpid()}"
+        self._codec = codec
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._rows = 0
+        self._first = self._last = -1
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take records; a row group is written when there are enough."""
+        offsets = batch.column("offset")
+        if self._first < 0:
+            self._first = offsets[0].as_py()
+        self._last = offsets[-1].as_py()
+        self._rows += len(batch)
+        self._waiting.append(batch)
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def finish(self) -> dict[str, Any]:
+        """Put it on the disk and give it its name."""
+        self._flush()
+        assert self._writer is not None
+        self._writer.close()
+        filesystem = PosixFileSystem()
+        with storage_errors(self._path, doing="writing"):
+            handle = filesystem.open(self._temporary, write=True)
+            try:
+                handle.sync()
+                size = handle.size()
+            finally:
+                handle.close()
+            filesystem.rename(self._temporary, self._path)
+            filesystem.sync_directory(self._path.parent)
+        return {
+            "path": str(self._path),
+            "topic": self._range.topic,
+            "partition": self._range.partition,
+            "rows": self._rows,
+            "bytes": size,
+            "first_offset": self._first,
+            "last_offset": self._last,
+        }
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        if self._writer is not None:
+            self._writer.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        table = pa.Table.from_batches(self._waiting)
+        self._waiting, self._waiting_bytes = [], 0
+        if self._writer is None:
+            # Dictionaries pay for names, and cost memory and time for keys and values.
+            self._writer = pq.ParquetWriter(
+                self._temporary,
+                table.schema,
+                compression=self._codec,
+                use_dictionary=["topic"],
+                write_statistics=["offset", "timestamp", "partition", "topic"],
+            )
+        self._writer.write_table(table)

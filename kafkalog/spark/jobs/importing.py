@@ -1,0 +1,466 @@
+"""`import_`: rows become logs whose records keep the offsets that they had.
+
+    write       tasks, each with whole partitions sorted by offset, encode batches into files; gaps
+                between offsets stay gaps
+    append      the driver appends the files to the logs, through the engine, under their lock
+
+A partition takes rows only behind its end: nothing is overwritten, and nothing is put between.
+Where one overlaps, none is touched.
+
+Crash points: a partition's end before the import is written down before its first append; a run
+under the same id goes on behind what the log has by then.
+
+Thread-safety: none; a writer is one task's.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from kafkalog._core.arrow_source import arrow_column, arrow_headers
+from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.builder import BatchBuilder
+from kafkalog.errors import KafkaLogError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileHandle
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.layout import NO_TIMESTAMP
+from kafkalog.log.log import Log
+from kafkalog.manager.manager import LogManager
+from kafkalog.records.codecs import Codec, compress_if_smaller
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, of_engine
+from kafkalog.spark.jobs.asked import JobReport, new_job_id, work_directory
+from kafkalog.spark.jobs.ledger import JobLedger
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["OffsetKeepingWriter", "import_"]
+
+_NEEDED: Final = ("topic", "partition", "offset", "value")
+_TAKEN: Final = ("topic", "partition", "offset", "key", "value", "timestamp", "headers")
+_APPEND_BYTES: Final = 64 << 20
+_BATCH_BYTES: Final = 1 << 20
+_BATCH_OFFSETS_MAX: Final = 2**31 - 1
+
+
+def import_(
+    spark: SparkSession,
+    source: DataFrame | str | PathLike[str],
+    path: str | PathLike[str],
+    *,
+    preserve_offsets: bool = True,
+    codec: str = "zstd",
+    options: Mapping[str, str] | None = None,
+    work_dir: str | PathLike[str] | None = None,
+    job_id: str | None = None,
+) -> JobReport:
+    """
+    Write rows into the logs of a data directory, with the offsets that they have.
+
+    Args:
+        spark: the session.
+        source: a frame, or a directory of Parquet files as `export` writes them. Columns: topic,
+            partition, offset, value; and key, timestamp, headers where there are any.
+        path: the data directory; topics that are missing are made.
+        preserve_offsets: False appends the rows as any write does, with new offsets.
+        codec: of the batches: none, gzip, snappy, lz4 or zstd.
+        options: of the data source's writing, where offsets are not kept.
+        work_dir: for the job's files; beside the data directory if None.
+        job_id: of an earlier run that is to be finished; a new one if None.
+
+    Raises:
+        KafkaLogSparkError: COLUMN_MISSING; RECORD_INVALID for two rows of one offset;
+            OFFSET_OUT_OF_RANGE where a partition has records at or behind the first row's offset;
+            LOCKED where somebody has the data directory open.
+    """
+    begun = time.monotonic()
+    if isinstance(source, (str, PathLike)):
+        known_as = str(Path(fspath(source)).absolute())
+        frame = spark.read.parquet(known_as)
+    else:
+        known_as, frame = "a frame", source
+    directory = Path(fspath(path)).absolute()
+    job_id = new_job_id("import") if job_id is None else job_id
+    if not preserve_offsets:
+        given = {**(options or {}), "path": str(directory), "compression": codec}
+        frame.write.format("kafkalog").options(**given).mode("append").save()
+        return JobReport("import", job_id, "done", {}, (), _since(begun))
+    _check_columns(frame.columns)
+    asked = {"job": "import", "source": known_as, "path": str(directory), "codec": codec}
+    ledger = JobLedger.begin(work_directory(directory, work_dir), job_id, asked)
+    if (report := ledger.report()) is not None:
+        return JobReport.from_json(report)
+    if ledger.facts("import") is None:
+        ledger.discard("imported")
+        _write(spark, ledger, frame)
+    facts = ledger.facts("import")
+    assert facts is not None
+    outcome = _append(ledger, directory, facts["files"], begun)
+    ledger.discard("imported")
+    ledger.end(outcome.to_json())
+    return outcome
+
+
+def _check_columns(columns: list[str]) -> None:
+    missing = [name for name in _NEEDED if name not in columns]
+    if missing:
+        raise KafkaLogSparkError(
+            ErrorCode.COLUMN_MISSING,
+            f"rows that keep their offsets need {', '.join(_NEEDED)}; {missing[0]} is missing",
+            column=missing[0],
+        )
+
+
+def _since(begun: float) -> int:
+    return int((time.monotonic() - begun) * 1000)
+
+
+def _write(spark: SparkSession, ledger: JobLedger, frame: DataFrame) -> None:
+    """Sort the rows into partitions and let tasks encode them."""
+    from kafkalog.spark.jobs.stages import register_stages
+
+    register_stages(spark)
+    rows = frame.select(*(name for name in _TAKEN if name in frame.columns))
+    rows = rows.repartition("topic", "partition")
+    rows = rows.sortWithinPartitions("topic", "partition", "offset")
+    writer = rows.write.format("kafkalog-job").option("ledger", str(ledger.directory))
+    writer.option("stage", "import").mode("append").save()
+
+
+# ---- in the tasks ----
+
+
+@dataclass
+class _Target:
+    """The file of one partition: its batch under construction, and what was written."""
+
+    topic: str
+    partition: int
+    path: Path
+    handle: FileHandle
+    builder: BatchBuilder
+    base_offset: int = -1
+    first_offset: int = -1
+    last_offset: int = -1
+    rows: int = 0
+    size_bytes: int = 0
+
+
+class OffsetKeepingWriter:
+    """
+    Encodes rows that come sorted by topic, partition and offset.
+
+    Args:
+        folder: where the files are to be.
+        codec: of the batches.
+        batch_bytes: of a batch, before compression.
+    """
+
+    def __init__(self, folder: Path, codec: Codec, batch_bytes: int = _BATCH_BYTES) -> None:
+        self._folder = folder
+        self._codec = codec
+        self._batch_bytes = batch_bytes
+        self._filesystem = PosixFileSystem()
+        self._target: _Target | None = None
+        self._written: list[dict[str, Any]] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """
+        Take rows.
+
+        Raises:
+            KafkaLogSparkError: COLUMN_MISSING for a null in topic, partition or offset,
+                RECORD_INVALID for offsets that do not rise.
+        """
+        for name in ("topic", "partition", "offset"):
+            if batch.column(name).null_count:
+                raise KafkaLogSparkError(
+                    ErrorCode.COLUMN_MISSING, f"a row has no {name}", column=name
+                )
+        coded = pc.dictionary_encode(batch.column("topic"))
+        codes = np.asarray(coded.indices)
+        partitions = batch.column("partition").to_numpy()
+        is_other = (np.diff(codes) != 0) | (np.diff(partitions) != 0)
+        cuts = [0, *(np.flatnonzero(is_other) + 1).tolist(), batch.num_rows]
+        for start, end in pairwise(cuts):
+            if start < end:
+                topic = coded.dictionary[int(codes[start])].as_py()
+                self._add(topic, int(partitions[start]), batch.slice(start, end - start))
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Put everything on the disk; return the files."""
+        self._close()
+        if self._written:
+            with storage_errors(self._folder, doing="syncing"):
+                self._filesystem.sync_directory(self._folder)
+        return self._written
+
+    def abandon(self) -> None:
+        """Remove what was written: the attempt has failed."""
+        if self._target is not None:
+            self._target.handle.close()
+        paths = [each["path"] for each in self._written]
+        if self._target is not None:
+            paths.append(str(self._target.path))
+        for path in paths:
+            Path(path).unlink(missing_ok=True)
+
+    def _add(self, topic: str, partition: int, rows: pa.RecordBatch) -> None:
+        target = self._target
+        if target is None or (target.topic, target.partition) != (topic, partition):
+            self._close()
+            target = self._target = self._begin(topic, partition)
+        offsets = rows.column("offset").to_numpy()
+        steps = np.diff(offsets)
+        if (len(steps) and int(steps.min()) <= 0) or int(offsets[0]) <= target.last_offset:
+            raise KafkaLogSparkError(
+                ErrorCode.RECORD_INVALID,
+                f"{topic}-{partition}: two rows have one offset, near {int(offsets[0])}",
+                topic=topic,
+                partition=partition,
+            )
+        cuts = [0, *(np.flatnonzero(steps != 1) + 1).tolist(), len(offsets)]
+        columns = _Columns(rows)
+        for start, end in pairwise(cuts):
+            if start < end:
+                self._encode(target, columns, offsets, start, end)
+        target.rows += len(offsets)
+
+    def _encode(
+        self,
+        target: _Target,
+        columns: _Columns,
+        offsets: NDArray[np.int64],
+        start: int,
+        end: int,
+    ) -> None:
+        """Encode rows whose offsets are one behind the other."""
+        builder = target.builder
+        while start < end:
+            offset = int(offsets[start])
+            if builder.count and offset - target.base_offset > _BATCH_OFFSETS_MAX:
+                self._flush(target)
+            if not builder.count:
+                target.base_offset = offset
+            if builder.count and builder.size_bytes >= self._batch_bytes:
+                self._flush(target)
+                continue
+            if offset != target.base_offset + builder.last_offset_delta + 1 or not builder.count:
+                # The first behind a gap says where it is; those behind it follow.
+                builder.append_at(offset - target.base_offset, *columns.row(start))
+                taken = 1
+            else:
+                taken = builder.extend_columns(
+                    columns.keys,
+                    columns.values,
+                    columns.times,
+                    start,
+                    end,
+                    self._batch_bytes,
+                    columns.headers,
+                )
+            if target.first_offset < 0:
+                target.first_offset = offset
+            if not taken:
+                self._flush(target)
+                continue
+            start += taken
+            target.last_offset = int(offsets[start - 1])
+
+    def _begin(self, topic: str, partition: int) -> _Target:
+        path = self._folder / f"{uuid.uuid4().hex}.batches"
+        with storage_errors(path, doing="writing"):
+            handle = self._filesystem.open(path, create=True, write=True)
+        return _Target(topic, partition, path, handle, BatchBuilder())
+
+    def _flush(self, target: _Target) -> None:
+        builder = target.builder
+        if not builder.count:
+            return
+        codec, payload = self._codec, None
+        if codec is not Codec.NONE:
+            codec, payload = compress_if_smaller(codec, builder.payload())
+        batch = builder.finish(base_offset=target.base_offset, codec=int(codec), payload=payload)
+        size = memoryview(batch).nbytes
+        with storage_errors(target.path, doing="writing"):
+            target.handle.pwrite(batch, target.size_bytes)
+        target.size_bytes += size
+        builder.reset()
+
+    def _close(self) -> None:
+        target, self._target = self._target, None
+        if target is None:
+            return
+        self._target = target
+        self._flush(target)
+        with storage_errors(target.path, doing="writing"):
+            target.handle.sync()
+        target.handle.close()
+        self._target = None
+        self._written.append(
+            {
+                "path": str(target.path),
+                "topic": target.topic,
+                "partition": target.partition,
+                "first_offset": target.first_offset,
+                "last_offset": target.last_offset,
+                "rows": target.rows,
+                "size_bytes": target.size_bytes,
+            }
+        )
+
+
+class _Columns:
+    """The columns of some rows as the builder takes them, and single rows of them."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        names = rows.schema.names
+        self._rows = rows
+        self.keys = arrow_column(rows.column("key")) if "key" in names else None
+        self.values = arrow_column(rows.column("value"))
+        self.headers = arrow_headers(rows.column("headers")) if "headers" in names else None
+        self.times: NDArray[np.int64] | int = NO_TIMESTAMP
+        if "timestamp" in names:
+            micros = rows.column("timestamp").cast(pa.int64())
+            times = np.asarray(micros.fill_null(-1000), np.int64) // 1000
+            self.times = np.maximum(times, NO_TIMESTAMP)
+
+    def row(self, number: int) -> tuple[bytes | None, bytes | None, int, Any]:
+        """Return key, value, time and headers of one row."""
+        names = self._rows.schema.names
+        key = self._rows.column("key")[number].as_py() if "key" in names else None
+        value = self._rows.column("value")[number].as_py()
+        time_ms = self.times if isinstance(self.times, int) else int(self.times[number])
+        headers = None
+        if "headers" in names:
+            listed = self._rows.column("headers")[number].as_py() or []
+            headers = [(each["key"], each["value"]) for each in listed]
+        return _as_bytes(key), _as_bytes(value), time_ms, headers
+
+
+def _as_bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+# ---- in the driver ----
+
+
+def _append(
+    ledger: JobLedger, directory: Path, files: list[dict[str, Any]], begun: float
+) -> JobReport:
+    files = sorted(files, key=lambda each: (each["topic"], each["partition"]))
+    partitions: list[dict[str, Any]] = []
+    try:
+        with LogManager([directory]) as manager:
+            _make_topics(manager, files)
+            ends = _ends(ledger, manager, files)
+            for each in files:
+                log = manager.log(each["topic"], each["partition"])
+                _append_file(log, each, ends[f"{each['topic']}-{each['partition']}"])
+                log.flush()
+                partitions.append({**each, "directory": str(log.directory), "status": "imported"})
+    except KafkaLogSparkError:
+        raise
+    except KafkaLogError as error:
+        raise of_engine(error, job_id=ledger.job_id) from error
+    totals = {
+        "partitions": len(partitions),
+        "rows": sum(each["rows"] for each in files),
+        "bytes": sum(each["size_bytes"] for each in files),
+    }
+    return JobReport("import", ledger.job_id, "done", totals, tuple(partitions), _since(begun))
+
+
+def _make_topics(manager: LogManager, files: list[dict[str, Any]]) -> None:
+    """Make topics that are missing, with as many partitions as rows name."""
+    counts: dict[str, int] = {}
+    for each in files:
+        counts[each["topic"]] = max(counts.get(each["topic"], 0), each["partition"] + 1)
+    known = manager.topics()
+    for topic, count in counts.items():
+        if topic not in known:
+            manager.create_topic(topic, count)
+            continue
+        for partition in sorted(set(range(count)) - set(known[topic])):
+            manager.create_partition(topic, partition)
+
+
+def _ends(ledger: JobLedger, manager: LogManager, files: list[dict[str, Any]]) -> Mapping[str, int]:
+    """Return where each log ended before the import; refuse it where rows lie below that."""
+    known = ledger.facts("ends")
+    if known is None:
+        known = {
+            f"{each['topic']}-{each['partition']}": manager.log(
+                each["topic"], each["partition"]
+            ).log_end_offset
+            for each in files
+        }
+        for each in files:
+            end = known[f"{each['topic']}-{each['partition']}"]
+            if each["first_offset"] < end:
+                raise KafkaLogSparkError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"{each['topic']}-{each['partition']} ends at {end}, and rows begin at"
+                    f" {each['first_offset']}: nothing was written",
+                    topic=each["topic"],
+                    partition=each["partition"],
+                    log_end_offset=end,
+                    first_offset=each["first_offset"],
+                )
+        ledger.finish("ends", known)
+    return known
+
+
+def _append_file(log: Log, file: Mapping[str, Any], end_before: int) -> None:
+    """Append the batches of a file that the log does not have yet."""
+    if log.log_end_offset == end_before == log.log_start_offset and end_before == 0:
+        # Or retention would find a log that begins far below its first record.
+        log.truncate_fully_and_start_at(file["first_offset"])
+    for data in _pieces(Path(file["path"]), file["size_bytes"]):
+        rest = _behind(data, log.log_end_offset)
+        if len(rest):
+            log.append_batches(rest, assign_offsets=False)
+
+
+def _pieces(path: Path, size_bytes: int) -> Iterator[memoryview]:
+    """Yield whole batches of a file, about so many bytes at a time."""
+    filesystem = PosixFileSystem()
+    with storage_errors(path, doing="reading"):
+        handle = filesystem.open(path)
+        try:
+            position = 0
+            while position < size_bytes:
+                data = memoryview(handle.pread(_APPEND_BYTES, position))
+                end = _scan(data)[1]
+                if not end:
+                    raise OSError(f"{path}: no whole batch at {position}")
+                yield data[:end]
+                position += end
+        finally:
+            handle.close()
+
+
+def _scan(data: memoryview) -> tuple[BatchColumns, int]:
+    columns = BatchColumns(1 << 16)
+    return columns, scan_batches(data, columns=columns, check_crc=False).position
+
+
+def _behind(data: memoryview, end_offset: int) -> memoryview:
+    """Return the batches that begin at an offset or behind it."""
+    columns, end = _scan(data)
+    bases = columns.base_offset[: len(columns)]
+    first = int(np.searchsorted(bases, end_offset))
+    return data[int(columns.position[first]) if first < len(columns) else end : end]

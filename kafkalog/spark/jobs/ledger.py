@@ -1,0 +1,234 @@
+"""What a job has planned and done, in files that its tasks and its next run see.
+
+    <work>/<job id>/
+        job.json                what was asked for
+        <stage>/tasks.json      what the stage consists of
+        <stage>/<n>.json        the report of a task that is done
+        <stage>/facts.json      the stage is done, with what it came to
+        report.json             the job is done
+
+Every file is written whole, under a name of its own, put on the disk, and renamed: a job that was
+killed at any moment finds of each either all or nothing, and goes on with what is not done. Two
+attempts at one task write the same.
+
+Thread-safety: as far as the file system's renames go; a ledger object has no state but its path.
+Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+
+__all__ = ["JobLedger"]
+
+_JOB: Final = "job.json"
+_TASKS: Final = "tasks.json"
+_FACTS: Final = "facts.json"
+_REPORT: Final = "report.json"
+_BYTES_MAX: Final = 1 << 30
+
+
+class JobLedger:
+    """
+    The files of one job.
+
+    Args:
+        directory: of the job.
+        filesystem: the disk; the machine's if None.
+    """
+
+    def __init__(self, directory: Path, filesystem: FileSystem | None = None) -> None:
+        self.directory = directory
+        self._filesystem = PosixFileSystem() if filesystem is None else filesystem
+
+    @classmethod
+    def begin(
+        cls,
+        work: Path,
+        job_id: str,
+        asked: Mapping[str, Any],
+        filesystem: FileSystem | None = None,
+    ) -> JobLedger:
+        """
+        Return the ledger of a job: a new one, or that of an earlier run.
+
+        Args:
+            work: where ledgers are.
+            job_id: names it.
+            asked: what the job is; an earlier run has to have been asked for the same.
+            filesystem: the disk; the machine's if None.
+
+        Raises:
+            KafkaLogSparkError: OPTION_CONFLICT where it was asked for something else.
+            LogStorageError: the disk refused.
+        """
+        ledger = cls(work / job_id, filesystem)
+        known = ledger._read(_JOB)
+        wanted = json.loads(json.dumps(asked))
+        if known is None:
+            ledger._write(_JOB, wanted)
+        elif known != wanted:
+            differing = sorted(
+                name for name in {*known, *wanted} if known.get(name) != wanted.get(name)
+            )
+            raise KafkaLogSparkError(
+                ErrorCode.OPTION_CONFLICT,
+                f"the job {job_id} was begun with other arguments: {', '.join(differing)}",
+                job_id=job_id,
+                arguments=differing,
+            )
+        return ledger
+
+    @property
+    def job_id(self) -> str:
+        """The name of the job."""
+        return self.directory.name
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What the job is."""
+        found: dict[str, Any] = self._needed(_JOB)
+        return found
+
+    # ---- stages ----
+
+    def plan(self, stage: str, tasks: Sequence[Mapping[str, Any]]) -> None:
+        """Write down what a stage consists of; what an earlier run has planned stays."""
+        if self._read(f"{stage}/{_TASKS}") is None:
+            self._write(f"{stage}/{_TASKS}", list(tasks))
+
+    def is_planned(self, stage: str) -> bool:
+        """Whether an earlier run has planned a stage."""
+        return self._read(f"{stage}/{_TASKS}") is not None
+
+    def tasks(self, stage: str) -> list[dict[str, Any]]:
+        """Return the tasks of a stage."""
+        found: list[dict[str, Any]] = self._needed(f"{stage}/{_TASKS}")
+        return found
+
+    def done(self, stage: str) -> dict[int, dict[str, Any]]:
+        """Return the reports of the tasks that are done, by number."""
+        reports = {}
+        for number in self.numbers_done(stage):
+            report = self._read(f"{stage}/{number}.json")
+            if report is not None:
+                reports[number] = report
+        return reports
+
+    def numbers_done(self, stage: str) -> list[int]:
+        """Return which tasks are done."""
+        path = self.directory / stage
+        with storage_errors(path, doing="listing"):
+            names = self._filesystem.list(path) if self._filesystem.stat(path) else []
+        stems = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+        return sorted(int(stem) for stem in stems if stem.isdigit())
+
+    def note_done(self, stage: str, number: int, report: Mapping[str, Any]) -> None:
+        """Write down that a task is done, with what there is to say of it."""
+        self._write(f"{stage}/{number}.json", report)
+
+    def finish(self, stage: str, facts: Mapping[str, Any]) -> None:
+        """Write down that a stage is done, with what it came to."""
+        self._write(f"{stage}/{_FACTS}", facts)
+
+    def facts(self, stage: str) -> dict[str, Any] | None:
+        """Return what a stage came to; None while it is not done."""
+        found: dict[str, Any] | None = self._read(f"{stage}/{_FACTS}")
+        return found
+
+    # ---- the job ----
+
+    def end(self, report: Mapping[str, Any]) -> None:
+        """Write down that the job is done."""
+        self._write(_REPORT, report)
+
+    def report(self) -> dict[str, Any] | None:
+        """Return what the job came to; None while it is not done."""
+        found: dict[str, Any] | None = self._read(_REPORT)
+        return found
+
+    def folder(self, name: str) -> Path:
+        """Return a directory of the job's, made if it is not there."""
+        path = self.directory / name
+        with storage_errors(path, doing="making"):
+            self._make(path)
+        return path
+
+    def discard(self, name: str) -> None:
+        """Remove a directory of the job's and all in it."""
+        path = self.directory / name
+        with storage_errors(path, doing="removing"):
+            self._remove(path)
+
+    # ---- files ----
+
+    def _remove(self, path: Path) -> None:
+        facts = self._filesystem.stat(path)
+        if facts is None:
+            return
+        if not facts.is_directory:
+            self._filesystem.unlink(path)
+            return
+        for name in self._filesystem.list(path):
+            self._remove(path / name)
+        self._filesystem.remove_directory(path)
+
+    def _make(self, path: Path) -> None:
+        missing = []
+        while self._filesystem.stat(path) is None:
+            missing.append(path)
+            path = path.parent
+        for each in reversed(missing):
+            try:
+                self._filesystem.make_directory(each)
+            except FileExistsError:
+                continue
+            self._filesystem.sync_directory(each.parent)
+
+    def _needed(self, name: str) -> Any:
+        found = self._read(name)
+        if found is None:
+            path = self.directory / name
+            raise KafkaLogSparkError(ErrorCode.JOB_FAILED, f"{path} is gone", path=str(path))
+        return found
+
+    def _read(self, name: str) -> Any:
+        path = self.directory / name
+        with storage_errors(path, doing="reading"):
+            try:
+                handle = self._filesystem.open(path)
+            except FileNotFoundError:
+                return None
+            try:
+                text = handle.pread(min(handle.size(), _BYTES_MAX), 0)
+            finally:
+                handle.close()
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise KafkaLogSparkError(
+                ErrorCode.JOB_FAILED, f"{path} is not what a job writes: {error}", path=str(path)
+            ) from error
+
+    def _write(self, name: str, value: Any) -> None:
+        path = self.directory / name
+        with storage_errors(path, doing="writing"):
+            self._make(path.parent)
+            temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+            handle = self._filesystem.open(temporary, create=True, write=True)
+            try:
+                handle.pwrite(json.dumps(value).encode(), 0)
+                handle.sync()
+            finally:
+                handle.close()
+            self._filesystem.rename(temporary, path)
+            self._filesystem.sync_directory(path.parent)

@@ -1,0 +1,127 @@
+"""`snapshot`: of each key the latest record, of logs with more keys than one machine has memory.
+
+The logs are only read. Keys are shuffled as hashes and offsets (`latest`), values never: tasks read
+the ranges of the log once more and give the records whose bits are set, in parallel.
+
+Thread-safety: none.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.jobs.asked import (
+    Paths,
+    new_job_id,
+    ranges_as_json,
+    read_options,
+    work_directory,
+)
+from kafkalog.spark.jobs.latest import KEY_TASK_BYTES, find_latest, plan_keys
+from kafkalog.spark.jobs.ledger import JobLedger
+from kafkalog.spark.jobs.stages import JobProgress, stage_frame
+from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.plan import LogSnapshot, resolve_bounds, split_and_pack
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["snapshot"]
+
+_READ_TASK_BYTES = 256 << 20
+
+
+def snapshot(
+    spark: SparkSession,
+    path: Paths,
+    *,
+    as_of: int | None = None,
+    drop_tombstones: bool = True,
+    options: Mapping[str, str] | None = None,
+    work_dir: str | PathLike[str] | None = None,
+    job_id: str | None = None,
+    task_bytes: int = KEY_TASK_BYTES,
+    on_progress: Callable[[JobProgress], object] | None = None,
+) -> DataFrame:
+    """
+    Return the latest record of each key of each partition.
+
+    Which they are is found out before this returns; the records are read when the frame is. It
+    reads the ranges of that moment, whatever is appended meanwhile. Aborted records, and those
+    without a key, are nobody's latest. The job's files are needed for as long as the frame is used,
+    and may be removed then.
+
+    Args:
+        spark: the session.
+        path: a data directory, or several.
+        as_of: records at or behind the first one of this time, in ms, are left out; None for all.
+        drop_tombstones: whether keys whose latest value is null are left out.
+        options: of the data source: which topics, from where to where.
+        work_dir: for the job's files; beside the first path if None.
+        job_id: of an earlier run that is to be finished; a new one if None.
+        task_bytes: about how much of a log one task reads for its keys.
+        on_progress: called now and then, by a thread of its own.
+
+    Returns:
+        The seven columns of the data source.
+
+    Raises:
+        KafkaLogSparkError: PATH_NOT_FOUND and others of the options; JOB_FAILED where a partition
+            cannot be read.
+    """
+    fixed = {"isolationLevel": "read_committed"}
+    if as_of is not None:
+        fixed |= {"endingTimestamp": str(as_of)}
+    read = read_options(path, options, **fixed)
+    work = work_directory(path, work_dir)
+    job_id = new_job_id("snapshot") if job_id is None else job_id
+    asked: dict[str, Any] = {"job": "snapshot", "read": read, "drop_tombstones": drop_tombstones}
+    known = JobLedger(work / job_id)
+    ledger = JobLedger.begin(work, job_id, {**asked, "secret": _secret_of(known)})
+    if not ledger.is_planned("ranges"):
+        _plan(ledger, task_bytes)
+    _find(spark, ledger, on_progress)
+    return stage_frame(spark, ledger, "latest")
+
+
+def _find(
+    spark: SparkSession,
+    ledger: JobLedger,
+    on_progress: Callable[[JobProgress], object] | None,
+) -> None:
+    """Find out which records are latest, and plan the reading of them."""
+    chunks, errors = find_latest(spark, ledger, on_progress)
+    if errors:
+        raise KafkaLogSparkError(
+            ErrorCode.JOB_FAILED,
+            f"{len(errors)} partitions cannot be read: {next(iter(errors.values()))}",
+            job_id=ledger.job_id,
+            errors=list(errors.values())[:100],
+        )
+    tasks = ledger.tasks("ranges")
+    for task in tasks:
+        wanted = {each[0] for each in task["ranges"]}
+        task["chunks"] = {str(number): chunks.get(number, []) for number in wanted}
+    ledger.plan("latest", tasks)
+
+
+def _secret_of(known: JobLedger) -> str:
+    try:
+        found: str = known.asked["secret"]
+    except KafkaLogSparkError:
+        return secrets.token_hex(16)
+    return found
+
+
+def _plan(ledger: JobLedger, task_bytes: int) -> None:
+    options = ReadOptions.parse(ledger.asked["read"])
+    found = LogSnapshot.take(options)
+    bounds = resolve_bounds(found, options)
+    numbers = {name: number for number, name in enumerate(found.names())}
+    plan_keys(ledger, found, bounds, numbers, task_bytes)
+    splits = split_and_pack(found, bounds, split_bytes=min(task_bytes, _READ_TASK_BYTES))
+    ledger.plan("ranges", [{"ranges": ranges_as_json(split, numbers)} for split in splits])

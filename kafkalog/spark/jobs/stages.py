@@ -1,0 +1,282 @@
+"""The stages of a job as Spark runs them: tasks that read, that report, and that write bits.
+
+Spark has no way to run a Python function over a list without carrying what it returns through the
+JVM row by row, or needing pandas; a data source has. Its partitions are the tasks of a stage, as
+the job's ledger has them, without those that are done; what a task is given, and what it does, is
+told by the name of its stage in a table here. So a stage runs on any master, and goes on where it
+was killed.
+
+Thread-safety: none; Spark asks one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+
+from kafkalog.records.codecs import Codec
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.jobs.ledger import JobLedger
+from kafkalog.spark.jobs.marks import OffsetBits
+from kafkalog.spark.schema import VERIFY_COLUMNS, ddl_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "IMPORT_STAGE",
+    "MARKS_STAGE",
+    "JobProgress",
+    "KafkaLogJobSource",
+    "register_stages",
+    "report_batch",
+    "run_stage",
+    "stage_frame",
+    "watched",
+]
+
+MARKS_STAGE: Final = "marks"
+IMPORT_STAGE: Final = "import"
+_NAME: Final = "kafkalog-job"
+_LATEST: Final = "number int, high bigint, low bigint, offset bigint"
+_REPORT: Final = "task int, report string"
+_RECORDS: Final = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
+    " timestampType int"
+)
+_VERIFIED: Final = f"{ddl_of(VERIFY_COLUMNS.values())}, error string"
+# What a stage's tasks do, as module and function, and the columns of what they give.
+_STAGES: Final = {
+    "keys": ("kafkalog.spark.jobs.work:read_keys", _LATEST),
+    "clean": ("kafkalog.spark.jobs.work:stage_partition", _REPORT),
+    "latest": ("kafkalog.spark.jobs.work:read_latest", _RECORDS),
+    "export": ("kafkalog.spark.jobs.exporting:export_task", _REPORT),
+    "verify": ("kafkalog.spark.jobs.upkeep:verify_task", _VERIFIED),
+    "reindex": ("kafkalog.spark.jobs.upkeep:reindex_task", _REPORT),
+}
+# Of these what the tasks give is what counts, so all of them run each time somebody asks for it.
+_GIVING: Final = ("keys", "latest", "verify")
+_POLL_SECONDS: Final = 0.5
+
+Work = Callable[[JobLedger, int, dict[str, Any]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """
+    How far a job is.
+
+    Attributes:
+        job_id: the job.
+        stage: what it does now.
+        done, total: tasks.
+    """
+
+    job_id: str
+    stage: str
+    done: int
+    total: int
+
+
+class KafkaLogJobSource(DataSource):
+    """The tasks of one stage of one job; for `run_stage` and `stage_frame`, not for users."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name under which it is registered."""
+        return _NAME
+
+    def schema(self) -> str:
+        """Return the columns of what the stage gives."""
+        return _STAGES[self.options["stage"]][1]
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+        """Return what runs the tasks."""
+        return _StageReader(self.options["ledger"], self.options["stage"])
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002
+        """Return what makes bits of offsets, or batches of rows."""
+        kind = _ImportWriter if self.options["stage"] == IMPORT_STAGE else _MarksWriter
+        return kind(self.options["ledger"])
+
+
+class _StageReader(DataSourceReader):
+    def __init__(self, directory: str, stage: str) -> None:
+        self._directory = directory
+        self._stage = stage
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the tasks that are not done; one that does nothing where all are."""
+        ledger = JobLedger(Path(self._directory))
+        done = set() if self._stage in _GIVING else set(ledger.numbers_done(self._stage))
+        tasks = enumerate(ledger.tasks(self._stage))
+        waiting = [InputPartition((number, task)) for number, task in tasks if number not in done]
+        return waiting or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Do one task."""
+        if partition.value is None:
+            return iter(())
+        number, task = partition.value
+        module, _, function = _STAGES[self._stage][0].partition(":")
+        work: Work = getattr(import_module(module), function)
+        return work(JobLedger(Path(self._directory)), number, task)
+
+
+@dataclass
+class _Written(WriterCommitMessage):
+    """What one task has written: chunks of bits (`OffsetBits.write`), or files of batches."""
+
+    chunks: list[Any]
+
+
+class _MarksWriter(DataSourceArrowWriter):
+    """Makes bits of (number, offset); all offsets of a chunk have to come to one task."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the bits of one task."""
+        bits = OffsetBits()
+        for batch in iterator:
+            bits.add(batch.column("number").to_numpy(), batch.column("offset").to_numpy())
+        ledger = JobLedger(Path(self._directory))
+        return _Written(bits.write(ledger.folder("bits")))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Write down which files count: an attempt that lost has left some that do not."""
+        chunks = [chunk for each in messages if isinstance(each, _Written) for chunk in each.chunks]
+        JobLedger(Path(self._directory)).finish(MARKS_STAGE, {"chunks": chunks})
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave the files: they count for nobody, and go with the job."""
+
+
+class _ImportWriter(DataSourceArrowWriter):
+    """Makes files of batches of rows that come sorted by partition and offset."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the files of one task."""
+        from kafkalog.spark.jobs.importing import OffsetKeepingWriter
+
+        ledger = JobLedger(Path(self._directory))
+        codec = Codec[ledger.asked["codec"].upper()]
+        writer = OffsetKeepingWriter(ledger.folder("imported"), codec)
+        try:
+            for batch in iterator:
+                if batch.num_rows:
+                    writer.add(batch)
+            return _Written(writer.finish())
+        except BaseException:
+            writer.abandon()
+            raise
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Write down which files count."""
+        files = [file for each in messages if isinstance(each, _Written) for file in each.chunks]
+        JobLedger(Path(self._directory)).finish(IMPORT_STAGE, {"files": files})
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave the files: they count for nobody, and go with the job."""
+
+
+def register_stages(spark: SparkSession) -> None:
+    """Let a session know how jobs run."""
+    spark.dataSource.register(KafkaLogJobSource)
+
+
+def stage_frame(spark: SparkSession, ledger: JobLedger, stage: str) -> DataFrame:
+    """Return what a stage's tasks give; they run when somebody asks for it."""
+    register_stages(spark)
+    reader = spark.read.format(_NAME).option("ledger", str(ledger.directory))
+    return reader.option("stage", stage).load()
+
+
+def run_stage(
+    spark: SparkSession,
+    ledger: JobLedger,
+    stage: str,
+    on_progress: Callable[[JobProgress], object] | None = None,
+) -> dict[int, dict[str, Any]]:
+    """
+    Run the tasks of a stage that are not done, and return the reports of all.
+
+    Args:
+        spark: the session.
+        ledger: of the job; the stage is planned.
+        stage: one whose tasks report.
+        on_progress: called now and then, by a thread of its own.
+
+    Raises:
+        KafkaLogSparkError: JOB_FAILED where a task has left no report.
+    """
+    if ledger.facts(stage) is None:
+        with watched(ledger, stage, on_progress):
+            for row in stage_frame(spark, ledger, stage).collect():
+                json.loads(row["report"])
+        missing = set(range(len(ledger.tasks(stage)))) - set(ledger.numbers_done(stage))
+        if missing:
+            raise KafkaLogSparkError(
+                ErrorCode.JOB_FAILED,
+                f"{len(missing)} tasks of the stage {stage!r} left no report",
+                job_id=ledger.job_id,
+                tasks=sorted(missing)[:100],
+            )
+        ledger.finish(stage, {})
+    return ledger.done(stage)
+
+
+def report_batch(number: int, report: dict[str, Any]) -> pa.RecordBatch:
+    """Return the report of a task as Spark takes it."""
+    return pa.record_batch(
+        [pa.array([number], pa.int32()), pa.array([json.dumps(report)], pa.string())],
+        names=["task", "report"],
+    )
+
+
+@contextmanager
+def watched(
+    ledger: JobLedger, stage: str, on_progress: Callable[[JobProgress], object] | None
+) -> Iterator[None]:
+    """Tell somebody how many tasks of a stage are done, as long as it runs, and at its end."""
+    if on_progress is None:
+        yield
+        return
+    total = len(ledger.tasks(stage))
+    ended = threading.Event()
+
+    def tell() -> None:
+        on_progress(JobProgress(ledger.job_id, stage, len(ledger.numbers_done(stage)), total))
+
+    def watch() -> None:
+        while not ended.wait(_POLL_SECONDS):
+            tell()
+
+    watcher = threading.Thread(target=watch, name="kafkalog-job-progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        tell()

@@ -1,0 +1,291 @@
+"""`verify`, `stats`, `reindex`: looking through directories, and making their indexes anew.
+
+Thread-safety: none.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalog.config import LogConfig
+from kafkalog.errors import KafkaLogError
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.files.whole import replace_whole
+from kafkalog.log.opening import open_log
+from kafkalog.log.segment import LogSegment
+from kafkalog.log.segment_types import SegmentContext
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.jobs.asked import (
+    JobReport,
+    Paths,
+    configs_of,
+    new_job_id,
+    ranges_as_json,
+    read_options,
+    work_directory,
+)
+from kafkalog.spark.jobs.ledger import JobLedger
+from kafkalog.spark.jobs.work import outcome_of, partition_error, ranges_of, records_of
+from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.plan import LogSnapshot, LogSplit, SplitRange, resolve_bounds
+from kafkalog.spark.schema import RECORD_COLUMNS, VERIFY_COLUMNS, arrow_type
+from kafkalog.spark.verifying import verified_segment
+from kafkalog.spark.views import plan_view
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kafkalog.spark.jobs.stages import JobProgress
+
+__all__ = ["reindex", "reindex_task", "stats", "verify", "verify_task"]
+
+_VERIFY_TASK_BYTES: Final = 1 << 30
+
+
+def verify(
+    spark: SparkSession,
+    path: Paths,
+    *,
+    deep: bool = False,
+    sample: float | None = None,
+    options: Mapping[str, str] | None = None,
+    work_dir: str | PathLike[str] | None = None,
+    job_id: str | None = None,
+) -> DataFrame:
+    """
+    Look through every byte of logs.
+
+    It is done when the frame is read, in tasks of about a gibibyte; what is damaged is a row like
+    any other, and fails nothing.
+
+    Args:
+        spark: the session.
+        path: a data directory, or several.
+        deep: whether batches are opened as well, and every record in them looked at.
+        sample: the share of the segments that are looked through, above 0 and up to 1, the same
+            ones in every run; all if None.
+        options: of the data source: which topics.
+        work_dir: for the job's files; beside the first path if None.
+        job_id: of the job; a new one if None.
+
+    Returns:
+        The columns of `view=verify`, a row for each segment: what it holds, how much of it is bad
+        and where that begins, what its tail is, whether its indexes are right. And `error`: what is
+        wrong with the records, where `deep` has found that.
+
+    Raises:
+        KafkaLogSparkError: PATH_NOT_FOUND and others of the options; OPTION_INVALID for a share
+            that is none.
+    """
+    from kafkalog.spark.jobs.stages import stage_frame
+
+    if sample is not None and not 0 < sample <= 1:
+        raise KafkaLogSparkError(
+            ErrorCode.OPTION_INVALID,
+            f"sample = {sample}: must be above 0, and at most 1",
+            option="sample",
+        )
+    asked = {
+        "job": "verify",
+        "read": read_options(path, options, view="verify"),
+        "deep": deep,
+        "sample": sample,
+    }
+    job_id = new_job_id("verify") if job_id is None else job_id
+    ledger = JobLedger.begin(work_directory(path, work_dir), job_id, asked)
+    if not ledger.is_planned("verify"):
+        read = replace(ReadOptions.parse(ledger.asked["read"]), split_bytes=_VERIFY_TASK_BYTES)
+        found = LogSnapshot.take(read)
+        numbers = {name: number for number, name in enumerate(found.names())}
+        splits = plan_view(found, resolve_bounds(found, read), read)
+        tasks = [ranges_as_json(each, numbers) for each in splits if isinstance(each, LogSplit)]
+        chosen = [[each for each in ranges if _is_sampled(each, sample)] for ranges in tasks]
+        ledger.plan("verify", [{"ranges": ranges} for ranges in chosen if ranges])
+    return stage_frame(spark, ledger, "verify")
+
+
+def _is_sampled(wanted: tuple[int, str, str, int, int, int], sample: float | None) -> bool:
+    """Choose segments by a hash of their names, so that a larger share has all of a smaller."""
+    if sample is None:
+        return True
+    _number, _directory, topic, partition, start, _end = wanted
+    name = f"{topic}-{partition}/{start}".encode()
+    return zlib.crc32(name) < sample * 2**32
+
+
+def verify_task(ledger: JobLedger, _number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each segment of a task."""
+    import pyarrow as pa
+
+    asked = ledger.asked
+    options = ReadOptions.parse(asked["read"])
+    schema = pa.schema(
+        [(column.name, arrow_type(column.kind)) for column in VERIFY_COLUMNS.values()]
+    )
+    for _partition, wanted in ranges_of(task):
+        row = verified_segment(PosixFileSystem(), wanted, options)
+        told = _wrong_with_records(wanted, asked["read"]) if asked["deep"] else None
+        arrays = [pa.array([row[field.name]], field.type) for field in schema]
+        arrays.append(pa.array([told], pa.string()))
+        yield pa.record_batch(arrays, names=[*schema.names, "error"])
+
+
+def _wrong_with_records(wanted: SplitRange, read: Mapping[str, str]) -> str | None:
+    options = ReadOptions.parse({**read, "view": "records", "includeHeaders": "true"})
+    names = (*RECORD_COLUMNS, "headers")
+    try:
+        for _batch in records_of(wanted, names, options):
+            pass
+    except KafkaLogError as error:
+        told = partition_error(error)
+        if told is None:
+            raise
+        return told
+    return None
+
+
+def stats(
+    spark: SparkSession, path: Paths, *, options: Mapping[str, str] | None = None
+) -> DataFrame:
+    """
+    Return what there is in each partition: segments, bytes, batches, records, times.
+
+    No record is decoded: headers of batches tell.
+
+    Args:
+        spark: the session.
+        path: a data directory, or several.
+        options: of the data source: which topics.
+    """
+    from pyspark.sql import functions as sql
+
+    segments = _view(spark, path, options, view="segments")
+    return (
+        segments.groupBy("topic", "partition")
+        .agg(
+            sql.count("*").alias("segments"),
+            sql.sum("sizeBytes").alias("sizeBytes"),
+            sql.sum("batchCount").alias("batches"),
+            sql.sum("recordCount").alias("records"),
+            sql.min("startOffset").alias("startOffset"),
+            sql.max("endOffset").alias("endOffset"),
+            sql.max("maxTimestamp").alias("maxTimestamp"),
+        )
+        .orderBy("topic", "partition")
+    )
+
+
+def _view(
+    spark: SparkSession, path: Paths, options: Mapping[str, str] | None, **fixed: str
+) -> DataFrame:
+    from kafkalog.spark import register
+
+    register(spark)
+    given: dict[str, Any] = read_options(path, options, **fixed)
+    return spark.read.format("kafkalog").options(**given).load()
+
+
+def reindex(
+    spark: SparkSession,
+    path: Paths,
+    *,
+    options: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    work_dir: str | PathLike[str] | None = None,
+    job_id: str | None = None,
+    on_progress: Callable[[JobProgress], object] | None = None,
+) -> JobReport:
+    """
+    Make the offset and time indexes of logs anew, from their batches.
+
+    A task takes a data directory, whose logs it has to itself one by one. A log with a damaged
+    batch is left alone. Transaction indexes are left too: they are held against the log when used.
+
+    Args:
+        spark: the session.
+        path: a data directory, or several.
+        options: of the data source: which topics.
+        settings: of topics, over those that a manager has written down: how far entries lie apart.
+        work_dir: for the job's files; beside the first path if None.
+        job_id: of an earlier run that is to be finished; a new one if None.
+        on_progress: called now and then, by a thread of its own.
+
+    Raises:
+        KafkaLogSparkError: PATH_NOT_FOUND and others of the options.
+    """
+    from kafkalog.spark.jobs.stages import run_stage
+
+    begun = time.monotonic()
+    job_id = new_job_id("reindex") if job_id is None else job_id
+    asked = {"job": "reindex", "read": read_options(path, options), "settings": settings or {}}
+    ledger = JobLedger.begin(work_directory(path, work_dir), job_id, asked)
+    if (report := ledger.report()) is not None:
+        return JobReport.from_json(report)
+    if not ledger.is_planned("reindex"):
+        filesystem = PosixFileSystem()
+        snapshot = LogSnapshot.take(ReadOptions.parse(ledger.asked["read"]))
+        configs = configs_of(filesystem, snapshot, settings or {})
+        by_parent: dict[str, list[dict[str, Any]]] = {}
+        for directory, config in zip(snapshot.directories, configs, strict=True):
+            task = {"directory": directory, "config": config.to_properties()}
+            by_parent.setdefault(str(Path(directory).parent), []).append(task)
+        ledger.plan("reindex", [{"logs": logs} for logs in by_parent.values()])
+    reports = run_stage(spark, ledger, "reindex", on_progress)
+    partitions = tuple(each for report in reports.values() for each in report["logs"])
+    good = sum(each["status"] == "done" for each in partitions)
+    outcome = JobReport(
+        "reindex",
+        ledger.job_id,
+        "done" if good == len(partitions) else "incomplete",
+        {"partitions": len(partitions), "reindexed": good},
+        partitions,
+        int((time.monotonic() - begun) * 1000),
+    )
+    ledger.end(outcome.to_json())
+    return outcome
+
+
+def reindex_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    """Make the indexes of the logs of one data directory anew, one after the other."""
+    from kafkalog.spark.jobs.stages import report_batch
+
+    report = {"logs": [_reindexed(each) for each in task["logs"]]}
+    ledger.note_done("reindex", number, report)
+    yield report_batch(number, {})
+
+
+def _reindexed(task: Mapping[str, Any]) -> dict[str, Any]:
+    directory = Path(task["directory"])
+    config = LogConfig.from_properties(task["config"])
+    outcome: dict[str, Any] = {"directory": str(directory), "status": "done"}
+    try:
+        with open_log(directory, config=config) as log, storage_errors(directory, doing="indexing"):
+            segments = log.snapshot().segments.segments
+            for segment in segments:
+                _reindex_segment(log.segment_context(), segment)
+            outcome["segments"] = len(segments)
+    except KafkaLogError as error:
+        return {**outcome, **outcome_of(error, "failed")}
+    return outcome
+
+
+def _reindex_segment(context: SegmentContext, segment: LogSegment) -> None:
+    """
+    Put indexes made of a segment's batches in the place of those that it has.
+
+    Crash points: of each file, those of replacing it; an index is the old one or the new one.
+    """
+    scan = segment.scan()
+    if scan.fences:
+        raise scan.fences[0].to_error()
+    files = context.files(segment.base_offset)
+    replace_whole(context.filesystem, files.offset_index, scan.offset_entries)
+    replace_whole(context.filesystem, files.time_index, scan.time_entries)

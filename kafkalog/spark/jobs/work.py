@@ -1,0 +1,174 @@
+"""What the tasks of jobs do, in the workers: read keys, stage a cleaning, read what is latest.
+
+A partition whose task fails for what is in it, a damaged batch or a segment that changed, is
+reported so, and leaves the others alone. What is wrong with the worker or its disk fails the task,
+and Spark tries it again.
+
+Thread-safety: none; each call is one thread's. Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog.cleaner.staged import SegmentIdentity, stage_cleaning
+from kafkalog.cleaner.subject import subject_of
+from kafkalog.config import LogConfig
+from kafkalog.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    KafkaLogError,
+    LogCleaningAbortedError,
+    LogLockedError,
+    UnsupportedCodecError,
+)
+from kafkalog.log.opening import open_log
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.jobs.ledger import JobLedger
+from kafkalog.spark.jobs.marks import RangeKeys, load_marks
+from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.plan import LogSplit, SplitRange
+from kafkalog.spark.reading import read_split
+from kafkalog.spark.schema import RECORD_COLUMNS, RECORD_EXTRAS, arrow_type
+
+__all__ = [
+    "outcome_of",
+    "partition_error",
+    "read_keys",
+    "read_latest",
+    "records_of",
+    "stage_partition",
+]
+
+_COLUMNS: Final = {**RECORD_COLUMNS, **RECORD_EXTRAS}
+_KEYS: Final = ("offset", "key")
+# What is wrong with a partition, whoever reads it.
+_OF_PARTITION: Final = (
+    CorruptRecordError,
+    InvalidRecordError,
+    LogCleaningAbortedError,
+    UnsupportedCodecError,
+)
+_OF_DATA: Final = (
+    ErrorCode.CORRUPT_BATCH,
+    ErrorCode.RECORD_INVALID,
+    ErrorCode.UNSUPPORTED,
+    ErrorCode.BATCH_TOO_LARGE,
+    ErrorCode.DATA_LOSS,
+    ErrorCode.OFFSET_OUT_OF_RANGE,
+)
+
+
+def partition_error(error: KafkaLogError) -> str | None:
+    """Return what is wrong with a partition; None for an error that is not the partition's."""
+    if isinstance(error, KafkaLogSparkError):
+        return str(error) if error.code in _OF_DATA else None
+    return f"{type(error).__name__}: {error}" if isinstance(error, _OF_PARTITION) else None
+
+
+def outcome_of(error: KafkaLogError, status: str) -> dict[str, str]:
+    """
+    Return what a report says of a partition that could not be done.
+
+    Raises:
+        KafkaLogError: the error, where it is not the partition's.
+    """
+    if isinstance(error, LogLockedError):
+        return {"status": "locked", "error": str(error)}
+    told = partition_error(error)
+    if told is None:
+        raise error
+    return {"status": status, "error": told}
+
+
+def records_of(
+    each: SplitRange, names: tuple[str, ...], options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range, with some of the columns of the source."""
+    columns = tuple(_COLUMNS[name] for name in names)
+    schema = pa.schema([(column.name, arrow_type(column.kind)) for column in columns])
+    return read_split(LogSplit((each,), 0), columns, schema, options)
+
+
+def ranges_of(task: Mapping[str, Any]) -> Iterator[tuple[int, SplitRange]]:
+    """Yield the ranges of a task with the numbers of their partitions."""
+    for number, directory, topic, partition, start, end in task["ranges"]:
+        yield number, SplitRange(directory, topic, partition, start, end)
+
+
+def read_keys(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    """Yield the latest records by key of the ranges of a task; see `marks`."""
+    options = ReadOptions.parse(ledger.asked["read"])
+    keys = RangeKeys(bytes.fromhex(ledger.asked["secret"]))
+    errors: dict[int, str] = {}
+    for partition_number, each in ranges_of(task):
+        try:
+            batches = records_of(each, _KEYS, options)
+            yield from keys.latest(partition_number, batches)
+        except KafkaLogError as error:
+            told = partition_error(error)
+            if told is None:
+                raise
+            errors[partition_number] = told
+            keys = RangeKeys(bytes.fromhex(ledger.asked["secret"]))
+    ledger.note_done("keys", number, {"errors": errors})
+
+
+def stage_partition(
+    ledger: JobLedger, number: int, task: dict[str, Any]
+) -> Iterator[pa.RecordBatch]:
+    """Write what stays of a partition into the job's directory, and report it."""
+    from kafkalog.spark.jobs.stages import report_batch
+
+    report = _staged(ledger, task)
+    ledger.note_done("clean", number, report)
+    yield report_batch(number, {"status": report["status"]})
+
+
+def _staged(ledger: JobLedger, task: dict[str, Any]) -> dict[str, Any]:
+    name = f"staged/{task['number']}"
+    ledger.discard(name)
+    folder = ledger.folder(name)
+    marks = load_marks(ledger.folder("bits"), task["chunks"], task["start"], task["end"])
+    expected = [SegmentIdentity(**each) for each in task["segments"]]
+    config = LogConfig.from_properties(task["config"])
+    try:
+        with open_log(task["directory"], config=config, read_only=True) as log:
+            subject = subject_of(log, now_ms=ledger.asked["now_ms"])
+            staged = stage_cleaning(log, subject, marks, folder, expected=expected)
+    except KafkaLogError as error:
+        told = partition_error(error)
+        if told is None:
+            raise
+        ledger.discard(name)
+        return {"status": "failed", "error": told}
+    return {"status": "staged", "staged": staged.to_json()}
+
+
+def read_latest(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the ranges of a task that are their keys' latest."""
+    asked = ledger.asked
+    yield from latest_records(ledger, task, drop_tombstones=asked["drop_tombstones"])
+    ledger.note_done("latest", number, {})
+
+
+def latest_records(
+    ledger: JobLedger, task: Mapping[str, Any], *, drop_tombstones: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield the latest records of the ranges of a task, in the columns of the source."""
+    options = ReadOptions.parse(ledger.asked["read"])
+    folder = ledger.folder("bits")
+    for partition_number, each in ranges_of(task):
+        marks = load_marks(folder, task["chunks"][str(partition_number)], each.start, each.end)
+        for batch in records_of(each, tuple(RECORD_COLUMNS), options):
+            mask = marks.takes(batch.column("offset").to_numpy())
+            if drop_tombstones:
+                mask = mask & batch.column("value").is_valid().to_numpy(zero_copy_only=False)
+            if mask.all():
+                yield batch
+            elif np.any(mask):
+                yield batch.filter(pa.array(mask))

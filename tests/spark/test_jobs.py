@@ -1,0 +1,257 @@
+"""Jobs over log directories, on a real Spark: what they leave is what the engine itself would."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from kafkalog import LogConfig, LogManager, Record, compact_log, open_log
+from kafkalog.spark import jobs
+from kafkalog.spark.errors import KafkaLogSparkError
+from tests.support.compacted_logs import RETENTION_MS, fill
+from tests.support.manual_time import ManualClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+NOW_MS = 1_700_000_000_000
+POLICY = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "3000",
+    "delete.retention.ms": str(RETENTION_MS),
+    "file.delete.delay.ms": "0",
+}
+CONFIG = LogConfig.from_properties(POLICY)
+
+Row = tuple[str, int, int, bytes | None, bytes | None]
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a data directory: transactions, tombstones, codecs, and a part that was cleaned."""
+    data = tmp_path_factory.mktemp("pristine") / "data"
+    clock = ManualClock(NOW_MS)
+    for seed, name in enumerate(("orders-0", "orders-1", "users-0")):
+        with open_log(data / name, config=CONFIG, clock=clock) as log:
+            fill(log, clock.now_ms, batch_count=40, seed=seed)
+            compact_log(log, include_active=True)
+            clock.advance(2 * RETENTION_MS)
+            fill(log, clock.now_ms, batch_count=40, seed=seed + 10)
+    return data
+
+
+@pytest.fixture
+def data(pristine: Path, tmp_path: Path) -> Path:
+    """Return a copy, with the times of its files."""
+    return Path(shutil.copytree(pristine, tmp_path / "data"))
+
+
+def clock_later() -> ManualClock:
+    return ManualClock(NOW_MS + 10 * RETENTION_MS)
+
+
+def served(data: Path) -> dict[str, list[tuple[int, bytes | None, bytes | None]]]:
+    """Return what committed readers get of each partition."""
+    found = {}
+    for directory in sorted(path for path in data.iterdir() if path.is_dir()):
+        with open_log(directory, config=CONFIG, read_only=True) as log:
+            found[directory.name] = [
+                (record.offset, record.key, record.value)
+                for record in log.records(isolation="read_committed")
+            ]
+    return found
+
+
+def segments(data: Path) -> dict[str, bytes]:
+    """Return the logs of all segments."""
+    return {str(path.relative_to(data)): path.read_bytes() for path in data.glob("*/*.log")}
+
+
+def latest(data: Path, *, tombstones: bool) -> set[Row]:
+    """Find out the slow and obvious way which records are their keys' latest."""
+    rows: set[Row] = set()
+    for name, records in served(data).items():
+        topic, _, partition = name.rpartition("-")
+        by_key = {key: (offset, value) for offset, key, value in records if key is not None}
+        rows |= {
+            (topic, int(partition), offset, key, value)
+            for key, (offset, value) in by_key.items()
+            if tombstones or value is not None
+        }
+    return rows
+
+
+def test_compact_leaves_the_bytes_that_the_engine_leaves(
+    spark: SparkSession, data: Path, tmp_path: Path
+) -> None:
+    """All segments of all partitions, the active ones left out; and it says what it did."""
+    own = Path(shutil.copytree(data, tmp_path / "own"))
+    seen: list[jobs.JobProgress] = []
+    report = jobs.compact(
+        spark, data, policy=POLICY, clock=clock_later(), task_bytes=4096, on_progress=seen.append
+    )
+    for directory in sorted(path for path in own.iterdir() if path.is_dir()):
+        with open_log(directory, config=CONFIG, clock=clock_later()) as log:
+            compact_log(log)
+
+    assert report.status == "done"
+    assert report.totals["compacted"] == 3
+    assert report.totals["bytes_after"] < report.totals["bytes_before"]
+    assert {"keys", "clean"} == {each.stage for each in seen}
+    assert segments(own) == segments(data)
+
+
+def test_compact_with_dry_run_changes_nothing(spark: SparkSession, data: Path) -> None:
+    """It says what it would do."""
+    before = segments(data)
+    report = jobs.compact(spark, data, policy=POLICY, clock=clock_later(), dry_run=True)
+
+    assert before == segments(data)
+    assert report.status == "done"
+    assert report.totals["records_kept"] < report.totals["records_read"]
+
+
+def test_compact_leaves_a_locked_log_alone_and_goes_on_later(
+    spark: SparkSession, data: Path
+) -> None:
+    """Who has a directory open keeps it; the report names it."""
+    before = served(data)
+    with open_log(data / "orders-0", config=CONFIG):
+        report = jobs.compact(spark, data, policy=POLICY, clock=clock_later(), job_id="one")
+    again = jobs.compact(spark, data, policy=POLICY, clock=clock_later(), job_id="two")
+
+    assert "incomplete" == report.status
+    assert "LogLockedError" in str(report) or "locked" in str(report)
+    assert "done" == again.status
+    kept = {name: set(records) for name, records in served(data).items()}
+    assert all(kept[name] <= set(records) for name, records in before.items())
+
+
+def test_compact_reports_a_damaged_partition_and_compacts_the_others(
+    spark: SparkSession, data: Path
+) -> None:
+    """Damage is told with its place, and stays where it is."""
+    path = min((data / "orders-1").glob("*.log"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    report = jobs.compact(spark, data, policy=POLICY, clock=clock_later())
+
+    assert "incomplete" == report.status
+    assert 2 == report.totals["compacted"]
+    bad = [each for each in report.partitions if each.get("error")]
+    assert ["orders-1"] == [Path(each["directory"]).name for each in bad]
+    assert path.name in bad[0]["error"]
+    assert bytes(content) == path.read_bytes()
+
+
+def test_finished_job_that_is_run_again_says_what_it_said(spark: SparkSession, data: Path) -> None:
+    """And the same id with other arguments is refused."""
+    first = jobs.compact(spark, data, policy=POLICY, clock=clock_later(), job_id="once")
+    before = segments(data)
+    second = jobs.compact(spark, data, policy=POLICY, clock=clock_later(), job_id="once")
+
+    assert first == second
+    assert before == segments(data)
+    with pytest.raises(KafkaLogSparkError, match="begun with other arguments: include_active"):
+        jobs.compact(spark, data, policy=POLICY, include_active=True, job_id="once")
+
+
+@pytest.mark.parametrize("tombstones", [False, True])
+def test_snapshot_is_the_latest_record_of_each_key(
+    spark: SparkSession, data: Path, tombstones: bool
+) -> None:
+    """Of committed records with a key, in every partition by itself."""
+    frame = jobs.snapshot(spark, data, drop_tombstones=not tombstones, task_bytes=4096)
+    rows = {
+        (row.topic, row.partition, row.offset, _bytes(row.key), _bytes(row.value))
+        for row in frame.collect()
+    }
+
+    assert latest(data, tombstones=tombstones) == rows
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def test_export_and_import_bring_back_every_record_at_its_offset(
+    spark: SparkSession, data: Path, tmp_path: Path
+) -> None:
+    """To Parquet and back: keys, values, offsets with their holes; a second import is refused."""
+    options = {"isolationLevel": "read_committed"}
+    report = jobs.export(spark, data, tmp_path / "out", options=options, include_headers=True)
+    brought = jobs.import_(spark, tmp_path / "out", tmp_path / "back", codec="lz4")
+
+    rows = sum(len(records) for records in served(data).values())
+    assert "done" == report.status
+    assert rows == report.totals["rows"] == brought.totals["rows"]
+    assert served(data) == served(tmp_path / "back")
+    with pytest.raises(KafkaLogSparkError, match=r"OFFSET_OUT_OF_RANGE.*nothing was written"):
+        jobs.import_(spark, tmp_path / "out", tmp_path / "back", codec="lz4")
+
+
+def test_export_parts_files_by_topic_and_day(spark: SparkSession, tmp_path: Path) -> None:
+    """Names come of what is in them; the manifest has them all, and a second run changes none."""
+    day = 86_400_000
+    with LogManager([tmp_path / "data"]) as manager:
+        manager.create_topic("events")
+        log = manager.log("events")
+        log.append([Record(value=b"%d" % n, timestamp_ms=n * day // 2) for n in range(1, 7)])
+    first = jobs.export(spark, tmp_path / "data", tmp_path / "out", job_id="one", codec="snappy")
+    names = sorted(path.relative_to(tmp_path / "out") for path in _parquet(tmp_path / "out"))
+    second = jobs.export(spark, tmp_path / "data", tmp_path / "out", job_id="two", codec="snappy")
+
+    file = "events-0-00000000000000000000-00000000000000000006.parquet"
+    dates = ("1970-01-01", "1970-01-02", "1970-01-03", "1970-01-04")
+    assert [Path("topic=events", f"date={date}", file) for date in dates] == names
+    assert first.totals["rows"] == second.totals["rows"] == 6
+    assert names == sorted(
+        each.relative_to(tmp_path / "out") for each in _parquet(tmp_path / "out")
+    )
+    assert {"value": [b"1"]} == pq.ParquetFile(tmp_path / "out" / names[0]).read(
+        ["value"]
+    ).to_pydict()
+
+
+def _parquet(out: Path) -> list[Path]:
+    return list(out.glob("**/*.parquet"))
+
+
+def test_reindex_makes_the_indexes_that_were_there(spark: SparkSession, data: Path) -> None:
+    """One that was damaged is as before; nothing else changes."""
+    with open_log(data / "users-0", config=CONFIG):
+        pass
+    indexes = sorted((data / "users-0").glob("*index"))
+    good, logs = [path.read_bytes() for path in indexes], segments(data)
+    for path, content in zip(indexes, good, strict=True):
+        if path.suffix != ".txnindex":
+            path.write_bytes(b"\xff" * len(content))
+    report = jobs.reindex(spark, data, settings=POLICY, options={"subscribe": "users"})
+
+    assert "done" == report.status
+    assert any(good)
+    assert good == [path.read_bytes() for path in indexes]
+    assert logs == segments(data)
+
+
+def test_stats_and_verify_look_at_every_segment(spark: SparkSession, data: Path) -> None:
+    """Counts are those of the logs; nothing is bad."""
+    counted = {(row.topic, row.partition): row for row in jobs.stats(spark, data).collect()}
+    rows = jobs.verify(spark, data, deep=True).collect()
+    some = jobs.verify(spark, data, sample=0.5).collect()
+
+    assert 3 == len(counted)
+    files = {f"{row.topic}-{row.partition}": row.segments for row in counted.values()}
+    assert files == {
+        path.name: len(list(path.glob("*.log"))) for path in data.iterdir() if path.is_dir()
+    }
+    assert [(0, None)] * len(segments(data)) == [(row.bad, row.error) for row in rows]
+    assert 0 < len(some) < len(rows)
+    assert {(row.topic, row.segment) for row in some} < {(row.topic, row.segment) for row in rows}

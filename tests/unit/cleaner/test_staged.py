@@ -1,0 +1,141 @@
+"""A cleaning that is staged elsewhere and taken over later leaves what one in the log does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kafkalog import LogCleaningAbortedError, LogConfig, compact_log, open_log
+from kafkalog.cleaner.marks import LatestMarks
+from kafkalog.cleaner.staged import StagedCleaning, adopt_cleaning, stage_cleaning
+from kafkalog.cleaner.subject import CleaningSubject, subject_of
+from kafkalog.log.log import Log
+from tests.support.compacted_logs import RETENTION_MS, fill
+from tests.support.manual_time import ManualClock
+
+CONFIG = LogConfig(
+    cleanup_policy=("compact",),
+    segment_bytes=3_000,
+    delete_retention_ms=RETENTION_MS,
+    file_delete_delay_ms=0,
+)
+NOW_MS = 1_700_000_000_000
+
+
+def made(directory: Path, seed: int) -> Path:
+    """Make a log of some segments, half of which were cleaned before."""
+    clock = ManualClock(NOW_MS)
+    with open_log(directory, config=CONFIG, clock=clock) as log:
+        fill(log, clock.now_ms, batch_count=60, seed=seed)
+        compact_log(log, include_active=True)
+        clock.advance(2 * RETENTION_MS)
+        fill(log, clock.now_ms, batch_count=60, seed=seed + 1)
+        log.roll()
+    return directory
+
+
+def clock_later() -> ManualClock:
+    return ManualClock(NOW_MS + 3 * RETENTION_MS)
+
+
+def marks_of(log: Log, subject: CleaningSubject) -> LatestMarks:
+    """Find out the slow and obvious way which records are their keys' latest."""
+    start, end = subject.facts.segments[0].base_offset, subject.boundary(subject.span())
+    latest = {
+        record.key: record.offset
+        for record in log.records(isolation="read_committed")
+        if record.key is not None and record.offset < end
+    }
+    offsets = np.array(sorted(latest.values()), np.int64) - start
+    bits = np.zeros(end - start, np.uint8)
+    bits[offsets] = 1
+    return LatestMarks(np.packbits(bits, bitorder="little"), start, end)
+
+
+def stage(log_directory: Path, staging: Path) -> StagedCleaning:
+    """Stage, and send what was staged through JSON as a job does."""
+    staging.mkdir()
+    with open_log(log_directory, config=CONFIG, clock=clock_later(), read_only=True) as log:
+        subject = subject_of(log)
+        staged = stage_cleaning(log, subject, marks_of(log, subject), staging)
+    return StagedCleaning.from_json(json.loads(json.dumps(staged.to_json())))
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    """Return the files of segments but for their time indexes' and indexes' room ahead."""
+    suffixes = (".log", ".txnindex", ".index", ".timeindex")
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix in suffixes}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_staged_cleaning_leaves_the_bytes_that_one_in_the_log_does(
+    tmp_path: Path, seed: int
+) -> None:
+    """Segments and all indexes are the same, tombstones, transactions and checkpoint included."""
+    here = made(tmp_path / "orders-0", seed)
+    there = Path(shutil.copytree(here, tmp_path / "copy" / "orders-0"))
+    for path in here.iterdir():
+        shutil.copystat(path, there / path.name)
+    staged = stage(there, tmp_path / "staging")
+    with open_log(there, config=CONFIG, clock=clock_later()) as log:
+        adopted = adopt_cleaning(log, staged)
+        checkpoint = log.cleaner_offset
+    with open_log(here, config=CONFIG, clock=clock_later()) as log:
+        cleaning = compact_log(log)
+
+    assert adopted >= 1
+    assert cleaning.end_offset == checkpoint
+    assert cleaning.statistics.records_kept == staged.statistics["records_kept"]
+    assert content(here) == content(there)
+
+
+def test_adoption_done_again_finds_what_was_done(tmp_path: Path) -> None:
+    """The second one exchanges nothing."""
+    there = made(tmp_path / "orders-0", 7)
+    staged = stage(there, tmp_path / "staging")
+    with open_log(there, config=CONFIG, clock=clock_later()) as log:
+        first = adopt_cleaning(log, staged)
+        before = content(there)
+        second = adopt_cleaning(log, staged)
+
+        assert before == content(there)
+    assert first >= 1
+    assert second == 0
+
+
+def test_adoption_of_a_log_that_was_cleaned_meanwhile_is_refused(tmp_path: Path) -> None:
+    """Nothing changes, and the staged files stay."""
+    there = made(tmp_path / "orders-0", 9)
+    staged = stage(there, tmp_path / "staging")
+    with open_log(there, config=CONFIG, clock=clock_later()) as log:
+        compact_log(log)
+        before = content(there)
+        with pytest.raises(LogCleaningAbortedError, match="not the one that was read"):
+            adopt_cleaning(log, staged)
+
+        assert before == content(there)
+    assert any((tmp_path / "staging").iterdir())
+
+
+def test_adoption_without_the_staged_files_is_refused(tmp_path: Path) -> None:
+    """The error names what is gone, before anything was touched."""
+    there = made(tmp_path / "orders-0", 11)
+    staged = stage(there, tmp_path / "staging")
+    changed = [each.base_offset for group in staged.groups for each in group.fresh]
+    (tmp_path / "staging" / f"{changed[-1]:020}.log.cleaned").unlink()
+    with open_log(there, config=CONFIG, clock=clock_later()) as log:
+        before = content(there)
+        with pytest.raises(LogCleaningAbortedError, match=f"{changed[-1]:020}.log.cleaned is gone"):
+            adopt_cleaning(log, staged)
+
+        assert before == content(there)
+
+
+def test_marks_of_too_few_bits_are_refused() -> None:
+    """A range needs a bit for each offset."""
+    with pytest.raises(ValueError, match="8 bits for 9 offsets"):
+        LatestMarks(np.zeros(1, np.uint8), 0, 9)

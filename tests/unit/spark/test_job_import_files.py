@@ -1,0 +1,128 @@
+"""Rows become batches that keep their offsets, gaps included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog import Codec, open_log
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.jobs.importing import OffsetKeepingWriter
+
+Row = tuple[int, bytes | None, bytes | None, int | None, list[tuple[str, bytes | None]]]
+Rows = list[Row]
+CELL = st.none() | st.binary(max_size=12)
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+def batch_of(partitions: list[tuple[int, Rows]]) -> pa.RecordBatch:
+    """Return rows of a topic as Spark gives them: sorted."""
+    rows = [
+        {
+            "topic": "t",
+            "partition": partition,
+            "offset": offset,
+            "key": key,
+            "value": value,
+            "timestamp": None if time is None else time * 1000,
+            "headers": [{"key": name, "value": cell} for name, cell in headers],
+        }
+        for partition, listed in partitions
+        for offset, key, value, time, headers in listed
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+@st.composite
+def rows_of_partition(draw: st.DrawFn) -> Rows:
+    """Draw rows whose offsets rise, in runs and with gaps, some too wide for one batch."""
+    offset = draw(st.integers(0, 5))
+    rows: Rows = []
+    for _ in range(draw(st.integers(0, 25))):
+        headers = draw(st.lists(st.tuples(st.sampled_from("ab"), CELL), max_size=2))
+        time = draw(st.none() | st.integers(0, 2**40))
+        rows.append((offset, draw(CELL), draw(CELL), time, headers))
+        offset += draw(st.sampled_from([1, 1, 1, 2, 7, 2**31]))
+    return rows
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(rows_of_partition(), min_size=1, max_size=3),
+    st.sampled_from([Codec.NONE, Codec.LZ4]),
+    st.integers(80, 400),
+    st.integers(1, 40),
+)
+def test_files_hold_every_row_at_its_offset(
+    tmp_path_factory: pytest.TempPathFactory,
+    partitions: list[Rows],
+    codec: Codec,
+    batch_bytes: int,
+    cut: int,
+) -> None:
+    """Read back through a log that takes the batches as they are."""
+    folder = tmp_path_factory.mktemp("files")
+    writer = OffsetKeepingWriter(folder, codec, batch_bytes)
+    whole = batch_of(list(enumerate(partitions)))
+    for start in range(0, whole.num_rows, cut):
+        writer.add(whole.slice(start, cut))
+    files = {each["partition"]: each for each in writer.finish()}
+
+    assert {number for number, rows in enumerate(partitions) if rows} == set(files)
+    for number, rows in enumerate(partitions):
+        if not rows:
+            continue
+        file = files[number]
+        assert (rows[0][0], rows[-1][0]) == (file["first_offset"], file["last_offset"])
+        assert len(rows) == file["rows"]
+        with open_log(folder / f"t-{number}") as log:
+            log.append_batches(Path(file["path"]).read_bytes(), assign_offsets=False)
+            found = [
+                (
+                    record.offset,
+                    record.key,
+                    record.value,
+                    None if record.timestamp_ms < 0 else record.timestamp_ms,
+                    list(record.headers),
+                )
+                for record in log.records()
+            ]
+        assert rows == found
+
+
+def test_two_rows_of_one_offset_are_refused(tmp_path: Path) -> None:
+    """In one batch of Arrow or in two."""
+    row: Row = (4, b"k", b"v", 1, [])
+    for parts in ([[row, row]], [[row], [row]]):
+        writer = OffsetKeepingWriter(tmp_path, Codec.NONE)
+        with pytest.raises(KafkaLogSparkError, match="two rows have one offset") as caught:
+            for rows in parts:
+                writer.add(batch_of([(0, rows)]))
+        writer.abandon()
+
+        assert ErrorCode.RECORD_INVALID == caught.value.code
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_row_without_an_offset_is_refused(tmp_path: Path) -> None:
+    """The error names the column."""
+    batch = batch_of([(0, [(4, b"k", b"v", 1, [])])])
+    without = batch.set_column(2, SCHEMA.field("offset"), pa.array([None], pa.int64()))
+    with pytest.raises(KafkaLogSparkError, match="a row has no offset") as caught:
+        OffsetKeepingWriter(tmp_path, Codec.NONE).add(without)
+
+    assert ErrorCode.COLUMN_MISSING == caught.value.code

@@ -1,0 +1,107 @@
+"""The files of a job: what a killed run leaves, the next one finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.jobs.ledger import JobLedger
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
+
+WORK = Path("/work/jobs")
+ASKED = {"job": "test", "read": {"path": "/data"}}
+
+
+def test_ledger_is_found_again_with_all_that_was_done(tmp_path: Path) -> None:
+    """Tasks, reports, facts and the report of the job."""
+    ledger = JobLedger.begin(tmp_path, "one", ASKED)
+    ledger.plan("keys", [{"n": 0}, {"n": 1}])
+    ledger.note_done("keys", 1, {"rows": 5})
+    ledger.finish("marks", {"chunks": [[0, 1, "a.bits", 0, 9]]})
+    again = JobLedger.begin(tmp_path, "one", ASKED)
+    again.plan("keys", [])
+
+    assert ASKED == again.asked
+    assert [{"n": 0}, {"n": 1}] == again.tasks("keys")
+    assert {1: {"rows": 5}} == again.done("keys")
+    assert {"chunks": [[0, 1, "a.bits", 0, 9]]} == again.facts("marks")
+    assert again.facts("clean") is None
+    assert again.report() is None
+    again.end({"status": "done"})
+    assert {"status": "done"} == JobLedger(tmp_path / "one").report()
+
+
+def test_ledger_of_another_job_is_refused(tmp_path: Path) -> None:
+    """The error names what differs."""
+    JobLedger.begin(tmp_path, "one", ASKED)
+    with pytest.raises(KafkaLogSparkError, match="other arguments: read") as caught:
+        JobLedger.begin(tmp_path, "one", {"job": "test", "read": {"path": "/other"}})
+
+    assert ErrorCode.OPTION_CONFLICT == caught.value.code
+
+
+def test_ledger_that_is_no_json_is_told(tmp_path: Path) -> None:
+    """With its path."""
+    ledger = JobLedger.begin(tmp_path, "one", ASKED)
+    (tmp_path / "one" / "job.json").write_bytes(b"{")
+    with pytest.raises(KafkaLogSparkError, match=r"JOB_FAILED.*job\.json") as caught:
+        _ = ledger.asked
+
+    assert str(tmp_path / "one" / "job.json") == caught.value.path
+
+
+def test_folder_is_removed_with_all_in_it(tmp_path: Path) -> None:
+    """And one that is not there is no error."""
+    ledger = JobLedger.begin(tmp_path, "one", ASKED)
+    folder = ledger.folder("staged/3")
+    (folder / "file").write_bytes(b"x")
+    ledger.discard("staged")
+    ledger.discard("staged")
+
+    assert not folder.exists()
+    assert ASKED == ledger.asked
+
+
+def _steps(disk: SimulatedDisk) -> list[tuple[str, object]]:
+    """Do a job's bookkeeping; return what was done before the power went."""
+    done: list[tuple[str, object]] = []
+    try:
+        ledger = JobLedger.begin(WORK, "one", ASKED, disk)
+        done.append(("asked", ASKED))
+        ledger.plan("clean", [{"n": 0}])
+        done.append(("tasks", [{"n": 0}]))
+        ledger.note_done("clean", 0, {"status": "staged"})
+        done.append(("done", {0: {"status": "staged"}}))
+        ledger.finish("clean", {})
+        done.append(("facts", {}))
+        ledger.end({"status": "done"})
+        done.append(("report", {"status": "done"}))
+    except PowerCut:
+        pass
+    return done
+
+
+def test_power_cut_at_any_call_leaves_what_was_said_to_be_done() -> None:
+    """Each file is there as a whole, or not at all; the next run goes on."""
+    whole = SimulatedDisk()
+    _steps(whole)
+    assert whole.mutation_count > 20
+    for number in range(1, whole.mutation_count + 1):
+        disk = SimulatedDisk()
+        disk.crash_at(number)
+        done = _steps(disk)
+        for _choice, left in disk.crash_states(6, seed=number):
+            ledger = JobLedger.begin(WORK, "one", ASKED, left)
+            found: dict[str, Callable[[], object]] = {
+                "asked": partial(getattr, ledger, "asked"),
+                "tasks": partial(ledger.tasks, "clean"),
+                "done": partial(ledger.done, "clean"),
+                "facts": partial(ledger.facts, "clean"),
+                "report": ledger.report,
+            }
+
+            assert [value for _, value in done] == [found[name]() for name, _ in done]
