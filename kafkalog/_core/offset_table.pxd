@@ -29,8 +29,8 @@ cdef enum:
     # -> 70 ns for a key that is there.
     LOOK_UP_PATIENCE = 4
 
-    # Entries that are held against a hash side by side.
-    NEAR_SLOTS = 8
+    # Entries that are held against a hash side by side: those of the lines that were asked for.
+    NEAR_SLOTS = 4
 
     # Slots of an empty table, where there is memory for more.
     FIRST_SLOTS = 64
