@@ -125,7 +125,7 @@ def find_start(
     if offset <= segment.base_offset:
         return 0, segment.base_offset
     for entry_offset, position in _entries_before(filesystem, segment, offset):
-        if position == 0:
+        if position <= 0:
             break
         header = _promised(handle, segment, size, entry_offset, position)
         if header is None:

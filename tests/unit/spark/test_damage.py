@@ -433,7 +433,8 @@ def test_index_that_lies_or_is_missing_changes_nothing(tmp_path: Path) -> None:
     directory = make_log(tmp_path, batches=100, index_interval_bytes=100)
     index = SegmentFiles(directory, 0).offset_index
     good = index.read_bytes()
-    for spoilt in (None, b"", good[:-3], struct.pack(">ii", 5, 33) + good, os.urandom(80)):
+    lies = [struct.pack(">ii", 5, 33) + good, struct.pack(">iiii", 70, -9, 190, 2**31 - 1)]
+    for spoilt in (None, b"", good[:-3], *lies, os.urandom(80)):
         if spoilt is None:
             index.unlink()
         else:
