@@ -300,3 +300,21 @@ def test_damage_is_told_by_its_mode(spark: SparkSession, tmp_path: Path) -> None
     assert any("KAFKALOG.CORRUPT_BATCH" in str(row) for row in logged)
     (row,) = reader(spark, view="verify").load(str(directory)).collect()
     assert (1, position) == (row.bad, row.firstBad)
+
+
+def test_examples_of_readme_and_page_run(
+    spark: SparkSession, logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Block after block in one session, over logs at the place that they name."""
+    root = Path(__file__).parents[2]
+    for name, fence in (("README.md", "py"), ("docs/spark.md", "python")):
+        text = (root / name).read_text("ascii").replace("/data/kafka", str(logs))
+        blocks = re.findall(rf"```{fence}\n(.*?)```", text, re.DOTALL)
+        assert blocks
+        known: dict[str, Any] = {}
+        for block in blocks:
+            exec(compile(block, name, "exec"), known)
+    shown = capsys.readouterr().out
+    assert "|        0|   10|" in shown
+    assert "|99" in shown.replace(" ", "").replace("max(offset)", "")
+    assert "\n10\n" in shown and "\n210\n" in shown
