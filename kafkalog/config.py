@@ -212,7 +212,8 @@ class LogConfig:
     )  # fmt: skip
     preallocate: bool = setting(
         "preallocate", "boolean", False,
-        "Give a new segment file its full size at once. Leave it alone on Linux.",
+        "Give a new segment file its full size at once: a hole, unless zeros are written ahead "
+        "(`kafkalog.preallocate.zero.bytes`). Leave it alone unless appends wait for the disk.",
         group=PERFORMANCE, effect="next segment",
     )  # fmt: skip
     min_cleanable_dirty_ratio: float = setting(
@@ -247,6 +248,12 @@ class LogConfig:
         "Uncompressed size up to which appended records are packed into one batch, never more "
         "than `max.message.bytes`. Larger compresses better and makes single reads dearer.",
         group=PERFORMANCE, unit="bytes", lower=1,
+    )  # fmt: skip
+    preallocate_zero_bytes: int = setting(
+        "kafkalog.preallocate.zero.bytes", "int", 0,
+        "With `preallocate`: zeros that are written ahead of the log's end, so many at once, which "
+        "makes syncs cheaper that are waited for, and everything is written twice. 0 writes none.",
+        group=PERFORMANCE, unit="bytes", lower=0, effect="next segment",
     )  # fmt: skip
     open_files_max: int = setting(
         "kafkalog.open.files.max", "int", 256,

@@ -157,7 +157,7 @@ class LogSegment(SegmentIndexes):
         self.obey_settings()
         self._is_preallocated = config.preallocate and is_last
         if self._is_preallocated:
-            self.file.preallocate(config.segment_bytes)
+            self.file.preallocate(config.segment_bytes, config.preallocate_zero_bytes)
         self.is_resting = False
 
     def rest(self) -> None:
@@ -203,7 +203,8 @@ class LogSegment(SegmentIndexes):
                 index.rewind(count)
         self.file.cut_unpublished(self._saved_bytes)
         if self._is_preallocated:
-            self.file.preallocate(self._context.config.segment_bytes)
+            config = self._context.config
+            self.file.preallocate(config.segment_bytes, config.preallocate_zero_bytes)
 
     def seal(self) -> None:
         """

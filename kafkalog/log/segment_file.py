@@ -4,6 +4,9 @@ Reads are slices of a mapping of the file where it covers them, else `pread`. A 
 grows while anybody may have it mapped: truncation makes a new file (see `truncation.py`), and only
 bytes that were never published (a failed append, a torn tail at open) are cut in place.
 
+Zeros written ahead of the end are no bytes of the log. Crash points: before, within and behind that
+write; whatever of it is there is a tail of zeros, as a hole is, which the next start cuts.
+
 Thread-safety: `read` from any thread, without a lock; the rest under the log's lock. A descriptor
 that readers may be using is not closed but forgotten; it closes when the last of them lets go.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Final
 
 from typing_extensions import Buffer
 
@@ -25,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 # A growing file is mapped anew when this much lies behind the mapping; below that `pread` serves.
 REMAP_BYTES = 4 * 1024 * 1024
+
+_ALL: Final = 2**63
+_ZEROS: Final = bytes(256 * 1024)
 
 
 class SegmentFile:
@@ -60,6 +67,9 @@ class SegmentFile:
         self._pinned: memoryview | None = None
         self._synced_bytes = 0
         self._is_trimmed = False
+        self._preallocated_bytes = self._zero_bytes = 0
+        # Zeros are written ahead up to here; as far as can be where none are wanted.
+        self._zeroed_bytes = _ALL
 
     def _open_pooled(self) -> PooledFile:
         if self._is_closed:
@@ -135,6 +145,24 @@ class SegmentFile:
             handle = self._require_handle()
         handle.pwrite(data, self.size_bytes)
         self.size_bytes += size
+        if self.size_bytes > self._zeroed_bytes:
+            self._write_zeros(handle)
+
+    def _write_zeros(self, handle: FileHandle) -> None:
+        """Write zeros ahead of the end; nothing is lost where that fails."""
+        start = self.size_bytes
+        missing = min(self._zero_bytes, self._preallocated_bytes - start)
+        if missing <= 0:
+            self._zeroed_bytes = _ALL
+            return
+        count, rest = divmod(missing, len(_ZEROS))
+        try:
+            handle.pwritev([*[_ZEROS] * count, memoryview(_ZEROS)[:rest]], start)
+        except OSError as error:
+            logger.warning("%s: no zeros are written ahead of its end: %s", self.path, error)
+            self._zeroed_bytes = _ALL
+        else:
+            self._zeroed_bytes = start + missing
 
     def cut_unpublished(self, size_bytes: int) -> None:
         """Cut the file to `size_bytes`, on the disk too; nobody has seen what lies behind."""
@@ -144,9 +172,18 @@ class SegmentFile:
         self.size_bytes = size_bytes
         self._synced_bytes = min(self._synced_bytes, size_bytes)
 
-    def preallocate(self, size_bytes: int) -> None:
-        """Extend the file with a hole, so that syncs need not commit its length each time."""
+    def preallocate(self, size_bytes: int, zero_bytes: int = 0) -> None:
+        """
+        Extend the file with a hole, so that syncs need not commit its length each time.
+
+        Args:
+            size_bytes: what it is to have.
+            zero_bytes: how many zeros appends write ahead of the end, whenever it has caught up
+                with them, so that most syncs need not commit new blocks either; 0 for none.
+        """
         self._require_handle().truncate(max(size_bytes, self.size_bytes))
+        self._preallocated_bytes, self._zero_bytes = size_bytes, zero_bytes
+        self._zeroed_bytes = self.size_bytes if zero_bytes else _ALL
 
     @property
     def unsynced_bytes(self) -> int:

@@ -49,7 +49,13 @@ class LogSegments:
 
     def with_segment(self, segment: LogSegment) -> LogSegments:
         """Return a snapshot with `segment` added."""
-        return LogSegments((*self.segments, segment))
+        if not self._bases or segment.base_offset <= self._bases[-1]:
+            return LogSegments((*self.segments, segment))
+        # A roll: the rest is in order, and only copied.
+        grown = LogSegments(())
+        grown.segments = (*self.segments, segment)
+        grown._bases = (*self._bases, segment.base_offset)
+        return grown
 
     def without(self, leaving: Iterable[LogSegment]) -> LogSegments:
         """Return a snapshot without the segments `leaving`."""

@@ -274,6 +274,7 @@ FIELDS = {
         "compression_lz4_level",
         "compression_zstd_level",
         "batch_bytes",
+        "preallocate_zero_bytes",
         "open_files_max",
         "mappings_max",
     ],

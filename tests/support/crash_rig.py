@@ -80,7 +80,11 @@ def small_config(**changes: object) -> LogConfig:
 
 
 ALONE = Place("alone", Path("/alone/orders-0"), small_config())
-INSIDE = Place("inside", Path("/data/orders-0"), small_config(preallocate=True))
+INSIDE = Place(
+    "inside",
+    Path("/data/orders-0"),
+    small_config(preallocate=True, preallocate_zero_bytes=250),
+)
 PLACES = (ALONE, INSIDE)
 
 

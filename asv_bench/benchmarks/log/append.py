@@ -48,6 +48,35 @@ class AppendSequential(InDirectory):
             append(chunk)
 
 
+class AppendSingle(InDirectory):
+    """One record an append, into a log of one or of many segments; and one that rolls."""
+
+    number = 1
+    repeat = (3, 10, 5.0)
+    params = (1, 100)
+    param_names = ("segments",)
+
+    def setup(self, segments):
+        """Make a log of so many segments."""
+        open_log, config, record = load("kafkalog", "open_log", "LogConfig", "Record")
+        self.records = [record(key=bytes(16), value=bytes(100), timestamp_ms=BASE_TIMESTAMP_MS)]
+        self.log = open_log(self.make_directory() / "append-0")
+        self.rolling = config(segment_bytes=100)
+        for _ in range(segments):
+            self.log.roll()
+            self.log.append(self.records)
+
+    def time_append(self, segments):
+        """A thousand appends."""
+        for _ in range(1000):
+            self.log.append(self.records)
+
+    def time_roll(self, segments):
+        """An append that begins a segment: the worst that a single one meets."""
+        self.log.reconfigure(self.rolling)
+        self.log.append(self.records)
+
+
 class AppendMessages(InDirectory):
     """Twenty thousand records into a new log of an old format, plain: each is a batch there."""
 

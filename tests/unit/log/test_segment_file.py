@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+
+import pytest
 
 from kafkalog.files.pool import FilePool
 from kafkalog.log.segment_file import SegmentFile
@@ -42,4 +45,53 @@ def test_sync_of_what_is_on_the_disk_does_nothing() -> None:
     for _ in range(3):
         file.sync()
     assert 1 == disk.calls["sync"]
+    file.close()
+
+
+def test_zeros_are_written_ahead_in_steps_up_to_the_full_size() -> None:
+    """A step whenever the end has caught up, none beyond the size; the bytes are those appended."""
+    disk = SimulatedDisk()
+    file = empty_file(disk)
+    file.preallocate(1000, 300)
+    written = b""
+    for number in range(11):
+        piece = bytes([number + 1]) * 100
+        file.append(piece, 100)
+        written += piece
+        assert written == file.read(0, 2000)[: len(written)]
+        assert max(1000, len(written)) == len(disk.snapshot()[str(PATH)] or b"")
+    assert written == disk.snapshot()[str(PATH)]
+    # At 100, 500 (400 were covered) and 900, where 100 are missing.
+    assert 3 == disk.calls["pwritev"]
+    file.close()
+
+
+def test_zeros_that_cannot_be_written_are_done_without(caplog: pytest.LogCaptureFixture) -> None:
+    """The append they came with is whole, and no later one tries again."""
+    disk = SimulatedDisk()
+    file = empty_file(disk)
+    file.preallocate(1000, 300)
+    disk.fail_at(1, errno.ENOSPC, only=frozenset({"pwritev"}))
+    for _ in range(3):
+        file.append(b"kept", 4)
+    assert b"kept" * 3 + bytes(988) == disk.snapshot()[str(PATH)]
+    assert 1 == disk.calls["pwritev"]
+    assert "no zeros are written ahead" in caplog.text
+    file.close()
+
+
+def test_zeros_ahead_are_gone_with_what_is_cut_and_come_again() -> None:
+    """A failed append is cut with the zeros behind it; the next one brings others."""
+    disk = SimulatedDisk()
+    file = empty_file(disk)
+    file.preallocate(1000, 300)
+    file.append(b"kept", 4)
+    file.cut_unpublished(2)
+    assert b"ke" == disk.snapshot()[str(PATH)]
+    file.preallocate(1000, 300)
+    file.append(b"pt", 2)
+    assert b"kept" + bytes(996) == disk.snapshot()[str(PATH)]
+    assert 2 == disk.calls["pwritev"]
+    assert file.trim()
+    assert b"kept" == disk.snapshot()[str(PATH)]
     file.close()
