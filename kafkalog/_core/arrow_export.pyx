@@ -137,6 +137,37 @@ def schema_capsule(tuple fields not None):
     return capsule
 
 
+cdef ArrowField _field_of(const ArrowSchema* schema):
+    cdef int64_t slot
+    cdef bytes kind = schema.format
+    cdef bytes name = schema.name if schema.name != NULL else b""
+    cdef list children = []
+    for slot in range(schema.n_children):
+        children.append(_field_of(schema.children[slot]))
+    if schema.dictionary != NULL:
+        kind = b"dictionary"           # no format is named so: what the indexes are is no matter
+    return ArrowField(
+        name.decode("utf-8", "replace"),
+        kind.decode("ascii", "replace"),
+        (schema.flags & ARROW_FLAG_NULLABLE) != 0,
+        tuple(children),
+    )
+
+
+def fields_of_schema(capsule not None):
+    """
+    Return the columns that an `arrow_schema` capsule asks for; it stays its owner's.
+
+    Raises:
+        ValueError: it is another capsule, or was released.
+    """
+    cdef const ArrowSchema* schema
+    schema = <const ArrowSchema*>PyCapsule_GetPointer(capsule, "arrow_schema")
+    if schema.release == NULL:
+        raise ValueError("the schema that is asked for was released")
+    return _field_of(schema).children
+
+
 # ---- arrays -----------------------------------------------------------------------------------
 
 cdef void _drop(PyObject* hold) noexcept with gil:

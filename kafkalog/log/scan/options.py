@@ -6,7 +6,7 @@ Thread-safety: immutable.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypedDict, Unpack, get_args
 
 from kafkalog._core.arrow_export import ArrowField
@@ -66,6 +66,20 @@ class ScanOptions:
         is_text = self.header_key_type == "utf8"
         return row_fields(self.columns, binary_type=self.binary_type, text_keys=is_text)
 
+    def asked(self, fields: Iterable[ArrowField]) -> ScanOptions:
+        """
+        Return the same scan with the types of key, value and headers that a consumer asks for.
+
+        The same one where a consumer asks for what no scan has: it sees what it gets.
+        """
+        wanted = [_kinds(each) for each in fields]
+        for binary_type in get_args(BinaryType):
+            for header_key_type in get_args(HeaderKeyType):
+                other = replace(self, binary_type=binary_type, header_key_type=header_key_type)
+                if [_kinds(each) for each in other.fields()] == wanted:
+                    return other
+        return self
+
     def builder(self) -> RowBuilder:
         """Return a builder of such batches."""
         return RowBuilder(
@@ -75,6 +89,12 @@ class ScanOptions:
             rows_max=self.batch_rows,
             bytes_max=self.batch_bytes,
         )
+
+
+def _kinds(field: ArrowField, *, is_column: bool = True) -> tuple[Any, ...]:
+    """Return name and type of a column, and of its parts the types."""
+    parts = tuple(_kinds(child, is_column=False) for child in field.children)
+    return (field.name if is_column else "", field.kind, parts)
 
 
 class ScanArguments(TypedDict, total=False):

@@ -14,7 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from kafkalog._core.arrow_export import ArrowBatch, schema_capsule, stream_capsule
+from kafkalog._core.arrow_export import (
+    ArrowBatch,
+    fields_of_schema,
+    schema_capsule,
+    stream_capsule,
+)
 from kafkalog.errors import KafkaLogError, LogClosedError
 from kafkalog.log.scan.arrays import ScanArrays, arrays_of, numpy_options
 from kafkalog.log.scan.options import ScanOptions
@@ -112,9 +117,15 @@ class Scan:
         """
         Return the batches as an `arrow_array_stream` capsule; it reads as it is read.
 
-        Another schema than the scan's own is not made: say what is wanted when the scan is made.
+        Args:
+            requested_schema: an `arrow_schema` capsule with the scan's columns, of which key and
+                value may be `binary`, `large_binary` or `binary_view`, both the same, and the keys
+                of headers `utf8` or `binary`. Any other is not made: the stream has the scan's own.
         """
-        return stream_capsule(iter(self), self.options.fields())
+        scan = self
+        if requested_schema is not None:
+            scan = Scan(self._sources, self.options.asked(fields_of_schema(requested_schema)))
+        return stream_capsule(iter(scan), scan.options.fields())
 
     def to_numpy(self) -> ScanArrays:
         """

@@ -173,3 +173,72 @@ def test_fork_leaves_a_stream_to_parent_and_child(log: Log) -> None:
     assert 0 == os.waitstatus_to_exitcode(status)
     assert 46 == sum(batch.num_rows for batch in reader)
     first.validate(full=True)
+
+
+def asked(log: Log, schema: Any, **arguments: Any) -> Any:
+    """Return what a consumer gets that asks for a schema."""
+    scan = log.scan(**arguments)
+    return pa.RecordBatchReader.from_stream(Asking(scan, schema)).read_all()
+
+
+class Asking:
+    """A scan whose stream is asked for by another schema, whatever pyarrow would make of that."""
+
+    def __init__(self, scan: Any, schema: Any) -> None:
+        self._scan = scan
+        self._schema = schema
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._scan.__arrow_c_stream__(self._schema.__arrow_c_schema__())
+
+
+@pytest.mark.parametrize("wanted", BINARY_TYPES)
+@pytest.mark.parametrize("text", [True, False])
+def test_consumer_gets_the_types_that_it_asks_for(log: Log, wanted: Any, text: bool) -> None:
+    """Key and value in any of their three types, keys of headers as text or bytes."""
+    fields = list(pa.schema(log.scan()))
+    pair = pa.struct([("key", pa.utf8() if text else pa.binary()), ("value", pa.binary())])
+    types = {
+        "key": getattr(pa, wanted)(),
+        "value": getattr(pa, wanted)(),
+        "headers": pa.list_(pair),
+    }
+    schema = pa.schema([(each.name, types.get(each.name, each.type)) for each in fields])
+    table = asked(log, schema)
+    assert [types.get(each.name, each.type) for each in fields][3:5] == table.schema.types[3:5]
+    assert schema.field("headers").type.value_type.field(0).type == (
+        table.schema.field("headers").type.value_type.field(0).type
+    )
+    offsets, values = table["offset"].to_pylist(), table["value"].to_pylist()
+    assert (list(range(50)), [record.value for record in RECORDS]) == (offsets, values)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [("key", "large_binary"), ("value", "binary")],
+        [("key", "utf8"), ("value", "utf8")],
+        [("value", "binary"), ("key", "binary")],
+        [("key", "large_binary")],
+        [("key", "large_binary"), ("other", "large_binary")],
+        [],
+    ],
+)
+def test_consumer_that_asks_for_what_there_is_not_gets_what_there_is(
+    log: Log, fields: list[tuple[str, str]]
+) -> None:
+    """Types that differ, text of any bytes, columns that are others: the scan's own schema."""
+    schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in fields])
+    scan = log.scan(columns=["key", "value"])
+    assert pa.schema(scan) == asked(log, schema, columns=["key", "value"]).schema
+
+
+def test_schema_that_was_released_is_refused(log: Log) -> None:
+    """Nobody may look into it; nor into a capsule of another kind."""
+    capsule = pa.schema([("key", pa.binary())]).__arrow_c_schema__()
+    pa.Schema._import_from_c_capsule(capsule)
+    scan = log.scan(columns=["key"])
+    with pytest.raises(ValueError, match="released"):
+        scan.__arrow_c_stream__(capsule)
+    with pytest.raises(ValueError, match="PyCapsule"):
+        scan.__arrow_c_stream__(log.scan().__arrow_c_stream__())
