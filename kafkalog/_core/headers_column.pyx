@@ -7,6 +7,7 @@ is bytes here; those that are UTF-8 are read again as the text they are.
 Thread-safety: columns are immutable, kernels pure; draft and room belong to one builder.
 """
 
+cimport cython
 from cpython.buffer cimport PyBuffer_Release
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
@@ -132,6 +133,8 @@ cdef int extend_with_headers_kernel(
     return STATUS_OK
 
 
+# The collector would clear its buffers without a release.
+@cython.no_gc_clear
 cdef class HeadersColumn:
     """
     The headers of many records, over buffers of the caller.

@@ -10,6 +10,7 @@ cdef enum:
     STATUS_ELSEWHERE = -2
 
 
+@cython.no_gc
 @cython.final
 cdef class BatchRun:
     cdef RunState state

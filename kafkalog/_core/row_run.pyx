@@ -303,6 +303,9 @@ cdef int add_run_kernel(Build* build, RunState* run, bint goes_on) noexcept nogi
 
 # ---- the door ---------------------------------------------------------------------------------
 
+# Not for the collector: it would clear `view` without a release, and memory that is exported. No
+# cycle goes through a run, for what it holds is older, and bytes.
+@cython.no_gc
 @cython.final
 cdef class BatchRun:
     """

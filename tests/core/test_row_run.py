@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -306,3 +307,22 @@ def test_batches_may_be_released_by_any_thread() -> None:
         looks.append(threads.submit(look, builder.finish()))
         found = [value for each in looks for value in each.result()]
     assert 60 * [entry.value for entry in MIXED] == found
+
+
+def test_run_in_a_cycle_is_collected_with_its_memory(recwarn: pytest.WarningsRecorder) -> None:
+    """A scan that nobody ends leaves a cycle: nothing is exported when the collector comes."""
+    released: list[bool] = []
+
+    class Released(bytearray):
+        def __del__(self) -> None:
+            released.append(True)
+
+    view = memoryview(Released(100))
+    run = BatchRun(view, 0, 0, check_crc=False, offset_min=0, offset_end=5)
+    cycle: list[object] = [run]
+    cycle.append(cycle)
+    del view, run, cycle
+    gc.collect()
+
+    assert [True] == released
+    assert not recwarn.list
