@@ -31,7 +31,7 @@ from typing_extensions import Buffer
 
 from kafkalog._core.message import summarize_messages
 from kafkalog._core.message_builder import MessageSetBuilder
-from kafkalog._core.offset_map import ELSEWHERE, KEYLESS
+from kafkalog._core.offset_map import ELSEWHERE, KEYLESS, OffsetMap
 from kafkalog._core.retained import (
     COPY,
     DROP,
@@ -146,7 +146,10 @@ class BatchFilter:
         self._reader = PieceReader(limit_bytes)
         # Where it is written: fresh memory costs several times what the copying does.
         self._room = memoryview(b"")
-        self._runs = self._run_filter(limit_bytes) if not offset_map.exact else None
+        # Marks that others have found out, and a map that compares keys, are asked piece by piece.
+        self._runs: RunFilter | None = None
+        if isinstance(offset_map, OffsetMap) and not offset_map.exact:
+            self._runs = self._run_filter(offset_map, limit_bytes)
 
     def filter(self, run: BatchRun, *, old_tombstones_stay: bool) -> list[Buffer]:
         """
@@ -170,10 +173,10 @@ class BatchFilter:
         self.statistics.bytes_written += written
         return parts
 
-    def _run_filter(self, limit_bytes: int) -> RunFilter:
+    def _run_filter(self, offset_map: OffsetMap, limit_bytes: int) -> RunFilter:
         rules = self._rules
         return RunFilter(
-            self._map,
+            offset_map,
             now_ms=rules.now_ms,
             delete_retention_ms=rules.delete_retention_ms,
             end_offset=rules.end_offset,
