@@ -128,27 +128,32 @@ class RowReader:
             offset_min=self._start,
             offset_end=self._end,
         )
-        row = stretch.first
-        while True:
-            status = self._builder.add_run(run)
-            if stretch.first + run.batch_count > row:
-                row = stretch.first + run.batch_count
-                self._behind(stretch, row - 1)
-                self._go_on()
-            if status == OK:
-                return
-            if status == FULL:
-                yield self._builder.finish()
-                continue
-            if status == CRC:
-                stretch.doubt(row)
-                return
-            stop = _end_of_kind(stretch, row)
-            yield from self._add_all(self._decode_plain(stretch, row, stop))
-            if stretch.doubted is not None or stop == stretch.stop:
-                return
-            run.go_on(int(stretch.batches.position[stop]), stop - row, self._start)
-            row = stop
+        try:
+            row = stretch.first
+            while True:
+                status = self._builder.add_run(run)
+                if stretch.first + run.batch_count > row:
+                    row = stretch.first + run.batch_count
+                    self._behind(stretch, row - 1)
+                    self._go_on()
+                if status == OK:
+                    return
+                if status == FULL:
+                    yield self._builder.finish()
+                    continue
+                if status == CRC:
+                    stretch.doubt(row)
+                    return
+                stop = _end_of_kind(stretch, row)
+                yield from self._add_all(self._decode_plain(stretch, row, stop))
+                if stretch.doubted is not None or stop == stretch.stop:
+                    return
+                run.go_on(int(stretch.batches.position[stop]), stop - row, self._start)
+                row = stop
+        finally:
+            # An error's traceback keeps this frame, in a cycle as a rule: what clears that cannot
+            # let a view go whose buffer somebody has.
+            del run
 
     def _add_all(self, several: Iterator[_Decoded]) -> Iterator[ArrowBatch]:
         for decoded in several:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog import (
+    CorruptRecordError,
     InvalidRecordError,
     Log,
     LogClosedError,
@@ -24,6 +26,7 @@ from kafkalog import (
     scan,
 )
 from kafkalog._core.crc32c import value
+from kafkalog._core.row_run import BatchRun
 from kafkalog.log.scan.arrays import BytesArray
 from kafkalog.log.scan.conditions import Filter
 from kafkalog.log.scan.options import DEFAULT_COLUMNS
@@ -208,6 +211,28 @@ def test_batch_that_cannot_be_decoded_ends_a_scan_or_is_left_out(tmp_path: Path)
             expected = slow_rows(log, ["offset"], on_corrupt=how)
             assert expected == rows_of_scan(log.scan(columns=["offset"], on_corrupt=how))
             assert (how == "raise") == (expected[1] is not None)
+
+
+def test_scan_ended_by_an_error_holds_no_buffer(tmp_path: Path) -> None:
+    """The error keeps the frames, in a cycle as a rule, whose views must be free to be cleared."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory) as log:
+        for first in range(0, 9, 3):
+            log.append(numbered(first, 3))
+    path = log_file(directory)
+    data = bytearray(path.read_bytes())
+    start, end = batch_positions(path)[1:3]
+    data[start + 61] ^= 0x7F
+    crc = value(bytes(data[start + 21 : end]))
+    data[start + 17 : start + 21] = crc.to_bytes(4, "big")
+    path.write_bytes(data)
+    with (
+        manual_log(directory, read_only=True) as log,
+        pytest.raises(CorruptRecordError) as caught,
+    ):
+        list(log.scan(columns=["offset"]))
+    assert "_add_runs" in {entry.name for entry in caught.traceback}
+    assert [] == [each for each in gc.get_objects() if isinstance(each, BatchRun)]
 
 
 def cells_of_bytes(array: BytesArray) -> list[bytes | None]:
