@@ -68,7 +68,14 @@ def push_filters(filters: Sequence[Filter], options: ReadOptions) -> tuple[Filte
             terms.append(term)
     if any(_leaves_out_no_time(term) for term in times):
         terms += times
+    if any(name == "key" and value is not None for name, _, value in terms):
+        # Spark adds it to every comparison, which leaves out null by itself.
+        rest = [each for each in rest if not _is_of_key_that_is_there(each)]
     return FilterSet.of(terms), rest
+
+
+def _is_of_key_that_is_there(each: Filter) -> bool:
+    return isinstance(each, IsNotNull) and each.attribute == ("key",)
 
 
 def _holds_anyway(each: Filter, options: ReadOptions) -> bool:

@@ -81,7 +81,7 @@ def test_find_time_with_damaged_batch_leaves_it_to_others() -> None:
 def test_find_time_with_records_that_are_none_leaves_them_to_others() -> None:
     """A batch whose sum is right, but whose bytes are no records, is passed over as a whole."""
     data = bytearray(batch(0, [10, 20]))
-    data[-8] = 0x7F  # a length inside the last record
+    data[-4] = 0x7F  # the size of the last value
     assert None is find(fix_crc(bytes(data)), 10)
 
 

@@ -205,10 +205,22 @@ def fill(
     return infos
 
 
+def begin_with_nothing(segment: LogSegment, facts: RunFacts) -> tuple[int, int]:
+    """Stage nothing before it is known where the first batch goes."""
+    return 0, 0
+
+
 def write_one_by_one(
-    local: LocalLog, data: memoryview, batches: RunFacts, segment: LogSegment, fresh: Any
+    local: LocalLog,
+    data: memoryview,
+    batches: RunFacts,
+    segment: LogSegment,
+    fresh: Any,
+    row: int,
+    size: int,
 ) -> None:
     """Stage and write each batch for itself: what `LocalLog` does with as many as fit."""
+    assert (0, 0) == (row, size)
     position = 0
     for facts in batches:
         row, size = segment.stage(RunFacts([facts]), 0)
@@ -256,6 +268,7 @@ def test_appended_runs_leave_the_files_that_single_messages_leave(
             clock = ManualClock()
             with pytest.MonkeyPatch.context() as patch:
                 if one_by_one:
+                    patch.setattr(LogSegment, "begin", begin_with_nothing)
                     patch.setattr(LocalLog, "_write_batches", write_one_by_one)
                 with manual_log(
                     directory, clock=clock, message_format_version=RELEASES[magic], **changes

@@ -146,6 +146,15 @@ def test_filter_that_always_holds_is_dropped() -> None:
     assert ([], filters[3:]) == pushed(*filters, mode="PERMISSIVE")
 
 
+def test_key_that_is_compared_is_there() -> None:
+    """Spark says so of every comparison; of one with null it is not taken for granted."""
+    there = IsNotNull(("key",))
+    terms, rest = pushed(there, EqualTo(("key",), b"a"))
+    assert ([("key", "==", b"a")], []) == (list(terms), rest)
+    _, rest = pushed(there, IsNull(("key",)))
+    assert [there] == rest
+
+
 def test_filters_of_views_are_those_of_partitions() -> None:
     """The others are columns that the engine does not filter by."""
     offset = EqualTo(("offset",), 3)
