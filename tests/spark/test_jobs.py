@@ -110,7 +110,9 @@ def test_compact_leaves_the_bytes_that_the_engine_leaves(
 def test_compact_with_dry_run_changes_nothing(spark: SparkSession, data: Path) -> None:
     """It says what it would do."""
     before = segments(data)
-    report = jobs.compact(spark, data, policy=POLICY, clock=clock_later(), dry_run=True)
+    report = jobs.compact(
+        spark, data, policy=POLICY, clock=clock_later(), dry_run=True, include_active=True
+    )
 
     assert before == segments(data)
     assert report.status == "done"

@@ -86,7 +86,7 @@ def compact(
             `{"cleanup.policy": "compact"}` logs are compacted that have no settings at all.
         options: which topics: `subscribe`, `subscribePattern` or `assign` of the data source.
         include_active: whether to begin new segments first, so that all is cleaned that may be.
-        dry_run: find out what would go, and change nothing.
+        dry_run: find out what would go, and change nothing: no new segments are begun either.
         work_dir: for the job's files, on the logs' file system; beside the first path if None.
         job_id: of an earlier run that is to be finished; a new one if None.
         task_bytes: about how much of a log one task reads.
@@ -104,13 +104,18 @@ def compact(
     job_id = new_job_id("compact") if job_id is None else job_id
     read = read_options(path, options, isolationLevel="read_committed")
     work = work_directory(path, work_dir)
-    settings = dict(policy or {})
-    asked = {"job": "compact", "read": read, "policy": settings, "include_active": include_active}
-    known = JobLedger(work / job_id)
-    ledger = JobLedger.begin(work, job_id, _with_secret(asked, known, clock or SystemClock()))
+    asked: dict[str, Any] = {
+        "job": "compact",
+        "read": read,
+        "policy": dict(policy or {}),
+        "include_active": include_active and not dry_run,
+        "dry_run": dry_run,
+    }
+    asked = _with_secret(asked, JobLedger(work / job_id), clock or SystemClock())
+    ledger = JobLedger.begin(work, job_id, asked)
     if (report := ledger.report()) is not None:
         return JobReport.from_json(report)
-    planned = _planned(ledger, settings, include_active=include_active, task_bytes=task_bytes)
+    planned = _planned(ledger, task_bytes)
     outcomes = _cleaned(spark, ledger, planned, on_progress, dry_run=dry_run)
     outcome = _report(ledger, outcomes, dry_run=dry_run, begun=begun)
     for folder in ("staged", "bits", "keys", "clean"):
@@ -155,20 +160,21 @@ def _with_secret(asked: dict[str, Any], known: JobLedger, clock: Clock) -> dict[
     return {**asked, "secret": earlier["secret"], "now_ms": earlier["now_ms"]}
 
 
-def _planned(
-    ledger: JobLedger, settings: Mapping[str, str], *, include_active: bool, task_bytes: int
-) -> list[dict[str, Any]]:
+def _planned(ledger: JobLedger, task_bytes: int) -> list[dict[str, Any]]:
     """Return what is to be done for each partition; planned now, or by an earlier run."""
     if not ledger.is_planned("partitions"):
         filesystem = PosixFileSystem()
-        options = ReadOptions.parse(ledger.asked["read"])
+        options, settings = ReadOptions.parse(ledger.asked["read"]), ledger.asked["policy"]
         snapshot = LogSnapshot.take(options, filesystem=filesystem)
         configs = configs_of(filesystem, snapshot, settings)
-        rows = [row for row, config in enumerate(configs) if config.is_compacted]
-        if include_active:
-            for row in rows:
-                _roll(snapshot.directories[row], configs[row])
+        if ledger.asked["include_active"]:
+            for directory, config in zip(snapshot.directories, configs, strict=True):
+                if config.is_compacted:
+                    _roll(directory, config)
+            # Anew: there may be other partitions by now.
             snapshot = LogSnapshot.take(options, filesystem=filesystem)
+            configs = configs_of(filesystem, snapshot, settings)
+        rows = [row for row, config in enumerate(configs) if config.is_compacted]
         tasks = [_plan_of(ledger, snapshot, row, configs[row]) for row in rows]
         tasks = [task for task in tasks if task["start"] < task["end"]]
         starts = np.zeros(len(snapshot), np.int64)
