@@ -4,18 +4,19 @@ A producer has one transaction at a time, so its transactional batches between t
 the marker of an aborted one are exactly those of that transaction. No marker needs to be decoded,
 and batches may be asked about in any order.
 
-Thread-safety: immutable.
+Thread-safety: `AbortedRecords` is immutable; an `AbortedAhead` belongs to one reader.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable
 
 from kafkalog._core.header import BatchHeader
 from kafkalog.indexes.transaction_index import AbortedTransaction
 
-__all__ = ["AbortedRecords"]
+__all__ = ["AbortedAhead", "AbortedRecords"]
 
 
 class AbortedRecords:
@@ -48,6 +49,42 @@ class AbortedRecords:
         offset = header.base_offset
         slot = bisect_right(ranges, offset, key=_first_offset) - 1
         return slot >= 0 and offset < ranges[slot][1]
+
+
+class AbortedAhead(ABC):
+    """
+    Which batches of a read were aborted, found out as the reader comes to them.
+
+    What was aborted is looked up a segment at a time, so that a reader of the first records does
+    not wait for all indexes. Batches are asked about in the order of the log.
+
+    Args:
+        end_offset: one past the last offset that is read.
+    """
+
+    def __init__(self, end_offset: int) -> None:
+        self._end_offset = end_offset
+        self._aborted, self._known_end = AbortedRecords(()), -1
+
+    def hides(self, header: BatchHeader) -> bool:
+        """Return whether a reader of committed records is not shown a batch; none of control is."""
+        if not header.is_transactional or header.is_control:
+            return False
+        offset = header.base_offset
+        if offset >= self._known_end:
+            following = self._segment_behind(offset)
+            end = self._end_offset if following is None else min(following, self._end_offset)
+            self._known_end = max(end, offset + 1)
+            self._aborted = AbortedRecords(self._between(offset, self._known_end))
+        return self._aborted.hides(header)
+
+    @abstractmethod
+    def _segment_behind(self, offset: int) -> int | None:
+        """Return the base of the segment behind the one that holds an offset; None for none."""
+
+    @abstractmethod
+    def _between(self, start: int, end: int) -> Iterable[AbortedTransaction]:
+        """Return the transactions that may hide batches from one offset to another."""
 
 
 def _first_offset(span: tuple[int, int]) -> int:

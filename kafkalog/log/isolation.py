@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from kafkalog._core.header import BatchHeader
-from kafkalog.indexes.aborted_records import AbortedRecords
+from kafkalog.indexes.aborted_records import AbortedAhead
+from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.transactions import aborted_between
@@ -110,12 +110,9 @@ def check_isolation(isolation: str) -> None:
         raise ValueError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
 
 
-class AbortedBatches:
+class AbortedBatches(AbortedAhead):
     """
-    Which batches of a read were aborted.
-
-    What was aborted is looked up a segment at a time, so that a reader of the first records does
-    not wait for all indexes. Batches are asked about in the order of the log.
+    Which batches of a read of an open log were aborted.
 
     Args:
         context: where the transaction indexes are.
@@ -124,24 +121,16 @@ class AbortedBatches:
     """
 
     def __init__(self, context: SegmentContext, snapshot: Snapshot, end_offset: int) -> None:
+        super().__init__(end_offset)
         self._context = context
         self._snapshot = snapshot
-        self._end_offset = end_offset
-        self._aborted, self._known_end = AbortedRecords(()), -1
 
-    def hides(self, header: BatchHeader) -> bool:
-        """Return whether a reader of committed records is not shown a batch; none of control is."""
-        if not header.is_transactional or header.is_control:
-            return False
-        offset = header.base_offset
-        if offset >= self._known_end:
-            snapshot = self._snapshot
-            following = snapshot.segments.base_after(max(snapshot.segments.floor_slot(offset), 0))
-            end = self._end_offset
-            self._known_end = end if following is None else min(following, end)
-            between = aborted_between(self._context, snapshot, offset, self._known_end)
-            self._aborted = AbortedRecords(between)
-        return self._aborted.hides(header)
+    def _segment_behind(self, offset: int) -> int | None:
+        segments = self._snapshot.segments
+        return segments.base_after(max(segments.floor_slot(offset), 0))
+
+    def _between(self, start: int, end: int) -> list[AbortedTransaction]:
+        return aborted_between(self._context, self._snapshot, start, end)
 
 
 def without_aborted(

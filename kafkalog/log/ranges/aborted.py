@@ -18,10 +18,9 @@ from typing import Final
 
 import numpy as np
 
-from kafkalog._core.header import BatchHeader
 from kafkalog.errors import CorruptIndexError, KafkaLogError, OffsetOutOfRangeError
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.indexes.aborted_records import AbortedRecords
+from kafkalog.indexes.aborted_records import AbortedAhead
 from kafkalog.indexes.transaction_index import AbortedTransaction, TransactionIndex
 from kafkalog.layout import CONTROL_MASK, MAGIC_V2
 from kafkalog.log.opening import open_log
@@ -68,7 +67,7 @@ _WALKED: Final[dict[tuple[str, int], _Walked]] = {}
 _WALKED_MAX: Final = 256
 
 
-class AbortedOnDisk:
+class AbortedOnDisk(AbortedAhead):
     """
     What a reader of committed records is not shown.
 
@@ -79,30 +78,19 @@ class AbortedOnDisk:
     """
 
     def __init__(self, filesystem: FileSystem, directory: Path, end_offset: int) -> None:
+        super().__init__(end_offset)
         self._filesystem = filesystem
         self._directory = directory
-        self._end_offset = end_offset
-        self._aborted, self._known_end = AbortedRecords(()), -1
+        self._ahead: list[SegmentOnDisk] = []
 
-    def hides(self, header: BatchHeader) -> bool:
-        """Return whether a batch was aborted; asked in the order of the log."""
-        if not header.is_transactional or header.is_control:
-            return False
-        offset = header.base_offset
-        if offset >= self._known_end:
-            segments = segments_of(self._filesystem, self._directory)
-            slot = max(floor_slot(segments, offset), 0)
-            following = segments[slot].following if segments else None
-            end = self._end_offset if following is None else min(following, self._end_offset)
-            self._known_end = max(end, offset + 1)
-            self._aborted = AbortedRecords(self._between(segments, slot, offset))
-        return self._aborted.hides(header)
+    def _segment_behind(self, offset: int) -> int | None:
+        segments = segments_of(self._filesystem, self._directory)
+        self._ahead = segments[max(floor_slot(segments, offset), 0) :]
+        return self._ahead[0].following if self._ahead else None
 
-    def _between(
-        self, segments: list[SegmentOnDisk], slot: int, offset: int
-    ) -> list[AbortedTransaction]:
+    def _between(self, start: int, end: int) -> list[AbortedTransaction]:
         found: list[AbortedTransaction] = []
-        for segment in segments[slot:]:
+        for segment in self._ahead:
             index = TransactionIndex(
                 self._filesystem,
                 segment.files.transaction_index,
@@ -112,18 +100,16 @@ class AbortedOnDisk:
             try:
                 index.load()
             except CorruptIndexError:
-                return self._told_by_batches(offset)
+                return self._told_by_batches(start, end)
             known = {(each.producer_id, each.last_offset) for each in index.entries()}
             if not self._markers(segment) <= known:
-                return self._told_by_batches(offset)
-            transactions, is_complete = index.collect(offset, self._known_end)
+                return self._told_by_batches(start, end)
+            transactions, is_complete = index.collect(start, end)
             found += transactions
             behind = segment.following
             if is_complete or behind is None:
                 break
-            if behind >= self._known_end and none_is_open(
-                self._filesystem, self._directory, behind, self._known_end
-            ):
+            if behind >= end and none_is_open(self._filesystem, self._directory, behind, end):
                 break
         return found
 
@@ -156,9 +142,9 @@ class AbortedOnDisk:
             walked.take(stretch)
         return walked.markers
 
-    def _told_by_batches(self, offset: int) -> list[AbortedTransaction]:
+    def _told_by_batches(self, start: int, end: int) -> list[AbortedTransaction]:
         with open_log(self._directory, read_only=True) as log:
-            return log.aborted_transactions(offset, self._known_end)
+            return log.aborted_transactions(start, end)
 
 
 def _pass_over(damage: Damage) -> None:

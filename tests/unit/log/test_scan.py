@@ -193,8 +193,8 @@ def test_scan_of_a_damaged_log_equals_its_records(data: st.DataObject) -> None:
             assert expected == rows_of_scan(log.scan(**how))
 
 
-def test_batch_that_cannot_be_decoded_ends_a_scan_or_is_left_out(tmp_path: Path) -> None:
-    """Its CRC is right: rows before it come first, and "skip" goes on behind it."""
+def log_with_a_batch_of_no_records(tmp_path: Path) -> Path:
+    """Write three batches, the second of which has a good CRC and bytes that are no records."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log:
         for first in (0, 3, 6):
@@ -206,6 +206,12 @@ def test_batch_that_cannot_be_decoded_ends_a_scan_or_is_left_out(tmp_path: Path)
     crc = value(bytes(data[start + 21 : end]))
     data[start + 17 : start + 21] = crc.to_bytes(4, "big")
     path.write_bytes(data)
+    return directory
+
+
+def test_batch_that_cannot_be_decoded_ends_a_scan_or_is_left_out(tmp_path: Path) -> None:
+    """Its CRC is right: rows before it come first, and "skip" goes on behind it."""
+    directory = log_with_a_batch_of_no_records(tmp_path)
     with manual_log(directory, read_only=True) as log:
         for how in ("raise", "skip"):
             expected = slow_rows(log, ["offset"], on_corrupt=how)
@@ -215,17 +221,7 @@ def test_batch_that_cannot_be_decoded_ends_a_scan_or_is_left_out(tmp_path: Path)
 
 def test_scan_ended_by_an_error_holds_no_buffer(tmp_path: Path) -> None:
     """The error keeps the frames, in a cycle as a rule, whose views must be free to be cleared."""
-    directory = tmp_path / "orders-0"
-    with manual_log(directory) as log:
-        for first in range(0, 9, 3):
-            log.append(numbered(first, 3))
-    path = log_file(directory)
-    data = bytearray(path.read_bytes())
-    start, end = batch_positions(path)[1:3]
-    data[start + 61] ^= 0x7F
-    crc = value(bytes(data[start + 21 : end]))
-    data[start + 17 : start + 21] = crc.to_bytes(4, "big")
-    path.write_bytes(data)
+    directory = log_with_a_batch_of_no_records(tmp_path)
     with (
         manual_log(directory, read_only=True) as log,
         pytest.raises(CorruptRecordError) as caught,

@@ -12,7 +12,7 @@ from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.jobs.ledger import JobLedger
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
-WORK = Path("/work/jobs")
+WORK = Path("/jobs")
 ASKED = {"job": "test", "read": {"path": "/data"}}
 
 
