@@ -68,8 +68,8 @@ class RecordAppender(ClosedByWith):
         on_append: Callable[[AppendInfo], object] | None,
         on_close: Callable[[RecordAppender], object],
     ) -> None:
-        if buffer_bytes < 0:
-            raise ValueError(f"buffer_bytes is {buffer_bytes}; it must not be negative")
+        if buffer_bytes < 1:
+            raise ValueError(f"buffer_bytes is {buffer_bytes}; it must be at least 1")
         if linger_ms is not None and linger_ms < 0:
             raise ValueError(f"linger_ms is {linger_ms}; it must not be negative")
         self.last_error: KafkaLogError | None = None
@@ -149,7 +149,7 @@ class RecordAppender(ClosedByWith):
             size = packer.builder.try_append(self._limit, key, value, time, headers)
             if not size:
                 packer.close(now_ms)
-                if packer.size_bytes >= self._buffer_bytes:
+                if packer.size_bytes + self._limit > self._buffer_bytes:
                     self._write(self._wait)
                     packer = self._begin(now_ms)
                 size = packer.builder.try_append(self._limit, key, value, time, headers)
@@ -198,7 +198,7 @@ class RecordAppender(ClosedByWith):
     def _begin(self, now_ms: int) -> RunPacker:
         """Begin another run, by the settings of this moment."""
         rules = self._rules = self._rules_now()
-        self._limit = min(rules.batch_bytes, rules.max_message_bytes)
+        self._limit = min(rules.batch_bytes, rules.max_message_bytes, self._buffer_bytes)
         # Each record is judged when it comes, and never again.
         judged = replace(rules, needs_key=False, before_ms=_ALWAYS, after_ms=_ALWAYS)
         self._packer = packer_of(judged, now_ms, builder=self._builder)

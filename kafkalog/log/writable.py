@@ -187,7 +187,8 @@ class WritableLog(RestingLog):
         ...         appender.append(key, value)
 
         Args:
-            buffer_bytes: written at once, in batches of `kafkalog.batch.bytes`.
+            buffer_bytes: so much is kept back at most, in batches of `kafkalog.batch.bytes` or,
+                where it is less, of as much; a larger record is written alone.
             linger_ms: how long a record waits for others at most; None for until there are enough,
                 or until a flush.
             wait: as for `append`; how each write is waited for.
