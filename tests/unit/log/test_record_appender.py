@@ -130,7 +130,7 @@ def test_appender_waits_for_the_disk_where_asked(directory: Path) -> None:
             appender.append(b"k", b"v")
             appender.flush(wait="durable")
             assert 1 == log.durable_offset
-        with log.appender(wait="durable", buffer_bytes=0) as appender:
+        with log.appender(wait="durable", buffer_bytes=200) as appender:
             for _ in range(40):
                 appender.append(b"k", b"v")
             assert log.durable_offset == log.log_end_offset > 1
