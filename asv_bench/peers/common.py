@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from asv_bench.peers.results import Result, split_label, write_line
+from asv_bench.peers.results import THE_GOAL, Result, split_label, write_line
 
 ROUNDS = 7
 ROUNDS_QUICK = 5
@@ -59,13 +59,20 @@ class Goal:
     One row of the table: what is compared, the two cases, and how many times faster to be.
 
     The label is `P1 what` or `P1 what / peer`: the goal's name where it belongs to one, and the
-    peer's where the table has several. A ratio of 0 asks for nothing.
+    peer's where the table has several. A ratio of 0 asks for nothing. A goal that is a time and no
+    ratio is made by `at_most`: the time is the other side then.
     """
 
     label: str
     ours: str
     peer: str
     ratio: float
+    limit_seconds: float = 0.0
+
+
+def at_most(label: str, ours: str, seconds: float) -> Goal:
+    """Return the goal that a case takes so long at most, for all its items together."""
+    return Goal(f"{label} / {THE_GOAL}", ours, "", 1.0, seconds)
 
 
 @dataclass(slots=True)
@@ -108,26 +115,26 @@ class Comparison:
         """Return the median seconds of a case."""
         return statistics.median(self.seconds[name])
 
-    def nanoseconds(self, name: str) -> float:
-        """Return the median nanoseconds per record of a case."""
-        return self.median(name) / self.items * 1e9
-
     def ratio(self, goal: Goal) -> float:
-        """Return how many times faster ours is than the peer, by medians."""
-        return self.median(goal.peer) / self.median(goal.ours)
+        """Return how many times faster ours is than the other side, by medians."""
+        return statistics.median(self._other_side(goal)) / self.median(goal.ours)
 
     def best_ratio(self, goal: Goal) -> float:
         """Return the ratio of the fastest rounds: what a neighbour's load disturbs least."""
-        return min(self.seconds[goal.peer]) / min(self.seconds[goal.ours])
+        return min(self._other_side(goal)) / min(self.seconds[goal.ours])
 
     def rows(self) -> Iterable[str]:
         """Return one line for each goal, with both sides and the verdict."""
         for goal in self.goals:
             ratio = self.ratio(goal)
+            ours, theirs = (
+                self._each_item(statistics.median(side))
+                for side in (self.seconds[goal.ours], self._other_side(goal))
+            )
             verdict = "" if not goal.ratio else "ok" if ratio >= goal.ratio else "BELOW"
             yield (
-                f"{goal.label:<34} {self.title:<22} {self.nanoseconds(goal.ours):>8.1f} "
-                f"{self.nanoseconds(goal.peer):>8.1f} {ratio:>6.1f}x {goal.ratio:>5.1f}x "
+                f"{goal.label:<34} {self.title:<22} {ours:>8.1f} "
+                f"{theirs:>8.1f} {ratio:>6.1f}x {goal.ratio:>5.1f}x "
                 f"{verdict:<6}{self.best_ratio(goal):>6.1f}x"
             )
 
@@ -142,12 +149,17 @@ class Comparison:
                 unit=f"ns a {self.unit}",
                 peer=against or peer,
                 wanted=goal.ratio,
-                ours=tuple(self._nanoseconds_each(goal.ours)),
-                theirs=tuple(self._nanoseconds_each(goal.peer)),
+                ours=tuple(map(self._each_item, self.seconds[goal.ours])),
+                theirs=tuple(map(self._each_item, self._other_side(goal))),
             )
 
-    def _nanoseconds_each(self, name: str) -> Iterable[float]:
-        return (seconds / self.items * 1e9 for seconds in self.seconds[name])
+    def _other_side(self, goal: Goal) -> list[float]:
+        if goal.limit_seconds:
+            return [goal.limit_seconds] * len(self.seconds[goal.ours])
+        return self.seconds[goal.peer]
+
+    def _each_item(self, seconds: float) -> float:
+        return seconds / self.items * 1e9
 
 
 def print_header(peer: str) -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 DIGITS = 4
 ROWS_MAX = 40
-LABEL = re.compile(r"(?:(?P<goal>[PK]\d+b?) +)?(?P<what>.+?)(?: / (?P<peer>.+))?")
+THE_GOAL = "the goal"
+LABEL = re.compile(r"(?:(?P<goal>[PKG]\d+b?) +)?(?P<what>.+?)(?: / (?P<peer>.+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,11 @@ class Result:
     One ratio.
 
     Attributes:
-        goal: P1 to P17, K1 to K12, or nothing.
+        goal: P1 to P17, K1 to K12, G1 to G14, or nothing.
         what: what both sides do.
         work: what they do it with: sizes of values and batches.
         unit: of the numbers.
-        peer: the other side.
+        peer: the other side; THE_GOAL where the goal is an amount, which stands there then.
         wanted: the ratio that the goal asks for; 0 where it asks for nothing.
         ours: one number for each round.
         theirs: one number for each round.

@@ -21,14 +21,14 @@ class Group:
         title: heading of its part of the page.
         about: what the sides do, in Markdown.
         commands: modules of `asv_bench.peers` with their arguments.
-        needs_kafka: whether Kafka's jars and a JDK must be there.
+        needs: what must be there, of what `needs` knows.
     """
 
     name: str
     title: str
     about: str
     commands: tuple[tuple[str, ...], ...]
-    needs_kafka: bool
+    needs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,18 @@ class Goal:
     A goal.
 
     Attributes:
-        name: P1 to P17, K1 to K12; P6b stands beside P6.
+        name: P1 to P17, K1 to K12, G1 to G14; P6b stands beside P6.
         what: what is asked for, in words.
-        group: where it is measured.
+        group: where it is measured; nothing where only tests show it.
         missed: what was tried and what bounds it, for the case that it is missed; or nothing.
+        shown: files of tests that show it, where it is not, or not only, a matter of measuring.
     """
 
     name: str
     what: str
     group: str
     missed: str
+    shown: tuple[str, ...] = ()
 
 
 def _read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -62,7 +64,7 @@ def read_groups() -> dict[str, Group]:
             title=fields["title"],
             about=fields["about"].strip(),
             commands=tuple(tuple(command.split()) for command in fields["commands"]),
-            needs_kafka=fields.get("needs_kafka", False),
+            needs=tuple(fields.get("needs", ())),
         )
         for name, fields in _read("groups.toml")
     }
@@ -72,7 +74,11 @@ def read_goals() -> dict[str, Goal]:
     """Return the goals by name, in the order of the page."""
     return {
         name: Goal(
-            name, fields["what"], fields["group"], " ".join(fields.get("missed", "").split())
+            name,
+            fields["what"],
+            fields.get("group", ""),
+            " ".join(fields.get("missed", "").split()),
+            tuple(fields.get("shown", ())),
         )
         for name, fields in _read("goals.toml")
     }

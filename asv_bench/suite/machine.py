@@ -25,6 +25,7 @@ PACKAGES = (
     "lmdb",
     "rocksdict",
     "pyarrow",
+    "pyspark",
     "crc32c",
     "lz4",
     "zstandard",

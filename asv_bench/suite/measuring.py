@@ -7,7 +7,6 @@ machine has not is found out before anything is started.
 from __future__ import annotations
 
 import datetime
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,23 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from asv_bench.peers.results import read_lines
-from asv_bench.suite import machine
+from asv_bench.suite import machine, needs
 from asv_bench.suite.groups import Group
 from asv_bench.suite.measured import Measured
-from tests.interop import kafka_maven
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class GroupError(Exception):
     """A module of a group ended in an error."""
-
-
-def missing_kafka() -> str:
-    """Say what this machine lacks for running Kafka's classes; empty where nothing is missing."""
-    if shutil.which("javac") is None:
-        return "no `javac` on the path: install a JDK (Debian: openjdk-17-jdk-headless)"
-    return kafka_maven.missing_reason() or ""
 
 
 def measure(
@@ -47,11 +38,10 @@ def measure(
         options += ["--rounds", str(rounds)]
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     facts = machine.describe()
-    if group.needs_kafka:
-        reason = missing_kafka()
-        if reason:
-            return Measured(group.name, day, quick, load, 0.0, facts, absent=reason)
-        options += ["--kafka", str(kafka_maven.fetch_kafka().libraries)]
+    try:
+        options += needs.fetch_all(group.needs)
+    except needs.MissingError as error:
+        return Measured(group.name, day, quick, load, 0.0, facts, absent=str(error))
     meter = machine.OthersMeter()
     with tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as folder:
         found = Path(folder) / "results.jsonl"

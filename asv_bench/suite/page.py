@@ -5,7 +5,7 @@ The same results and texts give the same page, byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from asv_bench.peers.results import Result, first_size, in_order
@@ -26,8 +26,9 @@ Cases of a comparison take turns in one process, round by round, and a ratio is 
 medians; its spread are the lowest and the highest ratio of a round. So both sides met the same
 machine. Absolute times of shared machines move by 40 % from run to run, ratios by 10 to 15 %, those
 with large writes in them by more. CPU-bound cases are timed by the thread's CPU clock, system
-calls included, those that wait for a disk by the wall clock. Keys have 16 bytes; the work is given
-as size of values and of batches. Times are for one of what the column "for a" names.
+calls included, those that wait for a disk or for other processes by the wall clock. Keys have 16
+bytes; the work is given as size of values and of batches. Times are for one of what the column "for
+a" names. Where a goal is an amount and no ratio, "the goal" is the other side.
 """
 
 TABLE = """
@@ -99,18 +100,30 @@ def goal_table(groups: Groups, goals: Goals, kept: Kept) -> Iterator[str]:
     whole = [name for name, rows in measured.items() if all(rows)]
     partly = [name for name, rows in measured.items() if any(rows) and not all(rows)]
     none = [name for name, rows in measured.items() if not any(rows)]
-    absent = [name for name in goals if name not in measured]
+    tested = [name for name, goal in goals.items() if not goal.group]
+    absent = [name for name in goals if name not in (*measured, *tested)]
     yield f"\nOf {len(goals)} goals {len(whole)} are reached in every row: {listed(whole)}. "
     yield f"{len(partly)} in some: {listed(partly)}. {len(none)} in none: {listed(none)}. "
-    yield f"{len(absent)} are not measured: {listed(absent)}. Ratios below their goal are bold.\n"
+    yield f"{len(absent)} are not measured: {listed(absent)}. "
+    if tested:
+        yield f"{len(tested)} are shown by tests: {listed(tested)}. "
+    yield "Ratios below their goal are bold.\n"
     yield TABLE
     for goal in goals.values():
         rows = rows_of(goal, kept)
         yield from map(row, rows)
-        if not rows:
+        if goal.shown:
+            yield f"| {goal.name} | {goal.what} | shown by {listed(links(goal.shown))}"
+            yield " | | | | | | | |\n"
+        elif not rows:
             reason = kept[goal.group].absent if goal.group in kept else ""
             yield f"| {goal.name} | {goal.what} | not measured{reason and ': '}{reason}"
             yield " | | | | | | | |\n"
+
+
+def links(files: Iterable[str]) -> list[str]:
+    """Return links to files of the project, from the page."""
+    return [f"[{name.rpartition('/')[2]}](../{name})" for name in files]
 
 
 def listed(names: list[str]) -> str:

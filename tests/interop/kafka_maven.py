@@ -1,4 +1,4 @@
-"""Fetch a real Apache Kafka from Maven Central, once, into a cache directory.
+"""Fetch a real Apache Kafka, and other jars, from Maven Central, once, into a cache directory.
 
 The cache is `.kafka/` beside `pyproject.toml`, or what KAFKALOG_KAFKA_CACHE names. A version is
 there as a whole or not at all: jars are copied into a scratch directory, which is renamed when
@@ -17,11 +17,21 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["KafkaInstall", "KafkaUnavailableError", "fetch_kafka", "missing_reason"]
+__all__ = [
+    "KafkaInstall",
+    "KafkaUnavailableError",
+    "Project",
+    "cache_directory",
+    "cached",
+    "fetch_jars",
+    "fetch_kafka",
+    "missing_reason",
+    "run_fetcher",
+]
 
 KAFKA_VERSION = "4.1.2"
 SCALA_VERSION = "2.13"
@@ -31,25 +41,61 @@ JAVA_VERSION_MIN = 17
 FETCH_TIMEOUT_SECONDS = 400
 PROJECT = Path(__file__).parents[2]
 
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
-  <groupId>kafkalog.interop</groupId><artifactId>kafka</artifactId><version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_{SCALA_VERSION}</artifactId>
-      <version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
-      <version>{SLF4J_VERSION}</version>
-    </dependency>
+  <groupId>kafkalog.interop</groupId><artifactId>jars</artifactId><version>1</version>
+  <dependencies>{dependencies}
   </dependencies>
 </project>
 """
+DEPENDENCY = """
+    <dependency>
+      <groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
+    </dependency>"""
 
 
 class KafkaUnavailableError(RuntimeError):
     """Kafka could not be fetched; the message carries what Maven said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """
+    Jars that are fetched together.
+
+    Attributes:
+        name: of the directory in the cache.
+        dependencies: group, artifact and version; the first one's jar shows that they are there.
+        only: artifacts to keep, of those and what they need; all that runs if empty.
+    """
+
+    name: str
+    dependencies: tuple[tuple[str, str, str], ...]
+    only: tuple[str, ...] = ()
+
+    @property
+    def pom(self) -> str:
+        """What Maven is told."""
+        listed = (
+            DEPENDENCY.format(group=group, artifact=artifact, version=version)
+            for group, artifact, version in self.dependencies
+        )
+        return POM.format(dependencies="".join(listed))
+
+    @property
+    def first_jar(self) -> str:
+        """Name of the file without which nothing was fetched."""
+        _group, artifact, version = self.dependencies[0]
+        return f"{artifact}-{version}.jar"
+
+
+KAFKA = Project(
+    f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}",
+    (
+        ("org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION),
+        ("org.slf4j", "slf4j-simple", SLF4J_VERSION),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +167,7 @@ def missing_reason() -> str | None:
 
 
 def libraries_of(cache: Path) -> Path:
-    return cache / f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}"
+    return cache / KAFKA.name
 
 
 def installed(cache: Path) -> bool:
@@ -130,20 +176,40 @@ def installed(cache: Path) -> bool:
 
 def fetch_kafka() -> KafkaInstall:
     """Return the cached Kafka, fetching it first if this is the first time (about 10 s)."""
+    return KafkaInstall(fetch_jars(KAFKA), KAFKA_VERSION)
+
+
+def fetch_jars(project: Project) -> Path:
+    """Return the directory of a project's jars, fetching them first if this is the first time."""
+    return cached(project.name, lambda scratch: fetch_into(scratch, project))
+
+
+def cached(name: str, fetch: Callable[[Path], Path]) -> Path:
+    """
+    Return a directory of the cache, which is there as a whole or made now.
+
+    Args:
+        name: of the directory.
+        fetch: fills a scratch directory; returns what of it is to be kept.
+    """
     cache = cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not installed(cache):
-            fetch_into(cache)
-    return KafkaInstall(libraries_of(cache), KAFKA_VERSION)
+        if not (cache / name).is_dir():
+            scratch = cache / "fetching"
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir()
+            fetch(scratch).rename(cache / name)
+            shutil.rmtree(scratch, ignore_errors=True)
+    return cache / name
 
 
-def fetch_into(cache: Path) -> None:
-    scratch = cache / "fetching"
-    shutil.rmtree(scratch, ignore_errors=True)
-    (scratch / "jars").mkdir(parents=True)
-    (scratch / "pom.xml").write_text(POM)
+def fetch_into(scratch: Path, project: Project) -> Path:
+    jars = scratch / "jars"
+    jars.mkdir(parents=True)
+    (scratch / "pom.xml").write_text(project.pom)
+    only = [f"-DincludeArtifactIds={','.join(project.only)}"] if project.only else []
     run_maven(
         [
             "mvn",
@@ -153,27 +219,35 @@ def fetch_into(cache: Path) -> None:
             str(scratch / "pom.xml"),
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
-            f"-DoutputDirectory={scratch / 'jars'}",
+            *only,
+            f"-DoutputDirectory={jars}",
         ]
     )
-    if not any((scratch / "jars").glob(f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}.jar")):
-        raise KafkaUnavailableError(f"Maven ended well but left no Kafka in {scratch / 'jars'}")
-    (scratch / "jars").rename(libraries_of(cache))
-    shutil.rmtree(scratch)
+    if not (jars / project.first_jar).exists():
+        raise KafkaUnavailableError(f"Maven ended well but left no {project.first_jar} in {jars}")
+    return jars
 
 
 def run_maven(command: Sequence[str]) -> None:
+    run_fetcher("Maven", command, FETCH_TIMEOUT_SECONDS)
+
+
+def run_fetcher(name: str, command: Sequence[str], timeout_seconds: float) -> None:
+    """
+    Run a program that fetches something from a registry.
+
+    Raises:
+        KafkaUnavailableError: it failed; what it said comes in the lines behind the first.
+    """
     try:
         answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_SECONDS, check=False
+            command, capture_output=True, text=True, timeout=timeout_seconds, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise KafkaUnavailableError(
-            f"Maven did not fetch Kafka within {FETCH_TIMEOUT_SECONDS} s"
-        ) from error
+        raise KafkaUnavailableError(f"{name} was not done within {timeout_seconds} s") from error
     if answer.returncode != 0:
         said = (answer.stdout + answer.stderr)[-2000:]
         raise KafkaUnavailableError(
-            f"Maven could not fetch Kafka {KAFKA_VERSION} (exit status {answer.returncode}); "
+            f"{name} could not fetch what was asked of it (exit status {answer.returncode}); "
             f"without a network run the tests with -m 'not interop'. It said:\n{said}"
         )

@@ -10,17 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from asv_bench.peers.common import Comparison, at_most
 from asv_bench.peers.results import Result, first_size, from_json, in_order, split_label, to_json
 from asv_bench.suite import __main__ as command
-from asv_bench.suite import machine, measuring
+from asv_bench.suite import machine, measuring, needs
 from asv_bench.suite.groups import Goal, Group, read_goals, read_groups
 from asv_bench.suite.measured import Measured, read_measured, write_measured
 from asv_bench.suite.page import amount, page, times
 from asv_bench.suite.plots import write_plots
+from tests.interop import kafka_maven
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = Result("P1", "decode", "100 B, 16 KiB", "ns a record", "peer", 20, (10, 20), (210, 460))
-GROUP = Group("decoding", "Decoding", "Both decode.", (("records",),), needs_kafka=False)
+GROUP = Group("decoding", "Decoding", "Both decode.", (("records",),), needs=())
 GOALS = {
     "P1": Goal("P1", "columnar decode", "decoding", "Memory bounds it."),
     "K1": Goal("K1", "decode in Java", "java", ""),
@@ -67,6 +69,7 @@ def test_result_as_json_is_the_same_when_read() -> None:
         ("K12 every segment / Kafka", ("K12", "every segment", "Kafka")),
         ("append lists / LMDB putmulti", ("", "append lists", "LMDB putmulti")),
         ("P95 is no goal", ("P95", "is no goal", "")),
+        ("G9 verify / binaryFile", ("G9", "verify", "binaryFile")),
     ],
 )
 def test_label_is_split_into_goal_work_and_peer(label: str, parts: tuple[str, str, str]) -> None:
@@ -117,10 +120,19 @@ def test_page_names_goals_that_were_not_measured() -> None:
     """A goal without a row is in the table too, with the reason where there is one."""
     assert "| K1 | decode in Java | not measured |" in drawn(RESULT)
     kept = {"java": measured(group="java", absent="no JDK")}
-    java = dataclasses.replace(GROUP, name="java", title="Java", needs_kafka=True)
+    java = dataclasses.replace(GROUP, name="java", title="Java", needs=("kafka",))
     text = page({"java": java}, GOALS, kept)
     assert "| K1 | decode in Java | not measured: no JDK |" in text
     assert "## Java\n\nBoth decode.\n\nNot measured: no JDK.\n" in text
+
+
+def test_page_names_the_tests_that_show_a_goal() -> None:
+    """What is no matter of measuring is neither reached nor missing."""
+    goal = Goal("G5", "filters", "", "", ("tests/spark/test_connect.py",))
+    text = page({"decoding": GROUP}, {**GOALS, "G5": goal}, {"decoding": measured(RESULT)})
+    link = "[test_connect.py](../tests/spark/test_connect.py)"
+    assert f"| G5 | filters | shown by {link} |" in text
+    assert "1 are not measured: K1. 1 are shown by tests: G5. " in text
 
 
 def test_page_shows_results_without_a_goal_in_their_group() -> None:
@@ -192,12 +204,16 @@ def test_first_size_of_many_results_leaves_the_others_out() -> None:
 
 
 def test_every_goal_stands_in_the_table_and_has_a_group() -> None:
-    """P1 to P17 and K1 to K12 are all there, each with a group that exists."""
+    """P1 to P17, K1 to K12 and the G are all there, each with a group or tests that exist."""
     wanted = {*(f"P{number}" for number in range(1, 18)), "P6b"}
     wanted |= {f"K{number}" for number in range(1, 13)}
+    wanted |= {f"G{number}" for number in (*range(1, 9), 11, 13)}
     goals = read_goals()
     assert wanted == set(goals)
     assert set() == {goal.group for goal in goals.values()} - {*read_groups(), ""}
+    assert set() == {name for name, goal in goals.items() if not goal.group and not goal.shown}
+    files = {name for goal in goals.values() for name in goal.shown}
+    assert set() == {name for name in files if not (ROOT / name).is_file()}
 
 
 def test_every_command_of_a_group_is_a_module() -> None:
@@ -271,10 +287,49 @@ def test_group_that_needs_kafka_is_absent_without_a_jdk(monkeypatch: pytest.Monk
     """Where there is nothing to compile Java with, the results say so instead of failing."""
     monkeypatch.setattr(machine, "describe", lambda: {"CPU": "one"})
     monkeypatch.setattr(shutil, "which", lambda _name: None)
-    group = dataclasses.replace(GROUP, needs_kafka=True)
+    group = dataclasses.replace(GROUP, needs=("kafka",))
     found = measuring.measure(group, quick=True, rounds=1, load=(0.0, 0.0, 0.0))
     assert "no `javac` on the path" in found.absent
     assert () == found.lines
+
+
+def test_group_whose_jars_cannot_be_fetched_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry that does not answer costs its groups, and the page says so."""
+
+    def refused() -> None:
+        raise kafka_maven.KafkaUnavailableError("Maven could not fetch its jars\nmany lines")
+
+    monkeypatch.setattr(machine, "describe", lambda: {"CPU": "one"})
+    monkeypatch.setattr(needs, "_why_missing", lambda _need: None)
+    monkeypatch.setattr(kafka_maven, "fetch_kafka", refused)
+    group = dataclasses.replace(GROUP, needs=("kafka",))
+    found = measuring.measure(group, quick=True, rounds=1, load=(0.0, 0.0, 0.0))
+    assert "Maven could not fetch its jars" == found.absent
+
+
+def test_every_need_of_a_group_is_known() -> None:
+    """A slip in the table would be taken for something that is there."""
+    assert set() == {need for group in read_groups().values() for need in group.needs} - {
+        *needs.KNOWN
+    }
+
+
+def test_comparison_with_a_time_has_it_as_the_other_side() -> None:
+    """A goal that is an amount stands where a peer's time would."""
+    moments = iter(range(100))
+    comparison = Comparison(
+        "100 B",
+        1000,
+        {"ours": lambda: None},
+        [at_most("G1 read", "ours", 2.0), at_most("G3 count", "ours", 0.5)],
+        clock=lambda: next(moments),
+    )
+    comparison.run(rounds=2)
+    reached, missed = comparison.results("peer")
+    assert ("G1", "read", "the goal") == (reached.goal, reached.what, reached.peer)
+    assert ((1e6, 1e6), (2e6, 2e6)) == (reached.ours, reached.theirs)
+    assert reached.is_reached and not missed.is_reached
+    assert [True, False] == ["ok" in row for row in comparison.rows()]
 
 
 def test_busy_seconds_leave_out_idle_time() -> None:
