@@ -7,6 +7,7 @@ Spark has imported already, and the engine only when somebody reads or writes a 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from pyspark.sql.datasource import DataSource
 
@@ -27,6 +28,10 @@ __all__ = ["DefaultSource"]
 class DefaultSource(DataSource):
     """The data source, made when it is needed; see `kafkalog.spark.source`."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._load_id = uuid4().hex
+
     @classmethod
     def name(cls) -> str:
         """Return what `spark.read.format` takes."""
@@ -35,7 +40,7 @@ class DefaultSource(DataSource):
     def _source(self) -> KafkaLogDataSource:
         from kafkalog.spark.source import KafkaLogDataSource
 
-        return KafkaLogDataSource(self.options)
+        return KafkaLogDataSource(self.options, self._load_id)
 
     def schema(self) -> StructType | str:
         """Return the columns."""

@@ -1,4 +1,4 @@
-"""Reading with Spark, goals G1 to G5: a log against Parquet of the same rows, and against tuples.
+"""Reading with Spark, goals G1 to G4: a log against Parquet, against tuples, against no reading.
 
     python -m asv_bench.peers.spark_read [--quick]
 
@@ -7,10 +7,14 @@ its Python workers. The peers are `spark.read.parquet`, uncompressed and zstd, o
 and a source that yields the same records as Python tuples, as sources without Arrow do. The files
 lie in the page cache. Filters and columns are compared with the same query without them.
 
-G1 wants 333 ns a record or less of 100 bytes, 1,333 of 1 KiB; G2 seven times less than tuples; G3
-half of the time with the offset alone; G4 a point query within 0.15 s, a hundredth of the offsets
-within 0.25 s, and of the times within 0.3 s. Sizes of `--quick` show that it runs, and little else:
-a query has some tenths of a second of its own.
+`no decode` is the ceiling that Spark leaves to a Python source: it yields the same batches as ours
+out of its memory, as often as there are records; `one row` is one that plans and reads nothing.
+
+G1 wants 333 ns a record or less of 100 bytes, 1,333 of 1 KiB, and 0.8 of the ceiling at 100 bytes;
+G2 seven times less than tuples; G3 half of the time with the offset alone, and 0.3 s with
+view=segments; G4 a point query within 0.15 s, a hundredth of the offsets within 0.25 s, and of the
+times within 0.3 s. Sizes of `--quick` show that it runs, and little else: a query has some tenths
+of a second of its own.
 """
 
 from __future__ import annotations
@@ -18,9 +22,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -39,9 +45,18 @@ from kafkalog.spark.source import KafkaLogDataSource
 
 BATCH_BYTES = 16 * 1024
 PARTITIONS = 2
-RECORDS = {100: 2_000_000, 1024: 500_000}
+RECORDS = {100: 3_000_000, 1024: 750_000}
 RECORDS_QUICK = {100: 200_000, 1024: 50_000}
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+# What the ceiling has in its memory of each partition.
+BATCHES_KEPT = 16
+# Goals in seconds a query, and in records a second.
+SECONDS_WANTED = {
+    "count of headers": 0.3,
+    "ten offsets": 0.15,
+    "1 % of offsets": 0.25,
+    "1 % of times": 0.3,
+}
+RATES_WANTED = {100: 3.0e6, 1024: 0.75e6}
 
 
 class TupleReader(DataSourceReader):
@@ -69,8 +84,72 @@ class TupleSource(DataSource):
         return "key binary, value binary, topic string, partition int, offset long"
 
     def reader(self, schema: Any) -> DataSourceReader:
-        source = KafkaLogDataSource({**self.options, "filterpushdown": "false"})
+        source = KafkaLogDataSource(dict(self.options))
         return TupleReader(source.reader(schema))
+
+
+class MemoryReader(DataSourceReader):
+    """Yields batches that ours has read once in this worker, until all records have been there."""
+
+    kept: dict[str, list[pa.RecordBatch]] = {}  # noqa: RUF012 - of the process, and meant so
+
+    def __init__(self, reader: DataSourceReader) -> None:
+        self._reader = reader
+
+    def partitions(self) -> list[InputPartition]:
+        return list(self._reader.partitions())
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        split = partition.value
+        known = MemoryReader.kept.get(repr((split, self._reader.columns)))
+        if known is None:
+            known = list(islice(self._reader.read(partition), BATCHES_KEPT))
+            MemoryReader.kept[repr((split, self._reader.columns))] = known
+        left = sum(each.end - each.start for each in split.ranges)
+        for batch in cycle(known):
+            if left <= batch.num_rows:
+                yield batch.slice(0, left)
+                return
+            left -= batch.num_rows
+            yield batch
+
+
+class MemorySource(DataSource):
+    """A source that decodes nothing after the first time."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafkalog_memory"
+
+    def schema(self) -> str:
+        return str(KafkaLogDataSource(dict(self.options)).schema())
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return MemoryReader(KafkaLogDataSource(dict(self.options)).reader(schema))
+
+
+class OneRowReader(DataSourceReader):
+    """One batch of one row."""
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"offset": pa.array([7], pa.int64())})
+
+
+class OneRowSource(DataSource):
+    """What a query of a Python source costs that has nothing to do."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafkalog_one_row"
+
+    def schema(self) -> str:
+        return "offset long"
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return OneRowReader()
 
 
 def noop(frame: DataFrame) -> None:
@@ -95,8 +174,6 @@ def make_logs(root: Path, count: int, value_size: int) -> list[Path]:
 
 def kafkalog_table(root: Path) -> Any:
     """Return all records as an Arrow table, of the columns that the source has."""
-    import pyarrow as pa
-
     tables = []
     for partition in range(PARTITIONS):
         with kafkalog.open_log(root / f"records-{partition}", read_only=True) as log:
@@ -108,9 +185,13 @@ def kafkalog_table(root: Path) -> Any:
 def comparisons(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
     """Yield the comparisons, one for each size of values and kind of query."""
     spark = kafkalog.spark.start_session(
-        "local[2]", spark__ui__enabled="false", spark__driver__memory="2g"
+        "local[2]",
+        spark__ui__enabled="false",
+        spark__ui__showConsoleProgress="false",
+        spark__driver__memory="2g",
     )
-    spark.dataSource.register(TupleSource)
+    for source in (TupleSource, MemorySource, OneRowSource):
+        spark.dataSource.register(source)
     spark.sparkContext.setLogLevel("ERROR")
     try:
         for value_size in VALUE_SIZES:
@@ -118,10 +199,33 @@ def comparisons(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
             root = workspace.fresh()
             root.mkdir(parents=True)
             paths = make_logs(root, count, value_size)
-            yield whole(spark, root, paths, count, value_size)
-            yield parts(spark, root, count, value_size)
+            all_columns = whole(spark, root, paths, count, value_size)
+            yield all_columns
+            all_columns.notes += rates(all_columns, value_size)
+            some = parts(spark, root, count, value_size)
+            yield some
+            some.notes += times(some)
     finally:
         spark.stop()
+
+
+def rates(comparison: Comparison, value_size: int) -> Iterator[str]:
+    """Say of each case how many records a second it carries."""
+    for case in comparison.cases:
+        rate = comparison.items / comparison.median(case)
+        wanted = f", {RATES_WANTED[value_size] / 1e6:.2f} wanted" if case == "ours" else ""
+        yield f"G1, {value_size} B, {case}: {rate / 1e6:.2f} Mrec/s{wanted}"
+
+
+def times(comparison: Comparison) -> Iterator[str]:
+    """Say of each case how long it takes."""
+    for case in comparison.cases:
+        wanted = SECONDS_WANTED.get(case)
+        yield (
+            f"{comparison.title}, {case}: {comparison.median(case):.3f} s"
+            f" (best {min(comparison.seconds[case]):.3f})"
+            + ("" if wanted is None else f", {wanted} wanted")
+        )
 
 
 def whole(
@@ -131,11 +235,13 @@ def whole(
     plain, packed = (spark.read.parquet(str(path)) for path in paths)
     ours = spark.read.format("kafkalog").load(str(root))
     tuples = spark.read.format("kafkalog_tuples").load(str(root))
+    memory = spark.read.format("kafkalog_memory").load(str(root))
     return Comparison(
         title=f"{value_size} B",
         items=count,
         cases={
             "ours": lambda: noop(ours),
+            "no decode": lambda: noop(memory),
             "parquet": lambda: noop(plain),
             "parquet zstd": lambda: noop(packed),
             "tuples": lambda: noop(tuples),
@@ -143,6 +249,7 @@ def whole(
         goals=[
             Goal("G1 noop / parquet", "ours", "parquet", 0),
             Goal("G1 noop / parquet zstd", "ours", "parquet zstd", 0),
+            Goal("G1 noop / no decode", "ours", "no decode", 0.8 if value_size == 100 else 0),
             Goal("G2 noop / tuples", "ours", "tuples", 7),
         ],
         clock=time.perf_counter,
@@ -152,6 +259,12 @@ def whole(
 def parts(spark: SparkSession, root: Path, count: int, value_size: int) -> Comparison:
     """Return the comparison of queries that need little with the same on everything."""
     each = count // PARTITIONS
+
+    def filtered(condition: str) -> DataFrame:
+        # Spark keeps one plan for each load, so that every condition has one of its own.
+        reader = spark.read.format("kafkalog").option("filterPushdown", "true")
+        return reader.load(str(root)).where(condition)
+
     ours = spark.read.format("kafkalog").load(str(root))
     offsets = spark.read.format("kafkalog").schema("offset long").load(str(root))
     segments = kafkalog.spark.read(spark, root, view="segments")
@@ -163,9 +276,11 @@ def parts(spark: SparkSession, root: Path, count: int, value_size: int) -> Compa
             "count": ours.count,
             "count of offsets": offsets.count,
             "count of headers": segments.selectExpr("sum(recordCount)").collect,
-            "ten offsets": ours.where(f"partition = 1 and offset between 7 and {16}").count,
-            "1 % of offsets": ours.where(f"offset >= {each - each // 100}").count,
-            "1 % of times": ours.where(late).count,
+            "ten offsets": filtered("partition = 1 and offset between 7 and 16").count,
+            "1 % of offsets": filtered(f"offset >= {each - each // 100}").count,
+            "1 % of times": filtered(late).count,
+            "one row": spark.read.format("kafkalog_one_row").load().where("offset = 7").count,
+            "range": spark.range(10).where("id = 7").count,
         },
         goals=[
             Goal("G3 offset alone / all columns", "count of offsets", "count", 2),
@@ -173,6 +288,7 @@ def parts(spark: SparkSession, root: Path, count: int, value_size: int) -> Compa
             Goal("G4 ten offsets / all", "ten offsets", "count", 0),
             Goal("G4 1 % of offsets / all", "1 % of offsets", "count", 0),
             Goal("G4 1 % of times / all", "1 % of times", "count", 0),
+            Goal("G4 ten offsets / one row", "ten offsets", "one row", 0),
         ],
         clock=time.perf_counter,
     )

@@ -9,6 +9,8 @@ Importing this imports neither pyspark nor pyarrow; what needs them is loaded wh
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from collections.abc import Sequence
 from os import PathLike
@@ -33,8 +35,9 @@ def register(spark: SparkSession, *, tune: bool = True, worker_logs: bool = Fals
 
     Args:
         spark: the session, classic or Connect.
-        tune: let filters come down to the source, and warn where the session was started without
-            unix sockets, which makes reading about a third slower.
+        tune: let filters come down to the sources that ask for them (`filterPushdown`), and warn
+            where the session was started without unix sockets, which makes reading about a third
+            slower.
         worker_logs: keep what workers warn of, as `select * from python_worker_logs()`.
 
     Raises:
@@ -85,6 +88,8 @@ def start_session(master: str = "local[*]", **settings: str) -> SparkSession:
     """
     Start a session as the source likes it, or return the one that runs, with the format known.
 
+    The workers of a local session run the Python of this process, unless `PYSPARK_PYTHON` is set.
+
     Args:
         master: as of `SparkSession.builder`.
         settings: more of Spark's, with double underscores for the dots.
@@ -96,6 +101,9 @@ def start_session(master: str = "local[*]", **settings: str) -> SparkSession:
     require_java()
     from pyspark.sql import SparkSession
 
+    if master.startswith("local"):
+        # Else Spark takes the first python3 of the path, which need not have any of the packages.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).config(_SOCKETS, "true")
     for name, value in settings.items():
         builder = builder.config(name.replace("__", "."), value)

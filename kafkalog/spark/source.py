@@ -7,6 +7,10 @@ what goes from here to there is plain data. Filters come down only where Spark's
 `spark.sql.python.filterPushdown.enabled` is on, and a reader that could take them must not be seen
 where it is off; so there are two readers, and the worker that plans says which one it is for.
 
+What Spark has planned with filters it keeps for everything that came of the same `load`: for a
+query without filters afterwards, and for both sides of a union or a join of differently filtered
+ones. So filters are taken only where the options ask for it, and no load takes two different sets.
+
 Thread-safety: none; Spark asks one after the other.
 """
 
@@ -16,14 +20,22 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from kafkalog.spark.errors import KafkaLogSparkError
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.options import ReadOptions, WriteOptions
-from kafkalog.spark.plan import EVERYTHING, LogSnapshot, LogSplit, resolve_bounds, split_and_pack
+from kafkalog.spark.plan import (
+    EVERYTHING,
+    FilterSet,
+    LogSnapshot,
+    LogSplit,
+    resolve_bounds,
+    split_and_pack,
+)
 from kafkalog.spark.pushdown import push_filters
 from kafkalog.spark.reading import read_split
 from kafkalog.spark.schema import (
@@ -48,10 +60,23 @@ __all__ = ["KafkaLogDataSource", "KafkaLogPushdownReader", "KafkaLogReader", "ch
 
 # The process that plans with filters runs this module of Spark's, one that plans without another.
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+# The filters that each load has got in this process, those of the last ones.
+_FILTERS_OF_LOADS: Final[dict[str, FilterSet]] = {}
+_LOADS_MAX: Final = 10_000
 
 
 class KafkaLogDataSource(DataSource):
-    """Logs in Kafka's format as a table, a stream, and a place to write to."""
+    """
+    Logs in Kafka's format as a table, a stream, and a place to write to.
+
+    Args:
+        options: as Spark has them.
+        load_id: of the `load` that it was made for, which all queries of that share.
+    """
+
+    def __init__(self, options: dict[str, str], load_id: str | None = None) -> None:
+        super().__init__(options)
+        self.load_id = uuid4().hex if load_id is None else load_id
 
     @classmethod
     def name(cls) -> str:
@@ -71,8 +96,9 @@ class KafkaLogDataSource(DataSource):
         takes_filters = options.filter_pushdown == "true" or (
             options.filter_pushdown == "auto" and _PUSHDOWN_WORKER in sys.modules
         )
-        kind = KafkaLogPushdownReader if takes_filters else KafkaLogReader
-        return kind(options, columns, fields)
+        if takes_filters:
+            return KafkaLogPushdownReader(options, columns, fields, self.load_id)
+        return KafkaLogReader(options, columns, fields)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return what reads a stream."""
@@ -164,9 +190,41 @@ class KafkaLogReader(DataSourceReader):
 
 
 class KafkaLogPushdownReader(KafkaLogReader):
-    """Reads a batch, and leaves out early what the query's filters do not want."""
+    """
+    Reads a batch, and leaves out early what the query's filters do not want.
+
+    Args:
+        options, columns, fields: as of any reader.
+        load_id: of the `load` whose query it is.
+    """
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        columns: tuple[Column, ...],
+        fields: pa.Schema,
+        load_id: str,
+    ) -> None:
+        super().__init__(options, columns, fields)
+        self._load_id = load_id
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
-        """Take what can be heeded; return what Spark has to see to."""
+        """
+        Take what can be heeded; return what Spark has to see to.
+
+        Raises:
+            KafkaLogSparkError: OPTION_CONFLICT for other filters than this load had before.
+        """
         self.filters, rest = push_filters(filters, self.options)
+        before = _FILTERS_OF_LOADS.setdefault(self._load_id, self.filters)
+        if before != self.filters:
+            raise KafkaLogSparkError(
+                ErrorCode.OPTION_CONFLICT,
+                "filterPushdown is for one set of filters a load, and this one had others before:"
+                " Spark would read by one of them for both; load again for each, or leave the"
+                " option out",
+                option="filterPushdown",
+            )
+        if len(_FILTERS_OF_LOADS) > _LOADS_MAX:
+            del _FILTERS_OF_LOADS[next(iter(_FILTERS_OF_LOADS))]
         return rest

@@ -107,7 +107,7 @@ class ReadOptions:
     view: View = "records"
     include_headers: bool = False
     columns: tuple[str, ...] | None = None
-    filter_pushdown: Literal["auto", "true", "false"] = "auto"
+    filter_pushdown: Literal["false", "auto", "true"] = "false"
     on_data_loss: OnDataLoss = "fail"
     mode: Mode = "FAILFAST"
     corrupt_column: str = "_corrupt_record"

@@ -225,13 +225,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         name="filterPushdown",
         kind="word",
-        default="auto",
-        choices=("auto", "true", "false"),
+        default="false",
+        choices=("false", "auto", "true"),
         where=_BATCH,
         group=RESULT,
         doc=(
             "Whether filters are heeded while reading: `auto` where"
-            " `spark.sql.python.filterPushdown.enabled` is on."
+            " `spark.sql.python.filterPushdown.enabled` is on, `true` in any case. Every query of"
+            " the DataFrame that `load` gives then needs the same filters, for Spark reads all of"
+            " them by one plan."
         ),
     ),
     Option(

@@ -210,11 +210,24 @@ def test_reader_is_chosen_by_the_planning_process(monkeypatch: pytest.MonkeyPatc
     columns = schema(("offset", "long"))
     module = "pyspark.sql.worker.data_source_pushdown_filters"
     monkeypatch.delitem(sys.modules, module, raising=False)
-    assert type(source().reader(columns)) is KafkaLogReader
+    assert type(source(filterPushdown="auto").reader(columns)) is KafkaLogReader
     assert type(source(filterPushdown="true").reader(columns)) is KafkaLogPushdownReader
     monkeypatch.setitem(sys.modules, module, sys)
-    assert type(source().reader(columns)) is KafkaLogPushdownReader
-    assert type(source(filterPushdown="false").reader(columns)) is KafkaLogReader
+    assert type(source(filterPushdown="auto").reader(columns)) is KafkaLogPushdownReader
+    assert type(source().reader(columns)) is KafkaLogReader
+
+
+def test_filters_of_one_load_are_one_set() -> None:
+    """Spark would read both of two by the plan of the later one; another load may have others."""
+    columns = schema(("offset", "long"))
+    shared, other = source(filterPushdown="true"), source(filterPushdown="true")
+    for each, value in ((shared, 3), (other, 4), (shared, 3)):
+        # As Spark does it, from the source that it keeps of the load.
+        reader = pickle.loads(pickle.dumps(each)).reader(columns)
+        assert [] == reader.pushFilters([EqualTo(("offset",), value)])
+    with pytest.raises(KafkaLogSparkError, match="load again") as caught:
+        shared.reader(columns).pushFilters([EqualTo(("offset",), 4)])
+    assert ErrorCode.OPTION_CONFLICT is caught.value.code
 
 
 def test_reader_goes_to_the_workers(tmp_path: Path) -> None:
