@@ -12,6 +12,8 @@ from uuid import uuid4
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
@@ -28,7 +30,7 @@ __all__ = ["DefaultSource"]
 class DefaultSource(DataSource):
     """The data source, made when it is needed; see `kafkalog.spark.source`."""
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._load_id = uuid4().hex
 

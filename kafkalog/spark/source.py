@@ -17,7 +17,7 @@ Thread-safety: none; Spark asks one after the other.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -74,7 +74,7 @@ class KafkaLogDataSource(DataSource):
         load_id: of the `load` that it was made for, which all queries of that share.
     """
 
-    def __init__(self, options: dict[str, str], load_id: str | None = None) -> None:
+    def __init__(self, options: MutableMapping[str, str], load_id: str | None = None) -> None:
         super().__init__(options)
         self.load_id = uuid4().hex if load_id is None else load_id
 
