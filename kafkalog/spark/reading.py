@@ -198,17 +198,22 @@ class SplitReader:
         found = error_of_batch(wanted, view, error)
         if found.code is ErrorCode.UNSUPPORTED or self._options.mode == "FAILFAST":
             raise found from error
-        self._note(wanted, max(view.header.base_offset, wanted.start), found)
+        self._note(wanted, view.header.base_offset, wanted.start, found)
         return True
 
     def _meet_damage(self, wanted: SplitRange, start: int, damage: Damage) -> None:
         found = error_of_damage(wanted, damage, self._options.max_batch_bytes)
         if found.code is ErrorCode.UNSUPPORTED or self._options.mode == "FAILFAST":
             raise found
-        self._note(wanted, max(damage.fence.first_offset, start), found)
+        self._note(wanted, damage.fence.first_offset, start, found)
 
-    def _note(self, wanted: SplitRange, offset: int, found: KafkaLogSparkError) -> None:
-        """Keep what is to become a row, unless a filter of the query leaves that out."""
+    def _note(
+        self, wanted: SplitRange, first_offset: int, start: int, found: KafkaLogSparkError
+    ) -> None:
+        """Keep what is to become a row, unless a filter leaves that out or another task has it."""
+        if wanted.follows and first_offset < wanted.start:
+            return
+        offset = max(first_offset, start)
         logger.warning("%s", found)
         conditions = self._filters.conditions
         has_key = conditions.keys is None or None in conditions.keys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -22,7 +22,12 @@ from kafkalog.spark.reading import read_split
 from kafkalog.spark.schema import arrow_type, columns_of, known_columns
 from kafkalog.spark.views import ViewSplit, plan_view, read_view
 
-__all__ = ["planned", "read_batches", "read_table", "schema_of"]
+__all__ = ["map_nothing", "planned", "read_batches", "read_table", "schema_of"]
+
+
+def map_nothing(*_: object) -> NoReturn:
+    """Stand for the mapping of a file that another process may cut: reading there would kill."""
+    raise AssertionError("a file of somebody else was mapped")
 
 
 def schema_of(options: ReadOptions, columns: Sequence[str] | None = None) -> pa.Schema:

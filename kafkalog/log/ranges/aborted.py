@@ -2,9 +2,9 @@
 
 Which records were aborted the batches say; an index only saves looking, and nothing says that there
 has to be one. So before one is believed its segment is gone through for abort markers, by headers,
-once in a process. Where the index lacks one, or its file is damaged, the log is opened read-only
-and tells by its batches: that maps files, and takes as long as opening takes. Logs without
-transactions are never asked.
+once in a process. Where the index lacks one, or its file is damaged, the batches tell, from the
+newest producer snapshot on. All of that is read by `pread`. Logs without transactions are never
+asked.
 
 Thread-safety: none; it is one reader's. What was gone through is shared by those of a process, and
 two of them that go through the same segment at a time do it twice.
@@ -18,24 +18,17 @@ from typing import Final
 
 import numpy as np
 
-from kafkalog.errors import CorruptIndexError, KafkaLogError, OffsetOutOfRangeError
+from kafkalog.errors import CorruptIndexError, KafkaLogError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.indexes.aborted_records import AbortedAhead
 from kafkalog.indexes.transaction_index import AbortedTransaction, TransactionIndex
 from kafkalog.layout import CONTROL_MASK, MAGIC_V2
-from kafkalog.log.opening import open_log
-from kafkalog.log.ranges.damage import Damage
 from kafkalog.log.ranges.on_disk import SegmentOnDisk, floor_slot, segments_of
-from kafkalog.log.ranges.reader import RangeReader
-from kafkalog.log.scan.conditions import Integers
+from kafkalog.log.ranges.producers import aborted_by_batches, all_batches
 from kafkalog.log.scan.stretches import Stretch
 from kafkalog.log.transactions import is_abort_marker, none_is_open
 
 __all__ = ["AbortedOnDisk"]
-
-_ANY_TIME: Final = Integers()
-_MAX_BATCH_BYTES: Final = 2**31 - 1
-_NO_END: Final = 2**62
 
 
 @dataclass(slots=True)
@@ -124,33 +117,12 @@ class AbortedOnDisk(AbortedAhead):
         _WALKED[key] = walked
         while len(_WALKED) > _WALKED_MAX:
             _WALKED.pop(next(iter(_WALKED)), None)
-        end = _NO_END if segment.following is None else segment.following
-        reader = RangeReader(
-            self._filesystem,
-            self._directory,
-            walked.next_offset,
-            end,
-            timestamps=_ANY_TIME,
-            hides=None,
-            check_crcs=False,
-            max_batch_bytes=_MAX_BATCH_BYTES,
-            retries=0,
-            on_damage=_pass_over,
-            on_missing=_find_no_more,
+        stretches = all_batches(
+            self._filesystem, self._directory, walked.next_offset, segment.following
         )
-        for stretch in reader.stretches():
+        for stretch in stretches:
             walked.take(stretch)
         return walked.markers
 
     def _told_by_batches(self, start: int, end: int) -> list[AbortedTransaction]:
-        with open_log(self._directory, read_only=True) as log:
-            return log.aborted_transactions(start, end)
-
-
-def _pass_over(damage: Damage) -> None:
-    """Damage is told by who reads the records."""
-
-
-def _find_no_more(error: OffsetOutOfRangeError) -> int:
-    """What is missing is told by who reads the records."""
-    return error.log_start_offset or 0
+        return aborted_by_batches(self._filesystem, self._directory, start, end)

@@ -140,7 +140,7 @@ def configs_of(
 
 def ranges_as_json(
     split: LogSplit, numbers: Mapping[tuple[str, int], int]
-) -> list[tuple[int, str, str, int, int, int]]:
+) -> list[tuple[int, str, str, int, int, int, bool]]:
     """Return the ranges of a split with the numbers of their partitions."""
     return [
         (
@@ -150,6 +150,7 @@ def ranges_as_json(
             each.partition,
             each.start,
             each.end,
+            each.follows,
         )
         for each in split.ranges
     ]

@@ -112,11 +112,11 @@ def verify(
     return stage_frame(spark, ledger, "verify")
 
 
-def _is_sampled(wanted: tuple[int, str, str, int, int, int], sample: float | None) -> bool:
+def _is_sampled(wanted: tuple[int, str, str, int, int, int, bool], sample: float | None) -> bool:
     """Choose segments by a hash of their names, so that a larger share has all of a smaller."""
     if sample is None:
         return True
-    _number, _directory, topic, partition, start, _end = wanted
+    _number, _directory, topic, partition, start, *_end = wanted
     name = f"{topic}-{partition}/{start}".encode()
     return zlib.crc32(name) < sample * 2**32
 

@@ -96,8 +96,8 @@ def records_of(
 
 def ranges_of(task: Mapping[str, Any]) -> Iterator[tuple[int, SplitRange]]:
     """Yield the ranges of a task with the numbers of their partitions."""
-    for number, directory, topic, partition, start, end in task["ranges"]:
-        yield number, SplitRange(directory, topic, partition, start, end)
+    for number, *named in task["ranges"]:
+        yield number, SplitRange(*named)
 
 
 def read_keys(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:

@@ -5,7 +5,7 @@ query lives in the driver, and must not. So the end of a log, the place of an of
 and the first record of a time are found by a few small reads each.
 
 A log that its writer has open ends behind its last whole batch: what follows is on its way. Where
-something else stands there, the engine opens the log, as the workers will, and says where it ends.
+something else stands there, the engine opens the log, with copies for mappings, and says.
 
 Thread-safety: functions over the disk; a writer may be at work meanwhile. Errors pass as OSError.
 """
@@ -29,9 +29,13 @@ from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import FileKind, segment_file_name
+from kafkalog.files.unmapped import unmapped
 from kafkalog.files.whole import read_whole
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.opening import open_log
+from kafkalog.log.ranges.producers import all_batches
+from kafkalog.log.scan.conditions import Integers
+from kafkalog.log.scan.rows import check_crcs
 from kafkalog.records.batch_view import BatchView
 
 __all__ = [
@@ -41,7 +45,6 @@ __all__ = [
     "follow_log_end",
     "largest_timestamp",
     "offset_for_timestamp",
-    "read_last_stable_offset",
 ]
 
 OK: Final = STATUS_CODES["OK"]
@@ -202,7 +205,8 @@ def _walk_to_end(
 
 
 def _ask_engine(filesystem: FileSystem, directory: Path, base_offset: int) -> tuple[int, int]:
-    with open_log(directory, read_only=True, filesystem=filesystem) as log:
+    """Return where the engine says that a damaged log ends, for it knows what was durable once."""
+    with open_log(directory, read_only=True, filesystem=unmapped(filesystem)) as log:
         snapshot = log.snapshot()
         if snapshot.segments.active.base_offset != base_offset:
             raise FileNotFoundError(f"{directory}: segment {base_offset} is not the last any more")
@@ -309,15 +313,43 @@ def offset_for_timestamp(
         start_offset: records below it do not count.
 
     Raises:
-        KafkaLogError: a batch is damaged, and the engine cannot open the log.
+        KafkaLogError: a batch cannot be read for another reason than damage.
     """
     try:
         return _find_first(filesystem, directory, base_offsets, ends, timestamp_ms, start_offset)
     except (CorruptRecordError, InvalidRecordError):
-        # The engine knows its way around damage, and so will the workers.
-        with open_log(directory, read_only=True, filesystem=filesystem) as log:
-            found = log.offset_for_timestamp(timestamp_ms)
-            return None if found is None else found.offset
+        return _find_behind_damage(filesystem, directory, timestamp_ms, start_offset)
+
+
+def _find_behind_damage(
+    filesystem: FileSystem, directory: Path, timestamp_ms: int, start_offset: int
+) -> int | None:
+    """Return the same from all batches that are whole, as workers will read them."""
+    wanted = Integers(timestamp_ms)
+    for stretch in all_batches(
+        filesystem, directory, start_offset, timestamps=wanted, check_crcs=True
+    ):
+        check_crcs(stretch)
+        stop = stretch.stop if stretch.doubted is None else stretch.doubted
+        if not stretch.is_wanted:
+            continue
+        for row in range(stretch.first, stop):
+            try:
+                found = _first_as_late(stretch.view(row), timestamp_ms, start_offset)
+            except (CorruptRecordError, InvalidRecordError):
+                continue
+            if found is not None:
+                return found
+    return None
+
+
+def _first_as_late(batch: BatchView, timestamp_ms: int, start_offset: int) -> int | None:
+    if batch.header.is_control:
+        return None
+    for record in batch.records():
+        if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+            return record.offset
+    return None
 
 
 def _find_first(
@@ -358,11 +390,9 @@ def _first_in_segment(
         for data, at in _batches_as_late(log, position, end, timestamp_ms):
             batch = BatchView(data, path=path, position=at)
             batch.check()
-            if batch.header.is_control:
-                continue
-            for record in batch.records():
-                if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                    return record.offset
+            found = _first_as_late(batch, timestamp_ms, start_offset)
+            if found is not None:
+                return found
     finally:
         log.close()
     return None
@@ -415,14 +445,3 @@ def _batches_as_late(
         if len(data) >= end - position:
             return
         window_bytes = end - position
-
-
-def read_last_stable_offset(filesystem: FileSystem, directory: Path) -> int:
-    """
-    Return how far committed records may be read; the engine finds that from the batches.
-
-    Raises:
-        KafkaLogError: it cannot open the log.
-    """
-    with open_log(directory, read_only=True, filesystem=filesystem) as log:
-        return log.last_stable_offset

@@ -23,6 +23,7 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileKind, live_base_offset
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.ranges.producers import last_stable_offset
 from kafkalog.model import TopicPartition
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, of_engine
 from kafkalog.spark.options import ReadOptions
@@ -32,7 +33,6 @@ from kafkalog.spark.plan.log_files import (
     UNKNOWN_TIMESTAMP,
     find_log_end,
     largest_timestamp,
-    read_last_stable_offset,
 )
 
 __all__ = ["LogSnapshot", "PartitionFacts", "look_at_partition", "patiently"]
@@ -93,7 +93,7 @@ def look_at_partition(
     end = max(end, start)
     visible = end
     if isolation == "read_committed" and end > start:
-        visible = max(min(read_last_stable_offset(filesystem, path), end), start)
+        visible = max(last_stable_offset(filesystem, path, start, end), start)
     return PartitionFacts(start, end, visible, tuple(bases), tuple(by_base[base] for base in bases))
 
 

@@ -15,7 +15,7 @@ import heapq
 import logging
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -279,6 +279,9 @@ def _pack(runs: _Pieces, split_bytes: int, offsets_max: int) -> list[list[int]]:
 def _splits(snapshot: LogSnapshot, runs: _Pieces, tasks: list[list[int]]) -> Iterator[LogSplit]:
     rows, starts, ends = runs.rows.tolist(), runs.starts.tolist(), runs.ends.tolist()
     sizes, numbers = runs.sizes.tolist(), snapshot.partitions.tolist()
+    # Neighbours stand side by side, whatever tasks they have come to.
+    follows = (runs.rows[1:] == runs.rows[:-1]) & (runs.starts[1:] == runs.ends[:-1])
+    is_behind = [False, *follows.tolist()]
     directories, topics = snapshot.directories, snapshot.topics
     for task in tasks:
         ranges = tuple(
@@ -288,6 +291,7 @@ def _splits(snapshot: LogSnapshot, runs: _Pieces, tasks: list[list[int]]) -> Ite
                 numbers[rows[run]],
                 starts[run],
                 ends[run],
+                is_behind[run],
             )
             for run in sorted(task)
         )
@@ -325,7 +329,8 @@ def _halved(split: LogSplit) -> list[LogSplit]:
         middle = each.start + taken
         for side, start, end in ((left, each.start, middle), (right, middle, each.end)):
             if start < end:
-                side.append(SplitRange(each.directory, each.topic, each.partition, start, end))
+                follows = each.follows or start > each.start
+                side.append(replace(each, start=start, end=end, follows=follows))
     sizes = [split.size_bytes // 2, split.size_bytes - split.size_bytes // 2]
     return [
         LogSplit(tuple(ranges), max(size, 1))

@@ -20,6 +20,8 @@ class SplitRange:
         topic, partition: its name.
         start, end: offsets; the end is exclusive, and never moves: a task that is repeated reads
             the same.
+        follows: whether another range of the query ends where this one begins. Damage that begins
+            there is told there.
     """
 
     directory: str
@@ -27,6 +29,7 @@ class SplitRange:
     partition: int
     start: int
     end: int
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from kafkalog.log.ranges import damage as damage_module
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import FilterSet, LogSplit, SplitRange
+from kafkalog.spark.plan.splitting import _at_least
 from tests.support.damage import batch_positions, flip, log_file, splice, truncate, zero_range
 from tests.support.logs import manual_log, numbered
 from tests.support.spark_rows import planned, read_batches, read_table
@@ -264,6 +265,32 @@ def test_damage_outside_the_range_is_nobodys(tmp_path: Path) -> None:
         assert (list(range(start, end)), None) == (offsets, error)
     for start, end in ((0, 7), (7, 16)):
         assert offsets_until_error(directory, start, end)[1] is not None
+
+
+def test_damage_on_the_border_of_two_tasks_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the task where it begins, however the range is cut; by the first where that is behind."""
+    directory = make_log(tmp_path)
+    path = log_file(directory)
+    starts = batch_positions(path)
+    zero_range(path, starts[3], starts[6] - starts[3])
+    options = ReadOptions.parse({"path": str(directory), "mode": "PERMISSIVE"})
+    whole = LogSplit((SplitRange(str(directory), "orders", 3, 0, 16),), 16)
+    for count in (2, 3, 5, 16):
+        splits = _at_least([whole], count)
+        batches = list(read_batches(splits, options, columns=COLUMNS))
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        assert [*range(6), 6, *range(12, 16)] == sorted(row["offset"] for row in rows)
+        assert [6] == [row["offset"] for row in rows if row["_corrupt_record"] is not None]
+    # Nobody reads where it begins.
+    assert [8, 12, 13] == sorted(
+        row["offset"] for row in read_range(directory, 8, 14, mode="PERMISSIVE")
+    )
+    caplog.clear()
+    dropped = ReadOptions.parse({"path": str(directory), "mode": "DROPMALFORMED"})
+    assert list(read_batches(_at_least([whole], 5), dropped, columns=COLUMNS))
+    assert 1 == len(caplog.records)
 
 
 def test_filters_hold_for_rows_of_damage(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import kafkalog
 from kafkalog import LogConfig, Record
-from kafkalog.files.posix import PosixFileSystem
+from kafkalog.files.posix import PosixFileHandle, PosixFileSystem
 from kafkalog.model import TopicPartition
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.options import ReadOptions
@@ -24,6 +24,7 @@ from kafkalog.spark.plan.log_files import (
 )
 from kafkalog.state.checkpoints import OffsetCheckpoint
 from tests.support.producer_batches import Produced, encoded
+from tests.support.spark_rows import map_nothing
 
 SMALL = LogConfig(segment_bytes=20_000, index_interval_bytes=1024)
 DISK = PosixFileSystem()
@@ -154,11 +155,26 @@ def test_log_end_of_log_being_written_is_behind_the_last_whole_batch(tmp_path: P
     for torn in (batch[:30], batch[:70], batch[:-1], bytes(100_000)):
         path.write_bytes(whole + torn)
         assert (500, size) == find_log_end(DISK, directory, 0)
-    # Damage, with whole batches behind it: the engine says where the log ends.
-    position = size // 50 * 48
-    path.write_bytes(whole[: position + 80] + b"?" + whole[position + 81 :])
-    with kafkalog.open_log(directory, read_only=True) as log:
-        assert log.log_end_offset == find_log_end(DISK, directory, 0)[0]
+
+
+@pytest.mark.parametrize("batch", [3, 48, 49])
+@pytest.mark.parametrize("position", [8, 16, 23, 80])
+def test_log_end_behind_damage_is_that_of_the_engine(
+    batch: int, position: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As far as it was durable once; and nothing is mapped that its owner may cut."""
+    directory = tmp_path / "a-0"
+    make_log(directory, 50, size=1000, config=LogConfig())
+    path = directory / "00000000000000000000.log"
+    whole = path.read_bytes()
+    at = len(whole) // 50 * batch + position
+    for behind in (b"", b"?" * 200):
+        path.write_bytes(whole[:at] + b"\xf3" + whole[at + 1 :] + behind)
+        with kafkalog.open_log(directory, read_only=True) as log:
+            expected = log.log_end_offset
+        with monkeypatch.context() as patched:
+            patched.setattr(PosixFileHandle, "map", map_nothing)
+            assert expected == find_log_end(DISK, directory, 0)[0]
 
 
 @pytest.mark.parametrize("damage", ["none", "gone", "preallocated", "foreign"])
@@ -218,7 +234,7 @@ def test_offset_for_timestamp_equals_the_engines(tmp_path: Path) -> None:
     assert 300 == offset_for_timestamp(DISK, directory, bases, ends, 1000, 300)
 
 
-def test_offset_for_timestamp_damaged_batch_asks_the_engine(tmp_path: Path) -> None:
+def test_offset_for_timestamp_damaged_batch_is_passed_over(tmp_path: Path) -> None:
     """A batch that fails its checksum is passed over, as workers pass over it."""
     directory = tmp_path / "a-0"
     make_log(directory, 20, config=LogConfig())

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalog import Record, open_log
+from kafkalog.files.posix import PosixFileHandle
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import FilterSet
 from tests.golden_directories.facts import visible_records
@@ -21,7 +22,7 @@ from tests.support.golden import CLEAN, UNCLEAN, Manifest, data_directory, parti
 from tests.support.golden_old import OldManifest
 from tests.support.logs import manual_log, numbered
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
-from tests.support.spark_rows import planned, read_batches, read_table
+from tests.support.spark_rows import map_nothing, planned, read_batches, read_table
 
 LAST_TIME = (2**63 - 1) // 1000 * 1000
 ALL = ("offset", "timestamp", "timestampType", "key", "value", "headers", "topic", "partition")
@@ -109,8 +110,10 @@ def test_rows_of_old_formats_are_those_of_their_manifests(broker: str, partition
 
 
 @pytest.mark.parametrize("damage", ["whole", "missing", "cut"])
-def test_committed_rows_are_those_of_the_engine(damage: str, tmp_path: Path) -> None:
-    """By the transaction index, or where it is not what the batches say, by those."""
+def test_committed_rows_are_those_of_the_engine(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the transaction index, or where that is wrong, by the batches; no file is mapped."""
     from tests.golden_directories.test_isolation import TRANSACTIONAL
     from tests.support.golden import copy_tree
 
@@ -129,6 +132,7 @@ def test_committed_rows_are_those_of_the_engine(damage: str, tmp_path: Path) -> 
         scheduler = ManualScheduler(clock)
         with open_log(directory, read_only=True, clock=clock, scheduler=scheduler) as log:
             wanted = [record.offset for record in log.records(isolation="read_committed")]
+        monkeypatch.setattr(PosixFileHandle, "map", map_nothing)
         for split_bytes in ("256m", "8000"):
             table = read_table(
                 directory,
@@ -137,6 +141,7 @@ def test_committed_rows_are_those_of_the_engine(damage: str, tmp_path: Path) -> 
                 splitBytes=split_bytes,
             )
             assert wanted == sorted(table["offset"].to_pylist())
+        monkeypatch.undo()
         checked += len(wanted)
     assert checked
 

@@ -1,0 +1,55 @@
+"""A disk on which nothing is mapped: what asks for a mapping gets a copy, read by `pread`.
+
+For files of which another process owns the length. Where it cuts one that is mapped, whoever reads
+there is killed; a copy has zeros for what was cut before it was read. It costs the memory of what
+is mapped, so it is for small files, or for what happens rarely.
+
+Thread-safety: that of the disk behind it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from kafkalog.files.filesystem import FileHandle, FileSystem
+
+__all__ = ["unmapped"]
+
+
+def unmapped(filesystem: FileSystem) -> FileSystem:
+    """Return the same disk, without mappings."""
+    return cast("FileSystem", _UnmappedFileSystem(filesystem))
+
+
+class _UnmappedFileSystem:
+    """A disk whose files are not mapped; all else is that of the disk behind it."""
+
+    def __init__(self, filesystem: FileSystem) -> None:
+        self._filesystem = filesystem
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._filesystem, name)
+
+    def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:
+        """Open a file, as the disk behind does."""
+        handle = self._filesystem.open(path, create=create, write=write)
+        return cast("FileHandle", _UnmappedHandle(handle))
+
+
+class _UnmappedHandle:
+    """An open file that gives copies for mappings."""
+
+    def __init__(self, handle: FileHandle) -> None:
+        self._handle = handle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+    def map(self, size: int) -> memoryview:
+        """Return a copy of the first bytes; zeros where the file has become shorter."""
+        if not 0 < size <= self._handle.size():
+            raise ValueError(f"{size} bytes of {self._handle.path}, which has fewer")
+        memory = memoryview(bytearray(size))
+        self._handle.pread_into(memory, 0)
+        return memory.toreadonly()
