@@ -5,6 +5,9 @@ written anew, without touching it and without a lock: `stage_cleaning`, in any p
 the log. What that took may be hours. Then `adopt_cleaning`, by whoever has the log open for
 writing, looks whether its segments are still those that were read, and exchanges them.
 
+A large log may be staged by several at a time: `staging_runs` says where it can be parted, which is
+where no transaction is open, and `StagedCleaning.joined` makes one of what they wrote.
+
 Crash points of the adoption: of each group, those of moving its files beside the log under names
 `.cleaned`, which mean nothing and are removed by the next start; then those of the exchange
 (`kafkalog.log.replacement`). Groups that were exchanged before are known by their files when it is
@@ -16,8 +19,9 @@ Thread-safety: staging as for reading; an adoption excludes every other cleaning
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Self
@@ -34,15 +38,20 @@ from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.log.conversion.source import SegmentSource
 from kafkalog.log.log import Log
+from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.segment import LogSegment
+from kafkalog.log.transactions import none_is_open
+from kafkalog.state.snapshot_files import SnapshotFiles
 
 __all__ = [
     "SegmentIdentity",
     "StagedCleaning",
     "StagedGroup",
+    "StagingRun",
     "adopt_cleaning",
     "identify_segments",
     "stage_cleaning",
+    "staging_runs",
 ]
 
 _COPY_BYTES: Final = 8 << 20
@@ -72,10 +81,29 @@ class StagedGroup:
     Attributes:
         leaving: the old ones.
         fresh: the new ones; none where the old one stays as it is.
+        directory: where those are.
     """
 
     leaving: tuple[SegmentIdentity, ...]
     fresh: tuple[SegmentIdentity, ...]
+    directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class StagingRun:
+    """
+    Groups of segments that can be staged without those before and behind them.
+
+    Attributes:
+        first, stop: numbers of the groups.
+        start_offset: where the first begins.
+        size_bytes: of the segments.
+    """
+
+    first: int
+    stop: int
+    start_offset: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +112,11 @@ class StagedCleaning:
     What was written; plain data, for whoever takes it over.
 
     Attributes:
-        directory: where the files are.
         first_dirty, end_offset: what was cleaned before, and up to where it will be.
         groups: in the order of their offsets.
         statistics: what was read, kept, and left out for what reason.
     """
 
-    directory: str
     first_dirty: int
     end_offset: int
     groups: tuple[StagedGroup, ...]
@@ -116,16 +142,26 @@ class StagedCleaning:
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Return what `to_json` has made."""
         groups = tuple(
-            StagedGroup(_identities(group["leaving"]), _identities(group["fresh"]))
+            StagedGroup(
+                _identities(group["leaving"]), _identities(group["fresh"]), group["directory"]
+            )
             for group in value["groups"]
         )
         return cls(
-            value["directory"],
             value["first_dirty"],
             value["end_offset"],
             groups,
             dict(value["statistics"]),
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return as one what the runs of one log came to, in the order of their offsets."""
+        statistics: Counter[str] = Counter()
+        for part in parts:
+            statistics.update(part.statistics)
+        groups = tuple(group for part in parts for group in part.groups)
+        return cls(parts[0].first_dirty, parts[0].end_offset, groups, dict(statistics))
 
 
 def _identities(values: Sequence[Mapping[str, int]]) -> tuple[SegmentIdentity, ...]:
@@ -139,6 +175,7 @@ def stage_cleaning(
     directory: Path,
     *,
     expected: Sequence[SegmentIdentity] | None = None,
+    run: StagingRun | None = None,
     on_bytes: Callable[[int], object] | None = None,
 ) -> StagedCleaning:
     """
@@ -147,10 +184,11 @@ def stage_cleaning(
     Args:
         log: open in any way.
         subject: the same log, as it is to be cleaned.
-        latest: which of its records are their keys' latest, from its first segment up to the base
-            of one that may be cleaned up to, which is how far it goes.
+        latest: which of its records are their keys' latest, from its first segment, or that of the
+            run, up to the base of one that may be cleaned up to, which is how far it goes.
         directory: there, empty, and of one cleaning only.
         expected: what `identify_segments` said when the marks were begun; that of now if None.
+        run: one of `staging_runs`; everything if None.
         on_bytes: called with the bytes gone through.
 
     Raises:
@@ -158,10 +196,65 @@ def stage_cleaning(
         CorruptRecordError: a batch is damaged.
         DiskFullError, LogStorageError: the disk refused.
     """
-    staging = _Staging(log, subject, latest, directory, on_bytes or _untold)
+    staging = _Staging(log, subject, latest, directory, run, on_bytes or _untold)
     if expected is not None:
         staging.ensure_same(expected)
     return staging.stage()
+
+
+def staging_runs(log: Log, subject: CleaningSubject, run_bytes: int) -> list[StagingRun]:
+    """
+    Return how the staging of a log can be parted: runs of about so many bytes, or as can be.
+
+    A run begins where no transaction is open, as the producer snapshot there says, or because the
+    log has no snapshot and no producer: what was aborted is known of each batch then.
+
+    Args:
+        log: open in any way.
+        subject: the same log, as it is to be cleaned.
+        run_bytes: about how much one run has; a group of segments is never parted.
+
+    Raises:
+        LogStorageError: the disk refused.
+    """
+    end = subject.boundary(subject.span())
+    start = subject.facts.segments[0].base_offset
+    groups = _groups_of(log, subject, start, end)
+    context = log.segment_context()
+    is_free = _has_no_producer(log)
+    runs: list[StagingRun] = []
+    for number, group in enumerate(groups):
+        size = sum(source.bound.end for source in group)
+        base = group[0].segment.base_offset
+        last = runs[-1] if runs else None
+        if last is not None and (
+            last.size_bytes + size <= run_bytes
+            or not (is_free or none_is_open(context.filesystem, log.directory, base, base))
+        ):
+            runs[-1] = replace(last, stop=number + 1, size_bytes=last.size_bytes + size)
+            continue
+        runs.append(StagingRun(number, number + 1, base, size))
+    return runs
+
+
+def _has_no_producer(log: Log) -> bool:
+    """Say whether a log has no producer snapshot, and no batch of a producer either."""
+    context, snapshot = log.segment_context(), log.snapshot()
+    if SnapshotFiles(context.filesystem, context.directory, read_only=True).offsets:
+        return False
+    states = load_states(context, snapshot.start_offset, snapshot.end_offset)
+    with storage_errors(log.directory, doing="reading"):
+        replay_segments(states, snapshot)
+    return not states.entries
+
+
+def _groups_of(
+    log: Log, subject: CleaningSubject, start: int, end: int
+) -> list[list[SegmentSource]]:
+    sources = segments_between(log.snapshot(), start, end)
+    bases = {source.segment.base_offset for source in sources}
+    facts = [each for each in subject.facts.segments if each.base_offset in bases]
+    return grouped(sources, facts, subject.config, end)
 
 
 def identify_segments(log: Log, end_offset: int) -> tuple[SegmentIdentity, ...]:
@@ -189,6 +282,7 @@ class _Staging:
         subject: CleaningSubject,
         latest: LatestMarks,
         directory: Path,
+        run: StagingRun | None,
         tell: Callable[[int], object],
     ) -> None:
         span = subject.span()
@@ -204,7 +298,9 @@ class _Staging:
                 f"{log.directory} is not what it was: it cannot be cleaned up to {self._boundary}",
                 path=log.directory,
             )
-        self._tracker = subject.tracker(self._start, self._boundary)
+        self._run = run
+        begins = self._start if run is None else run.start_offset
+        self._tracker = subject.tracker(begins, self._boundary)
         self._filter = BatchFilter(
             latest,
             subject.rules(self._boundary),
@@ -227,21 +323,17 @@ class _Staging:
     def stage(self) -> StagedCleaning:
         """Do it."""
         with storage_errors(self._place.context.directory, doing="staging a cleaning in"):
-            groups = tuple(self._stage_group(group) for group in self._groups())
+            chosen = _groups_of(self._log, self._subject, self._start, self._boundary)
+            if self._run is not None:
+                chosen = chosen[self._run.first : self._run.stop]
+            groups = tuple(self._stage_group(group) for group in chosen)
             self._place.context.filesystem.sync_directory(self._place.context.directory)
         return StagedCleaning(
-            str(self._place.context.directory),
             self._first_dirty,
             max(self._boundary, self._first_dirty),
             groups,
             self._filter.statistics.as_dict(),
         )
-
-    def _groups(self) -> list[list[SegmentSource]]:
-        sources = segments_between(self._log.snapshot(), self._start, self._boundary)
-        bases = {source.segment.base_offset for source in sources}
-        facts = [each for each in self._subject.facts.segments if each.base_offset in bases]
-        return grouped(sources, facts, self._subject.config, self._boundary)
 
     def _stage_group(self, group: Sequence[SegmentSource]) -> StagedGroup:
         filesystem = self._place.context.filesystem
@@ -264,7 +356,7 @@ class _Staging:
             raise
         context = self._place.context
         fresh = tuple(identity_of(filesystem, context.files(base).log, base) for base in bases)
-        return StagedGroup(leaving, fresh)
+        return StagedGroup(leaving, fresh, str(context.directory))
 
 
 def identity_of(filesystem: FileSystem, path: Path, base_offset: int) -> SegmentIdentity:
@@ -309,6 +401,11 @@ class _Adoption:
         self._log = log
         self._context = log.segment_context()
         self._staged = staged
+        self._places = {
+            each.base_offset: Path(group.directory)
+            for group in staged.groups
+            for each in group.fresh
+        }
         segments = log.snapshot().segments
         self._by_base = {each.base_offset: each for each in segments.segments}
 
@@ -362,13 +459,12 @@ class _Adoption:
                     " one that was read",
                     path=self._log.directory,
                 )
-        staging = SegmentFiles(Path(self._staged.directory), 0, FileState.CLEANED)
         for each in group.fresh:
             path = self._files(each.base_offset).log
             facts = self._context.filesystem.stat(path)
             if facts is None or facts.size_bytes != each.size_bytes:
                 raise LogCleaningAbortedError(
-                    f"{path} is gone, or not what was written", path=staging.directory
+                    f"{path} is gone, or not what was written", path=path.parent
                 )
         self._ensure_nothing_between(group)
 
@@ -394,7 +490,7 @@ class _Adoption:
         return SegmentIdentity(base_offset, facts.size_bytes, facts.modified_ms, facts.file_id)
 
     def _files(self, base_offset: int) -> SegmentFiles:
-        return SegmentFiles(Path(self._staged.directory), base_offset, FileState.CLEANED)
+        return SegmentFiles(self._places[base_offset], base_offset, FileState.CLEANED)
 
     def _move(self, base_offset: int) -> None:
         """Bring the files of a new segment beside the log, under the names they have."""

@@ -2,7 +2,8 @@
 
     plan        partitions, how far each may be cleaned, and the files of its segments
     keys        tasks read keys; a shuffle of hashes and offsets leaves the latest; bits of them
-    clean       a task for each partition writes what stays into the job's directory
+    clean       tasks write what stays into the job's directory: small partitions together, of a
+                large one runs of its segments side by side
     adopt       the driver exchanges the segments, under the log's own lock, partition by partition
 
 Rules and bytes are those of the engine's cleaner (`kafkalog.cleaner.staged`): transactions,
@@ -23,14 +24,19 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkalog.cleaner.staged import StagedCleaning, adopt_cleaning, identify_segments
+from kafkalog.cleaner.staged import (
+    StagedCleaning,
+    adopt_cleaning,
+    identify_segments,
+    staging_runs,
+)
 from kafkalog.cleaner.subject import subject_of
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
@@ -47,6 +53,7 @@ from kafkalog.spark.jobs.asked import (
 )
 from kafkalog.spark.jobs.latest import KEY_TASK_BYTES, find_latest, plan_keys
 from kafkalog.spark.jobs.ledger import JobLedger
+from kafkalog.spark.jobs.marks import CHUNK_BITS
 from kafkalog.spark.jobs.stages import JobProgress, run_stage
 from kafkalog.spark.jobs.work import outcome_of
 from kafkalog.spark.options import ReadOptions
@@ -116,7 +123,7 @@ def compact(
     if (report := ledger.report()) is not None:
         return JobReport.from_json(report)
     planned = _planned(ledger, task_bytes)
-    outcomes = _cleaned(spark, ledger, planned, on_progress, dry_run=dry_run)
+    outcomes = _cleaned(spark, ledger, planned, task_bytes, on_progress, dry_run=dry_run)
     outcome = _report(ledger, outcomes, dry_run=dry_run, begun=begun)
     for folder in ("staged", "bits", "keys", "clean"):
         ledger.discard(folder)
@@ -128,27 +135,53 @@ def _cleaned(
     spark: SparkSession,
     ledger: JobLedger,
     planned: list[dict[str, Any]],
+    task_bytes: int,
     on_progress: Tell | None,
     *,
     dry_run: bool,
 ) -> dict[int, dict[str, Any]]:
     """Do what is planned; return what became of each partition."""
     chunks, errors = find_latest(spark, ledger, on_progress)
-    tasks = [
-        {**each, "chunks": chunks.get(each["number"], [])}
-        for each in planned
-        if each["number"] not in errors
-    ]
-    ledger.plan("clean", sorted(tasks, key=lambda task: -int(task["size_bytes"])))
-    reports = run_stage(spark, ledger, "clean", on_progress)
+    good = [each for each in planned if each["number"] not in errors]
+    runs = [run for each in good for run in _runs_of(each, chunks.get(each["number"], []))]
+    ledger.plan("clean", _packed(runs, task_bytes))
+    reports: dict[int, list[dict[str, Any]]] = {}
+    for report in run_stage(spark, ledger, "clean", on_progress).values():
+        for each in report["runs"]:
+            reports.setdefault(each["number"], []).append(each)
     outcomes = {
         each["number"]: {"directory": each["directory"], "status": "failed", "error": told}
         for each in planned
         if (told := errors.get(each["number"])) is not None
     }
-    for number, task in enumerate(ledger.tasks("clean")):
-        outcomes[task["number"]] = _adopted(task, reports[number], dry_run=dry_run)
+    for each in good:
+        told_of = sorted(reports[each["number"]], key=lambda report: int(report["first"]))
+        outcomes[each["number"]] = _adopted(each, told_of, dry_run=dry_run)
     return outcomes
+
+
+def _runs_of(planned: dict[str, Any], chunks: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Yield what tasks are told of a partition: of each run, with the bits that it needs."""
+    runs = planned["runs"]
+    ends = [*(run["start_offset"] for run in runs[1:]), planned["end"]]
+    rest = {name: value for name, value in planned.items() if name != "runs"}
+    for run, end in zip(runs, ends, strict=True):
+        first, last = run["start_offset"] >> CHUNK_BITS, (end - 1) >> CHUNK_BITS
+        needed = [chunk for chunk in chunks if first <= chunk[0] <= last]
+        yield {**rest, "run": run, "chunks": needed}
+
+
+def _packed(runs: list[dict[str, Any]], task_bytes: int) -> list[dict[str, Any]]:
+    """Return tasks of about so many bytes, the largest first."""
+    tasks: list[dict[str, Any]] = []
+    for run in sorted(runs, key=lambda run: -int(run["run"]["size_bytes"])):
+        size = run["run"]["size_bytes"]
+        if tasks and tasks[-1]["size_bytes"] + size <= task_bytes:
+            tasks[-1]["runs"].append(run)
+            tasks[-1]["size_bytes"] += size
+        else:
+            tasks.append({"runs": [run], "size_bytes": size})
+    return tasks
 
 
 def _with_secret(asked: dict[str, Any], known: JobLedger, clock: Clock) -> dict[str, Any]:
@@ -175,7 +208,7 @@ def _planned(ledger: JobLedger, task_bytes: int) -> list[dict[str, Any]]:
             snapshot = LogSnapshot.take(options, filesystem=filesystem)
             configs = configs_of(filesystem, snapshot, settings)
         rows = [row for row, config in enumerate(configs) if config.is_compacted]
-        tasks = [_plan_of(ledger, snapshot, row, configs[row]) for row in rows]
+        tasks = [_plan_of(ledger, snapshot, row, configs[row], task_bytes) for row in rows]
         tasks = [task for task in tasks if task["start"] < task["end"]]
         starts = np.zeros(len(snapshot), np.int64)
         ends = np.zeros(len(snapshot), np.int64)
@@ -194,7 +227,7 @@ def _roll(directory: str, config: LogConfig) -> None:
 
 
 def _plan_of(
-    ledger: JobLedger, snapshot: LogSnapshot, row: int, config: LogConfig
+    ledger: JobLedger, snapshot: LogSnapshot, row: int, config: LogConfig, task_bytes: int
 ) -> dict[str, Any]:
     directory = snapshot.directories[row]
     with open_log(directory, config=config, read_only=True) as log:
@@ -206,25 +239,27 @@ def _plan_of(
             # All was cleaned before.
             end = start
         segments = identify_segments(log, end)
+        runs = staging_runs(log, subject, task_bytes) if start < end else []
     return {
         "number": row,
         "directory": directory,
         "config": config.to_properties(),
         "start": start,
         "end": end,
-        "size_bytes": sum(each.size_bytes for each in segments),
         "segments": [asdict(each) for each in segments],
+        "runs": [asdict(each) for each in runs],
     }
 
 
 def _adopted(
-    task: Mapping[str, Any], report: Mapping[str, Any], *, dry_run: bool
+    task: Mapping[str, Any], reports: Sequence[Mapping[str, Any]], *, dry_run: bool
 ) -> dict[str, Any]:
     """Exchange the segments of a partition; return what became of it."""
-    outcome: dict[str, Any] = {"directory": task["directory"], "status": report["status"]}
-    if report["status"] != "staged":
-        return {**outcome, "error": report["error"]}
-    staged = StagedCleaning.from_json(report["staged"])
+    outcome: dict[str, Any] = {"directory": task["directory"]}
+    for report in reports:
+        if report["status"] != "staged":
+            return {**outcome, "status": report["status"], "error": report["error"]}
+    staged = StagedCleaning.joined([StagedCleaning.from_json(each["staged"]) for each in reports])
     outcome |= {
         "bytes_before": staged.bytes_before,
         "bytes_after": staged.bytes_after,

@@ -11,6 +11,13 @@ Every file is written whole, under a name of its own, put on the disk, and renam
 killed at any moment finds of each either all or nothing, and goes on with what is not done. Two
 attempts at one task write the same.
 
+Who begins a job clears away after others: those that have ended a week ago, and those that nobody
+has touched for a month, be it that they were given up, or that what they give is a frame, of which
+nobody knows whether it will be read again.
+
+Crash points of that: a job's `job.json` goes last but for its directory, so what is left of a job
+is found, and cleared away, by a later one.
+
 Thread-safety: as far as the file system's renames go; a ledger object has no state but its path.
 Nothing here imports pyspark.
 """
@@ -18,11 +25,14 @@ Nothing here imports pyspark.
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from kafkalog.clock import Clock, SystemClock
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.posix import PosixFileSystem
@@ -35,6 +45,11 @@ _TASKS: Final = "tasks.json"
 _FACTS: Final = "facts.json"
 _REPORT: Final = "report.json"
 _BYTES_MAX: Final = 1 << 30
+_DAY_MS: Final = 86_400_000
+_KEPT_ENDED_MS: Final = 7 * _DAY_MS
+_KEPT_MS: Final = 30 * _DAY_MS
+
+logger = logging.getLogger(__name__)
 
 
 class JobLedger:
@@ -57,15 +72,17 @@ class JobLedger:
         job_id: str,
         asked: Mapping[str, Any],
         filesystem: FileSystem | None = None,
+        clock: Clock | None = None,
     ) -> JobLedger:
         """
-        Return the ledger of a job: a new one, or that of an earlier run.
+        Return the ledger of a job: a new one, or that of an earlier run; clear away after old ones.
 
         Args:
             work: where ledgers are.
             job_id: names it.
             asked: what the job is; an earlier run has to have been asked for the same.
             filesystem: the disk; the machine's if None.
+            clock: source of time; the machine's if None.
 
         Raises:
             KafkaLogSparkError: OPTION_CONFLICT where it was asked for something else.
@@ -74,8 +91,10 @@ class JobLedger:
         ledger = cls(work / job_id, filesystem)
         known = ledger._read(_JOB)
         wanted = json.loads(json.dumps(asked))
+        now_ms = (clock or SystemClock()).now_ms()
         if known is None:
             ledger._write(_JOB, wanted)
+            ledger._clear_away_others(now_ms)
         elif known != wanted:
             differing = sorted(
                 name for name in {*known, *wanted} if known.get(name) != wanted.get(name)
@@ -86,6 +105,9 @@ class JobLedger:
                 job_id=job_id,
                 arguments=differing,
             )
+        # Somebody is at it again.
+        with storage_errors(ledger.directory, doing="touching"):
+            ledger._filesystem.set_modified_ms(ledger.directory / _JOB, now_ms)
         return ledger
 
     @property
@@ -168,6 +190,38 @@ class JobLedger:
         path = self.directory / name
         with storage_errors(path, doing="removing"):
             self._remove(path)
+
+    # ---- old jobs ----
+
+    def _clear_away_others(self, now_ms: int) -> None:
+        work = self.directory.parent
+        with storage_errors(work, doing="clearing up"):
+            names = self._filesystem.list(work)
+            for other in (work / name for name in names if name != self.job_id):
+                # Another driver may be clearing up, too; and not all that is here is a job.
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    if self._is_over(other, now_ms):
+                        logger.info("the files of the job %s are removed", other)
+                        self._remove_job(other)
+
+    def _is_over(self, directory: Path, now_ms: int) -> bool:
+        if self._filesystem.stat(directory / _JOB) is None:
+            return False
+        has_ended = self._filesystem.stat(directory / _REPORT) is not None
+        age_ms = now_ms - self._touched_ms(directory)
+        return age_ms > (_KEPT_ENDED_MS if has_ended else _KEPT_MS)
+
+    def _touched_ms(self, directory: Path) -> int:
+        """Return when a job wrote last; a directory tells of the files that came into it."""
+        paths = [directory / name for name in self._filesystem.list(directory)]
+        found = [self._filesystem.stat(path) for path in (directory, *paths)]
+        return max((facts.modified_ms for facts in found if facts is not None), default=0)
+
+    def _remove_job(self, directory: Path) -> None:
+        for name in self._filesystem.list(directory):
+            if name != _JOB:
+                self._remove(directory / name)
+        self._remove(directory)
 
     # ---- files ----
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kafkalog.cleaner.staged import SegmentIdentity, stage_cleaning
+from kafkalog.cleaner.staged import SegmentIdentity, StagingRun, stage_cleaning
 from kafkalog.cleaner.subject import subject_of
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
@@ -41,7 +41,7 @@ __all__ = [
     "read_keys",
     "read_latest",
     "records_of",
-    "stage_partition",
+    "stage_runs",
 ]
 
 _COLUMNS: Final = {**RECORD_COLUMNS, **RECORD_EXTRAS}
@@ -118,35 +118,35 @@ def read_keys(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[
     ledger.note_done("keys", number, {"errors": errors})
 
 
-def stage_partition(
-    ledger: JobLedger, number: int, task: dict[str, Any]
-) -> Iterator[pa.RecordBatch]:
-    """Write what stays of a partition into the job's directory, and report it."""
+def stage_runs(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    """Write what stays of runs of segments into the job's directory, and report it."""
     from kafkalog.spark.jobs.stages import report_batch
 
-    report = _staged(ledger, task)
-    ledger.note_done("clean", number, report)
-    yield report_batch(number, {"status": report["status"]})
+    reports = [_staged(ledger, each) for each in task["runs"]]
+    ledger.note_done("clean", number, {"runs": reports})
+    yield report_batch(number, {"runs": len(reports)})
 
 
 def _staged(ledger: JobLedger, task: dict[str, Any]) -> dict[str, Any]:
-    name = f"staged/{task['number']}"
+    run = StagingRun(**task["run"])
+    told_of = {"number": task["number"], "first": run.first}
+    name = f"staged/{task['number']}/{run.first}"
     ledger.discard(name)
     folder = ledger.folder(name)
-    marks = load_marks(ledger.folder("bits"), task["chunks"], task["start"], task["end"])
+    marks = load_marks(ledger.folder("bits"), task["chunks"], run.start_offset, task["end"])
     expected = [SegmentIdentity(**each) for each in task["segments"]]
     config = LogConfig.from_properties(task["config"])
     try:
         with open_log(task["directory"], config=config, read_only=True) as log:
             subject = subject_of(log, now_ms=ledger.asked["now_ms"])
-            staged = stage_cleaning(log, subject, marks, folder, expected=expected)
+            staged = stage_cleaning(log, subject, marks, folder, expected=expected, run=run)
     except KafkaLogError as error:
         told = partition_error(error)
         if told is None:
             raise
         ledger.discard(name)
-        return {"status": "failed", "error": told}
-    return {"status": "staged", "staged": staged.to_json()}
+        return {**told_of, "status": "failed", "error": told}
+    return {**told_of, "status": "staged", "staged": staged.to_json()}
 
 
 def read_latest(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:

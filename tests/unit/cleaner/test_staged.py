@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkalog import LogCleaningAbortedError, LogConfig, compact_log, open_log
+from kafkalog import LogCleaningAbortedError, LogConfig, Record, compact_log, open_log
 from kafkalog.cleaner.marks import LatestMarks
-from kafkalog.cleaner.staged import StagedCleaning, adopt_cleaning, stage_cleaning
+from kafkalog.cleaner.staged import StagedCleaning, adopt_cleaning, stage_cleaning, staging_runs
 from kafkalog.cleaner.subject import CleaningSubject, subject_of
 from kafkalog.log.log import Log
 from tests.support.compacted_logs import RETENTION_MS, fill
@@ -65,22 +65,41 @@ def stage(log_directory: Path, staging: Path) -> StagedCleaning:
     return StagedCleaning.from_json(json.loads(json.dumps(staged.to_json())))
 
 
+def stage_in_runs(log_directory: Path, staging: Path) -> tuple[StagedCleaning, int]:
+    """Stage each run by itself, the last one first; return what they come to, and how many."""
+    staging.mkdir()
+    parts: list[StagedCleaning] = []
+    with open_log(log_directory, config=CONFIG, clock=clock_later(), read_only=True) as log:
+        subject = subject_of(log)
+        marks = marks_of(log, subject)
+        runs = staging_runs(log, subject, 1)
+        for run in reversed(runs):
+            folder = staging / str(run.first)
+            folder.mkdir()
+            parts.insert(0, stage_cleaning(log, subject_of(log), marks, folder, run=run))
+    assert runs[0].first == 0
+    assert [run.stop for run in runs[:-1]] == [run.first for run in runs[1:]]
+    return StagedCleaning.joined(parts), len(runs)
+
+
 def content(directory: Path) -> dict[str, bytes]:
     """Return the files of segments but for their time indexes' and indexes' room ahead."""
     suffixes = (".log", ".txnindex", ".index", ".timeindex")
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix in suffixes}
 
 
+@pytest.mark.parametrize("in_runs", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_staged_cleaning_leaves_the_bytes_that_one_in_the_log_does(
-    tmp_path: Path, seed: int
+    tmp_path: Path, seed: int, in_runs: bool
 ) -> None:
     """Segments and all indexes are the same, tombstones, transactions and checkpoint included."""
     here = made(tmp_path / "orders-0", seed)
     there = Path(shutil.copytree(here, tmp_path / "copy" / "orders-0"))
     for path in here.iterdir():
         shutil.copystat(path, there / path.name)
-    staged = stage(there, tmp_path / "staging")
+    staging = tmp_path / "staging"
+    staged = stage_in_runs(there, staging)[0] if in_runs else stage(there, staging)
     with open_log(there, config=CONFIG, clock=clock_later()) as log:
         adopted = adopt_cleaning(log, staged)
         checkpoint = log.cleaner_offset
@@ -91,6 +110,23 @@ def test_staged_cleaning_leaves_the_bytes_that_one_in_the_log_does(
     assert cleaning.end_offset == checkpoint
     assert cleaning.statistics.records_kept == staged.statistics["records_kept"]
     assert content(here) == content(there)
+
+
+def test_log_is_parted_where_no_transaction_is_open(tmp_path: Path) -> None:
+    """By the producer snapshots; everywhere, where there never was a producer."""
+    plain = tmp_path / "plain-0"
+    with open_log(plain, config=CONFIG, clock=ManualClock(NOW_MS)) as log:
+        for number in range(100):
+            log.append([Record(key=b"%d" % (number % 7), value=bytes(200))] * 4)
+        log.roll()
+        segments = len(log.segments()) - 1
+    counts = [
+        stage_in_runs(made(tmp_path / f"orders-{seed}", seed), tmp_path / f"staging-{seed}")[1]
+        for seed in range(4)
+    ]
+
+    assert segments == stage_in_runs(plain, tmp_path / "staging")[1] > 10
+    assert max(counts) > 1
 
 
 def test_adoption_done_again_finds_what_was_done(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog.clock import SystemClock
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.jobs.ledger import JobLedger
+from tests.support.manual_time import ManualClock
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 WORK = Path("/jobs")
@@ -64,6 +66,68 @@ def test_folder_is_removed_with_all_in_it(tmp_path: Path) -> None:
 
     assert not folder.exists()
     assert ASKED == ledger.asked
+
+
+def later(days: float) -> ManualClock:
+    """Return a clock of so many days from now."""
+    return ManualClock(SystemClock().now_ms() + int(days * 86_400_000))
+
+
+def test_new_job_clears_away_after_those_that_are_over(tmp_path: Path) -> None:
+    """A week after its end, a month after the last touch of one without; nothing else."""
+    (tmp_path / "notes.txt").write_text("not a job")
+    (tmp_path / "notes").mkdir()
+    for name in ("ended", "given-up", "frame"):
+        JobLedger.begin(tmp_path, name, ASKED).plan("keys", [{"n": 0}])
+    JobLedger(tmp_path / "ended").end({"status": "done"})
+
+    def left_after(days: float, name: str) -> set[str]:
+        JobLedger.begin(tmp_path, name, ASKED, clock=later(days))
+        return {path.name for path in tmp_path.iterdir() if (path / "job.json").exists()}
+
+    assert {"ended", "given-up", "frame", "a"} == left_after(6.9, "a")
+    assert {"given-up", "frame", "a", "b"} == left_after(7.1, "b")
+    # Who goes on with one keeps it.
+    JobLedger.begin(tmp_path, "frame", ASKED, clock=later(29))
+    assert {"frame", "a", "b", "c"} == left_after(30.1, "c")
+    assert (tmp_path / "notes.txt").exists()
+    assert (tmp_path / "notes").exists()
+
+
+def test_power_cut_while_clearing_away_leaves_a_job_or_none() -> None:
+    """What is left of it goes with the next job; no other one is touched."""
+
+    def old_and_new(disk: SimulatedDisk, number: int | None) -> None:
+        old = JobLedger.begin(WORK, "old", ASKED, disk)
+        old.note_done("clean", 0, {})
+        old.end({"status": "done"})
+        JobLedger.begin(WORK, "young", ASKED, disk, clock=later(8)).end({"status": "done"})
+        if number is not None:
+            disk.crash_at(number)
+        JobLedger.begin(WORK, "new", ASKED, disk, clock=later(8.1))
+
+    def names(disk: SimulatedDisk) -> list[str]:
+        return disk.list(WORK)
+
+    whole = SimulatedDisk()
+    old_and_new(whole, None)
+    assert ["new", "young"] == names(whole)
+    number = 1
+    while True:
+        disk = SimulatedDisk()
+        try:
+            old_and_new(disk, number)
+        except PowerCut:
+            for _choice, left in disk.crash_states(4, seed=number):
+                JobLedger.begin(WORK, "last", ASKED, left, clock=later(45))
+                assert {"status": "done"} == JobLedger(WORK / "young", left).report() or (
+                    "young" not in names(left)
+                )
+                assert "old" not in names(left)
+            number += 1
+            continue
+        break
+    assert number > 4
 
 
 def _steps(disk: SimulatedDisk) -> list[tuple[str, object]]:
