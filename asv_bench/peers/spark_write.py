@@ -1,8 +1,10 @@
-"""Write with Spark: `format("kafkalog")` beside Parquet and beside a sink that keeps nothing.
+"""Write with Spark: `format("kafkalog")` beside Parquet and beside sinks that keep nothing.
 
-Records of 16 byte keys and 100 or 1,024 byte values, read from a Parquet file that is in the page
-cache, by `local[2]`: what is timed is the whole write, planning and commit included, by the wall
-clock. `noop` is what reading the records and handing them to a sink costs by itself.
+Records of 16 byte keys and 100 or 1,024 byte values, cut out of random bytes by Spark itself, with
+`local[2]`: what is timed is the whole write, planning and commit included, by the wall clock.
+`noop` is what making the records and handing them to a sink of Java costs by itself; `dropped` what
+it costs Spark to hand them to a Python writer of Arrow batches that looks at none, which is the
+ceiling for any.
 
     python -m asv_bench.peers.spark_write [--quick] [--rounds N] [--results FILE]
 
@@ -11,6 +13,7 @@ G7 asks for 2.4 million records of 100 bytes a second, and 0.5 million of 1 KiB.
 
 from __future__ import annotations
 
+import random
 import shutil
 import sys
 import tempfile
@@ -20,36 +23,56 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from pyspark.sql import functions
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
-from asv_bench.peers.common import Comparison, Goal, make_records, run_table
-from kafkalog.spark import register
-from tests.support.spark_session import start_session, stop_session
+from asv_bench.peers.common import Comparison, Goal, run_table
+from kafkalog.spark import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # Value size, records, records a second that are wanted, rows of an Arrow batch.
-WORK = ((100, 2_000_000, 2.4e6, 10_000), (1024, 400_000, 0.5e6, 10_000))
+WORK = ((100, 4_000_000, 2.4e6, 10_000), (1024, 1_000_000, 0.5e6, 10_000))
 PARTITIONS = 2
+POOL_BYTES = 64 * 1024
 
 
-def make_rows(directory: Path, value_size: int, count: int) -> Path:
-    """Write the records as Parquet, in as many row groups as there may be tasks."""
-    records = make_records(min(count, 200_000), value_size)
-    table = pa.table({"key": records.keys, "value": records.values})
-    path = directory / f"rows-{value_size}"
-    path.mkdir()
-    for part in range(PARTITIONS):
-        with pq.ParquetWriter(path / f"{part}.parquet", table.schema, compression="none") as file:
-            for _ in range(count // PARTITIONS // len(table)):
-                file.write_table(table)
-    return path
+class DroppingWriter(DataSourceArrowWriter):
+    """Takes batches, and looks at none of them."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _batch in iterator:
+            pass
+        return WriterCommitMessage()
 
 
-def writers(
-    spark: SparkSession, rows: DataFrame, directory: Path
-) -> dict[str, Callable[[], object]]:
+class DroppingSink(DataSource):
+    """A sink that drops what it gets."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafkalog_dropped"
+
+    def writer(self, schema: object, overwrite: bool) -> DataSourceArrowWriter:
+        return DroppingWriter()
+
+
+def make_rows(spark: SparkSession, value_size: int, count: int) -> DataFrame:
+    """Return rows of as many partitions as there are tasks, which are made as they are read."""
+    pool = random.Random(value_size).randbytes(POOL_BYTES)
+    rows = spark.range(0, count, 1, PARTITIONS)
+    return rows.select(
+        functions.expr("cast(concat('key-', lpad(id, 12, '0')) as binary) as key"),
+        functions.substring(
+            functions.lit(pool),
+            functions.expr(f"cast(id * 7919 % {POOL_BYTES - value_size} as int) + 1"),
+            functions.lit(value_size),
+        ).alias("value"),
+    )
+
+
+def writers(rows: DataFrame, directory: Path) -> dict[str, Callable[[], object]]:
     """Return the cases; each writes all rows to a place of its own, which the next round clears."""
 
     def log(compression: str) -> None:
@@ -66,6 +89,7 @@ def writers(
     return {
         "none": lambda: log("none"),
         "zstd": lambda: log("zstd"),
+        "dropped": lambda: rows.write.format("kafkalog_dropped").mode("append").save(),
         "parquet": parquet,
         "noop": lambda: rows.write.format("noop").mode("append").save(),
     }
@@ -75,14 +99,22 @@ def comparisons(*, quick: bool) -> Iterator[Comparison]:
     """Yield a comparison for each size of a value, in one session."""
     with tempfile.TemporaryDirectory(prefix="kafkalog-spark-") as name:
         directory = Path(name)
-        spark = start_session(directory / "spark", spark_driver_memory="2g")
-        register(spark, tune=False)
+        spark = start_session(
+            f"local[{PARTITIONS}]",
+            spark__driver__memory="2g",
+            spark__local__dir=str(directory / "spark"),
+            spark__sql__warehouse__dir=str(directory / "warehouse"),
+            spark__ui__enabled="false",
+            spark__ui__showConsoleProgress="false",
+        )
+        spark.dataSource.register(DroppingSink)
+        spark.sparkContext.setLogLevel("ERROR")
         try:
             for value_size, count, wanted, batch_rows in WORK:
                 if quick:
-                    count //= 2
+                    count //= 10
                 spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", batch_rows)
-                rows = spark.read.parquet(str(make_rows(directory, value_size, count)))
+                rows = make_rows(spark, value_size, count)
                 out = directory / f"out-{value_size}"
 
                 def prepare(_case: str, out: Path = out) -> None:
@@ -92,8 +124,9 @@ def comparisons(*, quick: bool) -> Iterator[Comparison]:
                 comparison = Comparison(
                     f"{value_size} B, {PARTITIONS} partitions",
                     count,
-                    writers(spark, rows, out),
+                    writers(rows, out),
                     [
+                        Goal("G7 write / dropped", "none", "dropped", 0),
                         Goal("G7 write / parquet", "none", "parquet", 0),
                         Goal("G7 write / noop", "none", "noop", 0),
                         Goal("G7 write, zstd / parquet", "zstd", "parquet", 0),
@@ -109,7 +142,7 @@ def comparisons(*, quick: bool) -> Iterator[Comparison]:
                         + (f", {wanted / 1e6:.1f} wanted" if case == "none" else "")
                     )
         finally:
-            stop_session(spark)
+            spark.stop()
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ __all__ = ["EncodingRules", "TaskWriter", "topics_in"]
 _PENDING_BYTES: Final = 64 * 1024 * 1024
 _OPEN_FILES: Final = 64
 _US_IN_MS: Final = 1000
+_INT16_MAX: Final = 2**15 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +388,9 @@ def _split(
     if not (codes != first).any():
         yield first, rows
         return
-    order = np.argsort(codes, kind="stable")
+    # Of 16 bits NumPy sorts by counting, in a third of the time.
+    narrow = codes.astype(np.int16) if int(codes.max()) <= _INT16_MAX else codes
+    order = np.argsort(narrow, kind="stable")
     ordered = codes[order]
     bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
     taken = rows.take(pa.array(order))

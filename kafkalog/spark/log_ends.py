@@ -54,9 +54,11 @@ Int64Array = npt.NDArray[np.int64]
 _NOTHING: Final = PartitionFacts(0, 0, 0, (), ())
 # Two changes within one tick of a file system's clock have the same time stamp.
 _TICK_NS: Final = 50_000_000
-# Looks at partitions that did not grow since the last time, and at directories among them.
-LOOKS_MAX: Final = 20_000
-DIRECTORY_LOOKS_MAX: Final = 4_000
+# Looks at partitions that did not grow since the last time, and at directories among them: so many,
+# or what brings every directory's turn within so many looks.
+LOOKS_MAX: Final = 15_000
+DIRECTORY_LOOKS_MAX: Final = 500
+_TURNS_MAX: Final = 25
 _NEVER: Final = -1
 
 
@@ -96,7 +98,8 @@ class LogEnds:
 
     Attributes:
         rows: the partitions in the order of the columns.
-        log_starts, log_ends, visible_ends: int64 of shape (p,), as of the last refresh.
+        log_starts, log_ends, visible_ends: int64 of shape (p,), as of the last refresh; others
+            after one that saw something new.
         topic_ids: of the topics that have one.
     """
 
@@ -140,8 +143,10 @@ class LogEnds:
                 self._root_stamps.clear()
         self._active = set(changed)
         self._was_refreshed = True
-        if changed or is_new:
+        if is_new:
             self._take_columns()
+        elif changed:
+            self._take_columns_of(changed)
 
     def ensure_refreshed(self) -> None:
         """Look, if nobody has yet."""
@@ -161,10 +166,11 @@ class LogEnds:
         """Return the rows that are looked at this time, and those of which the directory is."""
         count = len(self._watched)
         in_turn = directories = range(count)
-        if not fully and count > DIRECTORY_LOOKS_MAX:
+        at_once = max(DIRECTORY_LOOKS_MAX, -(-count // _TURNS_MAX))
+        if not fully and count > at_once:
             first = self._directory_turn % count
-            self._directory_turn = first + DIRECTORY_LOOKS_MAX
-            directories = range(first, min(first + DIRECTORY_LOOKS_MAX, count))
+            self._directory_turn = first + at_once
+            directories = range(first, min(first + at_once, count))
         if not fully and count > LOOKS_MAX:
             first = self._turn % count
             self._turn = first + LOOKS_MAX
@@ -316,3 +322,14 @@ class LogEnds:
         self.log_starts = np.array([each.log_start_offset for each in facts], np.int64)
         self.log_ends = np.array([each.log_end_offset for each in facts], np.int64)
         self.visible_ends = np.array([each.visible_end for each in facts], np.int64)
+
+    def _take_columns_of(self, rows: list[int]) -> None:
+        """Take what some rows have; who holds the columns of before keeps them as they were."""
+        facts = [self._watched[row].facts for row in rows]
+        starts, ends, visible = (
+            column.copy() for column in (self.log_starts, self.log_ends, self.visible_ends)
+        )
+        starts[rows] = [each.log_start_offset for each in facts]
+        ends[rows] = [each.log_end_offset for each in facts]
+        visible[rows] = [each.visible_end for each in facts]
+        self.log_starts, self.log_ends, self.visible_ends = starts, ends, visible

@@ -58,6 +58,8 @@ class StreamPlan:
         # Where a run ends that reads what was there when it began.
         self._frozen: dict[tuple[str, int], int] | None = None
         self._told: set[str] = set()
+        # The ends of the logs, and what they are in JSON.
+        self._newest: tuple[Int64Array, OffsetJson] | None = None
         self._group = None
         if options.group_id is not None:
             self._group = GroupProgress(options.paths, options.group_id)
@@ -85,7 +87,10 @@ class StreamPlan:
     def newest(self) -> OffsetJson:
         """Return where the logs end, as of the last look."""
         self._logs.ensure_refreshed()
-        return self._to_json(self._logs.visible_ends, None)
+        ends = self._logs.visible_ends
+        if self._newest is None or self._newest[0] is not ends:
+            self._newest = ends, self._to_json(ends, None)
+        return self._newest[1]
 
     def latest(self, start: OffsetJson, *, is_limited: bool) -> OffsetJson:
         """
@@ -119,6 +124,8 @@ class StreamPlan:
             foreign = self._logs.rows.from_json(start)[1]
             if not foreign:
                 return start
+        if chosen.all() and np.array_equal(ends, self._logs.visible_ends):
+            return self.newest()
         return self._to_json(ends, chosen)
 
     def splits(self, start: OffsetJson, end: OffsetJson) -> list[LogSplit]:

@@ -355,3 +355,27 @@ def test_log_ends_very_many_partitions_are_looked_at_in_turn(
         log.append([Record(value=b"v")] * 4)
     logs.refresh(fully=True)
     assert [1, 1, 5, 1, 1, 5] == logs.log_ends.tolist()
+
+
+def test_log_ends_new_segment_is_seen_when_it_is_its_directorys_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the last segment did not change, only the directory shows; columns of before stay."""
+    for number in range(4):
+        append(tmp_path, f"a-{number}", 1)
+    monkeypatch.setattr(log_ends, "DIRECTORY_LOOKS_MAX", 1)
+    options = ReadOptions.parse({"path": str(tmp_path)}, streaming=True)
+    logs = LogEnds(options, clock=ManualClock(now_ms=2**42))
+    for _ in range(3):
+        logs.refresh()
+    before = logs.log_ends
+    segment = tmp_path / "a-3" / f"{0:020}.log"
+    stamp = segment.stat().st_mtime_ns
+    with kafkalog.open_log(tmp_path / "a-3") as log:
+        log.roll()
+        log.append([Record(value=b"v")] * 4)
+    os.utime(segment, ns=(stamp, stamp))
+    for _ in range(4):
+        logs.refresh()
+    assert [1, 1, 1, 5] == logs.log_ends.tolist()
+    assert [1, 1, 1, 1] == before.tolist()
