@@ -35,6 +35,7 @@ from asv_bench.peers.common import (
 from asv_bench.peers.records import peer_encode, peer_iterate
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.columns import RecordColumns
+from kafkalog._core.compressed_run import PayloadMemory, decode_compressed_run
 from kafkalog._core.header import parse_header
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress
@@ -101,13 +102,20 @@ def encode(
 
 
 def decode_to_columns(data: bytes) -> Case:
-    """Return a case: check, decompress and decode every batch."""
-    columns = RecordColumns(COLUMN_ROWS)
+    """
+    Return a case: check, decompress and decode every batch.
+
+    Many in a call where kernels undo the codec, else one after the other.
+    """
+    columns, memory = RecordColumns(COLUMN_ROWS), PayloadMemory()
     view = memoryview(data)
 
     def case() -> None:
         position = 0
         while position < len(view):
+            _, count, position, _ = decode_compressed_run(view, position, columns, memory)
+            if count:
+                continue
             end = parse_header(view, position).end_position
             batch = BatchView(view[position:end], position=position)
             batch.check()

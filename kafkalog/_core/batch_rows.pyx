@@ -133,7 +133,8 @@ cdef class BatchRows:
         rows.data = <const uint8_t*>self._payload
         rows.data_size = len(self._payload)
         status = decode_payload(
-            rows.data, rows.data_size, &rows.fields, &rows.columns, rows.capacity, &rows.count
+            rows.data, rows.data, rows.data_size, &rows.fields, True, &rows.columns, rows.capacity,
+            &rows.count,
         )
         if status == STATUS_OK:
             rows.cursor.position += size

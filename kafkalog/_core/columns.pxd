@@ -44,9 +44,11 @@ cdef int decode_plain_batch(
     bint strict,
 ) noexcept nogil
 cdef int decode_payload(
+    const uint8_t* start,
     const uint8_t* payload,
     int64_t size,
     const BatchFields* fields,
+    bint strict,
     const ColumnPointers* columns,
     int64_t capacity,
     int64_t* rows,

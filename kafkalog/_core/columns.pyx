@@ -210,21 +210,23 @@ cdef int decode_plain_batch(
 
 
 cdef int decode_payload(
+    const uint8_t* start,
     const uint8_t* payload,
     int64_t size,
     const BatchFields* fields,
+    bint strict,
     const ColumnPointers* columns,
     int64_t capacity,
     int64_t* rows,
 ) noexcept nogil:
-    """Add the rows of a v2 batch from what its codec made; positions count from there."""
+    """Add the rows of a v2 batch from what its codec made; positions count from `start`."""
     cdef ColumnsState state
     cdef Cursor cursor
     cdef int status
     cursor.position = payload
     cursor.end = payload + size
-    state.context = context_of(fields, True)
-    state.start = payload
+    state.context = context_of(fields, strict)
+    state.start = start
     state.readable_end = cursor.end
     state.row = rows[0]
     state.end_row = rows[0] + fields.record_count

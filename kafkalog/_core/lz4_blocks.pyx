@@ -1,4 +1,4 @@
-"""The blocks of an LZ4 frame, decoded back to back into one bytes object.
+"""The blocks of an LZ4 frame, decoded back to back.
 
     block: u32 size (bit 31: stored as it is) | data        little-endian; a size of 0 ends them
 
@@ -6,8 +6,11 @@ Blocks are independent. The first pass reads sizes only and bounds what can come
 decodes. Verdicts on a block are those of the reference library for the frame's block size, end
 conditions included, but for a distance of 0, which is refused here.
 
-The frame's header is the business of kafkalog.records.lz4_frame, and so are frames whose blocks
-have checksums. Thread-safety: pure function.
+What is right and wrong in a frame is the business of kafkalog.records.lz4_frame, which uses the
+door here. Kernels that read batch after batch open frames themselves, by `open_lz4`: those that are
+whole, within the limit, and have no checksums of blocks. Any other they leave to it.
+
+Thread-safety: pure functions.
 """
 
 from cpython.object cimport PyObject
@@ -41,6 +44,33 @@ cdef enum:
     # last 12. A reader that copies in strides relies on it; ours holds writers to it.
     LITERALS_AT_END = 5
     NO_MATCH_AT_END = 12
+
+    # The header: magic, FLG, BD, content size if FLG says so, HC.
+    FLAGS_POSITION = 4
+    DESCRIPTOR_POSITION = 5
+    HEADER_SIZE = 7
+    CONTENT_SIZE_SIZE = 8
+    CHECKSUM_SIZE = 4
+    VERSION_MASK = 0xc0
+    VERSION_1 = 0x40
+    INDEPENDENT = 0x20
+    BLOCK_CHECKSUM = 0x10
+    CONTENT_SIZE = 0x08
+    CONTENT_CHECKSUM = 0x04
+    FLAGS_RESERVED = 0x03
+    DESCRIPTOR_RESERVED = 0x8f
+    BLOCK_CODE_MIN = 4                 # 64 KiB; each one above has four times as much
+
+
+cdef extern from *:
+    """
+    static const unsigned int kafkalog_lz4_magic = 0x184D2204U;
+    static const unsigned int kafkalog_xxh[5] = {
+        2654435761U, 2246822519U, 3266489917U, 668265263U, 374761393U
+    };
+    """
+    const uint32_t FRAME_MAGIC "kafkalog_lz4_magic"
+    const uint32_t[5] XXH_PRIMES "kafkalog_xxh"
 
 
 cdef enum Verdict:
@@ -176,6 +206,80 @@ cdef Verdict decode_kernel(
             return OVER_LIMIT
         source = block.end
 
+
+# ---- whole frames, for kernels ------------------------------------------------------------------
+
+cdef uint8_t header_checksum(const uint8_t* descriptor, int64_t size) noexcept nogil:
+    """Return the second byte of xxh32 with seed 0, for less than 16 bytes."""
+    cdef uint32_t state = XXH_PRIMES[4] + <uint32_t>size
+    while size >= 4:
+        state += load_little_u32(descriptor) * XXH_PRIMES[2]
+        state = (state << 17 | state >> 15) * XXH_PRIMES[3]
+        descriptor += 4
+        size -= 4
+    while size > 0:
+        state += descriptor[0] * XXH_PRIMES[4]
+        state = (state << 11 | state >> 21) * XXH_PRIMES[0]
+        descriptor += 1
+        size -= 1
+    state = (state ^ state >> 15) * XXH_PRIMES[1]
+    state = (state ^ state >> 13) * XXH_PRIMES[2]
+    return <uint8_t>((state ^ state >> 16) >> 8)
+
+
+cdef bint open_lz4(
+    const uint8_t* data, int64_t size, int64_t limit_bytes, Lz4Frame* frame
+) noexcept nogil:
+    cdef Cursor cursor
+    cdef int64_t header_size = HEADER_SIZE
+    cdef uint8_t flags
+    cdef uint8_t descriptor
+    if size < HEADER_SIZE or load_little_u32(data) != FRAME_MAGIC:
+        return False
+    flags = data[FLAGS_POSITION]
+    descriptor = data[DESCRIPTOR_POSITION]
+    if flags & (VERSION_MASK | INDEPENDENT | BLOCK_CHECKSUM | FLAGS_RESERVED) != (
+        VERSION_1 | INDEPENDENT
+    ):
+        return False
+    if descriptor & DESCRIPTOR_RESERVED or descriptor >> 4 < BLOCK_CODE_MIN:
+        return False
+    if flags & CONTENT_SIZE:
+        header_size += CONTENT_SIZE_SIZE
+        if (
+            size < header_size
+            or load_little_u32(data + DESCRIPTOR_POSITION + 5) != 0
+            or load_little_u32(data + DESCRIPTOR_POSITION + 1) > limit_bytes
+        ):
+            return False
+    if data[header_size - 1] != header_checksum(
+        data + FLAGS_POSITION, header_size - 1 - FLAGS_POSITION
+    ):
+        return False
+    frame.block_size_max = <int64_t>1 << (8 + 2 * (descriptor >> 4))
+    frame.limit_bytes = limit_bytes
+    cursor.position = frame.blocks = data + header_size
+    cursor.end = data + size
+    if bound_kernel(&cursor, frame.block_size_max, &frame.room) != WHOLE:
+        return False
+    if flags & CONTENT_CHECKSUM and remaining(&cursor) < CHECKSUM_SIZE:
+        return False
+    frame.end = cursor.position
+    if frame.room > limit_bytes:
+        frame.room = limit_bytes + frame.block_size_max
+    frame.room += MOVE_AHEAD
+    return True
+
+
+cdef int64_t decode_lz4(const Lz4Frame* frame, uint8_t* target) noexcept nogil:
+    cdef int64_t size = 0
+    cdef Verdict verdict = decode_kernel(
+        frame.blocks, frame.end, frame.block_size_max, target, frame.limit_bytes, &size
+    )
+    return size if verdict == WHOLE else -1
+
+
+# ---- the door -----------------------------------------------------------------------------------
 
 def decode_blocks(const uint8_t[::1] data not None, Py_ssize_t position, *,
                   Py_ssize_t block_size_max, Py_ssize_t limit_bytes):

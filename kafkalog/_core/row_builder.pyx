@@ -48,6 +48,7 @@ from kafkalog._core.row_columns cimport (
 from kafkalog._core.row_filter cimport BatchRuns
 from kafkalog._core.row_run cimport STATUS_ELSEWHERE, BatchRun, add_run_kernel, takes_runs
 from kafkalog._core.status cimport (
+    STATUS_COMPRESSED,
     STATUS_CRC,
     STATUS_FULL,
     STATUS_NO_MEMORY,
@@ -64,6 +65,7 @@ cdef enum:
     NOGIL_ROWS_MIN = 1024
     # The same for batches that are still bytes.
     NOGIL_SIZE_MIN = 128 * 1024
+    NOGIL_COMPRESSED_MIN = 16 * 1024
     # How many batches that consumers gave back are kept for the next ones, and how much at most.
     KEPT_BATCHES = 4
     KEPT_BYTES_MAX = 16 * 1024 * 1024
@@ -408,13 +410,14 @@ cdef class RowBuilder:
 
     def add_run(self, BatchRun run not None):
         """
-        Add the records of plain batches, as many as the batch has room for; return a status.
+        Add the records of a run, as many as the batch has room for; return a status.
 
-        OK behind the last of them, FULL where `finish` has to be called first. Else the run stands
-        before a batch that has to be taken another way: its CRC is wrong (CRC), or what it is can
-        only be told by who takes anything (ELSEWHERE).
+        OK behind the last of them, FULL where `finish` has to be called first, COMPRESSED before
+        batches whose records have to be given. Else the run stands before a batch that has to be
+        taken another way: its CRC is wrong (CRC), or what it is can only be told by who takes
+        anything (ELSEWHERE).
 
-        Releases the GIL for NOGIL_SIZE_MIN bytes and more.
+        Releases the GIL for NOGIL_SIZE_MIN bytes and more, and for compressed ones.
 
         Raises:
             CorruptRecordError: records that were good have changed meanwhile.
@@ -423,15 +426,20 @@ cdef class RowBuilder:
         cdef int status
         if not takes_runs(&self._build):
             raise ValueError("sequences of a run need its offsets")
-        if self._build.layout == LAYOUT_VIEWS:
+        if self._build.layout == LAYOUT_VIEWS and not run.state.compressed:
             self._make_window(run.data)
             self._last_data = run.data
-        if run.state.end - run.state.batch < NOGIL_SIZE_MIN:
-            status = add_run_kernel(&self._build, &run.state, goes_on)
+        run.payloads.memory.pool = self._pool
+        if run.state.end - run.state.batch < (
+            NOGIL_COMPRESSED_MIN if run.state.compressed else NOGIL_SIZE_MIN
+        ):
+            status = add_run_kernel(&self._build, &run.state, &run.payloads, goes_on)
         else:
             with nogil:
-                status = add_run_kernel(&self._build, &run.state, goes_on)
-        if status in (STATUS_OK, STATUS_FULL, STATUS_CRC):
+                status = add_run_kernel(&self._build, &run.state, &run.payloads, goes_on)
+        if status == STATUS_OK or status == STATUS_COMPRESSED:
+            run.take_back()
+        if status in (STATUS_OK, STATUS_FULL, STATUS_CRC, STATUS_COMPRESSED):
             return status
         if status == STATUS_NO_MEMORY or run.state.position != NULL:
             raise_for_status(status, run.state.batch - <const uint8_t*>run.view.buf)

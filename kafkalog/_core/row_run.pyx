@@ -1,10 +1,14 @@
-"""Decode plain v2 batches straight into Arrow columns: the way that nearly all records take.
+"""Decode v2 batches straight into Arrow columns: the way that nearly all records take.
 
 Between the bytes of a batch and the columns there is nothing: CRC, record, cells, tile by tile, so
 that bytes come from memory once and leave once. A record of 100 bytes takes a third of the
 instructions that it does by way of positions and sizes, and no cache for those.
 
-What this way does not know it leaves alone: a batch of another format, a compressed one, one that
+A run is of plain batches, or of compressed ones: after the CRC their codec is undone into memory of
+the run's, and the records go on from there while they are in the near caches. Where that takes a
+library, the caller calls it for several batches at a time (`to_decompress`, `give`).
+
+What this way does not know it leaves alone: a batch of another format or the other kind, one that
 reaches beyond the offsets wanted, one whose records are not all good. Columns are then as they were
 before the batch, and who takes anything decides what to say of it. So there is one verdict.
 
@@ -17,18 +21,29 @@ Thread-safety: one caller at a time for a run.
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, realloc
 from libc.string cimport memset
+
+from kafkalog._core.arrow_memory cimport discard
 
 from kafkalog._core.crc32c cimport crc32c
 from kafkalog._core.cursor cimport Cursor
-from kafkalog._core.header cimport BatchFields, is_legacy, last_offset_of, load_whole_batch
+from kafkalog._core.header cimport (
+    BatchFields,
+    crc_of_batch,
+    is_legacy,
+    last_offset_of,
+    load_whole_batch,
+)
 from kafkalog._core.layout cimport (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
     CODEC_NONE,
+    CODEC_ZSTD,
     RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_MASK,
 )
+from kafkalog._core.payloads cimport Given, given_for, is_ours, open_payload
 from kafkalog._core.record cimport (
     RecordFields,
     RecordsContext,
@@ -55,6 +70,7 @@ from kafkalog._core.row_columns cimport (
 from kafkalog._core.row_filter cimport RunFacts
 from kafkalog._core.row_step cimport Cells, Rows, RunState, add_tile, open_rows
 from kafkalog._core.status cimport (
+    STATUS_COMPRESSED,
     STATUS_CRC,
     STATUS_FULL,
     STATUS_NO_MEMORY,
@@ -66,6 +82,8 @@ from kafkalog._core.status cimport (
 cdef enum:
     # What the CRC reads before the decoder does; as in columns.pyx.
     TILE_SIZE = 16 * 1024
+    # Below it, the CRC of a batch that a library is to decompress holds the GIL: some microseconds.
+    CRC_NOGIL_SIZE_MIN = 256 * 1024
 
 
 # How far the columns are that grow with each record.
@@ -172,7 +190,7 @@ cdef int _check_rest(const RunState* run) noexcept nogil:
     cdef Cursor cursor
     cdef int64_t left = run.left
     cursor.position = run.position
-    cursor.end = run.batch_end
+    cursor.end = run.records_end
     while left > 0:
         left -= 1
         cursor.position = next_record(&context, cursor.position, cursor.end, &fields)
@@ -181,17 +199,30 @@ cdef int _check_rest(const RunState* run) noexcept nogil:
     return check_end(&context, &cursor)
 
 
+cdef int _verdict(const RunState* run, int status) noexcept nogil:
+    """Return the verdict on a batch whose records were added as far as they are good and fit."""
+    cdef Cursor cursor
+    if status == STATUS_FULL:
+        return STATUS_FULL if _check_rest(run) == STATUS_OK else STATUS_RECORD_LENGTH
+    if status == STATUS_OK and run.left > 0:
+        return STATUS_RECORD_LENGTH
+    cursor.position = run.position
+    cursor.end = run.records_end
+    return check_end(&run.context, &cursor) if status == STATUS_OK else status
+
+
 cdef int _add_whole(
     Build* build, RunState* run, const BatchFields* fields, Rows* rows
 ) noexcept nogil:
     """Check and decode a batch from its beginning; STATUS_FULL: it is good, and a part is left."""
     cdef const uint8_t* tile = run.batch + ATTRIBUTES_POSITION
     cdef const uint8_t* tile_end
-    cdef Cursor cursor
     cdef uint32_t crc = 0
     cdef int status = STATUS_OK
-    while tile < run.batch_end:
-        tile_end = run.batch_end
+    if run.compressed:                 # and its CRC was looked at
+        return _verdict(run, add_tile(build, run, rows, run.records_end))
+    while tile < run.records_end:
+        tile_end = run.records_end
         if status == STATUS_OK and tile_end - tile > TILE_SIZE + TILE_SIZE // 2:
             tile_end = tile + TILE_SIZE
         if run.check_crc:
@@ -202,20 +233,73 @@ cdef int _add_whole(
     # A wrong CRC is the verdict, whatever the records looked like.
     if run.check_crc and crc != fields.crc:
         return STATUS_CRC
-    if status == STATUS_FULL:
-        return STATUS_FULL if _check_rest(run) == STATUS_OK else STATUS_RECORD_LENGTH
-    if status == STATUS_OK and run.left > 0:
-        return STATUS_RECORD_LENGTH
-    cursor.position = run.position
-    cursor.end = run.batch_end
-    return check_end(&run.context, &cursor) if status == STATUS_OK else status
+    return _verdict(run, status)
 
 
 cdef bint _is_full(const Build* build) noexcept nogil:
     return build.count >= build.rows_max or build.size_bytes >= build.bytes_max
 
 
-cdef int _add_batch(Build* build, RunState* run) noexcept nogil:
+cdef inline bint _takes_library(int codec) noexcept nogil:
+    return codec != CODEC_NONE and codec <= CODEC_ZSTD and not is_ours(codec)
+
+
+cdef int _open_compressed(
+    RunState* run, Payloads* payloads, const BatchFields* fields
+) noexcept nogil:
+    """Check the CRC of a batch, and let the run stand before its records as they were."""
+    cdef int codec = fields.attributes & CODEC_MASK
+    cdef const Given* given = NULL
+    cdef int64_t size = 0
+    cdef int status
+    if is_ours(codec):
+        if run.check_crc and crc_of_batch(run.batch, fields.size_bytes) != fields.crc:
+            return STATUS_CRC
+        status = open_payload(
+            payloads, codec, run.batch + RECORD_BATCH_OVERHEAD,
+            fields.size_bytes - RECORD_BATCH_OVERHEAD, &run.position, &size,
+        )
+        if status != STATUS_OK:
+            run.position = NULL
+            return STATUS_ELSEWHERE if status == STATUS_COMPRESSED else status
+    else:
+        given = given_for(payloads, run.batch)
+        if given == NULL:
+            return STATUS_COMPRESSED if _takes_library(codec) else STATUS_ELSEWHERE
+        run.position = given.data
+        size = given.size
+    run.records_end = run.readable_end = run.position + size
+    return STATUS_OK
+
+
+cdef int _open_batch(
+    RunState* run, Payloads* payloads, const BatchFields* fields
+) noexcept nogil:
+    """Let the run stand before the first record of the next batch."""
+    cdef Cursor cursor
+    cdef int status
+    if (
+        is_legacy(fields)
+        or (fields.attributes & CODEC_MASK != CODEC_NONE) != run.compressed
+        or fields.base_offset < run.offset_min
+        or last_offset_of(fields) >= run.offset_end
+    ):
+        return STATUS_ELSEWHERE
+    if run.compressed:
+        status = _open_compressed(run, payloads, fields)
+        if status != STATUS_OK:
+            return status
+    else:
+        run.position = run.batch + RECORD_BATCH_OVERHEAD
+        run.records_end = run.batch + fields.size_bytes
+    run.context = context_of(fields, True)
+    run.left = fields.record_count
+    cursor.position = run.position
+    cursor.end = run.records_end
+    return check_count(&run.context, &cursor)
+
+
+cdef int _add_batch(Build* build, RunState* run, Payloads* payloads) noexcept nogil:
     """Add the batch that a run stands at, or what is left of it."""
     cdef bint goes_on = run.position != NULL
     cdef Marks marks = _mark(build)
@@ -230,26 +314,13 @@ cdef int _add_batch(Build* build, RunState* run) noexcept nogil:
     if status != STATUS_OK:
         return STATUS_ELSEWHERE
     if not goes_on:
-        if (
-            is_legacy(&fields)
-            or fields.attributes & CODEC_MASK != CODEC_NONE
-            or fields.base_offset < run.offset_min
-            or last_offset_of(&fields) >= run.offset_end
-        ):
-            return STATUS_ELSEWHERE
         if _is_full(build):
             return STATUS_FULL
-        run.context = context_of(&fields, True)
-        run.position = run.batch + RECORD_BATCH_OVERHEAD
-        run.batch_end = run.batch + fields.size_bytes
-        run.left = fields.record_count
-        cursor.position = run.position
-        cursor.end = run.batch_end
-        status = check_count(&run.context, &cursor)
+        status = _open_batch(run, payloads, &fields)
     if status == STATUS_OK:
         status = open_rows(build, run, &rows)
     if status == STATUS_OK and goes_on:
-        status = add_tile(build, run, &rows, run.batch_end)
+        status = add_tile(build, run, &rows, run.records_end)
     elif status == STATUS_OK:
         status = _add_whole(build, run, &fields, &rows)
     if status != STATUS_OK and status != STATUS_FULL:
@@ -261,7 +332,7 @@ cdef int _add_batch(Build* build, RunState* run) noexcept nogil:
         return STATUS_NO_MEMORY
     if status == STATUS_FULL:
         return status
-    run.batch = run.batch_end
+    run.batch += fields.size_bytes
     run.position = NULL
     run.batch_count += 1
     run.offset_min = max(run.offset_min, last_offset_of(&fields) + 1)
@@ -282,20 +353,22 @@ cdef void _aim_window(Build* build, const RunState* run, bint goes_on) noexcept 
     build.window_count += 1
 
 
-cdef int add_run_kernel(Build* build, RunState* run, bint goes_on) noexcept nogil:
+cdef int add_run_kernel(
+    Build* build, RunState* run, Payloads* payloads, bint goes_on
+) noexcept nogil:
     """
     Add batch after batch of a run, as many rows as there is room for.
 
     Returns STATUS_OK behind the last one; STATUS_FULL where the columns have to be given away
-    first; STATUS_NO_MEMORY; else, before a batch that is for others to take, what is wrong with
-    it, if that is known: STATUS_CRC is certain. Where `run.position` is set then, a batch that was
-    good is no longer.
+    first; STATUS_COMPRESSED where records have to be given; STATUS_NO_MEMORY; else, before a batch
+    that is for others to take, what is wrong with it, if that is known: STATUS_CRC is certain.
+    Where `run.position` is set then, a batch that was good is no longer.
     """
     cdef int status
-    if build.layout == LAYOUT_VIEWS:
+    if build.layout == LAYOUT_VIEWS and not run.compressed:
         _aim_window(build, run, goes_on)
     while run.batch < run.end:
-        status = _add_batch(build, run)
+        status = _add_batch(build, run, payloads)
         if status != STATUS_OK:
             return status
     return STATUS_OK
@@ -318,6 +391,8 @@ cdef class BatchRun:
         check_crc: whether nobody has looked at their CRC.
         offset_min: first offset wanted; rises with the batches that are done.
         offset_end: one past the last.
+        compressed: whether the batches are; else none is.
+        limit_bytes: largest size of the records of a compressed one.
 
     Attributes:
         data: the same.
@@ -334,6 +409,8 @@ cdef class BatchRun:
         bint check_crc,
         int64_t offset_min,
         int64_t offset_end,
+        bint compressed=False,
+        int64_t limit_bytes=0,
     ):
         cdef const uint8_t* start
         PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
@@ -347,9 +424,14 @@ cdef class BatchRun:
         self.state.check_crc = check_crc
         self.state.offset_min = offset_min
         self.state.offset_end = offset_end
+        self.state.compressed = compressed
+        self.payloads.limit_bytes = limit_bytes
 
     def __dealloc__(self):
         PyBuffer_Release(&self.view)
+        PyBuffer_Release(&self._given)
+        discard(&self.payloads.memory)
+        free(self.payloads.given)
 
     @property
     def batch_count(self):
@@ -364,3 +446,89 @@ cdef class BatchRun:
         self.state.batch = <const uint8_t*>self.view.buf + position
         self.state.batch_count += batch_count
         self.state.offset_min = max(self.state.offset_min, offset_min)
+
+    def to_decompress(self, Py_ssize_t bytes_max):
+        """
+        Return which of the next batches take a library: a list of (codec, position, end).
+
+        These are those that `add_run` says COMPRESSED before, where their compressed records lie in
+        `data`; at least one, and no more than have `bytes_max` together. The CRC of each is right;
+        the list ends before one whose CRC is wrong, or that is no such batch.
+
+        Releases the GIL for CRC_NOGIL_SIZE_MIN bytes and more.
+        """
+        cdef const uint8_t* start = <const uint8_t*>self.view.buf
+        cdef BatchFields fields
+        cdef Cursor cursor
+        cdef list parts = []
+        cdef int64_t size
+        cdef uint32_t crc
+        cursor.position = self.state.batch
+        cursor.end = self.state.end
+        while cursor.position < cursor.end and load_whole_batch(&cursor, &fields) == STATUS_OK:
+            size = fields.size_bytes
+            if (
+                is_legacy(&fields)
+                or not _takes_library(fields.attributes & CODEC_MASK)
+                or last_offset_of(&fields) >= self.state.offset_end
+            ):
+                break
+            bytes_max -= size
+            if parts and bytes_max < 0:
+                break
+            if self.state.check_crc:
+                if size < CRC_NOGIL_SIZE_MIN:
+                    crc = crc_of_batch(cursor.position, size)
+                else:
+                    with nogil:
+                        crc = crc_of_batch(cursor.position, size)
+                if crc != fields.crc:
+                    break
+            parts.append((
+                fields.attributes & CODEC_MASK,
+                cursor.position + RECORD_BATCH_OVERHEAD - start,
+                cursor.position + size - start,
+            ))
+            cursor.position += size
+        return parts
+
+    def give(self, list parts not None, memory not None, list ends not None):
+        """
+        Hand over what libraries have made of the first of what `to_decompress` returned.
+
+        Args:
+            parts: what it returned.
+            memory: the records of batch after batch. It stays as it is until `add_run` says OK or
+                COMPRESSED, and then is let go.
+            ends: where those of each batch end; of no more batches than `parts` has.
+        """
+        cdef Py_ssize_t count = len(ends)
+        cdef Py_ssize_t slot
+        cdef Py_ssize_t start = 0
+        cdef Py_ssize_t end
+        cdef Given* given
+        if self.state.position != NULL or count > len(parts):
+            raise ValueError(f"records of {count} batches for {len(parts)}")
+        self.take_back()
+        given = <Given*>realloc(self.payloads.given, <size_t>max(count, 1) * sizeof(Given))
+        if given == NULL:
+            raise MemoryError(f"no memory for {count} batches")
+        self.payloads.given = given
+        PyObject_GetBuffer(memory, &self._given, PyBUF_SIMPLE)
+        for slot in range(count):
+            end = ends[slot]
+            if not start <= end <= self._given.len:
+                raise IndexError(f"records at {start} to {end} of {self._given.len} bytes")
+            given[slot].batch = <const uint8_t*>self.view.buf + (
+                <Py_ssize_t>parts[slot][1] - RECORD_BATCH_OVERHEAD
+            )
+            given[slot].data = <const uint8_t*>self._given.buf + start
+            given[slot].size = end - start
+            start = end
+        self.payloads.given_count = count
+
+    cdef int take_back(self) except -1:
+        """Let go what was given, so that its memory can be used again."""
+        self.payloads.given_count = self.payloads.next_given = 0
+        PyBuffer_Release(&self._given)
+        return 0

@@ -7,17 +7,19 @@ from kafkalog._core.row_columns cimport Build
 
 
 # Where a run stands: between two batches, or behind a record of a batch that was found good.
+# `readable_end` is that of the buffer with the records.
 cdef struct RunState:
     const uint8_t* batch               # the next batch, or the one under way
     const uint8_t* end                 # of the last batch of the run
-    const uint8_t* readable_end        # of the buffer
+    const uint8_t* readable_end
     int64_t offset_min                 # rises with the batches
     int64_t offset_end
     int64_t batch_count                # that are done
     bint check_crc
+    bint compressed                    # all of them; records then lie in memory that is used again
     # Of the batch under way:
     const uint8_t* position            # its next record; NULL between two batches
-    const uint8_t* batch_end
+    const uint8_t* records_end
     int64_t left                       # records
     RecordsContext context
 
@@ -43,7 +45,7 @@ cdef struct Rows:
     Cells key
     Cells value
     int32_t* header_ends               # NULL: not wanted
-    const uint8_t* window              # what views count from
+    const uint8_t* window              # what views count from; NULL: their cells are copied
     int32_t window_number
 
 

@@ -32,6 +32,7 @@ from kafkalog._core.row_columns cimport (
     COLUMN_OFFSET,
     COLUMN_TIMESTAMP,
     COLUMN_VALUE,
+    INLINE_SIZE_MAX,
     LAYOUT_NARROW,
     LAYOUT_VIEWS,
     STATUS_NOT_UTF8,
@@ -160,7 +161,7 @@ cdef int open_rows(Build* build, const RunState* run, Rows* rows) noexcept nogil
         if open_offsets(headers, count, 4) != STATUS_OK:
             return STATUS_NO_MEMORY
         rows.header_ends = <int32_t*>headers.slots.data
-    if build.layout == LAYOUT_VIEWS:
+    if build.layout == LAYOUT_VIEWS and not run.compressed:
         rows.window = build.windows[build.window_count - 1].start
         rows.window_number = <int32_t>build.window_count
     return STATUS_OK
@@ -188,7 +189,7 @@ cdef int _decode_step(
     cdef RecordsContext context = run.context
     cdef RecordFields fields
     cdef const uint8_t* position = run.position
-    cdef const uint8_t* batch_end = run.batch_end
+    cdef const uint8_t* records_end = run.records_end
     cdef const uint8_t* prefetch_end = run.readable_end - PREFETCH_DISTANCE - LINE_SIZE
     cdef const uint8_t* next_position
     cdef int64_t* offsets = rows.offsets
@@ -201,7 +202,7 @@ cdef int _decode_step(
     offsets += rows.row if offsets != NULL else 0
     timestamps += rows.row if timestamps != NULL else 0
     while row < count and position < tile_end:
-        next_position = next_record(&context, position, batch_end, &fields)
+        next_position = next_record(&context, position, records_end, &fields)
         if next_position == NULL:
             status = STATUS_RECORD_LENGTH      # or something else, which others find out
             break
@@ -369,6 +370,29 @@ cdef void _put_views(
         view += VIEW_SIZE
 
 
+cdef int _put_copied_views(
+    Octets* octets,
+    Cells* cells,
+    const uint8_t** data,
+    const int32_t* sizes,
+    int64_t size_bytes,
+    const Rows* rows,
+    int64_t count,
+) noexcept nogil:
+    """Make views into a copy, buffer 0 of them."""
+    cdef uint8_t* view = cells.slots + VIEW_SIZE * rows.row
+    cdef int64_t slot
+    if reserve(octets, size_bytes) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    for slot in range(count):
+        store_view(view, data[slot], <int32_t>_length(sizes[slot]), 0, octets.size)
+        if sizes[slot] > INLINE_SIZE_MAX:
+            copy_bytes(octets.data + octets.size, data[slot], sizes[slot])
+            octets.size += sizes[slot]
+        view += VIEW_SIZE
+    return STATUS_OK
+
+
 cdef inline void _clear_bit(uint8_t* bits, int64_t row) noexcept nogil:
     bits[row >> 3] &= <uint8_t>~(1 << (row & 7))
 
@@ -388,7 +412,9 @@ cdef int _put_cells(
     cdef Octets* octets = &build.columns[number].octets
     cdef int64_t slot
     cdef int status = STATUS_OK
-    if build.layout == LAYOUT_VIEWS:
+    if build.layout == LAYOUT_VIEWS and rows.window == NULL:
+        status = _put_copied_views(octets, cells, data, sizes, size_bytes, rows, step.count)
+    elif build.layout == LAYOUT_VIEWS:
         _put_views(cells, data, sizes, rows, step.count)
     else:
         status = _put_bytes(

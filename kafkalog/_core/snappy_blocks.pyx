@@ -4,8 +4,10 @@
     block: i32 size | unsigned varint of the uncompressed size, tags     framing big-endian
 
 The first pass reads headers and declared sizes and refuses what cannot be; the second decodes all
-blocks back to back into one bytes object. What kafkalog.records.snappy says of the framing is held
-here. Thread-safety: pure function.
+blocks back to back. What kafkalog.records.snappy says of the framing is held here. Kernels that
+read batch after batch use `open_snappy`, and leave what is refused to the door, which says why.
+
+Thread-safety: pure functions.
 """
 
 from cpython.object cimport PyObject
@@ -213,6 +215,35 @@ cdef Verdict decode_kernel(Cursor stream, bint framed, uint8_t* target) noexcept
             return WHOLE
 
 
+# ---- whole streams, for kernels -----------------------------------------------------------------
+
+cdef inline void _enter(SnappyStream* stream, const uint8_t* data, int64_t size) noexcept nogil:
+    """Step over the first header; its version is not looked at, as in the Java library."""
+    stream.blocks.position = data
+    stream.blocks.end = data + size
+    stream.framed = size >= HEADER_SIZE and load_u64(data) == MAGIC
+    if stream.framed:
+        stream.blocks.position += HEADER_SIZE
+
+
+cdef bint open_snappy(
+    const uint8_t* data, int64_t size, int64_t limit_bytes, SnappyStream* stream
+) noexcept nogil:
+    _enter(stream, data, size)
+    if bound_kernel(stream.blocks, stream.framed, limit_bytes, &stream.size) != WHOLE:
+        return False
+    stream.room = stream.size + MOVE_AHEAD
+    return True
+
+
+cdef int64_t decode_snappy(const SnappyStream* stream, uint8_t* target) noexcept nogil:
+    if decode_kernel(stream.blocks, stream.framed, target) != WHOLE:
+        return -1
+    return stream.size
+
+
+# ---- the door -----------------------------------------------------------------------------------
+
 def decode_stream(const uint8_t[::1] data not None, *, Py_ssize_t limit_bytes):
     """
     Return what a framed stream, or without its magic one raw block, holds.
@@ -222,31 +253,23 @@ def decode_stream(const uint8_t[::1] data not None, *, Py_ssize_t limit_bytes):
 
     Releases the GIL where more than NOGIL_SIZE_MIN bytes come out.
     """
-    cdef Cursor stream
-    cdef int64_t size = 0
+    cdef SnappyStream stream
     if limit_bytes < 0:
         raise ValueError(f"limit_bytes {limit_bytes}")
     if data.shape[0] == 0:
         raise _error(NO_DECLARED_SIZE, limit_bytes)
-    stream.position = &data[0]
-    stream.end = stream.position + data.shape[0]
-    # The version of the first header is not looked at, as in the Java library.
-    cdef bint framed = (
-        remaining(&stream) >= HEADER_SIZE and load_u64(stream.position) == MAGIC
-    )
-    if framed:
-        stream.position += HEADER_SIZE
-    cdef Verdict verdict = bound_kernel(stream, framed, limit_bytes, &size)
+    _enter(&stream, &data[0], data.shape[0])
+    cdef Verdict verdict = bound_kernel(stream.blocks, stream.framed, limit_bytes, &stream.size)
     if verdict != WHOLE:
         raise _error(verdict, limit_bytes)
-    cdef PyObject* made = allocate_bytes(NULL, size + MOVE_AHEAD)
+    cdef PyObject* made = allocate_bytes(NULL, stream.size + MOVE_AHEAD)
     cdef uint8_t* target = <uint8_t*>start_of_bytes(made)
-    if size < NOGIL_SIZE_MIN:
-        verdict = decode_kernel(stream, framed, target)
+    if stream.size < NOGIL_SIZE_MIN:
+        verdict = decode_kernel(stream.blocks, stream.framed, target)
     else:
         with nogil:
-            verdict = decode_kernel(stream, framed, target)
-    decoded = cut_bytes(made, size)
+            verdict = decode_kernel(stream.blocks, stream.framed, target)
+    decoded = cut_bytes(made, stream.size)
     if verdict != WHOLE:
         raise _error(verdict, limit_bytes)
     return decoded

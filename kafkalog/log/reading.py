@@ -202,14 +202,14 @@ def places(
         yield Place(segment, bound, position, expected, 0 if head is None else head.size_bytes)
 
 
-def walk_ahead(place: Place, offset_count: int) -> int:
+def walk_ahead(place: Place, offset_count: int, walk_bytes: int = WALK_BYTES) -> int:
     """
     Return how many batches to check ahead of a reader that wants so many offsets at most.
 
-    About a megabyte where all are like the first, but some even of large ones.
+    About `walk_bytes` where all are like the first, but some even of large ones.
     """
     size = place.first_size
-    ahead = min(max(WALK_BYTES // size, WALK_BATCHES), WALK_BATCHES_MAX) if size else WALK_BATCHES
+    ahead = min(max(walk_bytes // size, WALK_BATCHES), WALK_BATCHES_MAX) if size else WALK_BATCHES
     # A batch takes an offset at least: no more of them are wanted than offsets are.
     return min(max(offset_count, 1), ahead)
 

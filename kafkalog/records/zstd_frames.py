@@ -6,7 +6,9 @@
 
 Written: one frame without content size and checksum, as the Java library's stream does. Read:
 the blocks are walked first, header by header, which gives the exact end of the frame and a bound
-of what comes out; only then is memory taken, and the frame is decoded in one call.
+of what comes out; only then is memory taken, and the frame is decoded in one call. Who reads many
+batches brings memory that is there already (`decompress_into`): a fresh page costs more than to
+decompress what it holds.
 
 Invariants: nothing is read past the end; no more than the bound or the limit is allocated for the
 output, whatever a frame declares. Safe in any thread: contexts are kept one for each thread.
@@ -18,35 +20,28 @@ from __future__ import annotations
 import threading
 from typing import Any, Final, NamedTuple
 
+from kafkalog._core.zstd_frames import WINDOW_SIZE_MAX, walk_frame
 from kafkalog.errors import BatchTooLargeError, CorruptRecordError
 
-__all__ = ["compress", "decompress"]
+__all__ = ["Frame", "compress", "decompress", "decompress_into", "only_frame"]
 
-_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE_MAGIC: Final = 0x184D2A50
 _SKIPPABLE_MASK: Final = 0xFFFF_FFF0
 
-_SINGLE_SEGMENT: Final = 0x20
-_RESERVED: Final = 0x08
-_CHECKSUM: Final = 0x04
-_DICTIONARY_SIZES: Final = (0, 1, 2, 4)
-_CONTENT_SIZE_SIZES: Final = (0, 2, 4, 8)
-
-_RAW, _RUN, _COMPRESSED = 0, 1, 2
-_BLOCK_BYTES_MAX: Final = 128 * 1024
-# What the library itself accepts; a frame may ask for this much memory while it is decoded.
-_WINDOW_BYTES_MAX: Final = 1 << 27
+# The library's stream takes memory of its own for the window, and keeps it.
+_STREAM_WINDOW_BYTES_MAX: Final = 8 << 20
 
 # Contexts cost some 100 KiB each; a thread rarely writes with more than one level.
 _COMPRESSORS_MAX: Final = 4
 
 
-class _Frame(NamedTuple):
-    """A data frame: where it ends, how much comes out at most, and how much it declares."""
+class Frame(NamedTuple):
+    """A data frame: where it ends, how much comes out at most, how much it declares, its window."""
 
     end: int
     size_bound: int
     content_size: int | None
+    window_bytes: int
 
 
 class _Contexts(threading.local):
@@ -87,15 +82,64 @@ def decompress(data: memoryview, limit_bytes: int) -> bytes:
     remaining = limit_bytes
     position = 0
     while position < len(data):
-        if bytes(data[position : position + 4]) != _MAGIC:
+        walked = walk_frame(data, position)
+        if walked is None:
             position = _skip(data, position)
             continue
-        frame = _walk(data, position)
+        frame = Frame._make(walked)
         chunk = _decode(data[position : frame.end], frame, remaining, limit_bytes)
         chunks.append(chunk)
         remaining -= len(chunk)
         position = frame.end
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def only_frame(data: memoryview, limit_bytes: int) -> Frame | None:
+    """
+    Return the one frame that `data` is, if `decompress_into` may be tried; else None.
+
+    Raises:
+        CorruptRecordError: it is a damaged frame.
+    """
+    walked = walk_frame(data, 0)
+    if walked is None:
+        return None
+    frame = Frame._make(walked)
+    if frame.end < len(data) or frame.window_bytes > _STREAM_WINDOW_BYTES_MAX:
+        return None
+    declared = frame.content_size
+    if declared is not None and not 0 < declared <= frame.size_bound:
+        return None
+    return frame if 0 < frame.size_bound <= limit_bytes else None
+
+
+def decompress_into(data: memoryview, target: memoryview) -> int:
+    """
+    Decompress one whole frame to the beginning of `target`; return how many bytes that is.
+
+    Args:
+        data: a frame for which `only_frame` returned one.
+        target: larger than its `size_bound`.
+
+    Raises:
+        CorruptRecordError: the frame is damaged.
+    """
+    import zstandard
+
+    try:
+        size: int = _decompressor().stream_reader(data).readinto(target)
+    except zstandard.ZstdError as error:
+        raise _broken("a frame does not decompress") from error
+    return size
+
+
+def _decompressor() -> Any:
+    """Return the context of this thread."""
+    if _contexts.decompressor is None:
+        import zstandard
+
+        _contexts.decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_SIZE_MAX)
+    return _contexts.decompressor
 
 
 def _skip(data: memoryview, position: int) -> int:
@@ -109,61 +153,7 @@ def _skip(data: memoryview, position: int) -> int:
     return position + 8 + _uint(data, position + 4, 4)
 
 
-def _walk(data: memoryview, start: int) -> _Frame:
-    """Find the end of the data frame at `start` from the headers of its blocks."""
-    position = start + 4
-    if position >= len(data):
-        raise _broken("the stream ends inside a frame header")
-    descriptor = data[position]
-    if descriptor & _RESERVED:
-        raise _broken("a reserved bit of a frame header is set")
-    is_single = bool(descriptor & _SINGLE_SEGMENT)
-    content_size_size = _CONTENT_SIZE_SIZES[descriptor >> 6] or int(is_single)
-    position += 1
-    window_position = position
-    position += (0 if is_single else 1) + _DICTIONARY_SIZES[descriptor & 3]
-    if len(data) - position < content_size_size:
-        raise _broken("the stream ends inside a frame header")
-    content_size = None
-    if content_size_size:
-        content_size = _uint(data, position, content_size_size)
-        content_size += 256 if content_size_size == 2 else 0
-    position += content_size_size
-    window = content_size if is_single else _window_size(data[window_position])
-    # A single segment needs no window: it is decoded into the output, which has its own bound.
-    if window is None or not (is_single or window <= _WINDOW_BYTES_MAX):
-        raise _broken(f"a window of {window} bytes, {_WINDOW_BYTES_MAX} are the most")
-    end, size_bound = _walk_blocks(data, position, min(window, _BLOCK_BYTES_MAX))
-    if descriptor & _CHECKSUM:
-        end += 4
-        if end > len(data):
-            raise _broken("the stream ends before its checksum")
-    return _Frame(end, size_bound, content_size)
-
-
-def _walk_blocks(data: memoryview, position: int, block_bytes_max: int) -> tuple[int, int]:
-    """Return (end of the last block, most bytes that come out of all blocks)."""
-    size_bound = 0
-    is_last = False
-    while not is_last:
-        if len(data) - position < 3:
-            raise _broken("the stream ends before its last block")
-        header = data[position] | data[position + 1] << 8 | data[position + 2] << 16
-        is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
-        position += 3
-        if kind > _COMPRESSED:
-            raise _broken("a block of a reserved type")
-        if size > block_bytes_max:
-            raise _broken(f"a block of {size} bytes, {block_bytes_max} are the most")
-        stored = 1 if kind == _RUN else size
-        if stored > len(data) - position:
-            raise _broken("the stream ends inside a block")
-        position += stored
-        size_bound += block_bytes_max if kind == _COMPRESSED else size
-    return position, size_bound
-
-
-def _decode(frame_data: memoryview, frame: _Frame, remaining: int, limit_bytes: int) -> bytes:
+def _decode(frame_data: memoryview, frame: Frame, remaining: int, limit_bytes: int) -> bytes:
     """Decode one frame whose blocks were walked."""
     import zstandard
 
@@ -174,12 +164,10 @@ def _decode(frame_data: memoryview, frame: _Frame, remaining: int, limit_bytes: 
         raise _broken(f"its blocks cannot hold the {declared} bytes that it declares")
     if frame.size_bound == 0:
         return b""
-    if _contexts.decompressor is None:
-        _contexts.decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX)
     # One byte more than allowed tells "exactly the limit" from "more than the limit".
     capacity = min(frame.size_bound, remaining + 1)
     try:
-        chunk: bytes = _contexts.decompressor.decompress(frame_data, max_output_size=capacity)
+        chunk: bytes = _decompressor().decompress(frame_data, max_output_size=capacity)
     except zstandard.ZstdError as error:
         if frame.size_bound > remaining and _is_cut_short(error):
             raise _too_large(limit_bytes) from error
@@ -192,11 +180,6 @@ def _decode(frame_data: memoryview, frame: _Frame, remaining: int, limit_bytes: 
 def _is_cut_short(error: Exception) -> bool:
     """Whether the library stopped because the output was full, the input being whole."""
     return "did not decompress full frame" in str(error)
-
-
-def _window_size(descriptor: int) -> int:
-    base = 1 << 10 + (descriptor >> 3)
-    return base + (base >> 3) * (descriptor & 7)
 
 
 def _uint(data: memoryview, position: int, size: int) -> int:

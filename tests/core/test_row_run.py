@@ -37,7 +37,8 @@ ELSEWHERE = -2
 
 # What the way by positions is told of each row is not at hand here.
 PLAIN_COLUMNS = ("offset", "timestamp", "key", "value", "headers", "topic", "partition")
-ANY_OFFSET: dict[str, int] = {"offset_min": 0, "offset_end": 2**63 - 1}
+SCANNED = ("offset", "timestamp", "key", "value")
+ANY_OFFSET: dict[str, Any] = {"offset_min": 0, "offset_end": 2**63 - 1}
 
 
 @st.composite
@@ -64,10 +65,10 @@ def bytes_of(batches: Sequence[tuple[Header, bytes]]) -> bytes:
     return b"".join(encode_batch(*batch) for batch in batches)
 
 
-def run_of(data: Any, *, check_crc: bool = True, **offsets: int) -> BatchRun:
+def run_of(data: Any, *, check_crc: bool = True, **how: Any) -> BatchRun:
     """Return a run over all of the data."""
     size = memoryview(data).nbytes
-    return BatchRun(data, 0, size, check_crc=check_crc, **{**ANY_OFFSET, **offsets})
+    return BatchRun(data, 0, size, check_crc=check_crc, **{**ANY_OFFSET, **how})
 
 
 def added(run: BatchRun, builder: RowBuilder) -> tuple[int, list[dict[str, list[Any]]]]:
@@ -95,12 +96,8 @@ def with_crc(batch: bytes) -> bytes:
     return batch[:17] + crc32c(batch[21:]).to_bytes(4, "big") + batch[21:]
 
 
-@settings(max_examples=80)
-@given(data=st.data())
-def test_columns_of_a_run_equal_the_reference(data: st.DataObject) -> None:
-    """Any batches, any columns in any order, every binary type, batches of any size."""
-    batches = data.draw(runs())
-    names = data.draw(st.lists(st.sampled_from(COLUMN_NAMES), min_size=1, unique=True))
+def builders(data: st.DataObject, names: list[str]) -> RowBuilder:
+    """Return a builder of batches of any size, with keys and values of any type."""
     builder = RowBuilder(
         names,
         binary_type=data.draw(st.sampled_from(BINARY_TYPES)),
@@ -109,6 +106,29 @@ def test_columns_of_a_run_equal_the_reference(data: st.DataObject) -> None:
         bytes_max=data.draw(st.sampled_from([1, 100, 9000, 2**30])),
     )
     builder.set_partition("t-\xe9", 7)
+    return builder
+
+
+def large_batch() -> list[Entry]:
+    """Return more records than a step has, of more than a tile, with cells of all sizes."""
+    return [
+        Entry(slot, slot, b"k" * (slot % 20) if slot % 7 else None, bytes(slot % 300))
+        for slot in range(1500)
+    ]
+
+
+def small_batches(binary_type: Any) -> RowBuilder:
+    """Return a builder for which a large batch is more than it has room for."""
+    return RowBuilder(SCANNED, binary_type=binary_type, rows_max=1000, bytes_max=50_000)
+
+
+@settings(max_examples=80)
+@given(data=st.data())
+def test_columns_of_a_run_equal_the_reference(data: st.DataObject) -> None:
+    """Any batches, any columns in any order, every binary type, batches of any size."""
+    batches = data.draw(runs())
+    names = data.draw(st.lists(st.sampled_from(COLUMN_NAMES), min_size=1, unique=True))
+    builder = builders(data, names)
     run = run_of(exact(bytes_of(batches)))
     if not builder.takes_runs:
         assert "sequence" in names and "offset" not in names
@@ -164,19 +184,10 @@ def test_damaged_run_gives_the_rows_before(
 @pytest.mark.parametrize("binary_type", BINARY_TYPES)
 def test_large_batch_is_read_in_tiles(binary_type: str) -> None:
     """More than a tile of the CRC, more than a step of records, cells of all sizes."""
-    made = [
-        Entry(slot, slot, b"k" * (slot % 20) if slot % 7 else None, bytes(slot % 300))
-        for slot in range(1500)
-    ]
+    made = large_batch()
     header, payload = header_for(made), reference.encode(made)
-    builder = RowBuilder(
-        ["offset", "timestamp", "key", "value"],
-        binary_type=binary_type,
-        rows_max=1000,
-        bytes_max=50_000,
-    )
-    status, found = added(run_of(encode_batch(header, payload)), builder)
-    assert expected_rows(payload, header, ["offset", "timestamp", "key", "value"]) == rows_of(found)
+    status, found = added(run_of(encode_batch(header, payload)), small_batches(binary_type))
+    assert expected_rows(payload, header, SCANNED) == rows_of(found)
     assert (OK, 6) == (status, len(found))
 
 

@@ -1,8 +1,9 @@
 """From stretches of a segment to batches of columns.
 
-Plain batches of which all records are wanted become columns in one step. All others are decoded
-into positions and sizes, some thousand rows at a time, filtered while they are in the near caches,
-and copied into the batch under construction. What one log leaves unfilled the next one fills.
+Batches of which all records are wanted become columns in one step, compressed ones too; where that
+takes a library, it decompresses some of them beforehand. All others are decoded into positions and
+sizes, some thousand rows at a time, filtered while they are in the near caches, and copied into the
+batch under construction. What one log leaves unfilled the next one fills.
 
 Rows before damage are given before its error is raised.
 
@@ -11,6 +12,7 @@ Thread-safety: none; a reader of rows is one thread's.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ from typing_extensions import Buffer
 from kafkalog._core.arrow_export import ArrowBatch
 from kafkalog._core.batch import check_batch, scan_batches
 from kafkalog._core.columns import RecordColumns, decode_run
+from kafkalog._core.compressed_run import PayloadMemory, decode_compressed_run
 from kafkalog._core.row_builder import RowBuilder
 from kafkalog._core.row_filter import BatchRuns
 from kafkalog._core.row_run import BatchRun
@@ -30,11 +33,13 @@ from kafkalog.log.scan.stretches import Stretch
 from kafkalog.log.walk import BatchEnd, check_wrapper_offsets
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import is_codec_of
+from kafkalog.records.decompressed_run import DecompressedRun
 from kafkalog.records.reused_columns import ReusedColumns
 
 __all__ = ["RowReader", "check_crcs"]
 
 OK = STATUS_CODES["OK"]
+COMPRESSED = STATUS_CODES["COMPRESSED"]
 CRC = STATUS_CODES["CRC"]
 FULL = STATUS_CODES["FULL"]
 
@@ -75,6 +80,8 @@ class RowReader:
         # Offsets wanted of the log that is read, and its largest batch.
         self._start = self._end = self._limit_bytes = 0
         self._reused_columns: ReusedColumns | None = None
+        self._decompressed: DecompressedRun | None = None
+        self._payload_memory: PayloadMemory | None = None
 
     def rest(self) -> Iterator[ArrowBatch]:
         """Yield the last batch, which is not full."""
@@ -103,23 +110,21 @@ class RowReader:
         """
         self._start, self._end = start, end
         if limit_bytes != self._limit_bytes:
-            self._limit_bytes, self._reused_columns = limit_bytes, None
+            self._limit_bytes = limit_bytes
+            self._reused_columns = self._payload_memory = None
         self._builder.set_partition(topic, partition)
         self._before = None
         for stretch in stretches:
             if not stretch.is_wanted:
                 check_crcs(stretch)
                 continue
-            if stretch.is_plain and self._takes_runs:
+            if self._takes_runs:
                 yield from self._add_runs(stretch)
-            elif stretch.is_plain:
-                plain = self._decode_plain(stretch, stretch.first, stretch.stop)
-                yield from self._add_all(plain)
             else:
-                yield from self._add_all(self._decode_compressed(stretch))
+                yield from self._add_all(self._decode(stretch, stretch.first, stretch.stop))
 
     def _add_runs(self, stretch: Stretch) -> Iterator[ArrowBatch]:
-        """Add plain batches without a step between; what is none of those goes the other way."""
+        """Add batches without a step between; what the run leaves alone goes the other way."""
         run = BatchRun(
             stretch.data,
             stretch.start_position,
@@ -127,6 +132,8 @@ class RowReader:
             check_crc=not stretch.is_checked,
             offset_min=self._start,
             offset_end=self._end,
+            compressed=not stretch.is_plain,
+            limit_bytes=min(self._limit_bytes, sys.maxsize),
         )
         try:
             row = stretch.first
@@ -144,8 +151,10 @@ class RowReader:
                 if status == CRC:
                     stretch.doubt(row)
                     return
+                if status == COMPRESSED and self._decompress(stretch, run):
+                    continue
                 stop = _end_of_kind(stretch, row)
-                yield from self._add_all(self._decode_plain(stretch, row, stop))
+                yield from self._add_all(self._decode(stretch, row, stop))
                 if stretch.doubted is not None or stop == stretch.stop:
                     return
                 run.go_on(int(stretch.batches.position[stop]), stop - row, self._start)
@@ -154,6 +163,17 @@ class RowReader:
             # An error's traceback keeps this frame, in a cycle as a rule: what clears that cannot
             # let a view go whose buffer somebody has.
             del run
+
+    def _decompress(self, stretch: Stretch, run: BatchRun) -> bool:
+        """Give a run the records of its next batches; False where the first has to go alone."""
+        decompressed = self._decompressed
+        if decompressed is None:
+            decompressed = self._decompressed = DecompressedRun()
+        parts = run.to_decompress(decompressed.compressed_bytes)
+        if not decompressed.fill(stretch.data, parts, self._limit_bytes):
+            return False
+        run.give(parts, decompressed.memory, decompressed.ends)
+        return True
 
     def _add_all(self, several: Iterator[_Decoded]) -> Iterator[ArrowBatch]:
         for decoded in several:
@@ -191,39 +211,51 @@ class RowReader:
             if row < count or builder.is_full:
                 yield builder.finish()
 
-    def _decode_compressed(self, stretch: Stretch) -> Iterator[_Decoded]:
-        for row in range(stretch.first, stretch.stop):
-            if not stretch.is_checked and check_batch(stretch.view(row).data):
-                stretch.doubt(row)
-                return
-            yield from self._decode_batch(stretch, row)
-
-    def _decode_plain(self, stretch: Stretch, row: int, stop: int) -> Iterator[_Decoded]:
-        batches = stretch.batches
-        end = int(batches.position[stop - 1]) + int(batches.size_bytes[stop - 1])
+    def _decode(self, stretch: Stretch, row: int, stop: int) -> Iterator[_Decoded]:
+        end = int(stretch.batches.position[stop - 1]) + int(stretch.batches.size_bytes[stop - 1])
         while row < stop:
             columns = self._reused().with_room_for(1)
-            _, count, _, status = decode_run(
-                stretch.data,
-                int(batches.position[row]),
-                columns,
-                end=end,
-                check_crc=not stretch.is_checked,
-            )
+            count, status = self._decode_some(stretch, row, end, columns)
             if status == CRC and not count:
                 stretch.doubt(row)
                 return
             if not count:
+                # Of compressed ones it may be that nobody has looked at the CRC.
+                is_checked = stretch.is_plain or stretch.is_checked
+                if not is_checked and check_batch(stretch.view(row).data):
+                    stretch.doubt(row)
+                    return
                 # Alone it gets the room it needs, or the error it deserves.
                 yield from self._decode_batch(stretch, row)
                 row += 1
                 continue
             self._runs.clear()
             if self._builder.wants_runs:
-                self._runs.add_batches(batches, row, row + count)
+                self._runs.add_batches(stretch.batches, row, row + count)
             row += count
             self._behind(stretch, row - 1)
-            yield _Decoded(stretch.data, columns, True)
+            data: Buffer = stretch.data if stretch.is_plain else self._memory()
+            yield _Decoded(data, columns, stretch.is_plain)
+
+    def _decode_some(
+        self, stretch: Stretch, row: int, end: int, columns: RecordColumns
+    ) -> tuple[int, int]:
+        """Decode batches from a row on; return how many, and why no more."""
+        data, position = stretch.data, int(stretch.batches.position[row])
+        check_crc = not stretch.is_checked
+        if stretch.is_plain:
+            _, count, _, status = decode_run(data, position, columns, end=end, check_crc=check_crc)
+        else:
+            _, count, _, status = decode_compressed_run(
+                data, position, columns, self._memory(), end=end, check_crc=check_crc
+            )
+        return count, status
+
+    def _memory(self) -> PayloadMemory:
+        """Return what compressed batches are decoded into; most scans do without."""
+        if self._payload_memory is None:
+            self._payload_memory = PayloadMemory(min(self._limit_bytes, sys.maxsize))
+        return self._payload_memory
 
     def _decode_batch(self, stretch: Stretch, row: int) -> Iterator[_Decoded]:
         view = stretch.view(row)

@@ -2,8 +2,8 @@
 
 Segments are left out by what is known of them, batches by their headers: those outside the offsets
 and the times wanted, those of control records, and for readers of committed records those that were
-aborted. What is left are runs of uncompressed batches, of old messages too, which one call decodes,
-and runs of compressed ones, which are taken one by one.
+aborted. What is left are runs of uncompressed batches, of old messages too, and runs of compressed
+ones; a call takes many of either.
 
 Bytes come from memory once: a walk looks at headers only, and the CRC is checked where a batch is
 decoded. Until then no header is believed: batches that are passed over are checked as well, and
@@ -50,6 +50,10 @@ __all__ = [
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
+
+# How far headers are looked at ahead: four times as far as by other readers, since what Python does
+# for each walk is time in which other threads wait. No record is read for it.
+WALK_BYTES = 4 * 1024 * 1024
 
 
 class Stretch:
@@ -188,7 +192,7 @@ def _of_segment(
     hides: Callable[[BatchHeader], bool] | None,
 ) -> Iterator[Stretch]:
     segment, bound, position = place.segment, place.bound, place.position
-    batches = BatchColumns(walk_ahead(place, end_offset - expected))
+    batches = BatchColumns(walk_ahead(place, end_offset - expected, WALK_BYTES))
     data = segment.file.whole()[: bound.end]
     is_doubted = False
     while position < bound.end:

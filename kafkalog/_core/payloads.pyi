@@ -1,0 +1,1 @@
+"""Types of what undoes codecs: for kernels alone."""

@@ -1,0 +1,70 @@
+"""Undo the codecs of batches one after the other, into one memory, for kernels that hold no GIL.
+
+lz4 and snappy are undone here. What libraries undo is called from Python, several batches at a
+time, and handed over (`Given`). Nothing is refused here: what is not as nearly all batches are is
+left to kafkalog.records.codecs, whose verdict counts; what it would refuse is never let through.
+
+A payload is put behind those that count (`memory.size`), which may move. The memory is that of the
+largest of the last ones, and is given back where it is more than KEPT_BYTES_MAX.
+
+Thread-safety: one caller at a time for a Payloads.
+"""
+
+from libc.stdint cimport int64_t, uint8_t
+
+from kafkalog._core.arrow_memory cimport discard, reserve
+from kafkalog._core.layout cimport CODEC_LZ4, CODEC_SNAPPY
+from kafkalog._core.lz4_blocks cimport Lz4Frame, decode_lz4, open_lz4
+from kafkalog._core.snappy_blocks cimport SnappyStream, decode_snappy, open_snappy
+from kafkalog._core.status cimport STATUS_COMPRESSED, STATUS_NO_MEMORY, STATUS_OK
+
+
+cdef enum:
+    # Batches of usual size have a tenth of it. Of what is reserved only what is written is memory.
+    KEPT_BYTES_MAX = 8 * 1024 * 1024
+
+
+cdef bint is_ours(int codec) noexcept nogil:
+    return codec == CODEC_LZ4 or codec == CODEC_SNAPPY
+
+
+cdef const Given* given_for(Payloads* payloads, const uint8_t* batch) noexcept nogil:
+    cdef const Given* given
+    while payloads.next_given < payloads.given_count:
+        given = &payloads.given[payloads.next_given]
+        if given.batch >= batch:
+            return given if given.batch == batch else NULL
+        payloads.next_given += 1
+    return NULL
+
+
+cdef int _make_room(Octets* memory, int64_t room) noexcept nogil:
+    if memory.size == 0 and (memory.capacity < room or memory.capacity > KEPT_BYTES_MAX):
+        # Nothing in it is kept: the old one goes before the new one comes.
+        discard(memory)
+    return reserve(memory, room)
+
+
+cdef int open_payload(
+    Payloads* payloads, int codec, const uint8_t* data, int64_t size,
+    const uint8_t** records, int64_t* records_size,
+) noexcept nogil:
+    cdef Octets* memory = &payloads.memory
+    cdef Lz4Frame frame
+    cdef SnappyStream stream
+    if codec == CODEC_LZ4:
+        if not open_lz4(data, size, payloads.limit_bytes, &frame):
+            return STATUS_COMPRESSED
+        if _make_room(memory, frame.room) != STATUS_OK:
+            return STATUS_NO_MEMORY
+        records_size[0] = decode_lz4(&frame, memory.data + memory.size)
+    elif codec == CODEC_SNAPPY:
+        if not open_snappy(data, size, payloads.limit_bytes, &stream):
+            return STATUS_COMPRESSED
+        if _make_room(memory, stream.room) != STATUS_OK:
+            return STATUS_NO_MEMORY
+        records_size[0] = decode_snappy(&stream, memory.data + memory.size)
+    else:
+        return STATUS_COMPRESSED
+    records[0] = memory.data + memory.size
+    return STATUS_OK if records_size[0] >= 0 else STATUS_COMPRESSED

@@ -1,0 +1,132 @@
+"""Batches decompressed side by side by libraries: what each gives alone, or the end before it."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog._core.zstd_frames import walk_frame
+from kafkalog.errors import CorruptRecordError
+from kafkalog.records.codecs import Codec, compress, decompress
+from kafkalog.records.decompressed_run import DecompressedRun
+from tests.support.buffers import exact
+from tests.support.damage import flipped
+
+LIMIT_BYTES = 16 << 20
+SMALL = b"some words, some words again, and some more of the words" * 9
+
+
+def frame_of(content: bytes, **how: Any) -> bytes:
+    """Return a frame as some writer makes it."""
+    compressor = zstandard.ZstdCompressor(level=3, **how)
+    return compressor.compress(content)
+
+
+def alone(codec: Codec, data: bytes, limit_bytes: int) -> bytes | None:
+    """Return what a stream holds; None where it is refused."""
+    try:
+        return decompress(codec, data, limit_bytes=limit_bytes)
+    except CorruptRecordError:
+        return None
+
+
+def filled(
+    run: DecompressedRun, streams: list[tuple[Codec, bytes]], limit_bytes: int = LIMIT_BYTES
+) -> list[bytes]:
+    """Return what a run makes of streams that lie side by side."""
+    data, parts = b"", []
+    for codec, stream in streams:
+        parts.append((int(codec), len(data), len(data) + len(stream)))
+        data += stream
+    count = run.fill(memoryview(exact(data)), parts, limit_bytes)
+    assert count == len(run.ends)
+    return [bytes(run.memory[start:end]) for start, end in pairwise([0, *run.ends])]
+
+
+@settings(max_examples=40)
+@given(
+    contents=st.lists(
+        st.tuples(st.sampled_from([Codec.ZSTD, Codec.GZIP]), st.binary(max_size=300)), max_size=5
+    )
+)
+def test_streams_are_decompressed_side_by_side(contents: list[tuple[Codec, bytes]]) -> None:
+    """All of them, however the codecs alternate, and twice by the same run."""
+    run = DecompressedRun()
+    streams = [(codec, compress(codec, content)) for codec, content in contents]
+    for _ in range(2):
+        assert [content for _, content in contents] == filled(run, streams)
+
+
+@pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.GZIP])
+def test_stream_that_is_refused_ends_the_run(codec: Codec) -> None:
+    """What comes before it is given."""
+    good = (codec, compress(codec, SMALL))
+    bad = (codec, good[1][:-3])
+    assert [SMALL, SMALL] == filled(DecompressedRun(), [good, good, bad, good])
+    assert [] == filled(DecompressedRun(), [bad, good])
+    assert [] == filled(DecompressedRun(), [good], limit_bytes=len(SMALL) - 1)
+    assert [SMALL] == filled(DecompressedRun(), [good], limit_bytes=len(SMALL))
+
+
+@pytest.mark.parametrize("checksum", [False, True])
+@pytest.mark.parametrize("size_known", [False, True])
+def test_damaged_frame_gives_what_it_gives_alone(checksum: bool, size_known: bool) -> None:
+    """Each flipped bit, and each end, of frames with and without content size and checksum."""
+    content = SMALL[:120] + random.Random(5).randbytes(40)
+    frame = frame_of(content, write_checksum=checksum, write_content_size=size_known)
+    cases = [flipped(frame, [(bit // 8, bit % 8)]) for bit in range(8 * len(frame))]
+    cases += [frame[:size] for size in range(len(frame))]
+    # Frames behind each other, skippable ones, bytes that are none.
+    skippable = b"\x50\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"abc"
+    cases += [frame * 2, skippable + frame, frame + skippable, frame + b"x", b""]
+    run = DecompressedRun()
+    for limit_bytes in (LIMIT_BYTES, len(content), len(content) - 1):
+        for case in cases:
+            expected = alone(Codec.ZSTD, case, limit_bytes)
+            found = filled(run, [(Codec.ZSTD, case)], limit_bytes)
+            assert ([] if expected is None else [expected]) == found
+
+
+def test_run_ends_where_it_has_enough() -> None:
+    """And where the memory has no room for the next; the first always has."""
+    content = random.Random(6).randbytes(100_000)
+    for codec in (Codec.ZSTD, Codec.GZIP):
+        stream = (codec, compress(codec, content))
+        assert 3 == len(filled(DecompressedRun(), [stream] * 5))
+    small, large, huge = ((Codec.ZSTD, frame_of(bytes(size))) for size in (10, 1 << 20, 9 << 20))
+    run = DecompressedRun()
+    assert [bytes(10)] == filled(run, [small, large])
+    assert [bytes(1 << 20)] == filled(run, [large, small])
+    assert [bytes(10), bytes(1 << 20)] == filled(run, [small, large][:1]) + filled(run, [large])
+    assert [bytes(9 << 20)] == filled(run, [huge, small])
+    assert [bytes(10)] == filled(run, [small, huge])
+    gzip_huge = (Codec.GZIP, compress(Codec.GZIP, bytes(9 << 20)))
+    assert [bytes(9 << 20)] == filled(run, [gzip_huge, small])
+    assert [bytes(10)] == filled(run, [small, gzip_huge])
+
+
+def test_wide_window_is_decompressed_alone() -> None:
+    """The stream would keep memory for it; the content is the same."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=25)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters)
+    stream = compressor.compressobj()
+    frame = stream.compress(SMALL) + stream.flush()
+    walked = walk_frame(frame, 0)
+    assert walked is not None and 1 << 25 == walked[3]
+    assert [SMALL] == filled(DecompressedRun(), [(Codec.ZSTD, frame)])
+
+
+def test_walk_outside_the_data_is_refused() -> None:
+    """And what is no data frame is none."""
+    frame = frame_of(SMALL)
+    assert walk_frame(frame, 1) is None
+    assert walk_frame(frame, len(frame)) is None
+    for position in (-1, len(frame) + 1):
+        with pytest.raises(ValueError, match="position"):
+            walk_frame(frame, position)
