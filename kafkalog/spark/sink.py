@@ -39,6 +39,7 @@ from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, of_engine
 from kafkalog.spark.options.write import WriteOptions
 from kafkalog.spark.txn.model import StagedFile, TransactionId
 from kafkalog.spark.txn.transaction import CommitReport, SinkTransaction
+from kafkalog.spark.workers import spare_collector
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,6 +116,7 @@ class _Plan:
 
     def write(self, transaction: TransactionId, batches: Iterable[pa.RecordBatch]) -> StagedMessage:
         """Stage the rows of one task attempt; nothing of it stays if that fails."""
+        spare_collector()
         context = TaskContext.get()
         filesystem = PosixFileSystem()
         sink = self.transaction(transaction)

@@ -47,6 +47,7 @@ from kafkalog.spark.schema import (
     never_null,
 )
 from kafkalog.spark.views import ViewSplit, plan_view, read_view
+from kafkalog.spark.workers import spare_collector
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -164,6 +165,7 @@ class KafkaLogReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return what the tasks read; one that reads nothing where there is nothing."""
+        spare_collector()
         options = self.options
         snapshot = LogSnapshot.take(options, filters=self.filters)
         bounds = resolve_bounds(snapshot, options)
@@ -183,6 +185,7 @@ class KafkaLogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what one task reads."""
+        spare_collector()
         split: ViewSplit = partition.value
         if self.options.view != "records" or not isinstance(split, LogSplit):
             return read_view(split, self.fields, self.options)

@@ -36,6 +36,7 @@ from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.reading import read_split
 from kafkalog.spark.stream_offsets import OffsetJson
 from kafkalog.spark.stream_plan import StreamPlan
+from kafkalog.spark.workers import spare_collector
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,6 +115,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what one task reads."""
+        spare_collector()
         return read_split(partition.value, self.columns, self.fields, self.options)
 
     def commit(self, end: OffsetJson) -> None:
