@@ -11,6 +11,7 @@ Thread-safety: Spark calls from a thread of its own; `latest` may be read from a
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kafkalog.errors import KafkaLogError
 from kafkalog.spark.lag import StreamLag, bytes_behind, lag_between
-from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.options import TOPIC_IDS, ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -84,7 +85,7 @@ class LagListener(StreamingQueryListener):
         progress = event.progress
         for source in progress.sources:
             newest = source.latestOffset
-            if not newest or "kafkalog" not in source.description.lower():
+            if not newest or not _is_ours(newest):
                 continue
             try:
                 lag = lag_between(source.endOffset or "{}", newest)
@@ -116,3 +117,20 @@ class LagListener(StreamingQueryListener):
             self._on_lag(told)
         except Exception:
             logger.exception("%s: whoever listens to its lag has failed", told.source)
+
+
+def _is_ours(offsets: str) -> bool:
+    """Say whether offsets are of topics and partitions: Spark names no source's format."""
+    try:
+        parsed = json.loads(offsets)
+    except ValueError:
+        return False
+    return isinstance(parsed, dict) and all(
+        isinstance(of_topic, dict) and all(map(_is_offset, of_topic.values()))
+        for topic, of_topic in parsed.items()
+        if topic != TOPIC_IDS
+    )
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int)

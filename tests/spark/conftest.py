@@ -24,7 +24,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     reason = why_not()
     if reason is not None:
         pytest.skip(f"NOT TESTED with Spark: {reason}")
-    session = start_session(tmp_path_factory.mktemp("spark"))
+    session = start_session(tmp_path_factory.mktemp("spark"), leaves_archive=True)
     try:
         yield session
     finally:

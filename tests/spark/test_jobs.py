@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner, Result
 
+import kafkalog.spark
 from kafkalog import LogConfig, LogManager, Record, compact_log, open_log
+from kafkalog.cli.app import app
 from kafkalog.spark import jobs
 from kafkalog.spark.errors import KafkaLogSparkError
 from tests.support.compacted_logs import RETENTION_MS, fill
+from tests.support.damage import flip, log_file
 from tests.support.manual_time import ManualClock
 
 if TYPE_CHECKING:
@@ -257,3 +263,87 @@ def test_stats_and_verify_look_at_every_segment(spark: SparkSession, data: Path)
     assert [(0, None)] * len(segments(data)) == [(row.bad, row.error) for row in rows]
     assert 0 < len(some) < len(rows)
     assert {(row.topic, row.segment) for row in some} < {(row.topic, row.segment) for row in rows}
+
+
+# ---- the commands ----
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return what runs a command in the session of the module, which goes on behind it."""
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    monkeypatch.setattr(kafkalog.spark, "start_session", lambda _master, **_settings: spark)
+    return lambda *words: CliRunner().invoke(app, ["spark", *map(str, words)])
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Make a log of eight keys, in two segments."""
+    with open_log(tmp_path / "data" / "orders-0", config=LogConfig()) as log:
+        for number in range(40):
+            log.append([Record(key=b"%d" % (number % 8), value=b"%d" % number)])
+            if number == 29:
+                log.roll()
+    return tmp_path / "data"
+
+
+def test_commands_that_read_print_what_there_is(run: Run, small: Path, tmp_path: Path) -> None:
+    """`stats` a line for each partition, `verify` for each bad segment, `snapshot` Parquet."""
+    counted = run("stats", small, "--json")
+    good = run("verify", small, "--deep")
+    latest = run("snapshot", small, "--out", tmp_path / "latest")
+    flip(log_file(small / "orders-0"), 90)
+    bad = run("verify", small, "--json", "--option", "subscribe=orders")
+
+    assert (0, 40) == (counted.exit_code, json.loads(counted.stdout)["records"]), counted
+    assert (0, "") == (good.exit_code, good.stdout)
+    assert 0 == latest.exit_code, latest.output
+    assert "keys: 1 of 1 tasks" in latest.stderr
+    rows = pq.read_table(tmp_path / "latest", columns=["offset"])
+    assert list(range(32, 40)) == sorted(rows["offset"].to_pylist())
+    assert (1, 1) == (bad.exit_code, json.loads(bad.stdout)["bad"])
+
+
+def test_commands_that_write_report(run: Run, small: Path, tmp_path: Path) -> None:
+    """`export`, `import`, `copy`, `reindex` and `compact` say what they did."""
+    policy = ["--set", "cleanup.policy=compact"]
+    out, back, copied = tmp_path / "out", tmp_path / "back", tmp_path / "copied"
+    reports = [
+        run("export", small, "--out", out, "--by", "topic", "--json"),
+        run("import", out, back, "--json"),
+        run("copy", small, "--out", copied, "--json"),
+        run("reindex", small, "--json"),
+        run("compact", small, *policy, "--dry-run", "--json"),
+        run("compact", small, *policy, "--json"),
+    ]
+
+    assert [0] * 6 == [each.exit_code for each in reports], [each.output for each in reports]
+    told = [json.loads(each.stdout) for each in reports]
+    assert ["export", "import", "copy", "reindex", "compact", "compact"] == [
+        each["job"] for each in told
+    ]
+    assert {"done"} == {each["status"] for each in told}
+    assert "append: 1 of 1 tasks" in reports[1].stderr
+    assert (40, 40) == (told[0]["totals"]["rows"], told[1]["totals"]["rows"])
+    for place in (back, copied):
+        with open_log(place / "orders-0", read_only=True) as log:
+            assert list(range(40)) == [record.offset for record in log.records()]
+    with open_log(small / "orders-0", read_only=True) as log:
+        assert list(range(22, 40)) == [record.offset for record in log.records()]
+
+
+def test_command_that_leaves_something_undone_says_so(run: Run, small: Path) -> None:
+    """Status 1 and the reason where a log is held open; 2 where nothing could be begun."""
+    with open_log(small / "orders-0"):
+        locked = run("compact", small, "--set", "cleanup.policy=compact")
+    missing = run("stats", small / "nothing")
+    wrong = run("reindex", small, "--option", "subscrib=orders")
+
+    assert 1 == locked.exit_code, locked.output
+    assert "incomplete" in locked.stdout
+    assert "locked" in locked.stdout
+    assert 2 == missing.exit_code
+    assert "PATH_NOT_FOUND" in missing.output
+    assert (2, True) == (wrong.exit_code, "subscribe" in wrong.output)

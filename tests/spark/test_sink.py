@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,6 +114,31 @@ def test_batch_write_of_all_columns_keeps_them(session: SparkSession, tmp_path: 
     assert (b"k", None, 1_700_000_000_000, ()) == (
         second.key, second.value, second.timestamp_ms, second.headers,
     )  # fmt: skip
+
+
+def test_batch_write_heeds_sizes_times_and_places(session: SparkSession, tmp_path: Path) -> None:
+    """Batches, segments, the column with the times, another staging directory, and its orphans."""
+    data, staging = tmp_path / "data", tmp_path / "staging"
+    for name, age_s in (("query-old-1", 7_200), ("query-young-1", 60)):
+        orphan = staging / name / "0-0-t-0.log"
+        orphan.parent.mkdir(parents=True)
+        orphan.write_bytes(b"left by a task")
+        for path in (orphan, orphan.parent):
+            os.utime(path, (time.time() - age_s,) * 2)
+    rows = numbers(session, 1_000, 1).selectExpr("*", "cast(key as bigint) + 17 as at")
+    save(
+        rows, data, timestampColumn="at", batchBytes="2k", segmentBytes="8k", compression="none",
+        stagingDir=str(staging), orphanAge="1h", partitions="1",
+    )  # fmt: skip
+    records = stored(data)[0]
+    assert list(range(17, 1_017)) == [record.timestamp_ms for record in records]
+    with LogManager([data]) as manager:
+        log = manager.log("t", 0)
+        assert max(batch.header.size_bytes for batch in log.batches()) <= 2_048
+        sizes = [segment.size_bytes for segment in log.segments()]
+    assert len(sizes) > 2
+    assert max(sizes) <= 8_192
+    assert ["query-young-1"] == [path.name for path in staging.iterdir()]
 
 
 def test_batch_write_of_a_version_is_done_once(session: SparkSession, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from kafkalog.spark.listener import QueryLag
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -153,10 +156,11 @@ def test_stream_data_loss_fails_with_its_code(pipeline: Pipeline) -> None:
 
 def test_stream_of_a_growing_log_reads_each_record_once(pipeline: Pipeline) -> None:
     """A query that goes on, a writer beside it that rolls, and the lag that a listener hears of."""
-    from kafkalog.spark.listener import LagListener, QueryLag
+    from kafkalog.spark.listener import LagListener
 
     told: list[QueryLag] = []
-    listener = LagListener(told.append)
+    listener = LagListener(told.append, options={"path": str(pipeline.logs)})
+    append(pipeline.logs, "a-0", 0, 600)
     pipeline.spark.streams.addListener(listener)
     query = (
         pipeline.frame(maxOffsetsPerTrigger="200")
@@ -168,19 +172,37 @@ def test_stream_of_a_growing_log_reads_each_record_once(pipeline: Pipeline) -> N
     )
     try:
         with kafkalog.open_log(pipeline.logs / "a-0", config=SMALL) as log:
-            for start in range(0, 1500, 30):
+            for start in range(600, 1500, 30):
                 log.append([Record(value=b"%d" % value) for value in range(start, start + 30)])
-                if start == 600:
+                if start == 900:
                     query.processAllAvailable()
         query.processAllAvailable()
         rows = pipeline.spark.table("growing").collect()
     finally:
         query.stop()
+        # Spark tells by a thread of its own.
+        pipeline.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
         pipeline.spark.streams.removeListener(listener)
+    check_lags(told, query)
+    assert {} == listener.latest
     assert sorted((0, value, str(value)) for value in range(1500)) == sorted(map(tuple, rows))
     progress = [each for each in query.recentProgress if each.numInputRows]
     assert all(each.numInputRows <= 200 for each in progress)
     assert json.loads(progress[-1].sources[0].endOffset) == {"a": {"0": 1500}}
+
+
+def check_lags(told: list[QueryLag], query: StreamingQuery) -> None:
+    """Assert that what a listener heard is what the progress of a query comes to."""
+    from kafkalog.spark.lag import lag_between
+
+    sources = [(each.batchId, each.sources[0]) for each in query.recentProgress]
+    known = {(batch, lag_between(each.endOffset, each.latestOffset)) for batch, each in sources}
+    assert {(str(query.id), "growing")} == {(each.query_id, each.query_name) for each in told}
+    assert {(each.batch_id, replace(each.lag, estimated_bytes=None)) for each in told} <= known
+    # The first micro-batch of 200 leaves at least what was there before it began.
+    assert told[0].lag.total_offsets >= 400
+    assert told[0].lag.estimated_bytes
+    assert (0, 0) == (told[-1].lag.total_offsets, told[-1].lag.estimated_bytes)
 
 
 def test_stream_group_and_committed_records(pipeline: Pipeline) -> None:

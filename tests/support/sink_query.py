@@ -12,7 +12,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
 
 __all__ = ["TOPIC", "run"]
 
@@ -29,21 +32,40 @@ def failing_first(batches: Iterator[Any]) -> Iterator[Any]:
         raise RuntimeError("the first attempt fails at its end")
 
 
+def failing_source() -> type[DataSource]:
+    """Return the data source with a writer whose first attempts of odd tasks fail at their end."""
+    from kafkalog.spark.options.write import WriteOptions
+    from kafkalog.spark.sink import KafkaLogStreamWriter, StagedMessage
+    from kafkalog.spark.source import KafkaLogDataSource
+
+    class FailingWriter(KafkaLogStreamWriter):
+        def write(self, iterator: Iterator[Any]) -> StagedMessage:
+            return super().write(failing_first(iterator))
+
+    class Failing(KafkaLogDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "kafkalog_failing"
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> FailingWriter:
+            return FailingWriter(WriteOptions.parse(self.options), schema, overwrite)
+
+    return Failing
+
+
 def run(directory: Path) -> None:
     """Stream what is there, and end."""
-    from kafkalog.spark import register
     from tests.support.spark_session import start_session
 
     spark = start_session(directory / "spark", spark_master="local[2,3]")
-    register(spark, tune=False)
+    spark.dataSource.register(failing_source())
     query = (
         spark.readStream.schema("value long")
         .option("maxFilesPerTrigger", 1)
         .parquet(str(directory / "in"))
         .selectExpr("cast(value as string) as key", "cast(value as string) as value")
         .repartition(2)
-        .mapInArrow(failing_first, "key string, value string")
-        .writeStream.format("kafkalog")
+        .writeStream.format("kafkalog_failing")
         .option("path", str(directory / "data"))
         .option("topic", TOPIC)
         .option("partitions", "2")

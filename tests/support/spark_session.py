@@ -4,6 +4,9 @@ Everything it writes lies in one directory of the test run. Nothing here imports
 session is asked for, so that the tests around it run where there is none.
 
 `settings` is what a script that a test starts as a process of its own gives its session, too.
+
+A JVM spends a third of its time for Spark with loading classes. One run leaves an archive of them
+in `build`, and those that come after it map that; its name says which Java and Spark it is of.
 """
 
 from __future__ import annotations
@@ -16,17 +19,21 @@ import shutil
 import subprocess
 import sys
 import warnings
+import zlib
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["environment", "settings", "start_session", "stop_session", "why_not"]
+__all__ = ["class_archive", "environment", "settings", "start_session", "stop_session", "why_not"]
 
 ROOT = Path(__file__).parents[2]
 JAVA_MIN = 17
+# The archive of classes is of these flags, too.
+JAVA_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m"
 
 # Errors are shown, but not what Spark says of tasks and queries that fail because a test wants it.
 LOGGING = """\
@@ -41,21 +48,40 @@ appender.file.layout.pattern = %d %p %c{{1}}: %m%n%ex
 
 
 @cache
+def _java_says() -> str | None:
+    """Return what `java -version` says, None where there is no Java."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        return None
+    command = [java, "-version"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stderr
+
+
+@cache
 def why_not() -> str | None:
     """Return why there can be no Spark here, None where there can."""
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is not installed"
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if java is None or not Path(java).exists():
+    said = _java_says()
+    if said is None:
         return f"no Java {JAVA_MIN} or later, which Spark needs"
-    said = subprocess.run(
-        [java, "-version"], capture_output=True, text=True, check=False, timeout=60
-    )
-    found = re.search(r'version "(\d+)', said.stderr)
+    found = re.search(r'version "(\d+)', said)
     if found is None or int(found[1]) < JAVA_MIN:
-        return f"Spark needs Java {JAVA_MIN} or later; {java} is {said.stderr.splitlines()[:1]}"
+        return f"Spark needs Java {JAVA_MIN} or later, and this is {said.splitlines()[:1]}"
     return None
+
+
+def class_archive() -> Path:
+    """Return where the archive of classes of this Java and this Spark is, once there is one."""
+    known = f"{_java_says()} {version('pyspark')} {JAVA_FLAGS}"
+    return ROOT / "build" / f"spark-classes-{zlib.crc32(known.encode()):08x}.jsa"
+
+
+def _flags() -> str:
+    archive = class_archive()
+    mapped = f" -XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off"
+    return JAVA_FLAGS + (mapped if archive.exists() else "")
 
 
 def environment() -> dict[str, str]:
@@ -63,6 +89,8 @@ def environment() -> dict[str, str]:
     known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     path = [str(ROOT), *(entry for entry in known if entry != str(ROOT))]
     return {
+        # Also for programs that start sessions by themselves.
+        "SPARK_SUBMIT_OPTS": _flags(),
         "PYTHONPATH": os.pathsep.join(path),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -77,7 +105,7 @@ def settings(directory: Path) -> dict[str, str]:
     logging.write_text(LOGGING.format(directory=directory))
     java = (
         f"-Dlog4j2.configurationFile={logging} -Dderby.system.home={directory / 'derby'}"
-        f" -Djava.io.tmpdir={directory} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m"
+        f" -Djava.io.tmpdir={directory} {_flags()}"
     )
     return {
         "spark.driver.bindAddress": "127.0.0.1",
@@ -96,20 +124,35 @@ def settings(directory: Path) -> dict[str, str]:
     }
 
 
-def start_session(directory: Path, **more: str) -> SparkSession:
-    """Start a JVM and a session in it; `more` settings have underscores for their dots."""
+def start_session(directory: Path, *, leaves_archive: bool = False, **more: str) -> SparkSession:
+    """
+    Start a JVM and a session in it.
+
+    Args:
+        directory: for its files.
+        leaves_archive: whether it leaves an archive of its classes, where there is none yet.
+        more: settings, with underscores for their dots.
+    """
     os.environ.update(environment())
+    given = settings(directory)
+    if leaves_archive and not class_archive().exists():
+        class_archive().parent.mkdir(exist_ok=True)
+        given["spark.driver.extraJavaOptions"] += f" -XX:ArchiveClassesAtExit={_archive_of_now()}"
     # Loading pyspark tells of what Python and pandas will drop one day: its own affair.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.master("local[2]").appName("kafkalog-tests")
-        for name, value in settings(directory).items():
+        for name, value in given.items():
             builder = builder.config(name, value)
         for name, value in more.items():
             builder = builder.config(name.replace("_", "."), value)
         return builder.getOrCreate()
+
+
+def _archive_of_now() -> Path:
+    return class_archive().with_suffix(f".{os.getpid()}")
 
 
 def stop_session(spark: SparkSession) -> None:
@@ -127,7 +170,10 @@ def stop_session(spark: SparkSession) -> None:
         process = gateway.proc
         process.stdin.close()
         try:
-            process.wait(timeout=30)
+            # It may have to write its archive.
+            process.wait(timeout=120)
+            if _archive_of_now().exists():
+                _archive_of_now().replace(class_archive())
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

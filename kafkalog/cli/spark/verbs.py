@@ -7,6 +7,7 @@ out. pyspark is loaded when a job is begun.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from kafkalog.cli.exits import DAMAGE_FOUND, told_errors
-from kafkalog.errors import ConfigError
+from kafkalog.errors import ConfigError, KafkaLogError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,6 +70,20 @@ def _pairs(given: list[str] | None) -> dict[str, str]:
 
 
 @contextmanager
+def _told_by_spark() -> Iterator[None]:
+    """Let an error of ours that Spark brings, with all of its traceback, be the error again."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        found = re.search(r"\[KAFKALOG\.[A-Z_]+\][^\n]*", str(error))
+        if found is None:
+            raise
+        raise KafkaLogError(found[0]) from error
+
+
+@contextmanager
 def _session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
     """Start a session and stop it; errors become exits."""
     with told_errors():
@@ -78,7 +93,8 @@ def _session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
         named = {name.replace(".", "__"): value for name, value in settings.items()}
         spark = start_session(master, **named)
         try:
-            yield spark
+            with _told_by_spark():
+                yield spark
         finally:
             spark.stop()
 
@@ -253,6 +269,33 @@ def export(
     _show(report, as_json=as_json)
 
 
+@app.command()
+def copy(
+    paths: Paths,
+    out: Annotated[Path, typer.Option(help="Another data directory.")],
+    master: Master = "local[*]",
+    conf: Conf = None,
+    options: Options = None,
+    work_dir: WorkDir = None,
+    job_id: JobId = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy logs byte for byte into another data directory."""
+    with _session(master, conf) as spark:
+        from kafkalog.spark import jobs
+
+        report = jobs.copy(
+            spark,
+            [*map(str, paths)],
+            out,
+            options=_pairs(options),
+            work_dir=work_dir,
+            job_id=job_id,
+            on_progress=_once(_tell),
+        )
+    _show(report, as_json=as_json)
+
+
 @app.command("import")
 def import_(
     source: Annotated[Path, typer.Argument(help="A directory of Parquet files.")],
@@ -277,6 +320,7 @@ def import_(
             codec=codec,
             work_dir=work_dir,
             job_id=job_id,
+            on_progress=_once(_tell),
         )
     _show(report, as_json=as_json)
 

@@ -12,6 +12,7 @@ from kafkalog.spark.jobs.asked import JobReport
 
 if TYPE_CHECKING:
     from kafkalog.spark.jobs.compacting import compact
+    from kafkalog.spark.jobs.copying import copy
     from kafkalog.spark.jobs.exporting import export
     from kafkalog.spark.jobs.importing import import_
     from kafkalog.spark.jobs.snapshotting import snapshot
@@ -22,6 +23,7 @@ __all__ = [
     "JobProgress",
     "JobReport",
     "compact",
+    "copy",
     "export",
     "import_",
     "reindex",
@@ -33,6 +35,7 @@ __all__ = [
 _HOMES = {
     "JobProgress": "stages",
     "compact": "compacting",
+    "copy": "copying",
     "export": "exporting",
     "import_": "importing",
     "reindex": "upkeep",

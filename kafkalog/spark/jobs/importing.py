@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from os import PathLike, fspath
@@ -47,6 +47,8 @@ from kafkalog.spark.jobs.ledger import JobLedger
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kafkalog.spark.jobs.stages import JobProgress
+
 __all__ = ["OffsetKeepingWriter", "import_"]
 
 _NEEDED: Final = ("topic", "partition", "offset", "value")
@@ -66,6 +68,7 @@ def import_(
     options: Mapping[str, str] | None = None,
     work_dir: str | PathLike[str] | None = None,
     job_id: str | None = None,
+    on_progress: Callable[[JobProgress], object] | None = None,
 ) -> JobReport:
     """
     Write rows into the logs of a data directory, with the offsets that they have.
@@ -80,6 +83,7 @@ def import_(
         options: of the data source's writing, where offsets are not kept.
         work_dir: for the job's files; beside the data directory if None.
         job_id: of an earlier run that is to be finished; a new one if None.
+        on_progress: called when a partition was appended; what Spark does before, it shows itself.
 
     Raises:
         KafkaLogSparkError: COLUMN_MISSING; RECORD_INVALID for two rows of one offset;
@@ -108,7 +112,7 @@ def import_(
         _write(spark, ledger, frame)
     facts = ledger.facts("import")
     assert facts is not None
-    outcome = _append(ledger, directory, facts["files"], begun)
+    outcome = _append(ledger, directory, facts["files"], begun, on_progress)
     ledger.discard("imported")
     ledger.end(outcome.to_json())
     return outcome
@@ -359,8 +363,14 @@ def _as_bytes(value: bytes | str | None) -> bytes | None:
 
 
 def _append(
-    ledger: JobLedger, directory: Path, files: list[dict[str, Any]], begun: float
+    ledger: JobLedger,
+    directory: Path,
+    files: list[dict[str, Any]],
+    begun: float,
+    on_progress: Callable[[JobProgress], object] | None,
 ) -> JobReport:
+    from kafkalog.spark.jobs.stages import JobProgress
+
     files = sorted(files, key=lambda each: (each["topic"], each["partition"]))
     partitions: list[dict[str, Any]] = []
     try:
@@ -372,6 +382,9 @@ def _append(
                 _append_file(log, each, ends[f"{each['topic']}-{each['partition']}"])
                 log.flush()
                 partitions.append({**each, "directory": str(log.directory), "status": "imported"})
+                if on_progress is not None:
+                    told = JobProgress(ledger.job_id, "append", len(partitions), len(files))
+                    on_progress(told)
     except KafkaLogSparkError:
         raise
     except KafkaLogError as error:

@@ -64,6 +64,7 @@ _VERIFIED: Final = f"{ddl_of(VERIFY_COLUMNS.values())}, error string"
 # What a stage's tasks do, as module and function, and the columns of what they give.
 _STAGES: Final = {
     "keys": ("kafkalog.spark.jobs.work:read_keys", _LATEST),
+    "copy": ("kafkalog.spark.jobs.copying:copy_task", _REPORT),
     "clean": ("kafkalog.spark.jobs.work:stage_runs", _REPORT),
     "latest": ("kafkalog.spark.jobs.work:read_latest", _RECORDS),
     "export": ("kafkalog.spark.jobs.exporting:export_task", _REPORT),
