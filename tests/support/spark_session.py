@@ -113,6 +113,8 @@ def settings(directory: Path) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.local.dir": str(directory / "local"),
+        # A worker may be long in coming where other tests keep the cores busy.
+        "spark.python.authenticate.socketTimeout": "60s",
         "spark.python.unix.domain.socket.enabled": "true",
         # A socket's name has 108 bytes at most, so it cannot lie deep in a directory of a test.
         "spark.python.unix.domain.socket.dir": "/tmp",
