@@ -153,6 +153,7 @@ AVX2 static uint32_t crc_avx2(uint32_t crc, const uint8_t *data, size_t size)
     data += 256;
     size -= 256;
     while (size >= 256) {
+        ask_ahead(data, size, 256);
         for (int i = 0; i < 8; i++)
             words[i] = fold_32(words[i], by_256, load_32(data + 32 * i));
         data += 256;
@@ -203,6 +204,7 @@ AVX512 static uint32_t crc_avx512(uint32_t crc, const uint8_t *data, size_t size
         data += 256;
         size -= 256;
         while (size >= 512) {
+            ask_ahead(data, size, 512);
             for (int i = 0; i < 8; i++)
                 words[i] = fold_64(words[i], by_512, _mm512_loadu_si512(data + 64 * i));
             data += 512;

@@ -1,4 +1,6 @@
-"""A hint to the CPU that a line will be read soon. Never faults, whatever the address."""
+"""Hints to the CPU that lines will be read soon. They never fault, whatever the address."""
+
+from libc.stdint cimport uint8_t
 
 cdef extern from *:
     """
@@ -9,3 +11,39 @@ cdef extern from *:
     #endif
     """
     void prefetch "kafkalog_prefetch" (const void* address) noexcept nogil
+
+
+cdef enum:
+    LINE_SIZE = 64
+
+    # What decoding a tile asks for of the next one at most: what the first-level cache has room
+    # for, beside the tile.
+    AHEAD_SIZE = 16 * 1024
+
+
+# Lines behind a tile that is decoded, for the CRC to find near when it goes on there.
+cdef struct Ahead:
+    const uint8_t* asked               # up to here, exclusively
+    const uint8_t* end                 # never beyond
+
+
+cdef inline Ahead ahead_of(const uint8_t* tile_end, const uint8_t* readable_end) noexcept nogil:
+    cdef Ahead ahead
+    ahead.asked = tile_end
+    ahead.end = tile_end
+    if readable_end - tile_end > AHEAD_SIZE + 2 * LINE_SIZE:
+        ahead.end = tile_end + AHEAD_SIZE
+    return ahead
+
+
+cdef inline void ask_ahead(Ahead* ahead) noexcept nogil:
+    """
+    Ask for the next two lines: called for each record, this asks for all of the next tile where
+    records are short, and where they are long for enough to set the CPU's own prefetching going.
+
+    Four lines cost more than they gain where records have 100 bytes.
+    """
+    if ahead.asked < ahead.end:
+        prefetch(ahead.asked)
+        prefetch(ahead.asked + LINE_SIZE)
+        ahead.asked += 2 * LINE_SIZE

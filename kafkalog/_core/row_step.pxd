@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from kafkalog._core.prefetch cimport Ahead
 from kafkalog._core.record cimport RecordsContext
 from kafkalog._core.row_columns cimport Build
 
@@ -21,6 +22,7 @@ cdef struct RunState:
     const uint8_t* position            # its next record; NULL between two batches
     const uint8_t* records_end
     int64_t left                       # records
+    Ahead ahead                        # of its tile
     RecordsContext context
 
 

@@ -17,7 +17,7 @@ from kafkalog._core.arrow_memory cimport Octets, reserve
 from kafkalog._core.copying cimport BLOCK_SIZE, copy_bytes, move_block
 from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.layout cimport NO_TIMESTAMP
-from kafkalog._core.prefetch cimport prefetch
+from kafkalog._core.prefetch cimport Ahead, ahead_of, ask_ahead
 from kafkalog._core.record cimport (
     RecordFields,
     RecordsContext,
@@ -55,10 +55,6 @@ from kafkalog._core.utf8 cimport is_utf8
 
 
 cdef enum:
-    # As in columns.pyx: how far ahead lines are asked for.
-    PREFETCH_DISTANCE = 16 * 1024
-    LINE_SIZE = 64
-
     # Records that are decoded before their cells are copied: what lies between stays in the nearest
     # cache, and each of the loops has registers enough.
     STEP_ROWS = 64
@@ -190,7 +186,7 @@ cdef int _decode_step(
     cdef RecordFields fields
     cdef const uint8_t* position = run.position
     cdef const uint8_t* records_end = run.records_end
-    cdef const uint8_t* prefetch_end = run.readable_end - PREFETCH_DISTANCE - LINE_SIZE
+    cdef Ahead ahead = run.ahead
     cdef const uint8_t* next_position
     cdef int64_t* offsets = rows.offsets
     cdef int64_t* timestamps = rows.timestamps
@@ -206,9 +202,7 @@ cdef int _decode_step(
         if next_position == NULL:
             status = STATUS_RECORD_LENGTH      # or something else, which others find out
             break
-        if position < prefetch_end:
-            prefetch(position + PREFETCH_DISTANCE)
-            prefetch(position + PREFETCH_DISTANCE + LINE_SIZE)
+        ask_ahead(&ahead)
         if offsets != NULL:
             offsets[row] = offset_of(&context, &fields)
         if timestamps != NULL:
@@ -227,6 +221,7 @@ cdef int _decode_step(
                 step.headers_bytes += fields.end - fields.headers + 8 * <int64_t>fields.header_count
         row += 1
         position = next_position
+    run.ahead = ahead
     run.position = position
     run.left -= row
     run.context.previous_delta = context.previous_delta
@@ -491,6 +486,7 @@ cdef int add_tile(
     """Add the records that begin before `tile_end`; STATUS_FULL before one that does not fit."""
     cdef Step step
     cdef int status = STATUS_OK
+    run.ahead = ahead_of(tile_end, run.readable_end)
     while status == STATUS_OK and run.left > 0 and run.position < tile_end:
         status = _next_step(build, run, rows, &step, tile_end)
         if status == STATUS_OK and step.timestamp_nulls > 0:
