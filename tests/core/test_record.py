@@ -324,6 +324,28 @@ def test_fields_are_made_once() -> None:
     assert record.headers is record.headers
 
 
+def test_field_is_found_by_a_name_that_is_not_interned() -> None:
+    """A field is the same however its name was made; an unknown name is told as for any object."""
+    record, _ = lazy(FULL)
+    for name in ("key", "value", "offset", "timestamp_ms", "headers"):
+        made_at_run_time = "".join(list(name))
+        assert getattr(record, name) == getattr(record, made_at_run_time)
+    with pytest.raises(AttributeError, match="Record' object has no attribute 'keys'"):
+        getattr(record, "keys")  # noqa: B009
+
+
+@pytest.mark.parametrize("sizes", [(16, 40), (None, 40), (16, 500), (None, 500), (0, 0)])
+def test_lists_of_many_records_hold_each_of_them(sizes: tuple[int | None, int]) -> None:
+    """Memory that large batches leave mapped is none that a record lies in."""
+    keys = [None if sizes[0] is None else b"%016d" % n if sizes[0] else b"" for n in range(1100)]
+    values = [b"%040d" % n * (sizes[1] // 40) for n in range(1100)]
+    many = [Entry(n, n, *both) for n, both in enumerate(zip(keys, values, strict=True))]
+    payload, header = reference.encode(many), as_batch_header(header_for(many))
+    for _ in range(9):
+        assert (keys, values) == decode_lists(payload, header, 0, len(payload))
+    assert list(zip(keys, values, strict=True)) == decode_tuples(payload, header, 0, len(payload))
+
+
 def test_headers_overwritten_after_decoding_raise_and_stay_in_bounds() -> None:
     """Who writes into a buffer under its records gets an error, not a crash."""
     payload = bytearray(reference.encode([FULL]))
