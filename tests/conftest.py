@@ -1,8 +1,10 @@
-"""Of the whole suite: no example has a deadline, and collected tests are not garbage."""
+"""Of the whole suite: no deadlines, no waiting for a disk, and collected tests are no garbage."""
 
 from __future__ import annotations
 
 import gc
+import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -28,3 +30,26 @@ def _what_earlier_modules_keep_is_not_garbage() -> None:
     """Take what the modules before this one left alive (reports, caches) out of them as well."""
     gc.collect()
     gc.freeze()
+
+
+def _synced(descriptor: int) -> None:
+    """Do what a sync does for a test: fail for a descriptor that is none."""
+    os.fstat(descriptor)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_test_waits_for_a_disk() -> Iterator[None]:
+    """
+    Let syncs of this process be as quick as they are in memory.
+
+    One that succeeds changes nothing that a test could see: what a power cut leaves is shown on the
+    simulated disk, what a killed process leaves does not depend on them. They were half the time of
+    tests that open and close many logs. KAFKALOG_TEST_SYNCS=1 lets them through.
+    """
+    if os.environ.get("KAFKALOG_TEST_SYNCS"):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kafkalog.files.posix._sync_descriptor", _synced)
+        patch.setattr(os, "fsync", _synced)
+        yield

@@ -358,7 +358,8 @@ class LogReader:
         EARLIEST_TIMESTAMP gives the log start, LATEST_TIMESTAMP how far a reader may go: the high
         watermark, or with "read_committed" the last stable offset. MAX_TIMESTAMP gives the first
         record that has the largest timestamp, and no answer lies where a reader may not go. As with
-        a broker it may be a record of an aborted transaction: it is a place to read from.
+        a broker it may be a record of an aborted transaction, or the control record that ended one:
+        it is a place to read from.
 
         Damaged ranges are passed over, and so are batches that cannot be decoded though their CRC
         is right: the answer is the first of the records that can be read, at the price that older

@@ -382,7 +382,20 @@ def find_latest(snapshot: Snapshot, end_offset: int) -> TimestampOffset | None:
         # The active segment may know a larger one by now than the snapshot holds: walk it then.
         if found is not None or largest < 0:
             return found
-    return None
+    # What headers say no record has: a batch that a compaction left empty keeps its timestamp.
+    largest = _max_timestamp_of_records(snapshot, end_offset)
+    return find_timestamp(snapshot, largest, end_offset) if largest >= 0 else None
+
+
+def _max_timestamp_of_records(snapshot: Snapshot, end_offset: int) -> int:
+    """Return the largest timestamp that a record has, decoding what claims to have a larger one."""
+    largest, start_offset = -1, snapshot.start_offset
+    limit_bytes = snapshot.segments.active.decompressed_max_bytes
+    for batch in read_batches(snapshot, start_offset, end_offset, on_corrupt="skip"):
+        if batch.header.max_timestamp > largest and batch.header.record_count:
+            inside = _timestamps_between(batch, limit_bytes, start_offset, end_offset)
+            largest = max(largest, *inside, -1)
+    return largest
 
 
 def _max_timestamp_between(
@@ -396,15 +409,18 @@ def _max_timestamp_between(
         if start_offset <= base_offset and header.next_offset <= end_offset:
             largest = max(largest, header.max_timestamp)
         else:
-            records = try_records(batch, segment.decompressed_max_bytes, strict=False) or []
-            inside = (
-                record.timestamp_ms
-                for record in records
-                if start_offset <= record.offset < end_offset
-            )
+            limit_bytes = segment.decompressed_max_bytes
+            inside = _timestamps_between(batch, limit_bytes, start_offset, end_offset)
             largest = max(largest, *inside, -1)
         expected = header.next_offset
     return largest
+
+
+def _timestamps_between(
+    batch: BatchView, limit_bytes: int, start_offset: int, end_offset: int
+) -> list[int]:
+    records = try_records(batch, limit_bytes, strict=False) or []
+    return [each.timestamp_ms for each in records if start_offset <= each.offset < end_offset]
 
 
 def _find_timestamp_in(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 from pathlib import Path
-from unittest import mock
 
 from kafkalog import LogConfig
 from kafkalog.doctor.examine import examine_directories
@@ -22,21 +21,15 @@ from tests.support.logs import append_sized, manual_log
 from tests.support.machines import MadeUpMachine
 from tests.support.manual_time import START_MS, ManualClock
 
-__all__ = ["NO_SYNCS", "checks", "examined", "healthy_directory", "judged", "made_unclean", "only"]
+__all__ = ["checks", "examined", "healthy_directory", "judged", "made_unclean", "only"]
 
 DISK = PosixFileSystem()
-# Nobody cuts the power of a directory that is only looked at.
-NO_SYNCS = (
-    mock.patch("kafkalog.files.posix._sync_descriptor"),
-    mock.patch.object(PosixFileSystem, "sync_directory"),
-)
 
 
 def healthy_directory(path: Path, *partitions: str, node_id: int = 1) -> Path:
     """Make a data directory as a broker would, with ten records in each partition, closed."""
     path.mkdir()
-    with NO_SYNCS[0], NO_SYNCS[1]:
-        _fill(path, partitions or ("orders-0",), node_id)
+    _fill(path, partitions or ("orders-0",), node_id)
     return path
 
 

@@ -17,7 +17,6 @@ from kafkalog.files.posix import PosixFileSystem
 from kafkalog.state.checkpoints import OffsetCheckpoint
 from kafkalog.state.meta_properties import MetaProperties, write_meta_properties
 from tests.support.doctoring import (
-    NO_SYNCS,
     checks,
     examined,
     healthy_directory,
@@ -67,7 +66,7 @@ def test_file_that_cannot_be_understood_is_found(data: Path, name: str, severity
 def test_directory_of_a_manager_has_no_finding(tmp_path: Path) -> None:
     """Nothing that it leaves behind is strange or missing, settings of topics included."""
     directory = tmp_path / "data"
-    with NO_SYNCS[0], NO_SYNCS[1], LogManager([directory]) as manager:
+    with LogManager([directory]) as manager:
         manager.create_topic("orders", 2, {"retention.ms": "-1"})
         append_sized(manager.log("orders", 0), 120)
     assert (directory / TOPIC_OVERRIDES).exists()

@@ -1,161 +1,33 @@
-"""Every fast way into a log gives the log that `append` gives: lists, columns, Arrow's tables."""
+"""What lists, columns and Arrow's tables may be, and what of them is refused.
+
+That each way writes what `append` writes is shown in `tests/properties/test_ways_in.py`.
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from kafkalog import (
-    BytesColumn,
-    HeadersColumn,
     InvalidRecordError,
-    Log,
-    Record,
     RecordTooLargeError,
     RecordValidationError,
     UnsupportedForMessageFormatError,
 )
-from tests.support.arrow_c import Stream, binary, bitmap, struct
+from tests.support.append_ways import SCHEMA, Row, one_by_one, table_of
+from tests.support.arrow_c import Stream, binary, struct
 from tests.support.logs import manual_log
 from tests.support.manual_time import START_MS
-from tests.support.old_appends import RELEASES
-
-Headers: TypeAlias = list[tuple[str, bytes | None]]
-Row: TypeAlias = tuple[bytes | None, bytes | None, int, Headers]
-Way: TypeAlias = Callable[[Log, Sequence[Row]], object]
-
-CELL = st.none() | st.binary(max_size=90)
-ROW: st.SearchStrategy[Row] = st.tuples(
-    CELL,
-    CELL,
-    st.integers(0, 2**41),
-    st.lists(st.tuples(st.text("kh\u00e4", max_size=3), CELL), max_size=2),
-)
-SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.large_binary()),
-        ("timestamp", pa.timestamp("ms", "UTC")),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ]
-)
-NUMBERS = itertools.count()
-
-
-def one_by_one(log: Log, rows: Sequence[Row]) -> None:
-    """Append records: the slow way."""
-    log.append(Record(key=k, value=v, timestamp_ms=t, headers=h) for k, v, t, h in rows)
-
-
-def by_lists(log: Log, rows: Sequence[Row]) -> None:
-    """Append lists."""
-    keys, values, times, headers = ([row[slot] for row in rows] for slot in range(4))
-    log.append_lists(keys, values, timestamps=times, headers=headers)  # type: ignore[arg-type]
-
-
-def table_of(rows: Sequence[Row], schema: pa.Schema = SCHEMA) -> pa.Table:
-    """Return a table of several chunks, the first of them a slice."""
-    names = ("key", "value", "timestamp", "headers")
-    made: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
-    for row in made:
-        if not row["headers"]:
-            row["headers"] = None
-        elif not pa.types.is_map(schema.field("headers").type):
-            row["headers"] = [{"key": key, "value": value} for key, value in row["headers"]]
-    third = len(made) // 3
-    parts = [made[:1] + made[:third], made[third:]]
-    batches = [pa.RecordBatch.from_pylist(part, schema=schema) for part in parts]
-    return pa.Table.from_batches([batches[0][1:] if rows else batches[0], batches[1]])
-
-
-def by_table(log: Log, rows: Sequence[Row]) -> None:
-    """Append an Arrow table."""
-    log.append_columns(table_of(rows))
-
-
-def by_views_and_map(log: Log, rows: Sequence[Row]) -> None:
-    """Append an Arrow table of other types."""
-    types = [pa.binary_view(), pa.binary_view(), pa.int64(), pa.map_(pa.string(), pa.binary())]
-    schema = pa.schema(list(zip(SCHEMA.names, types, strict=True)))
-    log.append_columns(
-        pa.RecordBatchReader.from_batches(schema, table_of(rows, schema).to_batches())
-    )
-
-
-def by_arrays(log: Log, rows: Sequence[Row]) -> None:
-    """Append single Arrow arrays."""
-    table = table_of(rows).combine_chunks()
-    keys, values, _, headers = (column.chunk(0) for column in table.columns)
-    times = np.array([row[2] for row in rows], np.int64)
-    log.append_columns(keys, values, headers=headers, timestamps=times)
-
-
-def column(cells: Sequence[bytes | None]) -> BytesColumn:
-    """Return cells in NumPy arrays."""
-    offsets = np.cumsum([0, *(len(cell or b"") for cell in cells)]).astype(np.int32)
-    valid = bitmap([cell is not None for cell in cells])
-    return BytesColumn(b"".join(cell or b"" for cell in cells), offsets, valid)
-
-
-def by_numpy(log: Log, rows: Sequence[Row]) -> None:
-    """Append NumPy arrays and offsets."""
-    entries = [entry for row in rows for entry in row[3]]
-    offsets = np.cumsum([0, *(len(row[3]) for row in rows)])
-    headers = HeadersColumn(
-        offsets, column([key.encode() for key, _ in entries]), column([v for _, v in entries])
-    )
-    log.append_columns(
-        column([row[0] for row in rows]),
-        column([row[1] for row in rows]),
-        headers=headers,
-        timestamps=np.array([row[2] for row in rows], np.int64),
-    )
-
-
-WAYS: list[Way] = [by_lists, by_table, by_views_and_map, by_arrays, by_numpy]
 
 
 def stored(directory: Path) -> list[bytes]:
     """Return the bytes of all segments."""
     return [path.read_bytes() for path in sorted(directory.glob("*.log"))]
-
-
-@pytest.mark.parametrize(
-    ("magic", "compression"),
-    [(0, "gzip"), (1, "uncompressed"), (2, "uncompressed"), (2, "zstd")],
-)
-@given(rows=st.lists(ROW, min_size=1, max_size=20))
-@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_way_gives_the_same_log(
-    magic: int, compression: str, tmp_path: Path, rows: list[Row]
-) -> None:
-    """Byte for byte, over batches and segments, with nulls, empty values and headers."""
-    if magic < 2:
-        rows = [(key, value, timestamp, []) for key, value, timestamp, _ in rows]
-    found = []
-    for way in [one_by_one, *WAYS]:
-        directory = tmp_path / f"{next(NUMBERS)}-0"
-        with manual_log(
-            directory,
-            compression_type=compression,
-            message_format_version=RELEASES[magic],
-            batch_bytes=300,
-            segment_bytes=2000,
-        ) as log:
-            way(log, rows)
-            facts = [(r.key, r.value, r.timestamp_ms, list(r.headers)) for r in log.records()]
-            expected = [(k, v, t if magic else -1, h) for k, v, t, h in rows]
-            assert expected == facts
-        found.append(stored(directory))
-    assert found[:1] * len(found) == found
 
 
 @pytest.fixture(name="directory")

@@ -1,10 +1,12 @@
-"""A scan gives what `records` gives: any format, codec, range, columns, filters, batch sizes."""
+"""Scans of logs: damage, arrays, filters, what is refused, how long a scan lives.
+
+That any scan of any log gives its rows is shown in `tests/properties/test_ways_out.py`.
+"""
 
 from __future__ import annotations
 
 import gc
 import tempfile
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +20,6 @@ from hypothesis import strategies as st
 from kafkalog import (
     CorruptRecordError,
     InvalidRecordError,
-    Log,
     LogClosedError,
     OffsetOutOfRangeError,
     Record,
@@ -41,124 +42,6 @@ from tests.support.scanning import ALL_COLUMNS, rows_of_scan, slow_rows
 
 BINARY_TYPES = ("binary", "large_binary", "binary_view")
 SMALL: dict[str, Any] = {"segment_bytes": 2000, "index_interval_bytes": 200}
-
-FIELDS = st.one_of(
-    st.none(), st.just(b""), st.binary(max_size=20), st.builds(bytes, st.integers(60, 70))
-)
-RECORDS = st.lists(
-    st.builds(
-        Record,
-        key=st.sampled_from([None, b"", b"a", b"b", b"key that is no short one"]),
-        value=FIELDS,
-        headers=st.lists(st.tuples(st.text("ab\xe9", max_size=3), FIELDS), max_size=3),
-        timestamp_ms=st.one_of(st.just(-1), st.integers(START_MS, START_MS + 50)),
-    ),
-    min_size=1,
-    max_size=6,
-)
-COLUMNS = st.lists(st.sampled_from(ALL_COLUMNS), min_size=1, unique=True)
-
-
-@st.composite
-def filters_and_wanted(
-    draw: st.DrawFn, end: int
-) -> tuple[list[tuple[str, str, Any]], Callable[[Record], bool]]:
-    """Draw filters, and what says of a record whether they hold."""
-    offset, time = st.integers(-1, end + 1), st.integers(START_MS - 1, START_MS + 51)
-    key = st.sampled_from([None, b"", b"a", b"key that is no short one", b"none has this"])
-    kinds = {"offset": offset, "timestamp": time, "key": key}
-    compared: dict[str, Callable[[Any, Any], bool]] = {
-        "==": lambda cell, value: cell == value,
-        "in": lambda cell, value: cell in value,
-        "<": lambda cell, value: cell is not None and cell < value,
-        "<=": lambda cell, value: cell is not None and cell <= value,
-        ">": lambda cell, value: cell is not None and cell > value,
-        ">=": lambda cell, value: cell is not None and cell >= value,
-    }
-    filters = []
-    for column in draw(st.lists(st.sampled_from(sorted(kinds)), max_size=3)):
-        operators = ["==", "in"] if column == "key" else sorted(compared)
-        operator = draw(st.sampled_from(operators))
-        values = kinds[column]
-        filters.append((column, operator, draw(st.lists(values) if operator == "in" else values)))
-
-    def wanted(record: Record) -> bool:
-        cells = {
-            "offset": record.offset,
-            "timestamp": None if record.timestamp_ms == -1 else record.timestamp_ms,
-            "key": record.key,
-        }
-        return all(compared[how](cells[name], value) for name, how, value in filters)
-
-    return filters, wanted
-
-
-def check_any_scan(log: Log, data: st.DataObject) -> None:
-    """Draw a scan of a log, and hold it against the slow way."""
-    end_offset = log.log_end_offset
-    columns = data.draw(COLUMNS)
-    start = data.draw(st.one_of(st.none(), st.integers(log.log_start_offset, end_offset)))
-    end = data.draw(st.one_of(st.none(), st.integers(0, end_offset + 2)))
-    filters, wanted = data.draw(filters_and_wanted(end_offset))
-    how: dict[str, Any] = {
-        "isolation": data.draw(st.sampled_from(["read_committed", "read_uncommitted"])),
-        "on_corrupt": data.draw(st.sampled_from(["raise", "skip"])),
-    }
-    scanned = log.scan(
-        start,
-        end,
-        columns=columns,
-        filters=filters,
-        binary_type=data.draw(st.sampled_from(BINARY_TYPES)),
-        batch_rows=data.draw(st.sampled_from([1, 3, 65536])),
-        batch_bytes=data.draw(st.sampled_from([1, 300, 1 << 20])),
-        **how,
-    )
-    rows, error = rows_of_scan(scanned)
-    expected, expected_error = slow_rows(log, columns, start, end, wanted=wanted, **how)
-    assert expected == rows
-    # A filter may pass over damage that nothing of what is wanted lies behind.
-    assert expected_error == error or (filters and error is None)
-
-
-@settings(max_examples=40)
-@given(data=st.data())
-def test_any_scan_of_any_log_equals_its_records(data: st.DataObject) -> None:
-    """Codecs change from batch to batch; producers commit and abort; segments are small."""
-    with tempfile.TemporaryDirectory() as name:
-        client = Client(7)
-        with manual_log(Path(name) / "orders-3", **SMALL) as log:
-            for _ in range(data.draw(st.integers(0, 6))):
-                codec = data.draw(
-                    st.sampled_from(["uncompressed", "lz4", "gzip", "zstd", "snappy"])
-                )
-                log.reconfigure(log.config.replace(compression_type=codec))
-                log.append(data.draw(RECORDS))
-                if data.draw(st.booleans()):
-                    client.send(log, 2, transactional=True)
-                    client.end(log, data.draw(st.sampled_from(["commit", "abort"])))
-            if data.draw(st.booleans()) and log.log_end_offset:
-                log.delete_records_before(data.draw(st.integers(0, log.log_end_offset)))
-            check_any_scan(log, data)
-
-
-@settings(max_examples=30)
-@given(data=st.data())
-def test_any_scan_of_old_formats_equals_their_records(data: st.DataObject) -> None:
-    """Plain messages, wrappers, and batches of v2 behind them, in any mixture."""
-    plan = data.draw(
-        st.lists(
-            st.sampled_from([(0, 0, 1), (1, 0, 1), (0, 1, 3), (1, 1, 4), (1, 3, 2), (2, 0, 3)]),
-            min_size=1,
-            max_size=8,
-        )
-    )
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name) / "orders-3"
-        directory.mkdir()
-        write_chapters(directory, chapters_of(sorted(plan, key=lambda entry: entry[0])))
-        with manual_log(directory) as log:
-            check_any_scan(log, data)
 
 
 @pytest.mark.parametrize("kind", sorted(LOG_KINDS))

@@ -133,6 +133,24 @@ def test_lookup_of_the_largest_finds_the_first_that_has_it(directory: Path) -> N
         assert (START_MS + 41, 5) == lookup(log, MAX_TIMESTAMP)
 
 
+def test_lookup_of_the_largest_passes_over_times_that_no_record_has(directory: Path) -> None:
+    """A batch that a compaction left empty keeps its time, in this segment or another."""
+    empty = reference.Header(base_offset=4, last_offset_delta=1, max_timestamp=START_MS + 90)
+    behind = reference.Header(base_offset=7, max_timestamp=START_MS + 80)
+    with manual_log(directory) as log:
+        log.append(at(10, 40, 20, 40))
+        log.append_batches(reference.encode_batch(empty), assign_offsets=False)
+        assert (START_MS + 40, 1) == lookup(log, MAX_TIMESTAMP)
+        log.roll()
+        log.append_batches(reference.encode_batch(behind), assign_offsets=False)
+        assert (START_MS + 40, 1) == lookup(log, MAX_TIMESTAMP)
+        log.delete_records_before(2)
+        assert (START_MS + 40, 3) == lookup(log, MAX_TIMESTAMP)
+        log.delete_records_before(4)
+        assert log.offset_for_timestamp(MAX_TIMESTAMP) is None
+        assert log.offset_for_timestamp(0) is None
+
+
 def test_lookup_without_any_timestamp_finds_nothing(directory: Path) -> None:
     """Records of -1 are never late enough, not even for the time zero."""
     with manual_log(directory) as log:
