@@ -31,6 +31,7 @@ INSTRUMENTED = (
     "tests.fuzz.indexes",
     "tests.fuzz.inputs",
     "tests.fuzz.replies",
+    "tests.fuzz.runs",
 )
 INPUT_BYTES_MAX = 2048
 

@@ -13,7 +13,7 @@ from tests.support.record_cases import as_batch_header
 from tests.support.reference_records import Refused
 from tests.support.row_cases import built, expected_rows, rows_of, runs_of
 
-__all__ = ["build_rows", "build_rows_of_lies"]
+__all__ = ["build_rows", "build_rows_of_lies", "builder_of", "names_of"]
 
 BINARY_TYPES = ("binary", "large_binary", "binary_view")
 POSITIONS = (
@@ -27,7 +27,8 @@ POSITIONS = (
 )
 
 
-def _builder(choices: Choices, names: list[str], *, text_keys: bool) -> RowBuilder:
+def builder_of(choices: Choices, names: list[str], *, text_keys: bool) -> RowBuilder:
+    """Return a builder of some columns, with limits of any size."""
     builder = RowBuilder(
         names,
         binary_type=choices.one_of(BINARY_TYPES),
@@ -39,7 +40,8 @@ def _builder(choices: Choices, names: list[str], *, text_keys: bool) -> RowBuild
     return builder
 
 
-def _names(choices: Choices) -> list[str]:
+def names_of(choices: Choices) -> list[str]:
+    """Return names of columns, at least one."""
     chosen = choices.number(2)
     return [name for bit, name in enumerate(COLUMN_NAMES) if chosen >> bit & 1] or ["offset"]
 
@@ -48,9 +50,9 @@ def build_rows(data: bytes) -> None:
     """What decoders accept of any bytes becomes the reference's rows, filtered as it would."""
     choices = Choices(data)
     text_keys, lasting, filters, strict = choices.flags(4)
-    names = _names(choices)
+    names = names_of(choices)
     is_text = text_keys and "headers" in names
-    builder = _builder(choices, names, text_keys=text_keys)
+    builder = builder_of(choices, names, text_keys=text_keys)
     key = choices.take(choices.byte() % 4)
     run = choices.rest
     walk = reference.scan_batches(run, check_crc=False, check_order=False, capacity=4)
@@ -94,8 +96,8 @@ def build_rows_of_lies(data: bytes) -> None:
     """Columns are arrays that anybody may write to: nothing outside the buffer is read."""
     choices = Choices(data)
     text_keys, lasting, filters = choices.flags(3)
-    names = _names(choices)
-    builder = _builder(choices, names, text_keys=text_keys)
+    names = names_of(choices)
+    builder = builder_of(choices, names, text_keys=text_keys)
     octets = choices.take(choices.byte())
     count = choices.byte() % 9
     columns = RecordColumns(count + 1)

@@ -81,6 +81,11 @@ def seeds() -> Iterator[tuple[str, bytes]]:
         yield "scan", b"\x02" + struct.pack(">q", 5) + run
         yield "decode", b"\x04" + run
         yield "rows", bytes([8, 0x0F, 0xFF, 0, 0, 0, 0]) + run
+    for run in [*runs[::3], keyed_run()]:
+        yield "row-runs", bytes([2, 0x0F, 0xFF, 0, 0, 0]) + run
+        yield "row-runs", bytes([0, 0x01, 0x3F, 2, 2, 1]) + run
+        yield "look-ups", bytes([4, 3]) + bytes([0xFF, 0xFF, 0, 0]) + run
+        yield "cleaning-runs", bytes([1, 9, 0]) + bytes(8) + run
     for run in [*_wrappers(), *runs[-6:]]:
         yield "compressed", b"\x03" + run
         yield "messages", b"\x02\x01\x00" + bytes(8) + run

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.fuzz import arrow_input, batches, cleaning, indexes, messages, replies, rows
+from tests.fuzz import arrow_input, batches, cleaning, indexes, messages, replies, rows, runs
 
 __all__ = ["CORPUS", "TARGETS", "corpus_of"]
 
@@ -19,10 +19,13 @@ TARGETS: Final[dict[str, Target]] = {
     "messages": messages.decode_messages,
     "rows": rows.build_rows,
     "row-lies": rows.build_rows_of_lies,
+    "row-runs": runs.build_runs,
+    "look-ups": runs.look_up,
     "arrow": arrow_input.append_arrow,
     "indexes": indexes.check_indexes,
     "index-entries": indexes.select_entries,
     "cleaning": cleaning.clean_run,
+    "cleaning-runs": runs.clean_runs,
     "replies": replies.parse_replies,
     "reader": replies.read_replies,
 }
