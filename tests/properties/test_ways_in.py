@@ -196,6 +196,17 @@ def test_scan_appended_writes_what_the_slow_way_writes(given_rows: Given, binary
         assert stored(slow) == stored(parent / "columns-0") == stored(parent / "records-0")
 
 
+@of_examples()
+@given(given_rows=givens(), buffer_bytes=st.sampled_from([1, 100, 2000]))
+def test_appender_with_a_small_buffer_writes_the_rows(given_rows: Given, buffer_bytes: int) -> None:
+    """Its batches are smaller, for it writes what the buffer has room for."""
+    with folder() as parent:
+        with given_rows.open(parent / "own-0") as log:
+            for part in given_rows.parts:
+                append_ways.by_appender(log, part, buffer_bytes=buffer_bytes)
+        assert given_rows.expected() == truth_of(parent / "own-0").rows
+
+
 # ---- encoded batches --------------------------------------------------------------------------
 
 

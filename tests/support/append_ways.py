@@ -115,11 +115,6 @@ def by_appender(log: Log, rows: Sequence[Row], *, buffer_bytes: int = 1 << 20) -
             appender.append(key, value, timestamp_ms, headers)
 
 
-def by_unbuffered_appender(log: Log, rows: Sequence[Row]) -> None:
-    """Append record after record, each batch written when it is full."""
-    by_appender(log, rows, buffer_bytes=0)
-
-
 WAYS: Final[list[Way]] = [
     by_lists,
     by_table,
@@ -127,5 +122,4 @@ WAYS: Final[list[Way]] = [
     by_arrays,
     by_numpy,
     by_appender,
-    by_unbuffered_appender,
 ]
