@@ -145,6 +145,7 @@ class _Plan:
 
     def commit(self, transaction: TransactionId, files: Sequence[StagedFile]) -> CommitReport:
         """Publish what the tasks have staged."""
+        spare_collector()
         emptied: set[str] = set()
         if self.overwrite:
             emptied = {file.topic for file in files}
@@ -281,6 +282,7 @@ def _transaction_of(
 
 def _plan_of(options: WriteOptions, schema: StructType, *, overwrite: bool) -> _Plan:
     """Check what is asked for; return it."""
+    spare_collector()
     if overwrite and not options.allow_truncate:
         raise KafkaLogSparkError(
             ErrorCode.OVERWRITE_UNSUPPORTED,

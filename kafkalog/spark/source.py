@@ -76,6 +76,7 @@ class KafkaLogDataSource(DataSource):
     """
 
     def __init__(self, options: MutableMapping[str, str], load_id: str | None = None) -> None:
+        spare_collector()
         super().__init__(options)
         self.load_id = uuid4().hex if load_id is None else load_id
 
