@@ -70,7 +70,7 @@ from kafkalog.log.fences import FencedRange
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
-from kafkalog.log.reader import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from kafkalog.log.points import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from kafkalog.log.record_appender import RecordAppender
 from kafkalog.log.report import CutTail, RecoveryReport
 from kafkalog.log.retention import (

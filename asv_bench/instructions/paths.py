@@ -333,6 +333,31 @@ def get_many(folder: Path) -> tuple[int, Case]:
     return POINTS, lambda: log.get_many(offsets)
 
 
+def _times() -> list[int]:
+    """Return times of records anywhere."""
+    times = standard().timestamps
+    return [times[offset] for offset in random.Random(1).choices(range(RECORDS), k=POINTS)]
+
+
+@path("find a time")
+def find_time(folder: Path) -> tuple[int, Case]:
+    """One time a call, anywhere."""
+    log, times = filled_log(folder), _times()
+
+    def case() -> None:
+        for time in times:
+            log.offset_for_timestamp(time)
+
+    return POINTS, case
+
+
+@path("find many times")
+def find_times(folder: Path) -> tuple[int, Case]:
+    """The same in one call."""
+    log, times = filled_log(folder), np.array(_times(), np.int64)
+    return POINTS, lambda: log.offsets_for_timestamps(times)
+
+
 # ---- below valgrind
 
 

@@ -141,11 +141,19 @@ def random_reads(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
                 for offset in offsets:
                     get(offset).value
 
+            def get_unsummed(log: kafkalog.Log = log) -> None:
+                get = log.get
+                for offset in offsets:
+                    get(offset, check_crcs=False).value
+
             yield Comparison(
                 f"100 B, {batch_size // 1024} KiB",
                 GETS,
-                {"lmdb": get_lmdb, "log": get_log},
-                [Goal("P10 get by offset / LMDB get", "log", "lmdb", goal)],
+                {"lmdb": get_lmdb, "log": get_log, "unsummed": get_unsummed},
+                [
+                    Goal("P10 get by offset / LMDB get", "log", "lmdb", goal),
+                    Goal("P10 get by offset, without the sum / LMDB get", "unsummed", "lmdb", 0),
+                ],
             )
 
 

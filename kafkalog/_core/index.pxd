@@ -14,6 +14,18 @@ cdef enum IndexKey:
     KEY_TIME_OFFSET = 3                # .timeindex: relative offset
 
 
+cdef enum:
+    # Indexes that lie in a few lines are searched from the middle.
+    NEAR_COUNT_MIN = 64
+    NEAR_STEP = 4
+
+
+cdef inline Py_ssize_t size_of_entry(IndexKey key) noexcept nogil:
+    if key == KEY_OFFSET or key == KEY_POSITION:
+        return OFFSET_INDEX_ENTRY_SIZE
+    return TIME_INDEX_ENTRY_SIZE
+
+
 cdef inline int64_t load_key(const uint8_t* entries, Py_ssize_t slot, IndexKey key) noexcept nogil:
     if key == KEY_OFFSET:
         return load_i32(entries + slot * OFFSET_INDEX_ENTRY_SIZE)
@@ -44,6 +56,47 @@ cdef inline Py_ssize_t find_upper_slot(const uint8_t* entries, Py_ssize_t count,
     return low + (1 if load_key(entries, low, key) <= target else 0)
 
 
+cdef inline Py_ssize_t find_near_slot(const uint8_t* entries, Py_ssize_t count, int64_t target,
+                                      IndexKey key) noexcept nogil:
+    """
+    As find_upper_slot, from where the target would be if keys rose evenly.
+
+    A look-up between two reads of large batches finds the entries out of the caches, and a binary
+    search waits for each line in turn. Keys of a log rise evenly enough that the guess lies a line
+    or two off; the worst that it can be is twice the steps.
+    """
+    cdef Py_ssize_t low = 0
+    cdef Py_ssize_t high = count
+    cdef Py_ssize_t guess, step
+    cdef int64_t first, last
+    if count < NEAR_COUNT_MIN:
+        return find_upper_slot(entries, count, target, key)
+    first = load_key(entries, 0, key)
+    last = load_key(entries, count - 1, key)
+    if target < first:
+        return 0
+    if target >= last:
+        return count
+    # Keys of a damaged file may be anything, but here the target is between these two.
+    guess = <Py_ssize_t>(
+        (<double>target - <double>first) / (<double>last - <double>first) * <double>(count - 1)
+    )
+    step = NEAR_STEP
+    if load_key(entries, guess, key) <= target:
+        low = guess + 1
+        while low + step < count and load_key(entries, low + step, key) <= target:
+            low += step + 1
+            step += step
+        high = min(low + step, count)
+    else:
+        high = guess
+        while high > step and load_key(entries, high - step, key) > target:
+            high -= step
+            step += step
+        low = max(high - step, 0)
+    return low + find_upper_slot(entries + low * size_of_entry(key), high - low, target, key)
+
+
 @cython.final
 cdef class OffsetIndexView:
     cdef const uint8_t[::1] _entries
@@ -54,5 +107,18 @@ cdef class OffsetIndexView:
     cdef Py_ssize_t _floor_slot(self, int64_t offset) noexcept
     cdef tuple _entry(self, Py_ssize_t slot)
 
-    # For kernels: the position that `lookup` gives; what a file says, so 0 or anything above.
-    cdef int64_t floor_position(self, int64_t offset) noexcept
+    # For kernels: the position that `lookup` gives, and that of the entry behind it, 0 for none.
+    # What a file says, so 0 or anything above.
+    cdef int64_t near_position(self, int64_t offset, int64_t* following) noexcept
+
+
+@cython.final
+cdef class TimeIndexView:
+    cdef const uint8_t[::1] _entries
+    cdef const uint8_t* _first
+    cdef readonly int64_t base_offset
+    cdef Py_ssize_t _count
+
+    # For kernels: the timestamp of the entry that `lookup` gives, and its offset.
+    cdef int64_t near_entry(self, int64_t timestamp_ms, int64_t* offset) noexcept
+    cdef tuple _entry(self, Py_ssize_t slot)

@@ -248,8 +248,14 @@ cdef class OffsetIndexView:
             return -1
         return find_upper_slot(self._first, self._count, offset - self.base_offset, KEY_OFFSET) - 1
 
-    cdef int64_t floor_position(self, int64_t offset) noexcept:
-        cdef Py_ssize_t slot = self._floor_slot(offset)
+    cdef int64_t near_position(self, int64_t offset, int64_t* following) noexcept:
+        cdef Py_ssize_t slot = -1
+        if offset >= self.base_offset:
+            slot = find_near_slot(
+                self._first, self._count, offset - self.base_offset, KEY_OFFSET) - 1
+        following[0] = 0
+        if slot + 1 < self._count:
+            following[0] = load_key(self._first, slot + 1, KEY_POSITION)
         return load_key(self._first, slot, KEY_POSITION) if slot >= 0 else 0
 
     cdef tuple _entry(self, Py_ssize_t slot):
@@ -303,11 +309,6 @@ cdef class TimeIndexView:
         count: entries in use; None for as many as the bytes hold.
     """
 
-    cdef const uint8_t[::1] _entries
-    cdef const uint8_t* _first
-    cdef readonly int64_t base_offset
-    cdef Py_ssize_t _count
-
     def __cinit__(self, const uint8_t[::1] entries not None, int64_t base_offset, count=None):
         _check_base_offset(base_offset)
         self._count = _entry_count(entries.shape[0], TIME_INDEX_ENTRY_SIZE, count)
@@ -318,9 +319,18 @@ cdef class TimeIndexView:
     def __len__(self):
         return self._count
 
-    cdef inline tuple _entry(self, Py_ssize_t slot):
+    cdef tuple _entry(self, Py_ssize_t slot):
         return (load_key(self._first, slot, KEY_TIMESTAMP),
                 self.base_offset + load_key(self._first, slot, KEY_TIME_OFFSET))
+
+    cdef int64_t near_entry(self, int64_t timestamp_ms, int64_t* offset) noexcept:
+        cdef Py_ssize_t slot = find_near_slot(
+            self._first, self._count, timestamp_ms, KEY_TIMESTAMP) - 1
+        offset[0] = self.base_offset
+        if slot < 0:
+            return NO_TIMESTAMP
+        offset[0] += load_key(self._first, slot, KEY_TIME_OFFSET)
+        return load_key(self._first, slot, KEY_TIMESTAMP)
 
     def lookup(self, int64_t timestamp_ms):
         """Return (timestamp, offset) of the greatest entry not above, or (-1, base_offset)."""

@@ -1,17 +1,26 @@
 """Read one record by its offset: walk headers to its batch, check the CRC, walk its records.
 
-For the plain case only, in every format. What is not plain (compressed, damaged, not all there, a
-gap in the offsets, a control batch) is answered with None, and the caller looks with its usual
-means, which say what is the matter.
+And find the first record at or above a time, in the same way.
 
-A reader holds the bytes of a segment and its index, a table the readers of a log: so that one call
-does it all, and nothing is looked up in Python objects on the way.
+For the plain case only, by offset in every format, by time in v2. What is not plain (compressed,
+damaged, not all there, a gap in the offsets, a control batch, an index entry that promises too
+much, a batch whose header claims a time that none of its records has) is answered with None, and
+the caller looks with its usual means, which say what is the matter.
+
+A reader holds the bytes of a segment and its indexes, a table the readers of a log: so that one
+call does it all, and nothing is looked up in Python objects on the way.
+
+Whoever asks with `check_crcs=False` gets what is found without the sum of its batch, as a broker
+finds it. What is not plain is none the better for that: the usual means do check.
 
 Thread-safety: see the classes; the GIL is kept, for a look-up takes less than a microsecond.
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from kafkalog._core.cursor cimport Cursor
@@ -23,9 +32,10 @@ from kafkalog._core.header cimport (
     load_whole_batch,
     prefetch_header,
 )
-from kafkalog._core.index cimport OffsetIndexView
+from kafkalog._core.index cimport OffsetIndexView, TimeIndexView
 from kafkalog._core.layout cimport CODEC_MASK, CONTROL_MASK, RECORD_BATCH_OVERHEAD, RECORD_SIZE_MIN
 from kafkalog._core.message_set cimport MessageSet, finish_fields, messages_of_fields, next_message
+from kafkalog._core.prefetch cimport prefetch, prefetch_ahead, prefetch_first
 from kafkalog._core.record cimport (
     PayloadHold,
     Record,
@@ -37,21 +47,40 @@ from kafkalog._core.record cimport (
     read_short_varint,
 )
 from kafkalog._core.status cimport STATUS_OK
+from kafkalog._core.time_read cimport (
+    FoundTime,
+    TimeWalk,
+    begin_time_walk,
+    find_time_batch,
+    find_time_record,
+)
 
 import numpy
 
 cdef enum:
     # As far as headers are walked from an index entry: many times the usual interval.
     WALK_BYTES = 1024 * 1024
-    # Index entries lie 4 KiB apart or more, as the settings are; neighbours get different places.
     KNOWN_BATCHES = 64
-    KNOWN_SHIFT = 12
+    KNOWN_BITS = 6
+    # Fields of a log's snapshot.
+    SNAPSHOT_SEGMENTS = 0
+    SNAPSHOT_END = 1
+    SNAPSHOT_START = 3
+    SNAPSHOT_FIELDS = 4
+
+
+cdef uint64_t GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
 
 cdef struct KnownBatch:
     BatchFields batch                  # its size is 0: nothing is known
     int64_t start                      # where the walk to it began
     int64_t position
+
+
+cdef inline Py_ssize_t known_slot(int64_t start) noexcept nogil:
+    """Spread places, whatever lies between them: Fibonacci hashing."""
+    return <Py_ssize_t>((<uint64_t>start * GOLDEN_RATIO) >> (64 - KNOWN_BITS))
 
 
 cdef bint find_batch_kernel(Cursor* cursor, int64_t offset, BatchFields* batch) noexcept nogil:
@@ -61,7 +90,6 @@ cdef bint find_batch_kernel(Cursor* cursor, int64_t offset, BatchFields* batch) 
             return (
                 batch.base_offset <= offset
                 and batch.attributes & (CODEC_MASK | CONTROL_MASK) == 0
-                and crc_of_batch(cursor.position, batch.size_bytes) == batch.crc
             )
         prefetch_header(cursor, batch.size_bytes)
         cursor.position += batch.size_bytes
@@ -74,6 +102,7 @@ cdef const uint8_t* skip_records(const uint8_t* position, const uint8_t* limit,
     cdef uint32_t encoded = 0
     while count > 0:
         count -= 1
+        prefetch_ahead(position)
         if limit - position < RECORD_SIZE_MIN:
             return NULL
         position = read_short_varint(position, &encoded)
@@ -172,7 +201,7 @@ cdef bint find_next_record(BatchWalk* walk, int64_t offset, RecordFields* record
 @cython.final
 cdef class PointReader:
     """
-    Finds the records of one segment by their offsets.
+    Finds the records of one segment by their offsets, or their times.
 
     Holds the bytes, usually a mapping, as long as it or a record it made lives. Remembers of the
     last few places where look-ups began which batch they led to, so that the next ones there need
@@ -183,45 +212,100 @@ cdef class PointReader:
     Args:
         data: the whole segment, as far as it may be read; the last batch may be cut.
         index: entries of its offset index; a hint, and any may be missing.
+        times: entries of its time index, likewise; None for a reader that is asked for none.
     """
 
     cdef PayloadHold _hold
     cdef OffsetIndexView _index
+    cdef TimeIndexView _times
     cdef KnownBatch[KNOWN_BATCHES] _known
 
-    def __cinit__(self, data not None, OffsetIndexView index not None):
+    def __cinit__(self, data not None, OffsetIndexView index not None, TimeIndexView times=None):
         self._hold = PayloadHold.__new__(PayloadHold, data)
         self._index = index
+        self._times = times
         memset(&self._known[0], 0, sizeof(self._known))
 
     def __len__(self):
         return self._hold.view.len
 
-    cdef const uint8_t* _batch_of(self, int64_t offset, BatchFields* batch) noexcept:
-        """Return where the plain batch with `offset` begins, its sum checked; NULL for none."""
-        cdef const uint8_t* data = <const uint8_t*>self._hold.view.buf
+    @property
+    def has_times(self):
+        """Whether it may be asked for times."""
+        return self._times is not None
+
+    cdef bint _open(self, Cursor* cursor, int64_t start) noexcept:
+        """Put the cursor where an index entry leads; False where that is outside."""
         cdef Py_ssize_t size = self._hold.view.len
-        cdef int64_t start = self._index.floor_position(offset)
-        cdef KnownBatch* known = &self._known[(start >> KNOWN_SHIFT) & (KNOWN_BATCHES - 1)]
-        cdef Cursor cursor
         # An entry may say anything: what it leads to is believed for its CRC and its own offset.
         if not 0 <= start < size:
-            return NULL
+            return False
+        cursor.position = <const uint8_t*>self._hold.view.buf + start
+        cursor.end = cursor.position + min(size - start, WALK_BYTES)
+        return True
+
+    cdef bint _check(self, int64_t start, const uint8_t* position, const BatchFields* batch,
+                     bint check_crcs) noexcept:
+        """Sum up the batch that a walk from `start` led to, unless that is known to be right."""
+        if not check_crcs:
+            prefetch_first(position + RECORD_BATCH_OVERHEAD, batch.size_bytes)
+            return True
+        cdef KnownBatch* known = &self._known[known_slot(start)]
+        cdef int64_t place = position - <const uint8_t*>self._hold.view.buf
+        if known.batch.size_bytes > 0 and known.start == start and known.position == place:
+            return True
+        if crc_of_batch(position, batch.size_bytes) != batch.crc:
+            return False
+        known.start = start
+        known.position = place
+        known.batch = batch[0]
+        return True
+
+    cdef const uint8_t* _batch_of(self, int64_t offset, bint check_crcs,
+                                  BatchFields* batch) noexcept:
+        """Return where the plain batch with `offset` begins; NULL for none."""
+        cdef int64_t following = 0
+        cdef int64_t start = self._index.near_position(offset, &following)
+        cdef KnownBatch* known = &self._known[known_slot(start)]
+        cdef Cursor cursor
         if (
             known.batch.size_bytes > 0
             and known.start == start
             and known.batch.base_offset <= offset <= last_offset_of(&known.batch)
         ):
             batch[0] = known.batch
-            return data + known.position
-        cursor.position = data + start
-        cursor.end = cursor.position + min(size - start, WALK_BYTES)
-        if not find_batch_kernel(&cursor, offset, batch):
+            return <const uint8_t*>self._hold.view.buf + known.position
+        if not self._open(&cursor, start) or not find_batch_kernel(&cursor, offset, batch):
             return NULL
-        known.start = start
-        known.position = cursor.position - data
-        known.batch = batch[0]
+        if not self._check(start, cursor.position, batch, check_crcs):
+            return NULL
         return cursor.position
+
+    cdef bint _walk_of(self, int64_t timestamp_ms, bint check_crcs, TimeWalk* walk) noexcept:
+        """Begin at the first batch that reaches the time; False where that is not a plain one."""
+        cdef int64_t start = 0
+        cdef int64_t following = 0
+        cdef int64_t entry_offset = 0
+        cdef int64_t entry_timestamp
+        cdef BatchFields batch
+        cdef Cursor cursor
+        if timestamp_ms < 0 or self._times is None:
+            return False
+        entry_timestamp = self._times.near_entry(timestamp_ms - 1, &entry_offset)
+        if entry_timestamp >= 0:
+            start = self._index.near_position(entry_offset, &following)
+        memset(&batch, 0, sizeof(batch))       # gcc does not see that the kernel loads it
+        if not self._open(&cursor, start):
+            return False
+        # The batch behind the one that the entry names is likely to have the answer.
+        prefetch(cursor.position + (following - start))
+        if not find_time_batch(&cursor, entry_timestamp, entry_offset, timestamp_ms, &batch):
+            return False
+        if not self._check(start, cursor.position, &batch, check_crcs):
+            return False
+        begin_time_walk(walk, cursor.position + RECORD_BATCH_OVERHEAD,
+                        cursor.position + batch.size_bytes, &batch)
+        return True
 
     cdef Record _made(self, const BatchFields* batch, const RecordFields* record):
         cdef RecordsContext context
@@ -231,19 +315,28 @@ cdef class PointReader:
             context = context_of(batch, True)
         return make_record(&context, record, self._hold)
 
-    cdef Record read(self, int64_t offset):
+    cdef Record read(self, int64_t offset, bint check_crcs):
         cdef const uint8_t* position
         cdef BatchFields batch
         cdef RecordFields record
         memset(&batch, 0, sizeof(batch))       # gcc does not see that the kernels load both
         memset(&record, 0, sizeof(record))
-        position = self._batch_of(offset, &batch)
+        position = self._batch_of(offset, check_crcs, &batch)
         if position == NULL or not find_record_kernel(position, &batch, offset, &record):
             return None
         return self._made(&batch, &record)
 
+    cdef bint read_time(self, int64_t timestamp_ms, int64_t start_offset, bint check_crcs,
+                        FoundTime* found) noexcept:
+        cdef TimeWalk walk
+        memset(&walk, 0, sizeof(walk))
+        return (
+            self._walk_of(timestamp_ms, check_crcs, &walk)
+            and find_time_record(&walk, timestamp_ms, start_offset, found)
+        )
+
     def find_many(self, const int64_t[::1] offsets not None, list found not None,
-                  Py_ssize_t start, Py_ssize_t stop):
+                  Py_ssize_t start, Py_ssize_t stop, bint check_crcs=True):
         """
         Put the records at `offsets[start:stop]`, which rise, in the same slots of `found`.
 
@@ -263,7 +356,7 @@ cdef class PointReader:
                 or not walk.batch.base_offset <= offsets[slot] <= last_offset_of(&walk.batch)
                 or offsets[slot] < walk.batch.base_offset + walk.delta
             ):
-                walk.begins = self._batch_of(offsets[slot], &walk.batch)
+                walk.begins = self._batch_of(offsets[slot], check_crcs, &walk.batch)
                 if walk.begins == NULL:
                     continue
                 walk.context = context_of(&walk.batch, True)
@@ -273,9 +366,74 @@ cdef class PointReader:
             if find_next_record(&walk, offsets[slot], &record):
                 found[slot] = self._made(&walk.batch, &record)
 
-    def find(self, int64_t offset):
+    def find(self, int64_t offset, bint check_crcs=True):
         """Return the record at `offset`, None where it is not plainly there."""
-        return self.read(offset)
+        return self.read(offset, check_crcs)
+
+    def find_time(self, int64_t timestamp_ms, int64_t start_offset=0, bint check_crcs=True):
+        """
+        Return (timestamp, offset, leader epoch) of the first record at or above a time.
+
+        None where it is not plainly there. Records below `start_offset` are not seen.
+        """
+        cdef FoundTime found
+        memset(&found, 0, sizeof(found))
+        if not self.read_time(timestamp_ms, start_offset, check_crcs, &found):
+            return None
+        return found.timestamp, found.offset, found.epoch
+
+    def find_times(self, const int64_t[::1] timestamps not None, int64_t[::1] found not None,
+                   Py_ssize_t start, Py_ssize_t stop, int64_t start_offset=0,
+                   bint check_crcs=True):
+        """
+        Put the offset for each of `timestamps[start:stop]`, which rise, in its slot of `found`.
+
+        Returns:
+            The first slot that has no plain answer; nothing is put there, nor behind it.
+        """
+        cdef Py_ssize_t slot = start
+        cdef TimeWalk walk
+        cdef FoundTime record
+        if not 0 <= start <= stop <= min(timestamps.shape[0], found.shape[0]):
+            raise IndexError(f"slots {start} to {stop} are outside those given")
+        memset(&walk, 0, sizeof(walk))
+        memset(&record, 0, sizeof(record))
+        while slot < stop:
+            # A batch that is begun has the answers to all times up to its largest.
+            if walk.position == NULL or timestamps[slot] > walk.batch.max_timestamp:
+                if not self._walk_of(timestamps[slot], check_crcs, &walk):
+                    return slot
+            if not find_time_record(&walk, timestamps[slot], start_offset, &record):
+                return slot
+            while slot < stop and timestamps[slot] <= record.timestamp:
+                found[slot] = record.offset
+                slot += 1
+        return slot
+
+
+cdef extern from *:
+    """
+    static PyObject *kafkalog_make_tuple(PyTypeObject *type, PyObject *first, PyObject *second,
+                                         PyObject *third)
+    {
+        PyObject *made = type->tp_alloc(type, 3);
+        if (made != NULL) {
+            Py_INCREF(first);
+            PyTuple_SET_ITEM(made, 0, first);
+            Py_INCREF(second);
+            PyTuple_SET_ITEM(made, 1, second);
+            Py_INCREF(third);
+            PyTuple_SET_ITEM(made, 2, third);
+        }
+        return made;
+    }
+    """
+    object make_tuple "kafkalog_make_tuple" (PyTypeObject* type, object first, object second,
+                                             object third)
+
+
+cdef inline int64_t number_in(object snapshot, int field) except? -1:
+    return <int64_t><object>PyTuple_GET_ITEM(snapshot, field)
 
 
 @cython.final
@@ -283,24 +441,35 @@ cdef class PointTable:
     """
     The point readers of a log's segments, by slot: one call from an offset to its record.
 
+    Asked with a snapshot of the log: the segments, one above the last offset, one above the last
+    byte, the first offset. Of another log's segments a table knows nothing.
+
     Readers are put in as they are needed, at most `capacity` of them at a time, for each may keep
     a mapping alive. Thread-safety: calls may come from any thread, under the GIL.
 
     Args:
-        owner: what the bases were taken from, for the caller to compare.
+        owner: the segments that the bases were taken from.
         bases: base offsets of the segments, rising.
         capacity: how many readers are kept; one more, and all others go.
+        answer: what `find_time` returns: a class of named tuples of three.
     """
 
     cdef readonly object owner
+    cdef type _answer
     cdef const int64_t[::1] _bases
+    cdef const int64_t[::1] _latest
     cdef list _readers
     cdef Py_ssize_t _capacity
     cdef Py_ssize_t _count
 
-    def __init__(self, owner, bases, Py_ssize_t capacity):
+    def __init__(self, owner, bases, Py_ssize_t capacity, type answer not None=tuple):
+        # Made without its constructor, it must have nothing but its items.
+        if not issubclass(answer, tuple) or answer.__dictoffset__ != 0:
+            raise TypeError(f"{answer!r} is no class of named tuples")
         self.owner = owner
+        self._answer = answer
         self._bases = numpy.array(bases, dtype=numpy.int64)
+        self._latest = numpy.empty(0, dtype=numpy.int64)
         self._readers = [None] * len(bases)
         self._capacity = capacity
         self._count = 0
@@ -317,18 +486,97 @@ cdef class PointTable:
                 high = middle
         return low - 1
 
-    def find(self, int64_t offset):
+    cdef bint _owns(self, snapshot) except -1:
+        """Say whether a snapshot is one of the segments that are in here."""
+        # A tuple with names, or another: what is asked of it is asked without them.
+        if not PyTuple_Check(snapshot) or PyTuple_GET_SIZE(snapshot) != SNAPSHOT_FIELDS:
+            raise TypeError(f"a snapshot is a tuple of {SNAPSHOT_FIELDS}, not {snapshot!r}")
+        return PyTuple_GET_ITEM(snapshot, SNAPSHOT_SEGMENTS) == <PyObject*>self.owner
+
+    def find(self, offset, snapshot, bint check_crcs=True):
         """Return the record at `offset`, None where it is not plainly there or nobody looks."""
-        cdef Py_ssize_t slot = self._slot_of(offset)
+        cdef int overflow = 0
+        cdef int64_t wanted
+        cdef Py_ssize_t slot
+        if not self._owns(snapshot):
+            return None
+        wanted = PyLong_AsLongLongAndOverflow(offset, &overflow)
+        if (
+            overflow != 0
+            or wanted < number_in(snapshot, SNAPSHOT_START)
+            or wanted >= number_in(snapshot, SNAPSHOT_END)
+        ):
+            return None
+        slot = self._slot_of(wanted)
         if slot < 0:
             return None
         reader = self._readers[slot]
-        return None if reader is None else (<PointReader>reader).read(offset)
+        return None if reader is None else (<PointReader>reader).read(wanted, check_crcs)
+
+    def find_time(self, timestamp_ms, snapshot, bint check_crcs=True):
+        """
+        Return timestamp, offset and leader epoch of the first record at or above a time.
+
+        The epoch is None where the batch has none; all of it where the record is not plainly there,
+        or nobody looks.
+        """
+        cdef int overflow = 0
+        cdef int64_t wanted
+        cdef Py_ssize_t slot
+        cdef FoundTime found
+        if not self._owns(snapshot):
+            return None
+        wanted = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
+        if overflow != 0:
+            return None
+        slot = self._first_reaching(wanted)
+        if slot < 0:
+            return None
+        reader = self._readers[slot]
+        memset(&found, 0, sizeof(found))
+        if reader is None or not (<PointReader>reader).read_time(
+            wanted, number_in(snapshot, SNAPSHOT_START), check_crcs, &found
+        ):
+            return None
+        # A reader has what was published; a log that is truncated has other segments then.
+        return make_tuple(<PyTypeObject*>self._answer, found.timestamp, found.offset,
+                          found.epoch if found.epoch >= 0 else None)
+
+    cdef Py_ssize_t _first_reaching(self, int64_t timestamp_ms) noexcept:
+        """Return the first slot of those known that has so late a record, -1 for none."""
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = self._latest.shape[0]
+        cdef Py_ssize_t middle
+        while low < high:
+            middle = (low + high) >> 1
+            if self._latest[middle] < timestamp_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < self._latest.shape[0] else -1
 
     cdef int _check_slot(self, Py_ssize_t slot) except -1:
         if not 0 <= slot < self._bases.shape[0]:
             raise IndexError(f"slot {slot} is not in 0..{self._bases.shape[0] - 1}")
         return 0
+
+    @property
+    def known_times(self):
+        """Of how many segments, from the first on, the largest timestamps are known."""
+        return self._latest.shape[0]
+
+    def put_times(self, latest):
+        """
+        Say the largest timestamps of the first segments; it counts for look-ups by time only.
+
+        Args:
+            latest: one for each, INT64_MAX for one that may get more, and -1 for one without a
+                record that may be read.
+        """
+        latest = numpy.maximum.accumulate(numpy.array(latest, dtype=numpy.int64))
+        if len(latest) > self._bases.shape[0]:
+            raise ValueError(f"{len(latest)} timestamps for {self._bases.shape[0]} segments")
+        self._latest = latest
 
     def reader(self, Py_ssize_t slot):
         """Return the reader in `slot`, or None; IndexError outside the bases."""

@@ -1,6 +1,10 @@
-"""Hints to the CPU that lines will be read soon. They never fault, whatever the address."""
+"""Hints to the CPU that lines will be read soon. They never fault, whatever the address.
 
-from libc.stdint cimport uint8_t
+Who sums up a batch reads it as fast as memory gives it. Who only steps from one record to the next
+waits for each in turn, unless the lines ahead were asked for.
+"""
+
+from libc.stdint cimport int64_t, uint8_t
 
 cdef extern from *:
     """
@@ -19,6 +23,9 @@ cdef enum:
     # What decoding a tile asks for of the next one at most: what the first-level cache has room
     # for, beside the tile.
     AHEAD_SIZE = 16 * 1024
+
+    # As far ahead as a walk asks for that reads of each record where the next one is.
+    STEP_AHEAD_SIZE = 1024
 
 
 # Lines behind a tile that is decoded, for the CRC to find near when it goes on there.
@@ -47,3 +54,17 @@ cdef inline void ask_ahead(Ahead* ahead) noexcept nogil:
         prefetch(ahead.asked)
         prefetch(ahead.asked + LINE_SIZE)
         ahead.asked += 2 * LINE_SIZE
+
+
+cdef inline void prefetch_ahead(const uint8_t* position) noexcept nogil:
+    """Ask for what a walk comes to in a while, where it was begun by `prefetch_first`."""
+    prefetch(position + STEP_AHEAD_SIZE)
+    prefetch(position + STEP_AHEAD_SIZE + LINE_SIZE)
+
+
+cdef inline void prefetch_first(const uint8_t* position, int64_t size) noexcept nogil:
+    """Ask for the bytes that a walk begins with."""
+    cdef int64_t ahead = 0
+    while ahead < size and ahead < STEP_AHEAD_SIZE:
+        prefetch(position + ahead)
+        ahead += LINE_SIZE

@@ -70,15 +70,38 @@ cdef inline const uint8_t* read_short_varint(
     return NULL
 
 
+cdef inline const uint8_t* read_fast_varlong(
+    const uint8_t* position, uint64_t* value
+) noexcept nogil:
+    """Read at most 10 bytes, unchecked; NULL if the varlong is longer."""
+    cdef int shift
+    if position[0] < 0x80:
+        value[0] = position[0]
+        return position + 1
+    if position[1] < 0x80:
+        value[0] = (position[0] & 0x7f) | <uint32_t>position[1] << 7
+        return position + 2
+    value[0] = (position[0] & 0x7f) | (position[1] & 0x7f) << 7
+    position += 2
+    shift = 14
+    while position[0] >= 0x80:
+        if shift == 63:
+            return NULL
+        value[0] |= <uint64_t>(position[0] & 0x7f) << shift
+        position += 1
+        shift += 7
+    value[0] |= <uint64_t>position[0] << shift
+    return position + 1
+
+
 cdef inline const uint8_t* try_read_record(
     const uint8_t* position, const uint8_t* limit, RecordFields* fields
 ) noexcept nogil:
     """Read a plain record that ends at or before `limit`; NULL for any other kind."""
     cdef const uint8_t* end
     cdef uint32_t encoded = 0
-    cdef uint64_t encoded_long
+    cdef uint64_t encoded_long = 0
     cdef int64_t size
-    cdef int shift
     if limit - position < FAST_PREFIX_SIZE:
         return NULL
     position = read_short_varint(position, &encoded)
@@ -87,25 +110,10 @@ cdef inline const uint8_t* try_read_record(
         return NULL
     end = position + (encoded >> 1)
     fields.end = end
-    position += 1                      # attributes: unused, ignored as Kafka does
-    if position[0] < 0x80:
-        encoded_long = position[0]
-        position += 1
-    elif position[1] < 0x80:
-        encoded_long = (position[0] & 0x7f) | <uint32_t>position[1] << 7
-        position += 2
-    else:
-        encoded_long = (position[0] & 0x7f) | (position[1] & 0x7f) << 7
-        position += 2
-        shift = 14
-        while position[0] >= 0x80:
-            if shift == 63:
-                return NULL
-            encoded_long |= <uint64_t>(position[0] & 0x7f) << shift
-            position += 1
-            shift += 7
-        encoded_long |= <uint64_t>position[0] << shift
-        position += 1
+    # Behind the attributes, which are unused, and ignored as Kafka does.
+    position = read_fast_varlong(position + 1, &encoded_long)
+    if position == NULL:
+        return NULL
     fields.timestamp_delta = <int64_t>((encoded_long >> 1) ^ (0 - (encoded_long & 1)))
     position = read_short_varint(position, &encoded)
     if position == NULL or encoded & 1:

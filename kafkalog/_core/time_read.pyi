@@ -1,14 +1,14 @@
-"""Types of the look-up by time."""
+"""Types of the look into a batch for a time."""
 
 from typing_extensions import Buffer
 
-from kafkalog._core.index import OffsetIndexView
+from kafkalog._core.header import BatchHeader
 
-def find_time(
-    data: Buffer,
-    offsets: OffsetIndexView,
-    entry_timestamp: int,
-    entry_offset: int,
+def first_record_at(
+    payload: Buffer,
+    header: BatchHeader,
+    start: int,
+    end: int,
     timestamp_ms: int,
     start_offset: int,
-) -> tuple[int, int, int] | None: ...
+) -> tuple[int, int] | None: ...

@@ -1,45 +1,36 @@
-"""Find the first record at or above a time: walk headers from an index entry, then its records.
+"""Find the first record at or above a time: in the headers behind an index entry, then in a batch.
 
-For the plain case of format v2 only. What is not plain (an old format, compressed, damaged, not all
-there, a control batch, an index entry that promises too much, a batch whose header claims a time
-that none of its records has) is answered with None, and the caller looks with its usual means.
+A batch is read up to the record that is found: what lies behind it is not looked at, as a look-up
+by offset does not either. Bytes that are no record end the look into a batch, and what was found
+before them counts.
 
-Thread-safety: a pure function of bytes; the GIL is kept, for a look-up takes about a microsecond.
+Thread-safety: pure functions of bytes; the GIL is kept, for a look-up takes about a microsecond.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memset
+from libc.stdint cimport int64_t, uint8_t
 
 from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.header cimport (
     BatchFields,
-    crc_of_batch,
+    BatchHeader,
     is_legacy,
     last_offset_of,
     load_whole_batch,
     prefetch_header,
 )
-from kafkalog._core.index cimport OffsetIndexView
-from kafkalog._core.layout cimport CODEC_MASK, CONTROL_MASK, RECORD_BATCH_OVERHEAD
+from kafkalog._core.layout cimport CODEC_MASK, CONTROL_MASK
+from kafkalog._core.prefetch cimport prefetch_ahead
 from kafkalog._core.record cimport (
+    PayloadHold,
     RecordFields,
-    RecordsContext,
     context_of,
-    next_record,
+    header_context,
     offset_of,
+    open_payload,
+    read_record,
     timestamp_of,
 )
-from kafkalog._core.status cimport STATUS_OK
-
-cdef enum:
-    # As far as headers are walked from an index entry: many times the usual interval.
-    WALK_BYTES = 1024 * 1024
-
-
-cdef struct Found:
-    int64_t timestamp
-    int64_t offset
-    int32_t epoch
+from kafkalog._core.status cimport STATUS_LEGACY, STATUS_OK, raise_for_status
 
 
 cdef bint keep_promise(Cursor* cursor, int64_t entry_timestamp, int64_t entry_offset,
@@ -57,91 +48,100 @@ cdef bint keep_promise(Cursor* cursor, int64_t entry_timestamp, int64_t entry_of
     return False
 
 
-cdef bint find_batch_kernel(Cursor* cursor, int64_t timestamp_ms,
-                            BatchFields* batch) noexcept nogil:
-    """Move the cursor to the first batch that reaches the time; say whether it is a plain one."""
+cdef bint find_time_batch(Cursor* cursor, int64_t entry_timestamp, int64_t entry_offset,
+                          int64_t timestamp_ms, BatchFields* batch) noexcept nogil:
+    if entry_timestamp >= 0:
+        if not keep_promise(cursor, entry_timestamp, entry_offset, batch):
+            return False
+        # It is the last one that does not reach the time, as far as the index knows.
+        cursor.position += batch.size_bytes
     while load_whole_batch(cursor, batch) == STATUS_OK and not is_legacy(batch):
         if batch.max_timestamp >= timestamp_ms:
-            return (
-                batch.attributes & (CODEC_MASK | CONTROL_MASK) == 0
-                and crc_of_batch(cursor.position, batch.size_bytes) == batch.crc
-            )
+            return batch.attributes & (CODEC_MASK | CONTROL_MASK) == 0
         prefetch_header(cursor, batch.size_bytes)
         cursor.position += batch.size_bytes
     return False
 
 
-cdef bint find_record_kernel(const uint8_t* position, const BatchFields* batch,
-                             int64_t timestamp_ms, int64_t start_offset,
-                             Found* found) noexcept nogil:
-    """
-    Find the record in the batch at `position`; say whether it is there.
+cdef void begin_time_walk(TimeWalk* walk, const uint8_t* position, const uint8_t* limit,
+                          const BatchFields* batch) noexcept nogil:
+    walk.batch = batch[0]
+    walk.context = context_of(batch, False)
+    walk.position = position
+    walk.limit = limit
+    walk.left = batch.record_count
 
-    The records behind it are read as well: a batch that is no run of records is passed over.
-    """
-    cdef RecordsContext context = context_of(batch, True)
-    cdef const uint8_t* limit = position + batch.size_bytes
+
+cdef bint find_time_record(TimeWalk* walk, int64_t timestamp_ms, int64_t start_offset,
+                           FoundTime* found) noexcept nogil:
+    cdef RecordsContext context = walk.context
+    cdef const uint8_t* position = walk.position
+    cdef const uint8_t* limit = walk.limit
+    cdef const uint8_t* end
+    cdef int64_t left = walk.left
+    cdef int64_t offset, offset_delta = 0
     cdef RecordFields record
-    cdef bint is_found = False
-    cdef int64_t left = batch.record_count
-    position += RECORD_BATCH_OVERHEAD
+    record.timestamp_delta = 0
     while left > 0:
         left -= 1
-        position = next_record(&context, position, limit, &record)
-        if position == NULL:
-            return False
-        if (
-            not is_found
-            and timestamp_of(&context, &record) >= timestamp_ms
-            and offset_of(&context, &record) >= start_offset
-        ):
-            is_found = True
+        prefetch_ahead(position)
+        end = step_over_record(position, limit, &record.timestamp_delta, &offset_delta)
+        record.offset_delta = <int32_t>offset_delta
+        if end == NULL:
+            end = read_record(position, limit, &record)
+            if end == NULL:
+                break
+        offset = offset_of(&context, &record)
+        if timestamp_of(&context, &record) >= timestamp_ms and offset >= start_offset:
+            if read_record(position, limit, &record) == NULL:
+                break
+            walk.position = end
+            walk.left = left
             found.timestamp = timestamp_of(&context, &record)
-            found.offset = offset_of(&context, &record)
-            found.epoch = batch.partition_leader_epoch
-    return is_found and position == limit
+            found.offset = offset
+            found.epoch = walk.batch.partition_leader_epoch
+            return True
+        position = end
+    walk.left = 0
+    return False
 
 
-def find_time(
-    const uint8_t[::1] data not None,
-    OffsetIndexView offsets not None,
-    int64_t entry_timestamp,
-    int64_t entry_offset,
+def first_record_at(
+    payload not None,
+    BatchHeader header not None,
+    Py_ssize_t start,
+    Py_ssize_t end,
     int64_t timestamp_ms,
     int64_t start_offset,
 ):
     """
-    Return timestamp, offset and leader epoch of the first record at or above `timestamp_ms`.
+    Return timestamp and offset of the first record of a batch at or above `timestamp_ms`.
 
     Args:
-        data: the segment from its first byte, as far as it may be read.
-        offsets: its offset index; a hint.
-        entry_timestamp: of the last entry of its time index below the time; negative for none.
-        entry_offset: of that entry.
+        payload: holds the uncompressed records.
+        header: of the batch, of format v2.
+        start, end: where in it they are.
         timestamp_ms: the time.
         start_offset: records below it are not there.
 
     Returns:
-        None where that is not plainly seen.
+        None where no record is, before bytes that are none.
+
+    Raises:
+        InvalidRecordError: the batch has an old format.
+        IndexError: the payload ends before `end`.
     """
-    cdef Py_ssize_t size = data.shape[0]
-    cdef int64_t start = 0
-    cdef BatchFields batch
-    cdef Found found
-    cdef Cursor cursor
-    if entry_timestamp >= 0:
-        start = offsets.floor_position(entry_offset)
-    # An entry may say anything: what it leads to is believed for its CRC.
-    if not 0 <= start < size:
+    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
+    cdef Cursor cursor = open_payload(&hold.view, start, end)
+    cdef TimeWalk walk
+    cdef FoundTime found
+    walk.context = header_context(header, False)
+    if walk.context.legacy:
+        return raise_for_status(STATUS_LEGACY, start)
+    walk.batch.partition_leader_epoch = header.partition_leader_epoch
+    walk.position = cursor.position
+    walk.limit = cursor.end
+    walk.left = walk.context.record_count
+    if not find_time_record(&walk, timestamp_ms, start_offset, &found):
         return None
-    memset(&batch, 0, sizeof(batch))           # gcc does not see that the kernels load both
-    memset(&found, 0, sizeof(found))
-    cursor.position = &data[0] + start
-    cursor.end = cursor.position + min(size - start, WALK_BYTES)
-    if entry_timestamp >= 0 and not keep_promise(&cursor, entry_timestamp, entry_offset, &batch):
-        return None
-    if not find_batch_kernel(&cursor, timestamp_ms, &batch):
-        return None
-    if not find_record_kernel(cursor.position, &batch, timestamp_ms, start_offset, &found):
-        return None
-    return found.timestamp, found.offset, found.epoch
+    return found.timestamp, found.offset

@@ -143,15 +143,20 @@ class SegmentHints:
         found = next((entry for entry in entries if entry[1] < start), (0, 0))
         return found[1] if self._promised(*found) else 0
 
-    def start_for_time(self, timestamp_ms: int, end: int) -> int:
+    def start_for_time(self, timestamp_ms: int, end: int, following_offset: int) -> int:
         """
         Return a position with nothing at or above `timestamp_ms` before it.
 
-        An entry below the time tells that, one of that very time does not: brokers before 0.11 name
+        Entries of what was appended behind `end`, where `following_offset` is, are not asked. An
+        entry below the time tells that, one of that very time does not: brokers before 0.11 name
         the end of what was appended at once, and other batches in it may have the same time.
         """
         for _attempt in range(2):
-            timestamp, offset = self._time_index.view.lookup(timestamp_ms - 1)
+            view = self._time_index.view
+            timestamp, offset = view.lookup(timestamp_ms - 1)
+            if offset >= following_offset:
+                slot = view.floor_slot_by_offset(following_offset - 1)
+                timestamp, offset = view.entry(slot) if slot >= 0 else (-1, offset)
             if timestamp < 0:
                 return 0
             start = self.start_for(offset)

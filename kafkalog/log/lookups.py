@@ -18,9 +18,12 @@ from kafkalog._core.record import Record
 from kafkalog.errors import KafkaLogError
 from kafkalog.log.isolation import Isolation
 from kafkalog.log.local_log import Snapshot
-from kafkalog.log.reading import find_timestamp, read_batches, try_records
+from kafkalog.log.reading import find_timestamp_in, reaching_slots, try_records
 from kafkalog.log.scannable import ScannableLog
+from kafkalog.log.segment import LogSegment
 from kafkalog.log.walk import check_wrapper
+from kafkalog.model import TimestampOffset
+from kafkalog.records.batch_view import BatchView
 
 __all__ = ["LookupLog"]
 
@@ -31,12 +34,20 @@ class LookupLog(ScannableLog):
     """A log that is asked for many records, or many times, at once."""
 
     def get_many(
-        self, offsets: Sequence[int] | _Offsets, *, isolation: Isolation = "read_uncommitted"
+        self,
+        offsets: Sequence[int] | _Offsets,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        check_crcs: bool = True,
     ) -> list[Record | None]:
         """
         Return the record at each offset, in the order of the offsets, as `get` does.
 
         Offsets need no order, and may repeat. What lies in one batch costs its checks once.
+
+        Args:
+            offsets: in any order.
+            isolation, check_crcs: as for `get`.
 
         Raises:
             OffsetOutOfRangeError: one is below the log start offset or above the log end offset.
@@ -54,7 +65,7 @@ class LookupLog(ScannableLog):
         if isolation == "read_uncommitted":
             # Where files are gone, or the log was closed, the long way says what it means.
             with suppress(OSError, ValueError):
-                self._find_plain(snapshot, wanted[:visible], found)
+                self._find_plain(snapshot, wanted[:visible], found, check_crcs)
         left = [slot for slot in range(visible) if found[slot] is None]
         self._find_left(wanted, found, left, isolation)
         return [found[place] for place in places.tolist()]
@@ -64,13 +75,14 @@ class LookupLog(ScannableLog):
         timestamps: Sequence[int] | _Offsets,
         *,
         isolation: Isolation = "read_uncommitted",
+        check_crcs: bool = True,
     ) -> _Offsets:
         """
         Return for each time the offset that `offset_for_timestamp` finds, -1 where it finds none.
 
         Args:
             timestamps: milliseconds since 1970, none below 0, in any order.
-            isolation: as for `offset_for_timestamp`.
+            isolation, check_crcs: as for `offset_for_timestamp`.
 
         Returns:
             An int64 array of the same length.
@@ -85,12 +97,18 @@ class LookupLog(ScannableLog):
         while True:
             try:
                 with self._reading():
-                    found = _find_timestamps(snapshot, wanted, limit)
+                    found = _find_timestamps(snapshot, wanted, limit, check_crcs)
                     return found[places.reshape(-1)]
             except (KafkaLogError, ValueError) as error:
                 snapshot = self._snapshot_after(error, snapshot)
 
-    def _find_plain(self, snapshot: Snapshot, wanted: _Offsets, found: list[Record | None]) -> None:
+    def _find_plain(
+        self,
+        snapshot: Snapshot,
+        wanted: _Offsets,
+        found: list[Record | None],
+        check_crcs: bool,
+    ) -> None:
         """Find what lies in batches that are not compressed, segment by segment."""
         first = 0
         while first < len(wanted):
@@ -99,7 +117,7 @@ class LookupLog(ScannableLog):
             stop = len(wanted) if after is None else int(wanted.searchsorted(after))
             if slot >= 0:
                 segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
-                segment.point_reader(bound).find_many(wanted, found, first, stop)
+                segment.point_reader(bound).find_many(wanted, found, first, stop, check_crcs)
             first = stop
 
     def _find_left(
@@ -140,43 +158,52 @@ def _int64(numbers: Sequence[int] | _Offsets) -> _Offsets:
     return made.astype(np.int64)
 
 
-def _find_timestamps(snapshot: Snapshot, wanted: _Offsets, limit: int) -> _Offsets:
+def _find_timestamps(
+    snapshot: Snapshot, wanted: _Offsets, limit: int, check_crcs: bool
+) -> _Offsets:
     """Return the offset for each of rising times."""
     found = np.full(len(wanted), -1, np.int64)
-    slot = 0
+    start_offset, first, slot = snapshot.start_offset, 0, 0
     while slot < len(wanted):
-        first = find_timestamp(snapshot, int(wanted[slot]), limit)
-        if first is None:
-            break  # nor for any later time
-        found[slot] = first.offset
-        slot += 1
-        # The same record answers for all times up to its own.
-        stop = int(wanted.searchsorted(first.timestamp_ms, "right"))
-        found[slot:stop] = first.offset
-        slot = max(slot, stop)
-        if slot < len(wanted):
-            slot = _find_in_batch(snapshot, wanted, found, slot, first.offset, limit)
+        # What no earlier time was in is nothing for a later one.
+        first = next(reaching_slots(snapshot, int(wanted[slot]), limit, first), -1)
+        if first < 0:
+            break
+        segment, bound = snapshot.segments.segments[first], snapshot.bound_of(first)
+        reader = segment.time_reader(bound)
+        while slot < len(wanted):
+            slot = reader.find_times(wanted, found, slot, len(wanted), start_offset, check_crcs)
+            if slot == len(wanted):
+                break
+            other = find_timestamp_in(segment, int(wanted[slot]), bound, start_offset)
+            if other is None:
+                first += 1
+                break
+            slot = _find_in_batch(*other, wanted, found, slot, segment)
+    found[found >= limit] = -1
     return found
 
 
 def _find_in_batch(
-    snapshot: Snapshot, wanted: _Offsets, found: _Offsets, slot: int, offset: int, limit: int
+    record: TimestampOffset,
+    batch: BatchView,
+    wanted: _Offsets,
+    found: _Offsets,
+    slot: int,
+    segment: LogSegment,
 ) -> int:
-    """Answer for the times that the rest of a batch answers; return the first slot left."""
-    batch = next(read_batches(snapshot, offset, offset + 1, on_corrupt="skip"), None)
-    if batch is None or batch.header.max_timestamp < wanted[slot]:
+    """Answer for the times that a record answers, and its batch; return the first slot left."""
+    first, slot = slot, int(wanted.searchsorted(record.timestamp_ms, "right"))
+    found[first:slot] = record.offset
+    largest = batch.header.max_timestamp
+    if slot == len(wanted) or wanted[slot] > largest:
         return slot
-    limit_bytes = snapshot.segments.active.decompressed_max_bytes
-    records = try_records(batch, limit_bytes, strict=False) or []
-    rest = [(each.timestamp_ms, each.offset) for each in records if offset <= each.offset < limit]
-    if not rest:
-        return slot
-    times, offsets = np.array(rest, np.int64).T
-    highest = np.maximum.accumulate(times)
-    # Who looks for a later time than the header has does not come here.
-    latest = min(int(highest[-1]), batch.header.max_timestamp)
-    stop = int(wanted.searchsorted(latest, "right"))
-    if stop <= slot:
-        return slot
-    found[slot:stop] = offsets[highest.searchsorted(wanted[slot:stop])]
-    return stop
+    records = try_records(batch, segment.decompressed_max_bytes, strict=False) or []
+    rest = [(each.timestamp_ms, each.offset) for each in records if each.offset >= record.offset]
+    if rest:
+        times, offsets = np.array(rest, np.int64).T
+        highest = np.maximum.accumulate(times)
+        # Who looks for a later time than the header has does not come here.
+        first, slot = slot, int(wanted.searchsorted(min(int(highest[-1]), largest), "right"))
+        found[first:slot] = offsets[highest.searchsorted(wanted[first:slot])]
+    return slot

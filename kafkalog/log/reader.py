@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from kafkalog._core.iteration import Gate, GatedRecords
-from kafkalog._core.point_read import PointTable
 from kafkalog._core.record import Record
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
@@ -41,27 +40,19 @@ from kafkalog.log.producer_loading import FollowedProducers
 from kafkalog.log.reading import (
     OnCorrupt,
     fetch,
-    find_latest,
-    find_timestamp,
     read_batches,
     read_parts,
     try_records,
 )
 from kafkalog.log.segment import LogSegment
-from kafkalog.log.segment_file import REMAP_BYTES
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.transactions import aborted_between
 from kafkalog.log.walk import check_wrapper
-from kafkalog.model import TimestampOffset, TopicPartition
+from kafkalog.model import TopicPartition
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.message_run import MessageRun, Part
 
-__all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "LogReader"]
-
-# Kafka's names for the ends of a log, as timestamps of ListOffsets.
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
-MAX_TIMESTAMP = -3
+__all__ = ["LogReader"]
 
 # Waits of a follower that misses a file: a quarter of a second in all, longer than a truncation.
 PAUSES_SECONDS = (0.0, 0.001, 0.004, 0.015, 0.06, 0.17)
@@ -97,7 +88,6 @@ class LogReader:
         self._gate = Gate()
         self._stable = StableOffsets()
         self._followed = None if tail is None else FollowedProducers(local.context)
-        self._forget_points()
 
     @property
     def directory(self) -> Path:
@@ -209,75 +199,6 @@ class LogReader:
             except (KafkaLogError, ValueError) as error:
                 snapshot = self._snapshot_after(error, snapshot, offset)
 
-    def get(self, offset: int, *, isolation: Isolation = "read_uncommitted") -> Record | None:
-        """
-        Return the record at `offset`, None where there is none: compacted away, a control record,
-        or the log end offset, which the next record gets.
-
-        Nor is there one for this reader at the high watermark and above, or, with "read_committed",
-        at the last stable offset and above, and where a transaction was aborted; that way is slower
-        than the other.
-
-        Its key, value and headers are made when touched, as in `records`.
-
-        Raises:
-            OffsetOutOfRangeError: below the log start offset or above the log end offset.
-            CorruptRecordError: the offset lies in a damaged range.
-        """
-        if isolation != "read_uncommitted":
-            snapshot, limit = self._visible(isolation)
-            self._check_range(snapshot, offset)
-            return self._get_slowly(offset, limit, isolation)
-        snapshot = self._local.snapshot
-        points = self._points
-        # There are some only while the log end is as far as a reader may go.
-        if (
-            points.owner is snapshot.segments
-            and snapshot.start_offset <= offset < snapshot.end_offset
-            and not self._closed
-        ):
-            record = points.find(offset)
-            if record is not None:
-                return record
-        snapshot, limit = self._visible(isolation)
-        slot = self._check_range(snapshot, offset).segments.floor_slot(offset)
-        if slot >= 0 and offset < limit:
-            try:
-                record = self._get_from(snapshot, slot, offset)
-            except (OSError, ValueError):
-                record = None  # files gone, or the log closed: the long way says what it means
-            if record is not None:
-                return record
-        return self._get_slowly(offset, limit, isolation)
-
-    def _get_slowly(self, offset: int, limit: int, isolation: Isolation) -> Record | None:
-        if offset >= limit:
-            return None
-        return next(self.records(offset, offset + 1, isolation=isolation), None)
-
-    def _forget_points(self) -> None:
-        """Let go of the mappings that `get` holds."""
-        self._points = PointTable(None, (), 1)
-
-    def _get_from(self, snapshot: Snapshot, slot: int, offset: int) -> Record | None:
-        """Find a record the quick way, and see that the next one there is found quicker."""
-        segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
-        # A log that follows another process has to look at the files each time, and one with a
-        # high watermark how far that is.
-        if self._tail is None and self._stable.visibility.high_watermark is None:
-            points = self._points
-            if points.owner is not snapshot.segments:
-                bases = snapshot.segments.bases
-                points = PointTable(snapshot.segments, bases, self.config.mappings_max)
-                self._points = points
-            reader = points.reader(slot)
-            if reader is None or bound.end - len(reader) >= REMAP_BYTES:
-                points.put(slot, segment.point_reader(bound))
-            if self._stable.visibility.high_watermark is not None:
-                # Set meanwhile: whoever did so has forgotten the points of before these.
-                self._forget_points()
-        return segment.find_record(offset, bound)
-
     def _tell_aborted(self, fetched: FetchData, snapshot: Snapshot, limit: int) -> None:
         offset, end = fetched.start_offset, min(limit, fetched.following_offset)
         aborted = aborted_between(self._local.context, snapshot, offset, end)
@@ -348,42 +269,6 @@ class LogReader:
         if self._tail is not None:
             self._epochs.follow(snapshot)
         return self._epochs
-
-    def offset_for_timestamp(
-        self, timestamp_ms: int, *, isolation: Isolation = "read_uncommitted"
-    ) -> TimestampOffset | None:
-        """
-        Return the first record whose timestamp is at or above `timestamp_ms`, None for none.
-
-        EARLIEST_TIMESTAMP gives the log start, LATEST_TIMESTAMP how far a reader may go: the high
-        watermark, or with "read_committed" the last stable offset. MAX_TIMESTAMP gives the first
-        record that has the largest timestamp, and no answer lies where a reader may not go. As with
-        a broker it may be a record of an aborted transaction, or the control record that ended one:
-        it is a place to read from.
-
-        Damaged ranges are passed over, and so are batches that cannot be decoded though their CRC
-        is right: the answer is the first of the records that can be read, at the price that older
-        ones may be hidden. `batches` shows them, and `records` raises.
-
-        Raises:
-            UnsupportedCodecError: the library for a batch's codec is not installed.
-        """
-        snapshot, limit = self._visible(isolation)
-        if timestamp_ms == EARLIEST_TIMESTAMP:
-            start = snapshot.start_offset
-            return TimestampOffset(-1, start, self._known_epochs(snapshot).epoch_for(start))
-        if timestamp_ms == LATEST_TIMESTAMP:
-            return TimestampOffset(-1, limit, self._known_epochs(snapshot).latest)
-        if timestamp_ms < 0 and timestamp_ms != MAX_TIMESTAMP:
-            raise ValueError(f"{timestamp_ms} is neither a time nor one of Kafka's names")
-        while True:
-            try:
-                with self._reading():
-                    if timestamp_ms == MAX_TIMESTAMP:
-                        return find_latest(snapshot, limit)
-                    return find_timestamp(snapshot, timestamp_ms, limit)
-            except (KafkaLogError, ValueError) as error:
-                snapshot = self._snapshot_after(error, snapshot)
 
     def _visible(self, isolation: Isolation) -> tuple[Snapshot, int]:
         """Return the log as it is now, and how far a reader may go in it."""

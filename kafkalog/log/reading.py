@@ -9,9 +9,9 @@ and then the typed error; `"skip"` goes on behind the fence with the next whole 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.record import Record
 from kafkalog._core.status import STATUS_CODES
+from kafkalog._core.time_read import first_record_at
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedCodecError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.log.fetch import FetchData
@@ -38,7 +39,9 @@ __all__ = [
     "fetch",
     "find_latest",
     "find_timestamp",
+    "find_timestamp_in",
     "places",
+    "reaching_slots",
     "read_batches",
     "read_parts",
     "start_position",
@@ -48,6 +51,8 @@ __all__ = [
 ]
 
 OnCorrupt = Literal["raise", "skip"]
+
+_Decoded = TypeVar("_Decoded")
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
@@ -344,25 +349,42 @@ def behind_damage(
 
 
 def find_timestamp(
-    snapshot: Snapshot, timestamp_ms: int, end_offset: int
+    snapshot: Snapshot, timestamp_ms: int, end_offset: int, check_crcs: bool = True
 ) -> TimestampOffset | None:
     """
     Return the first record, by offset, whose timestamp is at or above `timestamp_ms`.
 
-    None where it does not lie below `end_offset`. Batches in damaged ranges are passed over.
+    None where it does not lie below `end_offset`. Batches in damaged ranges are passed over. With
+    `check_crcs=False` what is found at once need not have the right sum.
     """
-    for slot, segment in enumerate(snapshot.segments.segments):
-        bound = snapshot.bound_of(slot)
+    start_offset = snapshot.start_offset
+    for slot in reaching_slots(snapshot, timestamp_ms, end_offset):
+        segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
+        reader = segment.time_reader(bound)
+        plain = reader.find_time(timestamp_ms, start_offset, check_crcs)
+        if plain is not None:
+            found = TimestampOffset(*plain[:2], plain[2] if plain[2] >= 0 else None)
+        else:
+            other = find_timestamp_in(segment, timestamp_ms, bound, start_offset)
+            if other is None:
+                continue
+            found = other[0]
+        return found if found.offset < end_offset else None
+    return None
+
+
+def reaching_slots(
+    snapshot: Snapshot, timestamp_ms: int, end_offset: int, first: int = 0
+) -> Iterator[int]:
+    """Yield which segments, from `first` on, may hold records at or above a time."""
+    for slot in range(first, len(snapshot.segments)):
+        segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
         if segment.base_offset >= end_offset:
-            return None
+            return
         if bound.following_offset <= snapshot.start_offset or bound.end == 0:
             continue
-        if slot + 1 < len(snapshot.segments) and segment.max_timestamp < timestamp_ms:
-            continue
-        found = _find_timestamp_in(segment, timestamp_ms, bound, snapshot.start_offset)
-        if found is not None:
-            return found if found.offset < end_offset else None
-    return None
+        if slot + 1 == len(snapshot.segments) or segment.max_timestamp >= timestamp_ms:
+            yield slot
 
 
 def find_latest(snapshot: Snapshot, end_offset: int) -> TimestampOffset | None:
@@ -423,12 +445,10 @@ def _timestamps_between(
     return [each.timestamp_ms for each in records if start_offset <= each.offset < end_offset]
 
 
-def _find_timestamp_in(
+def find_timestamp_in(
     segment: LogSegment, timestamp_ms: int, bound: Bound, start_offset: int
-) -> TimestampOffset | None:
-    plain = segment.find_plain_time(timestamp_ms, bound, start_offset)
-    if plain is not None:
-        return plain
+) -> tuple[TimestampOffset, BatchView] | None:
+    """Return the first record of a segment at or above a time, with its batch, None for none."""
     position = 0
     while True:
         found = segment.find_timestamp(timestamp_ms, bound, position)
@@ -442,11 +462,11 @@ def _find_timestamp_in(
             if found is None or batch is None:
                 return None
         position = found + batch.header.size_bytes
-        records = try_records(batch, segment.decompressed_max_bytes, strict=False)
-        record = _first_record_at(batch, records or [], timestamp_ms, start_offset)
+        record = _first_record_at(batch, timestamp_ms, start_offset, segment.decompressed_max_bytes)
         # A header may claim a larger timestamp than any of its records has: look on.
         if record is not None:
-            return record
+            epoch = batch.header.partition_leader_epoch
+            return TimestampOffset(*record, epoch if epoch >= 0 else None), batch
 
 
 def try_records(batch: BatchView, limit_bytes: int, *, strict: bool = True) -> list[Record] | None:
@@ -456,8 +476,12 @@ def try_records(batch: BatchView, limit_bytes: int, *, strict: bool = True) -> l
     Raises:
         UnsupportedCodecError: only a library is missing; to pass the batch over would hide it.
     """
+    return _tried(batch, lambda: batch.records(limit_bytes=limit_bytes, strict=strict))
+
+
+def _tried(batch: BatchView, decode: Callable[[], _Decoded]) -> _Decoded | None:
     try:
-        return batch.records(limit_bytes=limit_bytes, strict=strict)
+        return decode()
     except CorruptRecordError:
         return None
     except UnsupportedCodecError:
@@ -478,13 +502,16 @@ def _batch_at(segment: LogSegment, position: int, bound: Bound) -> BatchView | N
 
 
 def _first_record_at(
-    batch: BatchView, records: list[Record], timestamp_ms: int, start_offset: int
-) -> TimestampOffset | None:
-    header = batch.header
-    epoch = header.partition_leader_epoch
-    for record in records:
+    batch: BatchView, timestamp_ms: int, start_offset: int, limit_bytes: int
+) -> tuple[int, int] | None:
+    """Return timestamp and offset of the first record at or above a time, None for none."""
+    if batch.header.magic == MAGIC_V2:
+        payload = _tried(batch, lambda: batch.payload(limit_bytes, strict=False))
+        if payload is None:
+            return None
+        data, start, end = payload
+        return first_record_at(data, batch.header, start, end, timestamp_ms, start_offset)
+    for record in try_records(batch, limit_bytes, strict=False) or []:
         if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-            return TimestampOffset(
-                record.timestamp_ms, record.offset, epoch if epoch >= 0 else None
-            )
+            return record.timestamp_ms, record.offset
     return None

@@ -11,7 +11,7 @@ from typing import Unpack
 
 from kafkalog.log.isolation import AbortedBatches, Isolation
 from kafkalog.log.local_log import Snapshot
-from kafkalog.log.reader import LogReader
+from kafkalog.log.points import PointLog
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.log.scan.conditions import Filter
 from kafkalog.log.scan.options import (
@@ -29,7 +29,7 @@ from kafkalog.log.scan.stretches import Stretch, read_stretches
 __all__ = ["ScannableLog", "scan"]
 
 
-class ScannableLog(LogReader):
+class ScannableLog(PointLog):
     """A log whose records can be had as columns."""
 
     def scan(
@@ -61,7 +61,8 @@ class ScannableLog(LogReader):
                 leader_epoch. What is not asked for is not decoded.
             filters: (column, operator, value) that all have to hold: offset, timestamp (ms, or an
                 aware datetime) and partition with ==, <, <=, >, >= and in; key and topic with ==
-                and in. They pass over segments and batches where these tell enough.
+                and in. They pass over segments and batches where these tell enough, and what lies
+                before the first time wanted as far as the time index tells.
             isolation, on_corrupt: as of `records`.
             binary_type: of key and value: "binary", "large_binary", or "binary_view", whose values
                 are not copied out of an uncompressed segment, which stays mapped as long as they

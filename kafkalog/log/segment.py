@@ -33,7 +33,6 @@ from kafkalog._core.record import Record
 from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.segment_stage import SegmentStage
 from kafkalog._core.status import STATUS_CODES
-from kafkalog._core.time_read import find_time
 from kafkalog.indexes.kinds import unpack_time_entry
 from kafkalog.layout import NO_TIMESTAMP
 from kafkalog.log.fences import FencedRange, find_fence
@@ -49,7 +48,6 @@ from kafkalog.log.segment_indexes import SegmentIndexes
 from kafkalog.log.segment_transactions import SegmentTransactions
 from kafkalog.log.segment_types import Bound, SegmentContext
 from kafkalog.log.walk import walk_batches
-from kafkalog.model import TimestampOffset
 
 __all__ = ["LogSegment"]
 
@@ -292,17 +290,22 @@ class LogSegment(SegmentIndexes):
         """Scan all bytes, every CRC checked."""
         return self._source.scan()
 
-    def find_record(self, offset: int, bound: Bound) -> Record | None:
+    def find_record(self, offset: int, bound: Bound, check_crcs: bool = True) -> Record | None:
         """Return the record at `offset` where a quick look finds it, None where it does not."""
         position = self.offset_index.view.lookup(offset)[1]
         if position >= bound.end:
             return None
         window = self.file.read(position, min(WALK_BYTES, bound.end - position))
-        return PointReader(window, NO_ENTRIES).find(offset)
+        return PointReader(window, NO_ENTRIES).find(offset, check_crcs)
 
     def point_reader(self, bound: Bound) -> PointReader:
         """Return what finds the records of this segment, as they are now, without it."""
         return PointReader(self.file.whole()[: bound.end], self.offset_index.view)
+
+    def time_reader(self, bound: Bound) -> PointReader:
+        """As `point_reader`, and it finds them by their times, too."""
+        data, offsets = self.file.whole()[: bound.end], self.offset_index.view
+        return PointReader(data, offsets, self.time_index.view)
 
     def tail_position(self) -> int:
         """Return the start of the last batch that the offset index names, 0 where it is empty."""
@@ -333,35 +336,27 @@ class LogSegment(SegmentIndexes):
             time_entries=self.time_index.entries(),
         )
 
-    def find_plain_time(
-        self, timestamp_ms: int, bound: Bound, start_offset: int
-    ) -> TimestampOffset | None:
-        """
-        Return the first record from `start_offset` on at or above a time.
-
-        None where that is not plainly seen: `find_timestamp` and what it leads to tell then.
-        """
-        entry = self.time_index.view.lookup(timestamp_ms - 1)
-        data, offsets = self.file.whole()[: bound.end], self.offset_index.view
-        found = find_time(data, offsets, *entry, timestamp_ms, start_offset)
-        if found is None:
-            return None
-        timestamp, offset, epoch = found
-        return TimestampOffset(timestamp, offset, epoch if epoch >= 0 else None)
-
     def find_timestamp(self, timestamp_ms: int, bound: Bound, position: int = 0) -> int | None:
         """
         Return the position of the first batch with a timestamp at or above `timestamp_ms`.
 
         The search begins at `position` or where the time index says. None where there is none.
         """
-        start = max(position, self._hints.start_for_time(timestamp_ms, bound.end))
+        start = max(position, self.start_for_time(timestamp_ms, bound))
         position, status = walk_headers(self.file, find_timestamp, timestamp_ms, start, bound.end)
         if status == OK:
             return position
         if status == TRUNCATED and position >= bound.end:
             return None
         return self.find_timestamp_carefully(timestamp_ms, bound, start)
+
+    def start_for_time(self, timestamp_ms: int, bound: Bound) -> int:
+        """
+        Return where a batch begins that nothing at or above `timestamp_ms` lies before.
+
+        As far as the time index tells, whose entry is held against the batch that it names.
+        """
+        return self._hints.start_for_time(timestamp_ms, bound.end, bound.following_offset)
 
     def find_timestamp_carefully(
         self, timestamp_ms: int, bound: Bound, start: int = 0
@@ -489,7 +484,7 @@ class LogSegment(SegmentIndexes):
         """Start from the last time index entry, and see whether a later batch goes beyond it."""
         view = self.time_index.view
         latest = view.entry(len(view) - 1)[0] if len(view) else 0
-        position = self._hints.start_for_time(latest, self.size_bytes)
+        position = self._hints.start_for_time(latest, self.size_bytes, self.offset_max + 1)
         data = self.file.whole()
         result = scan_batches(data, position, check_crc=False, next_offset=self.base_offset)
         found: ScanResult | SegmentScan = result if result.status == OK else self._source.scan()

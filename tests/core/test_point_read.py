@@ -149,20 +149,79 @@ def test_reader_believes_no_index() -> None:
 
 def test_table_asks_the_reader_of_the_segment() -> None:
     """By base offsets; None below them, and where no reader is."""
-    bases = (10, 13, 40)
-    table = PointTable("owner", bases, 2)
+    table, snapshot = PointTable("owner", (10, 13, 40), 2), ("owner", 240, 9, 0)
     assert "owner" == table.owner
     no_index = OffsetIndexView(b"", 0)
     batches = [batch(10, [0, 1, 2]), batch(13, [0, 2, 7]), batch(40, list(range(200)))]
     readers = [PointReader(data, no_index) for data in batches]
-    assert [None] * 4 == [table.find(offset) for offset in (9, 10, 13, 40)]
+    assert [None] * 4 == [table.find(offset, snapshot) for offset in (9, 10, 13, 40)]
     table.put(0, readers[0])
     table.put(1, readers[1])
     table.put(1, readers[1])
-    assert [None, 10, 12, 15, None] == [
-        None if record is None else record.offset for record in map(table.find, (9, 10, 12, 15, 40))
-    ]
+    found = [table.find(offset, snapshot) for offset in (9, 10, 12, 15, 40)]
+    assert [None, 10, 12, 15, None] == [each and each.offset for each in found]
     assert table.reader(1) is readers[1]
+
+
+def test_table_asked_with_a_snapshot_stays_in_its_range() -> None:
+    """Its segments, its start, its end; what no offset can be is none."""
+    table = PointTable("owner", (10,), 1)
+    table.put(0, PointReader(RUN, OffsetIndexView(b"", 0)))
+    for offset, snapshot, is_found in (
+        (12, ("owner", 13, 9, 12), True),
+        (12, ("owner", 12, 9, 12), False),
+        (12, ("owner", 13, 9, 13), False),
+        (12, ("another", 13, 9, 12), False),
+        (2**64, ("owner", 13, 9, 12), False),
+        (-(2**64), ("owner", 13, 9, 12), False),
+    ):
+        assert is_found == (table.find(offset, snapshot) is not None)
+    for wrong in (("owner", 1), ["owner", 13, 9, 12]):
+        with pytest.raises(TypeError, match="snapshot"):
+            table.find(12, wrong)  # type: ignore[arg-type]
+
+
+def test_find_unasked_for_the_sum_believes_what_it_finds() -> None:
+    """As a broker does; what was not summed up is not remembered as right."""
+    damaged = bytearray(RUN)
+    damaged[-1] ^= 1
+    reader = PointReader(bytes(damaged), OffsetIndexView(b"", 0))
+    for _again in range(2):
+        found = reader.find(60, check_crcs=False)
+        assert found is not None
+        assert b"v60" == found.value
+        assert None is reader.find(60)
+    many: list[Record | None] = [None]
+    reader.find_many(numpy.array([60]), many, 0, 1, check_crcs=False)
+    assert [60] == [each and each.offset for each in many]
+    checked: list[Record | None] = [None]
+    reader.find_many(numpy.array([60]), checked, 0, 1)
+    assert [None] == checked
+
+
+@pytest.mark.parametrize("shape", ["even", "bent", "steps", "noise"])
+def test_reader_finds_its_entry_however_they_lie(shape: str) -> None:
+    """Where offsets rise evenly, ever faster, or in jumps; or not at all, in a damaged index."""
+    source = random.Random(3)
+    offsets = {
+        "even": list(range(0, 3000, 10)),
+        "bent": [number * number for number in range(300)],
+        "steps": [number + 100_000 * (number // 50) for number in range(300)],
+        "noise": [source.randrange(2**31) for _ in range(300)],
+    }[shape]
+    parts = [batch(offset, [0]) for offset in offsets]
+    position, entries = 0, []
+    for offset, part in zip(offsets, parts, strict=True):
+        entries.append(struct.pack(">ii", offset, position))
+        position += len(part)
+    # One batch behind each entry is all that there is: who begins too early or late finds none.
+    reader = PointReader(b"".join(parts), OffsetIndexView(b"".join(entries[1:]), 0))
+    for offset in offsets:
+        found = reader.find(offset)
+        if shape != "noise":
+            assert found is not None
+            assert offset == found.offset
+        assert None is reader.find(offset + 1) or offset + 1 in offsets
 
 
 def test_table_keeps_no_more_readers_than_it_may() -> None:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalog import InvalidRecordError
 from kafkalog._core.batch import set_max_timestamp
 from kafkalog._core.builder import BatchBuilder
-from kafkalog._core.index import OffsetIndexView
-from kafkalog._core.time_read import find_time
+from kafkalog._core.header import parse_header
+from kafkalog._core.index import OffsetIndexView, TimeIndexView
+from kafkalog._core.point_read import PointReader, PointTable
+from kafkalog._core.time_read import first_record_at
+from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView
 from tests.support.damage import fix_crc
+from tests.support.reference_messages import Message, encode_messages
 
 NO_ENTRIES = OffsetIndexView(b"", 0)
-NO_ENTRY = (-1, 0)
+NO_TIMES = TimeIndexView(b"", 0)
 
 
 def batch(base_offset: int, times: list[int], **how: bool | int) -> bytes:
@@ -29,7 +35,15 @@ def batch(base_offset: int, times: list[int], **how: bool | int) -> bytes:
 
 def find(data: bytes, timestamp_ms: int, start_offset: int = 0) -> tuple[int, int, int] | None:
     """Look without any index."""
-    return find_time(data, NO_ENTRIES, *NO_ENTRY, timestamp_ms, start_offset)
+    return PointReader(data, NO_ENTRIES, NO_TIMES).find_time(timestamp_ms, start_offset)
+
+
+def find_from(
+    entries: OffsetIndexView, entry: tuple[int, int], timestamp_ms: int
+) -> tuple[int, int, int] | None:
+    """Look in RUN behind an entry of the time index."""
+    times = TimeIndexView(struct.pack(">qi", *entry), 0)
+    return PointReader(RUN, entries, times).find_time(timestamp_ms)
 
 
 RUN = batch(10, [100, 300, 200]) + batch(13, [250, 400], partition_leader_epoch=7)
@@ -78,18 +92,30 @@ def test_find_time_with_damaged_batch_leaves_it_to_others() -> None:
     assert (300, 11, -1) == find(bytes(data), 300)
 
 
-def test_find_time_with_records_that_are_none_leaves_them_to_others() -> None:
-    """A batch whose sum is right, but whose bytes are no records, is passed over as a whole."""
+def test_find_time_unasked_for_the_sum_believes_what_it_finds() -> None:
+    """As a broker does; what was not summed up is not remembered as right."""
+    data = bytearray(RUN)
+    data[-2] ^= 1  # in the last value
+    reader = PointReader(bytes(data), NO_ENTRIES, NO_TIMES)
+    for _again in range(2):
+        assert (400, 14, 7) == reader.find_time(301, check_crcs=False)
+        assert None is reader.find_time(301)
+
+
+def test_find_time_with_records_that_are_none_ends_there() -> None:
+    """What was found before them in a batch whose sum is right counts; they do not."""
     data = bytearray(batch(0, [10, 20]))
     data[-4] = 0x7F  # the size of the last value
-    assert None is find(fix_crc(bytes(data)), 10)
+    assert (10, 0, -1) == find(fix_crc(bytes(data)), 10)
+    assert None is find(fix_crc(bytes(data)), 11)
 
 
-def test_find_time_with_count_that_is_too_small_leaves_it_to_others() -> None:
-    """Bytes behind the last record make a batch that no reader takes."""
+def test_find_time_with_count_that_is_too_small_sees_no_more() -> None:
+    """The count says where the records end, whatever bytes there are behind."""
     data = bytearray(batch(0, [10, 20]))
     struct.pack_into(">i", data, 57, 1)
-    assert None is find(fix_crc(bytes(data)), 10)
+    assert (10, 0, -1) == find(fix_crc(bytes(data)), 10)
+    assert None is find(fix_crc(bytes(data)), 11)
 
 
 def test_find_time_in_control_batch_leaves_it_to_others() -> None:
@@ -101,15 +127,19 @@ def test_find_time_of_nothing_is_none() -> None:
     """An empty segment has no answer, whatever its index says."""
     assert None is find(b"", 0)
     entries = OffsetIndexView(struct.pack(">ii", 1, 5000), 0)
-    assert None is find_time(RUN, entries, 100, 12, 0, 0)
+    times = TimeIndexView(struct.pack(">qi", 5, 12), 0)
+    assert None is PointReader(RUN, entries, times).find_time(100)
+    assert None is PointReader(RUN, entries).find_time(0)
+    assert None is find(RUN, -5)
 
 
 def test_find_time_begins_at_true_entry() -> None:
     """An entry of the time index that holds spares the headers before it."""
     second = len(batch(10, [100, 300, 200]))
-    entries = OffsetIndexView(struct.pack(">ii", 4, second), 10)
-    assert (400, 14, 7) == find_time(RUN, entries, 400, 14, 350, 0)
-    assert (400, 14, 7) == find_time(RUN, NO_ENTRIES, 300, 11, 350, 0)
+    assert (400, 14, 7) == find_from(NO_ENTRIES, (300, 11), 350)
+    entries = OffsetIndexView(struct.pack(">ii", 2, second), 10)
+    # What the entry names has the time that it says, so nothing is looked for in it.
+    assert None is find_from(entries, (400, 14), 401)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +151,7 @@ def test_find_time_with_untrue_entry_leaves_it_to_others(
 ) -> None:
     """A time or an offset that the batch has not, or a position inside a batch: nobody knows."""
     entries = OffsetIndexView(struct.pack(">ii", 0, position), 10) if position else NO_ENTRIES
-    assert None is find_time(RUN, entries, *entry, 301, 0)
+    assert None is find_from(entries, entry, 301)
 
 
 @given(
@@ -144,3 +174,86 @@ def test_find_time_equals_looking_at_every_record(
     actual = find(b"".join(parts), timestamp_ms, start_offset)
     if actual is not None or start_offset == 0:
         assert expected == actual
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), min_size=1, max_size=6),
+    st.lists(st.integers(0, 55), max_size=20),
+    st.integers(0, 10),
+)
+@settings(max_examples=100, deadline=None)
+def test_find_times_equal_single_ones(
+    batches: list[list[int]], asked: list[int], start_offset: int
+) -> None:
+    """As far as they are answered, and the first that is not has no single answer either."""
+    parts, offset = [], 0
+    for times in batches:
+        parts.append(batch(offset, times))
+        offset += len(times)
+    reader = PointReader(b"".join(parts), NO_ENTRIES, NO_TIMES)
+    wanted = np.array(sorted(asked), np.int64)
+    found = np.full(len(wanted), -1, np.int64)
+    slot = 0
+    while slot < len(wanted):
+        stop = reader.find_times(wanted, found, slot, len(wanted), start_offset)
+        single = [reader.find_time(int(time), start_offset) for time in wanted[slot:stop]]
+        assert [each and each[1] for each in single] == found[slot:stop].tolist()
+        if stop < len(wanted):
+            assert reader.find_time(int(wanted[stop]), start_offset) is None
+        slot = stop + 1
+
+
+def test_find_times_outside_are_refused() -> None:
+    """Slots that are not there, of the times or of the offsets."""
+    reader = PointReader(RUN, NO_ENTRIES, NO_TIMES)
+    for start, stop in ((-1, 1), (2, 1), (0, 4)):
+        with pytest.raises(IndexError):
+            reader.find_times(np.arange(4), np.arange(3), start, stop)
+
+
+def test_first_record_at_is_asked_of_records_in_v2() -> None:
+    """In a payload of their own, too; messages are none."""
+    data = batch(0, [10, 30, 20])
+    header = parse_header(data)
+    assert (30, 1) == first_record_at(data[61:], header, 0, len(data) - 61, 11, 0)
+    assert (20, 2) == first_record_at(data, header, 61, len(data), 11, 2)
+    assert None is first_record_at(data, header, 61, len(data), 31, 0)
+    with pytest.raises(IndexError):
+        first_record_at(data, header, 61, len(data) + 1, 0, 0)
+    message = encode_messages([Message(timestamp=5, key=b"k", value=b"v")])
+    with pytest.raises(InvalidRecordError):
+        first_record_at(message, parse_header(message), 0, len(message), 0, 0)
+
+
+def table(*latest: int) -> PointTable:
+    """Return a table of two segments of which the first may have been looked into."""
+    points = PointTable("segments", [0, 100], 2, TimestampOffset)
+    points.put_times(latest)
+    points.put(0, PointReader(batch(0, [10, 30, 20]), NO_ENTRIES, NO_TIMES))
+    return points
+
+
+def test_table_answers_by_time_for_segments_it_knows() -> None:
+    """The first segment with a time so large; none that is not known, or has no reader."""
+    points, snapshot = table(30, 50), ("segments", 200, 9, 0)
+    found = points.find_time(11, snapshot)
+    assert TimestampOffset(30, 1, None) == found
+    assert isinstance(found, TimestampOffset)
+    for asked in (31, 51, -1, 2**63, -(2**64)):
+        assert None is points.find_time(asked, snapshot)
+    assert TimestampOffset(20, 2, None) == points.find_time(11, ("segments", 200, 9, 2))
+    assert None is points.find_time(11, ("others", 200, 9, 0))
+    assert None is table().find_time(11, snapshot)
+    assert (0, 2) == (table().known_times, points.known_times)
+    assert None is table(-1, 30).find_time(11, snapshot)
+
+
+def test_table_refuses_what_it_cannot_work_with() -> None:
+    """A snapshot that is none, more times than segments, a class with more than items."""
+    with pytest.raises(TypeError, match="snapshot"):
+        table(30).find_time(11, (1, 2))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="3 timestamps"):
+        table(1, 2, 3)
+    for answer in (int, type("Loose", (tuple,), {})):
+        with pytest.raises(TypeError, match="named tuples"):
+            PointTable("segments", [0], 1, answer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..common import InDirectory, fill, load
+from ..common import BASE_TIMESTAMP_MS, InDirectory, fill, load
 
 TOTAL_BYTES = 16 << 20
 SEGMENT_BYTES = 4 << 20
@@ -60,6 +60,11 @@ class ScanLog(InDirectory):
     def time_last_offsets(self, codec):
         """The last hundred records."""
         self.run(columns=["value"], filters=[("offset", ">=", self.end_offset - 100)])
+
+    def time_last_times(self, codec):
+        """The last hundred records, by their times."""
+        first = BASE_TIMESTAMP_MS + self.end_offset - 100
+        self.run(columns=["value"], filters=[("timestamp", ">=", first)])
 
     def time_to_numpy(self, codec):
         """All at once."""

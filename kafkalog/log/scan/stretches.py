@@ -1,9 +1,10 @@
 """Stretches of a segment that a scan decodes as one: batches side by side that are of one kind.
 
-Segments are left out by what is known of them, batches by their headers: those outside the offsets
-and the times wanted, those of control records, and for readers of committed records those that were
-aborted. What is left are runs of uncompressed batches, of old messages too, and runs of compressed
-ones; a call takes many of either.
+Segments are left out by what is known of them, and so is what lies before the time wanted as far as
+the time index tells; batches by their headers: those outside the offsets and the times wanted,
+those of control records, and for readers of committed records those that were aborted. What is
+left are runs of uncompressed batches, of old messages too, and runs of compressed ones; a call
+takes many of either.
 
 Bytes come from memory once: a walk looks at headers only, and the CRC is checked where a batch is
 decoded. Until then no header is believed: batches that are passed over are checked as well, and
@@ -192,6 +193,9 @@ def _of_segment(
     hides: Callable[[BatchHeader], bool] | None,
 ) -> Iterator[Stretch]:
     segment, bound, position = place.segment, place.bound, place.position
+    if timestamps.first > 0:
+        # Times need not rise, so that there is a place to begin, but none to end.
+        position = max(position, segment.start_for_time(timestamps.first, bound))
     batches = BatchColumns(walk_ahead(place, end_offset - expected, WALK_BYTES))
     data = segment.file.whole()[: bound.end]
     is_doubted = False

@@ -1,0 +1,69 @@
+"""Looking for a time: in headers, then in the records of a batch. Kernels for whoever holds both.
+
+A record before the one that is found is stepped over by its length, once its time and its offset
+were read: most of what a look-up by time reads are such records.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from kafkalog._core.cursor cimport Cursor
+from kafkalog._core.header cimport BatchFields
+from kafkalog._core.record cimport (
+    FAST_PREFIX_SIZE,
+    RecordsContext,
+    read_fast_varlong,
+    read_short_varint,
+)
+
+
+cdef struct FoundTime:
+    int64_t timestamp
+    int64_t offset
+    int32_t epoch
+
+
+cdef struct TimeWalk:
+    BatchFields batch
+    RecordsContext context
+    const uint8_t* position            # of the next record
+    const uint8_t* limit               # end of the records
+    int64_t left                       # records from there on
+
+
+cdef inline const uint8_t* step_over_record(
+    const uint8_t* position, const uint8_t* limit, int64_t* timestamp_delta, int64_t* offset_delta
+) noexcept nogil:
+    """Read when and where a record is and return its end; NULL where it is of no usual kind."""
+    cdef const uint8_t* end
+    cdef uint32_t encoded = 0
+    cdef uint64_t encoded_long = 0
+    if limit - position < FAST_PREFIX_SIZE:
+        return NULL
+    position = read_short_varint(position, &encoded)
+    if position == NULL or encoded & 1 or <int64_t>(encoded >> 1) > limit - position:
+        return NULL
+    end = position + (encoded >> 1)
+    position = read_fast_varlong(position + 1, &encoded_long)
+    if position == NULL:
+        return NULL
+    timestamp_delta[0] = <int64_t>((encoded_long >> 1) ^ (0 - (encoded_long & 1)))
+    position = read_short_varint(position, &encoded)
+    if position == NULL or encoded & 1 or position > end:
+        return NULL
+    offset_delta[0] = <int64_t>(encoded >> 1)
+    return end
+
+
+# Move the cursor to the first batch that reaches the time; say whether it is a plain one. A time of
+# the entry that is not negative says that the entry is to be held against the batch it names first.
+# The sum is not looked at.
+cdef bint find_time_batch(Cursor* cursor, int64_t entry_timestamp, int64_t entry_offset,
+                          int64_t timestamp_ms, BatchFields* batch) noexcept nogil
+
+cdef void begin_time_walk(TimeWalk* walk, const uint8_t* position, const uint8_t* limit,
+                          const BatchFields* batch) noexcept nogil
+
+# Go on to the first record that is at or above the time, and not below the offset; say whether
+# there is one, before bytes that are no record.
+cdef bint find_time_record(TimeWalk* walk, int64_t timestamp_ms, int64_t start_offset,
+                           FoundTime* found) noexcept nogil

@@ -1,0 +1,192 @@
+"""Single records of a log: by their offset, or the first one at or above a time.
+
+Both go from the question to the record in one compiled call, once a table knows the segments; what
+that call leaves open is looked for with all the means of reading.
+
+Thread-safety: everything may be called from any thread, while another writes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafkalog._core.point_read import PointTable
+from kafkalog._core.record import Record
+from kafkalog.errors import KafkaLogError
+from kafkalog.log.epochs import LogEpochs
+from kafkalog.log.home import PartitionHome
+from kafkalog.log.isolation import Isolation
+from kafkalog.log.local_log import LocalLog, Snapshot
+from kafkalog.log.reader import LogReader
+from kafkalog.log.reading import find_latest, find_timestamp
+from kafkalog.log.segment_file import REMAP_BYTES
+from kafkalog.log.tail import ReadOnlyTail
+from kafkalog.model import TimestampOffset
+
+__all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "PointLog"]
+
+# Kafka's names for the ends of a log, as timestamps of ListOffsets.
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+
+INT64_MAX: Final = 2**63 - 1
+
+
+class PointLog(LogReader):
+    """
+    A log that is asked for single records.
+
+    Args:
+        home, local, tail, epochs: as for `LogReader`.
+    """
+
+    def __init__(
+        self, home: PartitionHome, local: LocalLog, tail: ReadOnlyTail | None, epochs: LogEpochs
+    ) -> None:
+        super().__init__(home, local, tail, epochs)
+        self._forget_points()
+
+    def get(
+        self,
+        offset: int,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        check_crcs: bool = True,
+    ) -> Record | None:
+        """
+        Return the record at `offset`, None where there is none: compacted away, a control record,
+        or the log end offset, which the next record gets.
+
+        Nor is there one for this reader at the high watermark and above, or, with "read_committed",
+        at the last stable offset and above, and where a transaction was aborted; that way is slower
+        than the other.
+
+        Its key, value and headers are made when touched, as in `records`.
+
+        Args:
+            offset: of the record.
+            isolation: as for `records`.
+            check_crcs: whether the CRC of its batch must be right. Without, a record that is found
+                at once is given as it lies there, as Kafka's broker does: for a disk that checks
+                its blocks itself. What does not look right at once is checked all the same.
+
+        Raises:
+            OffsetOutOfRangeError: below the log start offset or above the log end offset.
+            CorruptRecordError: the offset lies in a damaged range.
+        """
+        if isolation == "read_uncommitted":
+            # There are points only while the log end is as far as a reader may go.
+            record: Record | None = self._points.find(offset, self._local.snapshot, check_crcs)
+            if record is not None:
+                return record
+        snapshot, limit = self._visible(isolation)
+        slot = self._check_range(snapshot, offset).segments.floor_slot(offset)
+        if isolation == "read_uncommitted" and slot >= 0 and offset < limit:
+            try:
+                segment = snapshot.segments.segments[slot]
+                self._know(snapshot, slot)
+                record = segment.find_record(offset, snapshot.bound_of(slot), check_crcs)
+            except (OSError, ValueError):
+                record = None  # files gone, or the log closed: the long way says what it means
+            if record is not None:
+                return record
+        if offset >= limit:
+            return None
+        return next(self.records(offset, offset + 1, isolation=isolation), None)
+
+    def offset_for_timestamp(
+        self,
+        timestamp_ms: int,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        check_crcs: bool = True,
+    ) -> TimestampOffset | None:
+        """
+        Return the first record whose timestamp is at or above `timestamp_ms`, None for none.
+
+        EARLIEST_TIMESTAMP gives the log start, LATEST_TIMESTAMP how far a reader may go: the high
+        watermark, or with "read_committed" the last stable offset. MAX_TIMESTAMP gives the first
+        record that has the largest timestamp, and no answer lies where a reader may not go. As with
+        a broker it may be a record of an aborted transaction, or the control record that ended one:
+        it is a place to read from.
+
+        Damaged ranges are passed over, and so is what cannot be decoded though its CRC is right,
+        from there to the end of its batch: the answer is the first of the records that can be read,
+        at the price that older ones may be hidden. `batches` shows them, and `records` raises.
+
+        Args:
+            timestamp_ms: milliseconds since 1970, or one of Kafka's names.
+            isolation: as for `records`.
+            check_crcs: whether the CRC of the batch with the record must be right, as for `get`.
+
+        Raises:
+            UnsupportedCodecError: the library for a batch's codec is not installed.
+        """
+        if isolation == "read_uncommitted":
+            found: TimestampOffset | None
+            found = self._points.find_time(timestamp_ms, self._local.snapshot, check_crcs)
+            if found is not None:
+                return found
+        snapshot, limit = self._visible(isolation)
+        if timestamp_ms == EARLIEST_TIMESTAMP:
+            start = snapshot.start_offset
+            return TimestampOffset(-1, start, self._known_epochs(snapshot).epoch_for(start))
+        if timestamp_ms == LATEST_TIMESTAMP:
+            return TimestampOffset(-1, limit, self._known_epochs(snapshot).latest)
+        if timestamp_ms < 0 and timestamp_ms != MAX_TIMESTAMP:
+            raise ValueError(f"{timestamp_ms} is neither a time nor one of Kafka's names")
+        while True:
+            try:
+                with self._reading():
+                    if timestamp_ms == MAX_TIMESTAMP:
+                        return find_latest(snapshot, limit)
+                    first = find_timestamp(snapshot, timestamp_ms, limit, check_crcs)
+                    if first is not None and isolation == "read_uncommitted":
+                        self._know_times(snapshot, snapshot.segments.floor_slot(first.offset))
+                    return first
+            except (KafkaLogError, ValueError) as error:
+                snapshot = self._snapshot_after(error, snapshot)
+
+    def _forget_points(self) -> None:
+        """Let go of the mappings that are held for look-ups."""
+        self._points = PointTable(None, (), 1)
+
+    def _know(self, snapshot: Snapshot, slot: int, *, with_times: bool = False) -> None:
+        """See that the next look-up in a segment is one call."""
+        # A log that follows another process has to look at the files each time, and one with a
+        # high watermark how far that is.
+        if self._tail is not None or self._stable.visibility.high_watermark is not None:
+            return
+        points, segments = self._points, snapshot.segments
+        if points.owner is not segments:
+            points = PointTable(segments, segments.bases, self.config.mappings_max, TimestampOffset)
+            self._points = points
+        bound, reader = snapshot.bound_of(slot), points.reader(slot)
+        with_times = with_times or (reader is not None and reader.has_times)
+        if (
+            reader is None
+            or bound.end - len(reader) >= REMAP_BYTES
+            or with_times > reader.has_times
+        ):
+            segment = segments.segments[slot]
+            reader = segment.time_reader(bound) if with_times else segment.point_reader(bound)
+            points.put(slot, reader)
+        if self._closed or self._stable.visibility.high_watermark is not None:
+            # So since we looked: whoever did it has forgotten the points of before these.
+            self._forget_points()
+
+    def _know_times(self, snapshot: Snapshot, slot: int) -> None:
+        """As `_know`, for look-ups by time, which pass over the segments before."""
+        self._know(snapshot, slot, with_times=True)
+        points = self._points
+        if points.owner is snapshot.segments and points.known_times <= slot:
+            points.put_times([_latest_of(snapshot, number) for number in range(slot + 1)])
+
+
+def _latest_of(snapshot: Snapshot, slot: int) -> int:
+    """Return a time that nothing in a segment, as far as it may be read, is above."""
+    bound, segments = snapshot.bound_of(slot), snapshot.segments
+    if bound.following_offset <= snapshot.start_offset or bound.end == 0:
+        return -1
+    return INT64_MAX if slot + 1 == len(segments) else segments.segments[slot].max_timestamp

@@ -1,0 +1,177 @@
+"""Scans of a range of time begin where the time index says, and lose no row by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafkalog import Log, Record
+from kafkalog.log.scan.conditions import Integers
+from kafkalog.log.scan.stretches import Stretch, read_stretches
+from tests.support.damage import batch_positions, flip, log_file
+from tests.support.logs import manual_log
+from tests.support.scanning import rows_of_scan, slow_rows
+
+COLUMNS = ("offset", "timestamp")
+SMALL: dict[str, Any] = {"index_interval_bytes": 100, "batch_bytes": 250}
+
+
+def append(log: Log, times: Sequence[int]) -> None:
+    """Append a record for each time."""
+    log.append([Record(value=b"v" * 30, timestamp_ms=time) for time in times])
+
+
+def stretches(log: Log, first: int, last: int = 2**62) -> Iterator[Stretch]:
+    """Return what a scan of a range of time looks at."""
+    snapshot = log.snapshot()
+    return read_stretches(
+        snapshot,
+        snapshot.start_offset,
+        snapshot.end_offset,
+        on_corrupt="raise",
+        timestamps=Integers(first, last),
+        hides=None,
+    )
+
+
+def first_position(log: Log, first: int) -> int:
+    """Return where a scan from a time on begins."""
+    return next(stretches(log, first)).start_position
+
+
+def time_index(directory: Path) -> Path:
+    """Return the time index of the first segment."""
+    return log_file(directory).with_suffix(".timeindex")
+
+
+@given(
+    times=st.lists(st.integers(0, 60), min_size=1, max_size=60),
+    bounds=st.lists(st.tuples(st.integers(0, 65), st.integers(0, 65)), min_size=1, max_size=4),
+    compression=st.sampled_from(["producer", "gzip"]),
+    segment_bytes=st.sampled_from([600, 1 << 20]),
+    spoiling=st.sampled_from(["nothing", "missing", "flipped", "cut", "zeros"]),
+    place=st.integers(0, 2**20),
+    read_only=st.booleans(),
+)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_scan_of_times_in_any_order_gives_what_each_record_says(
+    times: list[int],
+    bounds: list[tuple[int, int]],
+    compression: str,
+    segment_bytes: int,
+    spoiling: str,
+    place: int,
+    read_only: bool,
+    tmp_path: Path,
+) -> None:
+    """Whatever the index of times is like, in the active segment and in sealed ones."""
+    directory = tmp_path / f"{len(list(tmp_path.iterdir()))}-0"
+    options = SMALL | {"segment_bytes": segment_bytes, "compression_type": compression}
+    with manual_log(directory, **options) as log:
+        for first in range(0, len(times), 7):
+            append(log, times[first : first + 7])
+        check_ranges(log, bounds)
+    spoil(time_index(directory), spoiling, place)
+    with manual_log(directory, read_only=read_only, **options) as log:
+        check_ranges(log, bounds)
+
+
+def check_ranges(log: Log, bounds: list[tuple[int, int]]) -> None:
+    """Hold scans of ranges of time against looking at every record."""
+    for first, last in bounds:
+        filters = [("timestamp", ">=", first), ("timestamp", "<", last)]
+        inside = partial(is_inside, first, last)
+        expected = slow_rows(log, COLUMNS, wanted=inside)
+        assert expected == rows_of_scan(log.scan(columns=COLUMNS, filters=filters))
+
+
+def is_inside(first: int, last: int, record: Record) -> bool:
+    """Say whether a record has a time of the range."""
+    return first <= record.timestamp_ms < last
+
+
+def spoil(path: Path, how: str, place: int) -> None:
+    """Damage an index."""
+    size = path.stat().st_size
+    if how == "missing":
+        path.unlink()
+    elif how == "flipped" and size:
+        flip(path, place % size, 1 << place % 8)
+    elif how == "cut":
+        path.write_bytes(path.read_bytes()[: place % (size + 1)])
+    elif how == "zeros":
+        path.write_bytes(bytes(size))
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_scan_from_a_time_begins_near_its_first_record(tmp_path: Path, is_sealed: bool) -> None:
+    """Not at the base of the segment; where nothing is so late, there is next to nothing to see."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory, **SMALL) as log:
+        for first in range(0, 400, 4):
+            append(log, range(first, first + 4))
+        if is_sealed:
+            log.roll()
+        positions = batch_positions(log_file(directory))
+        assert 101 == len(positions)
+        assert 0 == first_position(log, 0) == first_position(log, 1)
+        # Batch 50 has the time; the entry below it names the one before, or two before.
+        assert first_position(log, 200) in positions[48:51]
+        assert first_position(log, 399) in positions[97:100]
+        if is_sealed:
+            assert [] == list(stretches(log, 400))
+        else:
+            assert first_position(log, 400) in positions[97:100]
+
+
+def test_scan_from_a_time_begins_before_a_late_record_among_earlier_ones(tmp_path: Path) -> None:
+    """What comes behind it and is older changes nothing: it is the first that is so late."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory, **SMALL) as log:
+        times = [*range(100), 1000, *range(100, 200)]
+        for first in range(0, len(times), 4):
+            append(log, times[first : first + 4])
+        positions = batch_positions(log_file(directory))
+        for asked in (150, 199, 1000):
+            assert first_position(log, asked) in positions[22:26]
+        # Behind the last entry of all there is no more to be known.
+        assert first_position(log, 1001) in positions[22:26]
+
+
+def test_scan_that_jumps_does_not_look_at_damage_before(tmp_path: Path) -> None:
+    """As it does not in a segment that it passes over; from an earlier time on it does."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory, **SMALL) as log:
+        for first in range(0, 40, 4):
+            append(log, range(first, first + 4))
+    flip(log_file(directory), batch_positions(log_file(directory))[2] + 70)
+    with manual_log(directory, read_only=True, **SMALL) as log:
+        rows, error = rows_of_scan(log.scan(columns=COLUMNS, filters=[("timestamp", ">", 30)]))
+        assert ([(n, n) for n in range(31, 40)], None) == (rows, error)
+        rows, error = rows_of_scan(log.scan(columns=COLUMNS, filters=[("timestamp", ">", 1)]))
+        assert [(n, n) for n in range(2, 8)] == rows
+        assert error is not None
+
+
+def test_entry_of_what_was_appended_since_is_not_asked(tmp_path: Path) -> None:
+    """A snapshot ends before it; the index is none the worse for that."""
+    with manual_log(tmp_path / "orders-0", **SMALL) as log:
+        for first in range(0, 40, 4):
+            append(log, range(first, first + 4))
+        snapshot = log.snapshot()
+        bound = snapshot.bound_of(0)
+        for first in range(40, 80, 4):
+            append(log, range(first, first + 4))
+        segment = log.segments()[0]
+        start = segment.start_for_time(75, bound)
+        assert 0 < start < bound.end
+        assert start < segment.start_for_time(75, log.snapshot().bound_of(0))
+        assert not segment.time_index.was_rebuilt
