@@ -432,6 +432,20 @@ cdef extern from *:
                                              object third)
 
 
+cdef Py_ssize_t count_up_to(const int64_t[::1] numbers, int64_t largest) noexcept:
+    """Return how many of rising numbers are not above `largest`."""
+    cdef Py_ssize_t low = 0
+    cdef Py_ssize_t high = numbers.shape[0]
+    cdef Py_ssize_t middle
+    while low < high:
+        middle = (low + high) >> 1
+        if numbers[middle] <= largest:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 cdef inline int64_t number_in(object snapshot, int field) except? -1:
     return <int64_t><object>PyTuple_GET_ITEM(snapshot, field)
 
@@ -474,18 +488,6 @@ cdef class PointTable:
         self._capacity = capacity
         self._count = 0
 
-    cdef Py_ssize_t _slot_of(self, int64_t offset) noexcept:
-        cdef Py_ssize_t low = 0
-        cdef Py_ssize_t high = self._bases.shape[0]
-        cdef Py_ssize_t middle
-        while low < high:
-            middle = (low + high) >> 1
-            if self._bases[middle] <= offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low - 1
-
     cdef bint _owns(self, snapshot) except -1:
         """Say whether a snapshot is one of the segments that are in here."""
         # A tuple with names, or another: what is asked of it is asked without them.
@@ -507,7 +509,7 @@ cdef class PointTable:
             or wanted >= number_in(snapshot, SNAPSHOT_END)
         ):
             return None
-        slot = self._slot_of(wanted)
+        slot = count_up_to(self._bases, wanted) - 1
         if slot < 0:
             return None
         reader = self._readers[slot]
@@ -529,8 +531,11 @@ cdef class PointTable:
         wanted = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
         if overflow != 0:
             return None
-        slot = self._first_reaching(wanted)
-        if slot < 0:
+        if wanted < 0:
+            return None
+        # The first segment with so late a record, of those that are known.
+        slot = count_up_to(self._latest, wanted - 1)
+        if slot == self._latest.shape[0]:
             return None
         reader = self._readers[slot]
         memset(&found, 0, sizeof(found))
@@ -541,19 +546,6 @@ cdef class PointTable:
         # A reader has what was published; a log that is truncated has other segments then.
         return make_tuple(<PyTypeObject*>self._answer, found.timestamp, found.offset,
                           found.epoch if found.epoch >= 0 else None)
-
-    cdef Py_ssize_t _first_reaching(self, int64_t timestamp_ms) noexcept:
-        """Return the first slot of those known that has so late a record, -1 for none."""
-        cdef Py_ssize_t low = 0
-        cdef Py_ssize_t high = self._latest.shape[0]
-        cdef Py_ssize_t middle
-        while low < high:
-            middle = (low + high) >> 1
-            if self._latest[middle] < timestamp_ms:
-                low = middle + 1
-            else:
-                high = middle
-        return low if low < self._latest.shape[0] else -1
 
     cdef int _check_slot(self, Py_ssize_t slot) except -1:
         if not 0 <= slot < self._bases.shape[0]:

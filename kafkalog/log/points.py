@@ -13,14 +13,11 @@ from typing import Final
 from kafkalog._core.point_read import PointTable
 from kafkalog._core.record import Record
 from kafkalog.errors import KafkaLogError
-from kafkalog.log.epochs import LogEpochs
-from kafkalog.log.home import PartitionHome
 from kafkalog.log.isolation import Isolation
-from kafkalog.log.local_log import LocalLog, Snapshot
+from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reader import LogReader
 from kafkalog.log.reading import find_latest, find_timestamp
 from kafkalog.log.segment_file import REMAP_BYTES
-from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.model import TimestampOffset
 
 __all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "PointLog"]
@@ -32,20 +29,14 @@ MAX_TIMESTAMP = -3
 
 INT64_MAX: Final = 2**63 - 1
 
+# Owned by nobody: it answers nothing, and nobody puts anything in.
+NO_POINTS: Final = PointTable(None, (), 1)
+
 
 class PointLog(LogReader):
-    """
-    A log that is asked for single records.
+    """A log that is asked for single records."""
 
-    Args:
-        home, local, tail, epochs: as for `LogReader`.
-    """
-
-    def __init__(
-        self, home: PartitionHome, local: LocalLog, tail: ReadOnlyTail | None, epochs: LogEpochs
-    ) -> None:
-        super().__init__(home, local, tail, epochs)
-        self._forget_points()
+    _points = NO_POINTS
 
     def get(
         self,
@@ -150,7 +141,7 @@ class PointLog(LogReader):
 
     def _forget_points(self) -> None:
         """Let go of the mappings that are held for look-ups."""
-        self._points = PointTable(None, (), 1)
+        self._points = NO_POINTS
 
     def _know(self, snapshot: Snapshot, slot: int, *, with_times: bool = False) -> None:
         """See that the next look-up in a segment is one call."""
