@@ -171,6 +171,28 @@ cdef bint latest_kernel(
     return True
 
 
+cdef int64_t entries_kernel(
+    const OffsetTable* table,
+    uint64_t* slot,
+    int64_t* firsts,
+    int64_t* seconds,
+    int64_t* offsets,
+    int64_t room,
+) noexcept nogil:
+    """Copy what is in the slots until the last one or `room` entries; `slot` is then the next."""
+    cdef MapEntry entry
+    cdef int64_t count = 0
+    while count < room and slot[0] < table.slot_count:
+        load_entry(table, slot[0], &entry)
+        slot[0] += 1
+        if entry.stamp != 0:
+            firsts[count] = <int64_t>entry.first
+            seconds[count] = <int64_t>entry.second
+            offsets[count] = <int64_t>(entry.stamp - 1)
+            count += 1
+    return count
+
+
 # ---- doors ----
 
 
@@ -340,6 +362,38 @@ cdef class OffsetMap:
                 &self._table, &offsets[0], count, self.latest_offset, &latest[0]
             )
         return told
+
+    def entries(
+        self,
+        int64_t[::1] firsts not None,
+        int64_t[::1] seconds not None,
+        int64_t[::1] offsets not None,
+        *,
+        Py_ssize_t slot=0,
+    ):
+        """
+        Copy entries into columns, in no order, from a slot on until the columns are full.
+
+        Args:
+            firsts, seconds: get the halves of the keys' hashes.
+            offsets: gets the keys' latest offsets.
+            slot: 0, or where an earlier call has ended; nothing may be put between the calls.
+
+        Returns:
+            (slot, rows): where to go on, and how many entries were copied: none behind the last.
+        """
+        cdef int64_t room = min(firsts.shape[0], seconds.shape[0], offsets.shape[0])
+        cdef int64_t count
+        cdef uint64_t reached = <uint64_t>slot
+        if slot < 0:
+            raise IndexError(f"there is no slot {slot}")
+        if room == 0:
+            return slot, 0
+        with nogil:
+            count = entries_kernel(
+                &self._table, &reached, &firsts[0], &seconds[0], &offsets[0], room
+            )
+        return <Py_ssize_t>reached, count
 
     def put(self, const uint8_t[::1] key not None, int64_t offset, *, same_keys=None):
         """Put one key; returns STATUS_OK or STATUS_FULL. Arguments as for `put_run`."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from kafkalog._core.arrow_export import ArrowBatch
 from kafkalog._core.key_hash import hash_cells
+from kafkalog.spark.arrow_cells import array_of, numbers_of
 from kafkalog.spark.schema import Column
 
 __all__ = ["RowShaper", "times_of"]
@@ -67,16 +68,16 @@ class RowShaper:
     def _array(self, column: Column, kind: pa.DataType, given: pa.RecordBatch) -> pa.Array:
         match column.name:
             case "timestamp":
-                return _from_numbers(kind, times_of(_numbers(given.column("timestamp"), np.int64)))
+                return array_of(kind, times_of(numbers_of(given.column("timestamp"), np.int64)))
             case "timestampType":
                 # Where the engine has null its number is there all the same: -1, as in Kafka.
-                return _from_numbers(kind, _numbers(given.column("timestamp_type"), np.int32))
+                return array_of(kind, numbers_of(given.column("timestamp_type"), np.int32))
             case "headers":
                 return _headers(given.column("headers"), kind)
             case "keyHash":
                 return _key_hashes(given.column("key"))
             case "segment":
-                offsets = _numbers(given.column("offset"), np.int64)
+                offsets = numbers_of(given.column("offset"), np.int64)
                 return pa.array(self._segment_of(offsets), kind)
         if not column.engine:
             return pa.nulls(given.num_rows, kind)
@@ -95,17 +96,6 @@ def times_of(milliseconds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     if len(milliseconds) and (milliseconds.max() > _MS_MAX or milliseconds.min() < -_MS_MAX):
         milliseconds = np.clip(milliseconds, -_MS_MAX, _MS_MAX)
     return milliseconds * 1000
-
-
-def _numbers(array: pa.Array, kind: Any) -> npt.NDArray[Any]:
-    """Return the numbers of an array, those too that count as null."""
-    return np.frombuffer(
-        array.buffers()[1], kind, len(array), array.offset * np.dtype(kind).itemsize
-    )
-
-
-def _from_numbers(kind: pa.DataType, numbers: npt.NDArray[Any]) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _headers(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -34,6 +34,7 @@ from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import DirectoryState, is_topic_name, try_parse_partition_directory
 from kafkalog.layout import NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
 from kafkalog.records.codecs import Codec, compress_if_smaller
+from kafkalog.spark.arrow_cells import array_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.partitioning import Partitioner, Rule
 from kafkalog.spark.txn.checking import partition_count
@@ -393,6 +394,6 @@ def _split(
     order = np.argsort(narrow, kind="stable")
     ordered = codes[order]
     bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
-    taken = rows.take(pa.array(order))
+    taken = rows.take(array_of(pa.int64(), order))
     for start, stop in pairwise(bounds):
         yield int(ordered[start]), taken.slice(start, stop - start)

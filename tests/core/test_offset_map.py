@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.columns import RecordColumns, decode_run
+from kafkalog._core.key_hash import siphash
 from kafkalog._core.offset_map import ABSENT, ELSEWHERE, KEYLESS, OffsetMap
 from kafkalog._core.status import STATUS_CODES
 from tests.support import golden
@@ -196,6 +197,36 @@ def test_map_cleared_is_empty_and_has_another_secret() -> None:
     assert (0, -1) == (len(offset_map), offset_map.latest_offset)
     assert [ABSENT] * 90 == get_all(offset_map, columns)
     assert (90, OK) == put_all(offset_map, columns)
+
+
+@settings(max_examples=60)
+@given(keys=KEYS, room=st.integers(1, 50))
+def test_map_entries_are_hashes_and_latest_offsets(keys: list[bytes | None], room: int) -> None:
+    """Copied a few at a time: of each key once its hash, as SipHash has it, and its offset."""
+    columns = KeyColumns.of(keys)
+    offset_map = make(max(1, 2 * len(set(keys))), identity="siphash")
+    put_all(offset_map, columns)
+    found: dict[bytes, int] = {}
+    slot, rows = 0, room
+    while rows == room:
+        firsts, seconds, offsets = (np.full(room, -9, np.int64) for _ in range(3))
+        slot, rows = offset_map.entries(firsts, seconds, offsets, slot=slot)
+        assert [-9] * (room - rows) == offsets[rows:].tolist()
+        halves = np.stack([firsts, seconds], axis=1)[:rows]
+        found |= zip((half.tobytes() for half in halves), offsets.tolist(), strict=False)
+    model = latest(columns, list(range(len(keys))))
+    hashes = siphash(SECRET, list(model))
+    assert dict(zip(hashes, model.values(), strict=True)) == found
+    assert (slot, 0) == offset_map.entries(firsts, seconds, offsets, slot=slot)
+
+
+def test_map_entries_need_a_slot_and_room() -> None:
+    """A slot below the first is refused; columns without rows get nothing."""
+    none = np.empty(0, np.int64)
+    assert (0, 0) == make(1).entries(none, none, none)
+    assert (99, 0) == make(1).entries(*(np.empty(1, np.int64) for _ in range(3)), slot=99)
+    with pytest.raises(IndexError, match="no slot -1"):
+        make(1).entries(none, none, none, slot=-1)
 
 
 def test_map_start_and_end_bound_a_run() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from kafkalog.config import LogConfig
 from kafkalog.files.filesystem import FileSystem
@@ -20,17 +20,25 @@ from kafkalog.manager_config import ManagerConfig
 from kafkalog.spark.plan import LogSnapshot, LogSplit
 from kafkalog.topic_configs import TopicConfigs
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 __all__ = [
     "JobReport",
     "Paths",
     "configs_of",
+    "cores_of",
     "new_job_id",
     "ranges_as_json",
     "read_options",
+    "shared_out",
     "work_directory",
 ]
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
+
+# A task costs some hundredths of a second, in which so much of a log would be read.
+_TASK_BYTES_MIN: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +144,25 @@ def configs_of(
             by_parent[parent] = TopicConfigs(given.log, saved.topics)
         configs.append(by_parent[parent].config_of(topic).with_overrides(settings))
     return configs
+
+
+def cores_of(spark: SparkSession) -> int:
+    """Return how many tasks may run side by side; 1 in a session of Connect, which hides it."""
+    context = getattr(spark, "sparkContext", None)
+    return 1 if context is None else int(context.defaultParallelism)
+
+
+def shared_out(spark: SparkSession, task_bytes: int, total_bytes: int) -> int:
+    """
+    Return how much of logs a task takes, so that all cores of a cluster have work.
+
+    Args:
+        spark: the session.
+        task_bytes: at most.
+        total_bytes: what there is to share out.
+    """
+    share = -(-total_bytes // cores_of(spark))
+    return min(task_bytes, max(share, _TASK_BYTES_MIN))
 
 
 def ranges_as_json(

@@ -122,7 +122,7 @@ def compact(
     ledger = JobLedger.begin(work, job_id, asked)
     if (report := ledger.report()) is not None:
         return JobReport.from_json(report)
-    planned = _planned(ledger, task_bytes)
+    planned = _planned(spark, ledger, task_bytes)
     outcomes = _cleaned(spark, ledger, planned, task_bytes, on_progress, dry_run=dry_run)
     outcome = _report(ledger, outcomes, dry_run=dry_run, begun=begun)
     for folder in ("staged", "bits", "keys", "clean"):
@@ -193,7 +193,7 @@ def _with_secret(asked: dict[str, Any], known: JobLedger, clock: Clock) -> dict[
     return {**asked, "secret": earlier["secret"], "now_ms": earlier["now_ms"]}
 
 
-def _planned(ledger: JobLedger, task_bytes: int) -> list[dict[str, Any]]:
+def _planned(spark: SparkSession, ledger: JobLedger, task_bytes: int) -> list[dict[str, Any]]:
     """Return what is to be done for each partition; planned now, or by an earlier run."""
     if not ledger.is_planned("partitions"):
         filesystem = PosixFileSystem()
@@ -216,7 +216,7 @@ def _planned(ledger: JobLedger, task_bytes: int) -> list[dict[str, Any]]:
             starts[task["number"]] = max(task["start"], int(snapshot.log_starts[task["number"]]))
             ends[task["number"]] = max(task["end"], starts[task["number"]])
         numbers = {name: number for number, name in enumerate(snapshot.names())}
-        plan_keys(ledger, snapshot, Bounds(starts, ends), numbers, task_bytes)
+        plan_keys(spark, ledger, snapshot, Bounds(starts, ends), numbers, task_bytes)
         ledger.plan("partitions", tasks)
     return ledger.tasks("partitions")
 

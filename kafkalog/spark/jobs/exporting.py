@@ -31,10 +31,12 @@ from kafkalog.errors import KafkaLogError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.files.whole import replace_whole
+from kafkalog.spark.arrow_cells import array_of, numbers_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.jobs.asked import (
     JobReport,
     Paths,
+    cores_of,
     new_job_id,
     ranges_as_json,
     read_options,
@@ -55,8 +57,8 @@ _TASK_BYTES: Final = 256 << 20
 _PARTED_BY: Final = ("topic", "date")
 _CODECS: Final = ("none", "snappy", "gzip", "lz4", "zstd")
 _DAY_MS: Final = 86_400_000
-# A row group: large enough to compress well, small enough for a worker's memory.
-_GROUP_BYTES: Final = 32 << 20
+# A row group: large enough to compress well; a worker needs some four times as much to encode it.
+_GROUP_BYTES: Final = 8 << 20
 _NAMES: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
@@ -112,7 +114,7 @@ def export(
     if (report := ledger.report()) is not None:
         return JobReport.from_json(report)
     if not ledger.is_planned("export"):
-        _plan(ledger, task_bytes)
+        _plan(ledger, task_bytes, cores_of(spark))
     reports = run_stage(spark, ledger, "export", on_progress)
     _write_manifest(directory, job_id, reports)
     outcome = _outcome(ledger, reports, begun)
@@ -120,12 +122,20 @@ def export(
     return outcome
 
 
-def _plan(ledger: JobLedger, task_bytes: int) -> None:
+def _plan(ledger: JobLedger, task_bytes: int, cores: int) -> None:
     read = ReadOptions.parse(ledger.asked["read"])
     found = LogSnapshot.take(read)
     numbers = {name: number for number, name in enumerate(found.names())}
     splits = split_and_pack(found, resolve_bounds(found, read), split_bytes=task_bytes)
-    ledger.plan("export", [{"ranges": ranges_as_json(each, numbers)} for each in splits])
+    # Names of files come of the ranges, which may not depend on who exports: where there are fewer
+    # tasks than cores, the ranges of each are dealt out.
+    hands = -(-cores // max(len(splits), 1))
+    tasks = [
+        {"ranges": ranges[first::hands]}
+        for ranges in (ranges_as_json(each, numbers) for each in splits)
+        for first in range(min(hands, len(ranges)))
+    ]
+    ledger.plan("export", tasks)
 
 
 def _write_manifest(directory: Path, job_id: str, reports: Mapping[int, Mapping[str, Any]]) -> None:
@@ -218,7 +228,7 @@ class _RangeWriter:
         if "date" not in self._asked["partition_by"]:
             self._file("").add(batch)
             return
-        times = batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000
+        times = numbers_of(batch.column("timestamp"), np.int64) // 1000
         days = np.where(times >= 0, times // _DAY_MS, -1)
         cuts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
         for start, end in pairwise(cuts):
@@ -243,6 +253,14 @@ class _RangeWriter:
                 folder /= f"date={date}"
             self._files[date] = _File(folder, self._range, self._asked["codec"])
         return self._files[date]
+
+
+def _with_topic_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch of one topic with that as a dictionary: its name is looked up once."""
+    place = batch.schema.get_field_index("topic")
+    zeros = array_of(pa.int32(), np.zeros(len(batch), np.int32))
+    named = pa.DictionaryArray.from_arrays(zeros, batch.column(place).slice(0, 1))
+    return batch.set_column(place, "topic", named)
 
 
 def _date_of(day: int) -> str:
@@ -273,7 +291,7 @@ class _File:
             self._first = offsets[0].as_py()
         self._last = offsets[-1].as_py()
         self._rows += len(batch)
-        self._waiting.append(batch)
+        self._waiting.append(_with_topic_once(batch))
         self._waiting_bytes += batch.nbytes
         if self._waiting_bytes >= _GROUP_BYTES:
             self._flush()
@@ -315,12 +333,16 @@ class _File:
         table = pa.Table.from_batches(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
         if self._writer is None:
-            # Dictionaries pay for names, and cost memory and time for keys and values.
+            # Dictionaries pay for names, and cost memory and time for keys and values. What
+            # rises step by step is written as steps, which the codec finds nothing in. That the
+            # topic came as a dictionary is no matter of who reads the file.
             self._writer = pq.ParquetWriter(
                 self._temporary,
                 table.schema,
                 compression=self._codec,
                 use_dictionary=["topic"],
+                column_encoding=dict.fromkeys(("offset", "timestamp"), "DELTA_BINARY_PACKED"),
                 write_statistics=["offset", "timestamp", "partition", "topic"],
+                store_schema=False,
             )
         self._writer.write_table(table)

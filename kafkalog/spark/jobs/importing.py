@@ -40,6 +40,7 @@ from kafkalog.layout import NO_TIMESTAMP
 from kafkalog.log.log import Log
 from kafkalog.manager.manager import LogManager
 from kafkalog.records.codecs import Codec, compress_if_smaller
+from kafkalog.spark.arrow_cells import numbers_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, of_engine
 from kafkalog.spark.jobs.asked import JobReport, new_job_id, work_directory
 from kafkalog.spark.jobs.ledger import JobLedger
@@ -196,7 +197,7 @@ class OffsetKeepingWriter:
                 )
         coded = pc.dictionary_encode(batch.column("topic"))
         codes = np.asarray(coded.indices)
-        partitions = batch.column("partition").to_numpy()
+        partitions = numbers_of(batch.column("partition"), np.int32)
         is_other = (np.diff(codes) != 0) | (np.diff(partitions) != 0)
         cuts = [0, *(np.flatnonzero(is_other) + 1).tolist(), batch.num_rows]
         for start, end in pairwise(cuts):
@@ -227,7 +228,7 @@ class OffsetKeepingWriter:
         if target is None or (target.topic, target.partition) != (topic, partition):
             self._close()
             target = self._target = self._begin(topic, partition)
-        offsets = rows.column("offset").to_numpy()
+        offsets = numbers_of(rows.column("offset"), np.int64)
         steps = np.diff(offsets)
         if (len(steps) and int(steps.min()) <= 0) or int(offsets[0]) <= target.last_offset:
             raise KafkaLogSparkError(

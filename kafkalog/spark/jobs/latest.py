@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalog.spark.jobs.asked import ranges_as_json
+from kafkalog.spark.jobs.asked import ranges_as_json, shared_out
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.jobs.marks import CHUNK_BITS, chunks_by_partition
 from kafkalog.spark.jobs.stages import MARKS_STAGE, JobProgress, stage_frame, watched
@@ -26,6 +26,7 @@ Tell = Callable[[JobProgress], object]
 
 
 def plan_keys(
+    spark: SparkSession,
     ledger: JobLedger,
     snapshot: LogSnapshot,
     bounds: Bounds,
@@ -33,7 +34,8 @@ def plan_keys(
     task_bytes: int,
 ) -> None:
     """Plan the reading of the keys of ranges."""
-    splits = split_and_pack(snapshot, bounds, split_bytes=task_bytes)
+    split_bytes = shared_out(spark, task_bytes, int(snapshot.sizes.sum()))
+    splits = split_and_pack(snapshot, bounds, split_bytes=split_bytes)
     ledger.plan("keys", [{"ranges": ranges_as_json(split, numbers)} for split in splits])
 
 

@@ -1,10 +1,10 @@
 """Latest records by key, of logs with more keys than a machine has memory.
 
-A task reads ranges of the log and gives, for each key that it met, its hash and the last offset; it
-has left out what is not even the latest within some million records. Spark brings those of one hash
-together, takes the greatest offset, and gives the offsets to writers, which make bits of them: one
-for each offset, in chunks. No value and no key is shuffled, and nothing of what is shuffled is a
-Python object.
+A task reads ranges of the log and gives, for each key that it met, its hash and the last offset:
+what a map of a million keys held when it was full, or when the range ended. Spark brings those of
+one hash together, takes the greatest offset, and gives the offsets to writers, which make bits of
+them: one for each offset, in chunks. No value and no key is shuffled, and nothing of what is
+shuffled is a Python object.
 
 The hash is SipHash-2-4 of 128 bits under a secret of the job: nobody can make two keys of one hash,
 and a thousand million keys of a partition have two of one by a chance of 10^-21.
@@ -24,11 +24,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kafkalog._core.key_hash import hash_cells
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog.cleaner.marks import LatestMarks
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.spark.arrow_cells import array_of, numbers_of, validity_of
 
 __all__ = [
     "CHUNK_BITS",
@@ -45,9 +45,9 @@ LATEST_SCHEMA: Final = pa.schema(
     [("number", pa.int32()), ("high", pa.int64()), ("low", pa.int64()), ("offset", pa.int64())]
 )
 
-# Room for some million keys, and bits for as many offsets as are looked at together.
-_MAP_BYTES: Final = 48 << 20
-_SPAN: Final = 4 << 20
+# Room for a million keys: a worker has to stay small.
+_MAP_BYTES: Final = 28 << 20
+_ROWS: Final = 1 << 16
 
 
 class RangeKeys:
@@ -61,10 +61,7 @@ class RangeKeys:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         # Of the system, which gives no page before it is used.
-        self._memory = mmap.mmap(-1, _MAP_BYTES)
-        self._waiting: list[tuple[NDArray[np.int64], pa.Array]] = []
-        self._first = 0
-        self._map = OffsetMap(self._memory, identity="siphash", secret=secret)
+        self._map = OffsetMap(mmap.mmap(-1, _MAP_BYTES), identity="siphash", secret=secret)
 
     def latest(self, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """
@@ -74,58 +71,36 @@ class RangeKeys:
             number: of the partition.
             batches: with `offset` and `key`, of records one behind the other.
         """
+        self._map.clear(secret=self._secret)
         for batch in batches:
-            offsets = batch.column("offset").to_numpy()
-            if not len(offsets):
-                continue
-            if self._waiting and not self._has_room(offsets):
-                yield from self._flush(number)
-            if not self._waiting:
-                self._begin(int(offsets[0]))
-            self._put(offsets, batch.column("key"))
-        yield from self._flush(number)
+            offsets = numbers_of(batch.column("offset"), np.int64)
+            yield from self._put(number, offsets, batch.column("key"))
+        yield from self._entries(number)
 
-    def _has_room(self, offsets: NDArray[np.int64]) -> bool:
-        is_near = int(offsets[-1]) - self._first < _SPAN
-        return is_near and len(self._map) + len(offsets) <= self._map.usable
-
-    def _begin(self, first: int) -> None:
-        self._first = first
-        self._map = OffsetMap(self._memory, identity="siphash", secret=self._secret)
-        self._map.mark(bytearray(_SPAN // 8), first)
-
-    def _put(self, offsets: NDArray[np.int64], keys: pa.Array) -> None:
+    def _put(
+        self, number: int, offsets: NDArray[np.int64], keys: pa.Array
+    ) -> Iterator[pa.RecordBatch]:
         ends, data = _layout(keys)
         sizes = np.diff(ends)
         if keys.null_count:
-            sizes[keys.is_null().to_numpy(zero_copy_only=False)] = -1
-        taken, _status = self._map.put_run(data, ends[:-1].astype(np.int64), sizes, offsets)
-        if taken == len(offsets):
-            self._map.advance_to(int(offsets[-1]))
-        self._waiting.append((offsets, keys))
+            sizes[~validity_of(keys)] = -1
+        positions, row = ends[:-1].astype(np.int64), 0
+        while row < len(offsets):
+            row, _status = self._map.put_run(data, positions, sizes, offsets, start=row)
+            if row < len(offsets):
+                # The map is full, and what it holds goes; a key may come again.
+                yield from self._entries(number)
+                self._map.clear(secret=self._secret)
 
-    def _flush(self, number: int) -> Iterator[pa.RecordBatch]:
-        waiting, self._waiting = self._waiting, []
-        for offsets, keys in waiting:
-            latest = np.zeros(len(offsets), np.uint8)
-            mask = latest.view(np.bool_)
-            if not self._map.latest_run(offsets, latest):
-                # More than the map can tell of: all that have a key may be.
-                mask = keys.is_valid().to_numpy(zero_copy_only=False)
-            if mask.any():
-                yield self._hashed(number, offsets[mask], keys.filter(pa.array(mask)))
-
-    def _hashed(self, number: int, offsets: NDArray[np.int64], keys: pa.Array) -> pa.RecordBatch:
-        ends, data = _layout(keys)
-        hashes = hash_cells(data, ends, secret=self._secret)
-        halves = np.frombuffer(hashes, np.int64).reshape(-1, 2)
-        columns = [
-            pa.array(np.full(len(keys), number, np.int32)),
-            pa.array(np.ascontiguousarray(halves[:, 0])),
-            pa.array(np.ascontiguousarray(halves[:, 1])),
-            pa.array(offsets),
-        ]
-        return pa.record_batch(columns, schema=LATEST_SCHEMA)
+    def _entries(self, number: int) -> Iterator[pa.RecordBatch]:
+        slot, left = 0, len(self._map)
+        while left:
+            columns = [np.empty(min(left, _ROWS), np.int64) for _ in range(3)]
+            slot, rows = self._map.entries(*columns, slot=slot)
+            left -= rows
+            arrays = [array_of(pa.int64(), column[:rows]) for column in columns]
+            arrays.insert(0, array_of(pa.int32(), np.full(rows, number, np.int32)))
+            yield pa.RecordBatch.from_arrays(arrays, schema=LATEST_SCHEMA)
 
 
 def _layout(keys: pa.Array) -> tuple[NDArray[np.int32], memoryview]:

@@ -83,7 +83,7 @@ def snapshot(
     known = JobLedger(work / job_id)
     ledger = JobLedger.begin(work, job_id, {**asked, "secret": _secret_of(known)})
     if not ledger.is_planned("ranges"):
-        _plan(ledger, task_bytes)
+        _plan(spark, ledger, task_bytes)
     _find(spark, ledger, on_progress)
     return stage_frame(spark, ledger, "latest")
 
@@ -117,11 +117,11 @@ def _secret_of(known: JobLedger) -> str:
     return found
 
 
-def _plan(ledger: JobLedger, task_bytes: int) -> None:
+def _plan(spark: SparkSession, ledger: JobLedger, task_bytes: int) -> None:
     options = ReadOptions.parse(ledger.asked["read"])
     found = LogSnapshot.take(options)
     bounds = resolve_bounds(found, options)
     numbers = {name: number for number, name in enumerate(found.names())}
-    plan_keys(ledger, found, bounds, numbers, task_bytes)
+    plan_keys(spark, ledger, found, bounds, numbers, task_bytes)
     splits = split_and_pack(found, bounds, split_bytes=min(task_bytes, _READ_TASK_BYTES))
     ledger.plan("ranges", [{"ranges": ranges_as_json(split, numbers)} for split in splits])

@@ -20,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -30,6 +31,7 @@ from pyspark.sql.datasource import (
 )
 
 from kafkalog.records.codecs import Codec
+from kafkalog.spark.arrow_cells import array_of, numbers_of, texts_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.jobs.marks import OffsetBits
@@ -157,7 +159,8 @@ class _MarksWriter(DataSourceArrowWriter):
         """Write the bits of one task."""
         bits = OffsetBits()
         for batch in iterator:
-            bits.add(batch.column("number").to_numpy(), batch.column("offset").to_numpy())
+            numbers, offsets = batch.column("number"), batch.column("offset")
+            bits.add(numbers_of(numbers, np.int32), numbers_of(offsets, np.int64))
         ledger = JobLedger(Path(self._directory))
         return _Written(bits.write(ledger.folder("bits")))
 
@@ -249,8 +252,8 @@ def run_stage(
 
 def report_batch(number: int, report: dict[str, Any]) -> pa.RecordBatch:
     """Return the report of a task as Spark takes it."""
-    return pa.record_batch(
-        [pa.array([number], pa.int32()), pa.array([json.dumps(report)], pa.string())],
+    return pa.RecordBatch.from_arrays(
+        [array_of(pa.int32(), np.array([number], np.int32)), texts_of([json.dumps(report)])],
         names=["task", "report"],
     )
 

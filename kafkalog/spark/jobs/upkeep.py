@@ -21,6 +21,7 @@ from kafkalog.files.whole import replace_whole
 from kafkalog.log.opening import open_log
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
+from kafkalog.spark.arrow_cells import cell_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.jobs.asked import (
     JobReport,
@@ -29,6 +30,7 @@ from kafkalog.spark.jobs.asked import (
     new_job_id,
     ranges_as_json,
     read_options,
+    shared_out,
     work_directory,
 )
 from kafkalog.spark.jobs.ledger import JobLedger
@@ -102,14 +104,20 @@ def verify(
     job_id = new_job_id("verify") if job_id is None else job_id
     ledger = JobLedger.begin(work_directory(path, work_dir), job_id, asked)
     if not ledger.is_planned("verify"):
-        read = replace(ReadOptions.parse(ledger.asked["read"]), split_bytes=_VERIFY_TASK_BYTES)
-        found = LogSnapshot.take(read)
-        numbers = {name: number for number, name in enumerate(found.names())}
-        splits = plan_view(found, resolve_bounds(found, read), read)
-        tasks = [ranges_as_json(each, numbers) for each in splits if isinstance(each, LogSplit)]
-        chosen = [[each for each in ranges if _is_sampled(each, sample)] for ranges in tasks]
-        ledger.plan("verify", [{"ranges": ranges} for ranges in chosen if ranges])
+        _plan_verify(spark, ledger, sample)
     return stage_frame(spark, ledger, "verify")
+
+
+def _plan_verify(spark: SparkSession, ledger: JobLedger, sample: float | None) -> None:
+    read = ReadOptions.parse(ledger.asked["read"])
+    found = LogSnapshot.take(read)
+    task_bytes = shared_out(spark, _VERIFY_TASK_BYTES, int(found.sizes.sum()))
+    read = replace(read, split_bytes=task_bytes)
+    numbers = {name: number for number, name in enumerate(found.names())}
+    splits = plan_view(found, resolve_bounds(found, read), read)
+    tasks = [ranges_as_json(each, numbers) for each in splits if isinstance(each, LogSplit)]
+    chosen = [[each for each in ranges if _is_sampled(each, sample)] for ranges in tasks]
+    ledger.plan("verify", [{"ranges": ranges} for ranges in chosen if ranges])
 
 
 def _is_sampled(wanted: tuple[int, str, str, int, int, int, bool], sample: float | None) -> bool:
@@ -133,9 +141,9 @@ def verify_task(ledger: JobLedger, _number: int, task: dict[str, Any]) -> Iterat
     for _partition, wanted in ranges_of(task):
         row = verified_segment(PosixFileSystem(), wanted, options)
         told = _wrong_with_records(wanted, asked["read"]) if asked["deep"] else None
-        arrays = [pa.array([row[field.name]], field.type) for field in schema]
-        arrays.append(pa.array([told], pa.string()))
-        yield pa.record_batch(arrays, names=[*schema.names, "error"])
+        arrays = [cell_of(field.type, row[field.name]) for field in schema]
+        arrays.append(cell_of(pa.string(), told))
+        yield pa.RecordBatch.from_arrays(arrays, names=[*schema.names, "error"])
 
 
 def _wrong_with_records(wanted: SplitRange, read: Mapping[str, str]) -> str | None:

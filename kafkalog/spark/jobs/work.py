@@ -27,6 +27,7 @@ from kafkalog.errors import (
     UnsupportedCodecError,
 )
 from kafkalog.log.opening import open_log
+from kafkalog.spark.arrow_cells import mask_of, numbers_of, validity_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.jobs.marks import RangeKeys, load_marks
@@ -114,7 +115,6 @@ def read_keys(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[
             if told is None:
                 raise
             errors[partition_number] = told
-            keys = RangeKeys(bytes.fromhex(ledger.asked["secret"]))
     ledger.note_done("keys", number, {"errors": errors})
 
 
@@ -165,10 +165,10 @@ def latest_records(
     for partition_number, each in ranges_of(task):
         marks = load_marks(folder, task["chunks"][str(partition_number)], each.start, each.end)
         for batch in records_of(each, tuple(RECORD_COLUMNS), options):
-            mask = marks.takes(batch.column("offset").to_numpy())
+            mask = marks.takes(numbers_of(batch.column("offset"), np.int64))
             if drop_tombstones:
-                mask = mask & batch.column("value").is_valid().to_numpy(zero_copy_only=False)
+                mask = mask & validity_of(batch.column("value"))
             if mask.all():
                 yield batch
             elif np.any(mask):
-                yield batch.filter(pa.array(mask))
+                yield batch.filter(mask_of(mask))

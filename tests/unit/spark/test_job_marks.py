@@ -57,18 +57,30 @@ def test_latest_of_ranges_are_those_of_a_dict(
     assert {(3, offset) for offset in expected.values()} == greatest(found)
 
 
-def test_ranges_wider_than_the_bits_are_looked_at_part_by_part(
+def test_more_keys_than_the_map_takes_come_in_several_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A compacted log has few records in many offsets; more of them come through, none is lost."""
-    monkeypatch.setattr(marks, "_SPAN", 64)
+    """What a full map held is given, and the next one begins empty: no latest record is lost."""
+    monkeypatch.setattr(marks, "_MAP_BYTES", 24 * 16)
+    monkeypatch.setattr(marks, "_ROWS", 5)
     records: list[tuple[int, bytes | None]] = [
-        (number * 40, b"key %d" % (number % 3)) for number in range(30)
+        (number * 40, b"key %d" % (number % 30)) for number in range(90)
     ]
-    found = list(RangeKeys(SECRET).latest(0, batches(records, 7)))
+    found = list(RangeKeys(SECRET).latest(0, batches(records, 37)))
 
-    assert {(0, number * 40) for number in (27, 28, 29)} == greatest(found)
-    assert sum(map(len, found)) > 3
+    assert {(0, number * 40) for number in range(60, 90)} == greatest(found)
+    assert 90 == sum(map(len, found))
+    assert 5 == max(map(len, found))
+
+
+def test_ranges_of_one_task_do_not_meet() -> None:
+    """The second range knows nothing of the first one's keys."""
+    keys = RangeKeys(SECRET)
+    first = list(keys.latest(0, batches([(7, b"a"), (9, b"b")], 2)))
+    second = list(keys.latest(1, batches([(3, b"a")], 2)))
+
+    assert {(0, 7), (0, 9), (1, 3)} == greatest([*first, *second])
+    assert 3 == sum(map(len, [*first, *second]))
 
 
 @settings(max_examples=40)
