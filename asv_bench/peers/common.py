@@ -81,7 +81,8 @@ class Comparison:
     Cases that do the same work on `items` records, and the goals between them.
 
     `prepare` runs before each case, outside the measurement, with the name of the case. `unit` is
-    what there are `items` of. Whoever made the comparison may add `notes` when it has been run.
+    what there are `items` of. Whoever made the comparison may add `notes` when it has been run, and
+    results that no clock tells.
     """
 
     title: str
@@ -91,7 +92,7 @@ class Comparison:
     clock: Callable[[], float] = time.thread_time
     prepare: Callable[[str], object] = lambda _name: None
     unit: str = "record"
-    notes: list[str] = field(default_factory=list)
+    notes: list[str | Result] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
     def run(self, rounds: int) -> None:
@@ -232,9 +233,19 @@ def _with_notes(comparisons: Iterable[Comparison], options: Options) -> Iterator
 def _tell(done: list[Comparison], options: Options) -> None:
     while done:
         for note in done.pop().notes:
-            print(f"  {note}", flush=True)
+            print(f"  {_told(note)}", flush=True)
             if options.results is not None:
                 write_line(options.results, note)
+
+
+def _told(note: str | Result) -> str:
+    if isinstance(note, str):
+        return note
+    wanted = f", {note.wanted:.1f}x wanted" * bool(note.wanted)
+    return (
+        f"{note.goal} {note.what}, {note.work}: {note.ours_median:.1f} {note.unit}, "
+        f"{note.peer} {note.theirs_median:.1f}: {note.ratio:.1f}x{wanted}"
+    )
 
 
 def run_table(

@@ -7,6 +7,7 @@ machine has not is found out before anything is started.
 from __future__ import annotations
 
 import datetime
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from asv_bench.peers.results import read_lines
 from asv_bench.suite import machine, needs
 from asv_bench.suite.groups import Group
 from asv_bench.suite.measured import Measured
+from tests.support import spark_session
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,6 +58,8 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
     """Run one module of `asv_bench.peers`."""
     command = [sys.executable, "-m", f"asv_bench.peers.{module}", *arguments]
     print(f"-- {module} {' '.join(arguments)}", flush=True)
-    ended = subprocess.run(command, cwd=ROOT, check=False)
+    # Spark's workers are of this Python, whatever comes first on the path.
+    variables = {**os.environ, **spark_session.environment()}
+    ended = subprocess.run(command, cwd=ROOT, env=variables, check=False)
     if ended.returncode != 0:
         raise GroupError(f"{module} ended with status {ended.returncode}")

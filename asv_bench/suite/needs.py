@@ -52,4 +52,7 @@ def _why_missing(need: str) -> str | None:
 def _fetched(need: str) -> list[str]:
     if need == "kafka":
         return ["--kafka", str(kafka_maven.fetch_kafka().libraries)]
-    return ["--connector", str(connector.fetch())] if need == "connector" else []
+    if need == "connector":
+        jars = str(kafka_maven.fetch_kafka().libraries)
+        return ["--connector", str(connector.fetch()), "--kafka", jars]
+    return []
