@@ -28,6 +28,7 @@ from kafkalog._core import crc32, crc32c, key_hash
 from kafkalog._core.batch import parse_header
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.columns import RecordColumns, decode_run
+from kafkalog._core.compressed_run import PayloadMemory, decode_compressed_run
 from kafkalog._core.index import OffsetIndexView
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog._core.record import decode_lists, decode_records, decode_tuples
@@ -35,6 +36,7 @@ from kafkalog.cleaner.keys import KeyCollector
 from kafkalog.cleaner.retained import BatchFilter, CleaningRules
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.log.scanner import scan_segment
+from kafkalog.records.codecs import Codec, compress
 from kafkalog.records.conversion.stretches import BatchRun
 
 RECORDS = 4096
@@ -149,6 +151,27 @@ def decode_into_columns(_folder: Path) -> tuple[int, Case]:
     def case() -> None:
         columns.clear()
         decode_run(data, 0, columns)
+
+    return RECORDS, case
+
+
+@path("decode columns, lz4")
+def decode_compressed(_folder: Path) -> tuple[int, Case]:
+    """The same of compressed batches, into memory that is there."""
+    made, builder, data = standard(), BatchBuilder(), b""
+    start = 0
+    while start < RECORDS:
+        taken = builder.extend_lists(made.keys, made.values, 0, start, BATCH_BYTES)
+        payload = compress(Codec.LZ4, builder.payload())
+        data += builder.finish(base_offset=start, codec=Codec.LZ4, payload=payload)
+        builder.reset()
+        start += taken
+    columns, memory = RecordColumns(RECORDS), PayloadMemory()
+
+    def case() -> None:
+        position = 0
+        while position < len(data):
+            _, _, position, _ = decode_compressed_run(data, position, columns, memory)
 
     return RECORDS, case
 

@@ -82,8 +82,8 @@ from kafkalog._core.status cimport (
 cdef enum:
     # What the CRC reads before the decoder does; as in columns.pyx.
     TILE_SIZE = 16 * 1024
-    # Below it, the CRC of a batch that a library is to decompress holds the GIL: some microseconds.
-    CRC_NOGIL_SIZE_MIN = 256 * 1024
+    # Below it, the CRC of batches that a library is to decompress holds the GIL: few microseconds.
+    CRC_NOGIL_SIZE_MIN = 32 * 1024
 
 
 # How far the columns are that grow with each record.
@@ -242,6 +242,30 @@ cdef bint _is_full(const Build* build) noexcept nogil:
 
 cdef inline bint _takes_library(int codec) noexcept nogil:
     return codec != CODEC_NONE and codec <= CODEC_ZSTD and not is_ours(codec)
+
+
+cdef int64_t count_to_decompress(const RunState* run, int64_t bytes_max) noexcept nogil:
+    """Count the next batches that take a library, have the right CRC, and no more bytes."""
+    cdef BatchFields fields
+    cdef Cursor cursor
+    cdef int64_t count = 0
+    cursor.position = run.batch
+    cursor.end = run.end
+    while cursor.position < cursor.end and load_whole_batch(&cursor, &fields) == STATUS_OK:
+        if (
+            is_legacy(&fields)
+            or not _takes_library(fields.attributes & CODEC_MASK)
+            or last_offset_of(&fields) >= run.offset_end
+        ):
+            break
+        bytes_max -= fields.size_bytes
+        if count > 0 and bytes_max < 0:
+            break
+        if run.check_crc and crc_of_batch(cursor.position, fields.size_bytes) != fields.crc:
+            break
+        count += 1
+        cursor.position += fields.size_bytes
+    return count
 
 
 cdef int _open_compressed(
@@ -458,38 +482,25 @@ cdef class BatchRun:
         Releases the GIL for CRC_NOGIL_SIZE_MIN bytes and more.
         """
         cdef const uint8_t* start = <const uint8_t*>self.view.buf
+        cdef const uint8_t* batch = self.state.batch
         cdef BatchFields fields
         cdef Cursor cursor
         cdef list parts = []
-        cdef int64_t size
-        cdef uint32_t crc
-        cursor.position = self.state.batch
+        cdef int64_t count
+        if min(bytes_max, self.state.end - batch) < CRC_NOGIL_SIZE_MIN:
+            count = count_to_decompress(&self.state, bytes_max)
+        else:
+            with nogil:
+                count = count_to_decompress(&self.state, bytes_max)
+        cursor.position = batch
         cursor.end = self.state.end
-        while cursor.position < cursor.end and load_whole_batch(&cursor, &fields) == STATUS_OK:
-            size = fields.size_bytes
-            if (
-                is_legacy(&fields)
-                or not _takes_library(fields.attributes & CODEC_MASK)
-                or last_offset_of(&fields) >= self.state.offset_end
-            ):
-                break
-            bytes_max -= size
-            if parts and bytes_max < 0:
-                break
-            if self.state.check_crc:
-                if size < CRC_NOGIL_SIZE_MIN:
-                    crc = crc_of_batch(cursor.position, size)
-                else:
-                    with nogil:
-                        crc = crc_of_batch(cursor.position, size)
-                if crc != fields.crc:
-                    break
+        while len(parts) < count and load_whole_batch(&cursor, &fields) == STATUS_OK:
             parts.append((
                 fields.attributes & CODEC_MASK,
                 cursor.position + RECORD_BATCH_OVERHEAD - start,
-                cursor.position + size - start,
+                cursor.position + fields.size_bytes - start,
             ))
-            cursor.position += size
+            cursor.position += fields.size_bytes
         return parts
 
     def give(self, list parts not None, memory not None, list ends not None):
