@@ -28,7 +28,7 @@ from asv_bench.peers.stores import (
 )
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.run_facts import RunFacts
-from kafkalog.records.packed_run import PackedRun
+from kafkalog._core.packed_run import PackedRun
 
 # Bytes that one write carries where records come one by one.
 RUN_BYTES = 1 << 20

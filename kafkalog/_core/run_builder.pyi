@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from kafkalog._core.bytes_column import CellColumn
 from kafkalog._core.headers_column import HeadersColumn
+from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.record import Record
 from kafkalog._core.records_builder import RecordsBuilder
-from kafkalog._core.run_facts import RunFacts
+from kafkalog._core.run_limits import RunLimits
 
 @final
 class RunBuilder(RecordsBuilder):
@@ -18,6 +19,7 @@ class RunBuilder(RecordsBuilder):
     nulls: Final[int]
     earliest: Final[int]
     latest: Final[int]
+    is_doubtful: Final[bool]
     def __new__(cls) -> Self: ...
     def reset(self) -> None: ...
     def close_batch(self, append_time: int = -1) -> int: ...
@@ -38,4 +40,11 @@ class RunBuilder(RecordsBuilder):
         headers: HeadersColumn | None = None,
         append_time: int = -1,
     ) -> None: ...
-    def finish(self) -> tuple[bytearray, RunFacts]: ...
+    def finish(self, log_append_time_ms: int | None = None) -> PackedRun: ...
+    def run_of_records(
+        self,
+        records: list[Record],
+        limits: RunLimits,
+        now_ms: int,
+        default_timestamp_ms: int,
+    ) -> PackedRun: ...

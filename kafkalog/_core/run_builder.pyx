@@ -25,13 +25,16 @@ from kafkalog._core.layout cimport (
     RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_MASK,
 )
+from kafkalog._core.packed_run cimport PackedRun, make_run
 from kafkalog._core.records_builder cimport RecordsBuilder
 from kafkalog._core.run_facts cimport RunFacts
+from kafkalog._core.run_limits cimport RunLimits
 
 cdef enum:
-    # Asked for at least, so that small batches do not ask again and again.
+    # Asked for at least where there is too little, so that batches do not ask again and again.
     ROOM = 64 * 1024
-    # What is kept of the last run's size, to begin the next one with.
+    # A run begins with room for the last one and an eighth more: at least, and at most.
+    USUAL_MIN = 512
     USUAL_MAX = 4 * 1024 * 1024
 
 
@@ -47,6 +50,7 @@ cdef class RunBuilder(RecordsBuilder):
         record_count: records in the closed batches.
         nulls: how many of them have no key.
         earliest, latest: smallest and largest timestamp of a record that has one, -1 for none.
+        is_doubtful: see `run_of_records`.
     """
 
     cdef bytearray _run
@@ -57,10 +61,11 @@ cdef class RunBuilder(RecordsBuilder):
     cdef readonly int64_t record_count
     cdef readonly int64_t nulls
     cdef readonly int64_t latest
+    cdef readonly bint is_doubtful
 
     def __cinit__(self):
         self._open(MAGIC_V2, RECORD_BATCH_OVERHEAD, 0)
-        self._usual = ROOM
+        self._usual = USUAL_MIN
         self.reset()
 
     @property
@@ -183,18 +188,39 @@ cdef class RunBuilder(RecordsBuilder):
             slot += self._extend_cells(keys, values, headers, times, slot, count, size_limit)
             self._close_batch(append_time)
 
-    def finish(self):
+    def finish(self, log_append_time_ms=None):
         """
-        Return the run and the facts of its batches. Then `reset` before anything else.
+        Return the batches, a PackedRun. Then `reset` before anything else.
+
+        Args:
+            log_append_time_ms: what all records carry, None where they keep their own times.
         """
         cdef bytearray run = self._run
+        cdef RunFacts facts = self._facts
         if self.draft.count:
             raise ValueError("there is a batch that was not closed")
-        self._usual = min(max(self._begins + ROOM, ROOM), USUAL_MAX)
+        self._usual = min(max(self._begins + self._begins // 8, USUAL_MIN), USUAL_MAX)
         PyByteArray_Resize(run, self._begins)
-        cdef RunFacts facts = self._facts
         self._facts = RunFacts()
         self._run = bytearray()
         self._begins = 0
         self._begin_batch()
-        return run, facts
+        return make_run(run, facts, self.record_count, log_append_time_ms)
+
+    def run_of_records(self, list records not None, RunLimits limits not None, int64_t now_ms,
+                       int64_t default_timestamp_ms):
+        """
+        Return the run of records in one call: what `reset`, `pack_records` and `finish` make.
+
+        `is_doubtful` says then whether a record or a batch of it may be refused.
+        """
+        cdef PackedRun run
+        self.reset()
+        self.pack_records(records, default_timestamp_ms, limits.batch_bytes,
+                          now_ms if limits.gives_time else NO_TIMESTAMP)
+        run = self.finish(now_ms if limits.gives_time else None)
+        self.is_doubtful = (
+            run.batches.size_bytes > limits.max_message_bytes
+            or limits.may_fail(now_ms, self.nulls, <int64_t>self._earliest, self.latest)
+        )
+        return run

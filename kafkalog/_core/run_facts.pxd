@@ -19,6 +19,10 @@ cdef class RunFacts:
     cdef readonly int64_t size_bytes
     cdef bint _are_messages
 
+    cdef int stamp_bytes(self, bytearray data, int64_t base_offset,
+                         int32_t partition_leader_epoch) except -1
+    cdef int _stamp(self, uint8_t* first, int64_t size, int64_t base_offset,
+                    int32_t partition_leader_epoch) except -1
     cdef int _make_room(self, Py_ssize_t more) except -1
     cdef int add_row(
         self, int64_t size_bytes, int64_t base_offset, int64_t last_offset, int64_t max_timestamp,

@@ -9,6 +9,7 @@ Thread-safety: none; a table belongs to one append.
 """
 
 cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
@@ -209,12 +210,23 @@ cdef class RunFacts:
         Raises:
             OffsetOverflowError: the offsets would not fit 63 bits; nothing is stamped.
         """
-        cdef int64_t shift, count
-        cdef uint8_t* first
         if self.count == 0:
             raise ValueError("a run without batches is not stamped")
-        if data.shape[0] != self.size_bytes:
-            raise ValueError(f"facts of {self.size_bytes} bytes for {data.shape[0]}")
+        self._stamp(&data[0] if data.shape[0] else NULL, data.shape[0], base_offset,
+                    partition_leader_epoch)
+        return self.span()
+
+    cdef int stamp_bytes(self, bytearray data, int64_t base_offset,
+                         int32_t partition_leader_epoch) except -1:
+        """As `stamp`, of a bytearray, and with at least one batch."""
+        return self._stamp(<uint8_t*>PyByteArray_AS_STRING(data), PyByteArray_GET_SIZE(data),
+                           base_offset, partition_leader_epoch)
+
+    cdef int _stamp(self, uint8_t* first, int64_t size, int64_t base_offset,
+                    int32_t partition_leader_epoch) except -1:
+        cdef int64_t shift, count
+        if size != self.size_bytes:
+            raise ValueError(f"facts of {self.size_bytes} bytes for {size}")
         if base_offset < 0:
             raise ValueError(f"base_offset must not be negative: {base_offset}")
         shift = base_offset - self.rows[0].base_offset
@@ -223,7 +235,6 @@ cdef class RunFacts:
             raise OffsetOverflowError(
                 f"{count} offsets from {base_offset} on do not fit 63 bits",
                 position=0, base_offset=base_offset)
-        first = &data[0]
         if self.count < MANY_ROWS:
             shift_kernel(self.rows, self.count, shift)
             stamp_kernel(first, self.rows, self.count, partition_leader_epoch)
@@ -231,7 +242,7 @@ cdef class RunFacts:
             with nogil:
                 shift_kernel(self.rows, self.count, shift)
                 stamp_kernel(first, self.rows, self.count, partition_leader_epoch)
-        return self.span()
+        return 0
 
     cdef int _make_room(self, Py_ssize_t more) except -1:
         cdef Py_ssize_t capacity = self.capacity

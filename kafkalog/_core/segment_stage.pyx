@@ -218,6 +218,17 @@ cdef class SegmentStage:
         Returns:
             The row behind the last one taken, and the bytes of those taken.
         """
+        cdef Py_ssize_t stop = self._take(facts, first, size_bytes, waited_ms)
+        return stop, self._state.size_bytes - size_bytes
+
+    def begin(self, RunFacts facts not None, int64_t size_bytes, int64_t waited_ms):
+        """Remember the present state, and take batches of a run from the first on, as `take`."""
+        self._saved = self._state
+        cdef Py_ssize_t stop = self._take(facts, 0, size_bytes, waited_ms)
+        return stop, self._state.size_bytes - size_bytes
+
+    cdef Py_ssize_t _take(self, RunFacts facts, Py_ssize_t first, int64_t size_bytes,
+                          int64_t waited_ms) except -1:
         cdef Py_ssize_t stop
         cdef int64_t most
         if not 0 <= first <= facts.count or size_bytes < 0:
@@ -234,7 +245,7 @@ cdef class SegmentStage:
             with nogil:
                 stop = take_kernel(facts.rows, first, facts.count, self.base_offset, waited_ms,
                                    &self._state, &self._limits, &self._ready)
-        return stop, self._state.size_bytes - size_bytes
+        return stop
 
     def close(self):
         """Hold the time index entry ready that sealing the segment adds, if one is due."""

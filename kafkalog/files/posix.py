@@ -130,13 +130,13 @@ class PosixFileHandle:
 
     def pwrite(self, data: Buffer, position: int) -> None:
         descriptor = self._descriptor or self._open_descriptor()
-        view = memoryview(data)
-        size = view.nbytes
-        if size == 0:
-            return
-        done = os.pwrite(descriptor.number, view, position)
+        if type(data) is bytearray or type(data) is bytes:
+            size = len(data)
+        else:
+            size = memoryview(data).nbytes
+        done = os.pwrite(descriptor.number, data, position)
         if done < size:
-            self._write_rest(descriptor, view.cast("B"), done, position)
+            self._write_rest(descriptor, memoryview(data).cast("B"), done, position)
 
     def pwritev(self, parts: Sequence[Buffer], position: int) -> None:
         descriptor = self._open_descriptor()

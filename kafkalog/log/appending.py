@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kafkalog._core.packed_run import PackedRun
 from kafkalog.files.errors import translate
 from kafkalog.layout import MAGIC_V2
 from kafkalog.log.adopting import BatchFile, adopt
@@ -26,7 +27,6 @@ from kafkalog.log.local_log import LocalLog, UndoFailedError
 from kafkalog.log.producers import LogProducers, PendingAppend, duplicate_info
 from kafkalog.model import AppendInfo, AppendOrigin
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.packed_run import PackedRun
 
 __all__ = ["Appender"]
 
@@ -75,15 +75,12 @@ class Appender:
             if pending.duplicates:
                 gives_time = rules.gives_time
                 return duplicate_info(pending.duplicates, run, gives_time=gives_time), False
-        is_settled = epochs.is_settled if rules.magic == MAGIC_V2 else epochs.is_empty
-        if not (run.assign_offsets and is_settled):
-            with Changing(local, "assigning a leader epoch", self._latch):
-                if not run.assign_offsets:
-                    epochs.assign_run(run)
-                elif rules.magic == MAGIC_V2:
-                    epochs.assign_current(info.first_offset)
-                else:
-                    epochs.forget()
+        if not run.assign_offsets:
+            is_settled = epochs.is_settled and run.leader_epoch == epochs.current
+        else:
+            is_settled = epochs.is_settled if rules.magic == MAGIC_V2 else epochs.is_empty
+        if not is_settled:
+            self._assign_epoch(run, rules, info)
         if pending is not None:
             self._producers.announce(pending)
         try:
@@ -97,6 +94,17 @@ class Appender:
         elif rolled:
             self._producers.rolled(before)
         return info, rolled
+
+    def _assign_epoch(self, run: PackedRun, rules: AppendRules, info: AppendInfo) -> None:
+        """Have the epoch of a run in its file before the run is in the log."""
+        epochs = self._epochs
+        with Changing(self._local, "assigning a leader epoch", self._latch):
+            if not run.assign_offsets:
+                epochs.assign_run(run)
+            elif rules.magic == MAGIC_V2:
+                epochs.assign_current(info.first_offset)
+            else:
+                epochs.forget()
 
     def adopt(self, file: BatchFile) -> AppendInfo:
         """

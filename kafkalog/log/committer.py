@@ -24,20 +24,18 @@ class Committer:
     Args:
         sync: puts everything below the log end on the disk and returns that end.
         durable_offset: offset up to which the disk has everything already.
+
+    Attributes:
+        durable_offset: one above the last offset known to be on the disk; never ahead of it.
     """
 
     def __init__(self, sync: Callable[[], int], durable_offset: int) -> None:
         self._sync = sync
         self._condition = threading.Condition()
-        self._durable_offset = durable_offset
+        self.durable_offset = durable_offset
         self._is_syncing = False
         self._truncations = 0
         self._error: BaseException | None = None
-
-    @property
-    def durable_offset(self) -> int:
-        """One above the last offset known to be on the disk; never ahead of it."""
-        return self._durable_offset
 
     def wait_until_durable(self, offset: int) -> int:
         """
@@ -49,10 +47,10 @@ class Committer:
         truncations = self._truncations
         while True:
             with self._condition:
-                while self._is_syncing and self._durable_offset < offset:
+                while self._is_syncing and self.durable_offset < offset:
                     self._condition.wait()
-                if self._durable_offset >= offset or truncations != self._truncations:
-                    return self._durable_offset
+                if self.durable_offset >= offset or truncations != self._truncations:
+                    return self.durable_offset
                 self._begin()
             self._lead()
 
@@ -63,12 +61,12 @@ class Committer:
                 self._condition.wait()
             self._begin()
         self._lead()
-        return self._durable_offset
+        return self.durable_offset
 
     def lower(self, offset: int) -> None:
         """Forget durability above `offset`: the log was truncated there."""
         with self._condition:
-            self._durable_offset = min(self._durable_offset, offset)
+            self.durable_offset = min(self.durable_offset, offset)
             self._truncations += 1
 
     def _begin(self) -> None:
@@ -91,6 +89,6 @@ class Committer:
         with self._condition:
             # An end that was truncated away meanwhile says nothing about what came in its place.
             if truncations == self._truncations:
-                self._durable_offset = max(self._durable_offset, reached)
+                self.durable_offset = max(self.durable_offset, reached)
             self._is_syncing = False
             self._condition.notify_all()

@@ -29,13 +29,13 @@ from collections.abc import Iterable
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import parse_header
+from kafkalog._core.packed_run import PackedRun
 from kafkalog.layout import MAGIC_V2
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.loader import LoadedLog
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reading import walk_segment
 from kafkalog.log.scanner import NO_EPOCH
-from kafkalog.records.packed_run import PackedRun
 from kafkalog.state.checkpoints import EpochEntry
 from kafkalog.state.leader_epochs import MAX_EPOCH, EpochEnd, LeaderEpochs
 from kafkalog.state.sync_note import SyncNote
@@ -72,7 +72,7 @@ class LogEpochs:
     @property
     def is_settled(self) -> bool:
         """Whether the current epoch is the latest of the list, and the file has all of it."""
-        return self._epochs.is_written_at(self.current)
+        return self._epochs.written_epoch == self.current
 
     @property
     def latest(self) -> int | None:

@@ -101,17 +101,18 @@ class LocalLog:
         active = segments.segments[-1]
         fresh: list[LogSegment] = []
         try:
-            row, size = active.begin(batches)
-            if row == len(batches):
-                active.commit(data, size)
-            else:
+            row, size = active.append(data, batches)
+            if row < len(batches):
                 self._write_batches(memoryview(data), batches, active, fresh, row, size)
         except BaseException as error:
             self._undo(active, fresh, error)
             raise
         end_offset = batches.end_offset
         if not fresh:
-            self.snapshot = Snapshot(segments, end_offset, active.file.size_bytes, start_offset)
+            # As a Snapshot makes itself, without the function that it has for it: every append.
+            self.snapshot = tuple.__new__(
+                Snapshot, (segments, end_offset, active.file.size_bytes, start_offset)
+            )
             return
         for segment in fresh:
             segments = segments.with_segment(segment)

@@ -27,6 +27,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from kafkalog._core.packed_run import PackedRun
 from kafkalog.errors import DiskFullError, InvalidTxnStateError, LogStorageError
 from kafkalog.log.isolation import StableOffsets
 from kafkalog.log.local_log import LocalLog, Snapshot
@@ -36,7 +37,6 @@ from kafkalog.log.transactions import add_aborted
 from kafkalog.model import AppendInfo, AppendOrigin, OngoingTransaction
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import encode_marker
-from kafkalog.records.packed_run import PackedRun
 from kafkalog.state.producer_append import CompletedTransaction, ProducerAppend, ProducerChecks
 from kafkalog.state.producer_entry import ProducedBatch, ProducerEntry
 from kafkalog.state.producer_state_manager import ProducerStateManager

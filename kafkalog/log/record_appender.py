@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.record import Record
 from kafkalog.clock import Clock
 from kafkalog.closing import ClosedByWith
@@ -33,7 +34,6 @@ from kafkalog.errors import (
 )
 from kafkalog.model import AppendInfo
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.packing import HeaderField, pack_records
 from kafkalog.records.run_packer import RunPacker, packer_of
 from kafkalog.scheduler import ScheduledTask, Scheduler

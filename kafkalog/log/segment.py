@@ -163,13 +163,22 @@ class LogSegment(SegmentIndexes):
         self.seal()
         self.is_resting = True
 
-    def begin(self, facts: RunFacts) -> tuple[int, int]:
-        """Remember the present state, to `rewind` to; stage a run from its first batch on."""
-        stage = self._stage or self._active_stage()
-        stage.save()
-        size = self._saved_bytes = self.file.size_bytes
+    def append(self, data: Buffer, facts: RunFacts) -> tuple[int, int]:
+        """
+        Remember the present state, to `rewind` to, and write a run if all of it belongs here.
+
+        Returns:
+            What `stage` does from the first batch on. Where that is not all, nothing is written.
+        """
+        stage, file = self._stage or self._active_stage(), self.file
+        start = self._saved_bytes = file.size_bytes
         waited_ms = 0 if stage.rolling_timestamp >= 0 else self._age_ms()
-        return stage.take(facts, 0, size, waited_ms)
+        row, size = staged = stage.begin(facts, start, waited_ms)
+        if row == len(facts):
+            file.append(data, size)
+            if stage.has_entries:
+                self._add_ready_entries(stage)
+        return staged
 
     def stage(self, facts: RunFacts, first: int) -> tuple[int, int]:
         """
@@ -193,7 +202,7 @@ class LogSegment(SegmentIndexes):
             self._add_ready_entries(stage)
 
     def rewind(self) -> None:
-        """Undo what was staged and written since `begin`; none of it was published."""
+        """Undo what was staged and written since `append`; none of it was published."""
         entries = self._active_stage().restore()
         growing = (self.offset_index.growing, self.time_index.growing)
         for index, count in zip(growing, entries, strict=True):

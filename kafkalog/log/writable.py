@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
+from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.record import Record
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.errors import storage_errors
@@ -28,7 +30,6 @@ from kafkalog.log.record_appender import RecordAppender, Wait
 from kafkalog.log.resting import RestingLog
 from kafkalog.model import AppendInfo, AppendOrigin
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.packing import (
     ArrowTable,
     FieldColumn,
@@ -46,6 +47,8 @@ from kafkalog.records.validation.leader import validate_for_leader
 __all__ = ["Wait", "WritableLog"]
 
 logger = logging.getLogger(__name__)
+
+_WAITS: Final = ("written", "durable")
 
 
 class WritableLog(RestingLog):
@@ -90,9 +93,7 @@ class WritableLog(RestingLog):
             DiskFullError: no room; nothing is kept, the append may be tried again.
             LogOfflineError: an earlier failure latched the log.
         """
-        self._ensure_writable()
-        _check_wait(wait)
-        now_ms = self._local.context.clock.now_ms()
+        now_ms = self._admit(wait)
         return self._append(pack_records(records, self._rules, now_ms, timestamp_ms), wait)
 
     def append_columns(
@@ -131,9 +132,7 @@ class WritableLog(RestingLog):
                 not have, or lengths, buffers and offsets that contradict each other.
             OSError: the stream failed.
         """
-        self._ensure_writable()
-        _check_wait(wait)
-        now_ms = self._local.context.clock.now_ms()
+        now_ms = self._admit(wait)
         return self._append(
             pack_columns(keys, values, timestamps, self._rules, now_ms, headers), wait
         )
@@ -161,9 +160,7 @@ class WritableLog(RestingLog):
             RecordTooLargeError, InvalidRecordError, DiskFullError, LogOfflineError: as for
                 `append`.
         """
-        self._ensure_writable()
-        _check_wait(wait)
-        now_ms = self._local.context.clock.now_ms()
+        now_ms = self._admit(wait)
         times: Timestamps
         if timestamps is None or isinstance(timestamps, int):
             times = now_ms if timestamps is None else timestamps
@@ -194,8 +191,7 @@ class WritableLog(RestingLog):
             wait: as for `append`; how each write is waited for.
             on_append: called with what each write became, by the thread that wrote.
         """
-        self._ensure_writable()
-        _check_wait(wait)
+        self._admit(wait)
         appender = RecordAppender(
             self._append,
             lambda: self._rules,
@@ -260,14 +256,12 @@ class WritableLog(RestingLog):
             RecordTooLargeError, UnsupportedCodecError, DiskFullError, LogOfflineError: as for
                 `append`.
         """
-        self._ensure_writable()
-        _check_wait(wait)
+        now_ms = self._admit(wait)
         if origin is AppendOrigin.REPLICATION or (origin is None and not assign_offsets):
             run = validate_own_offsets(data, self._rules)
             return self._append(run, wait, AppendOrigin.REPLICATION)
         if not assign_offsets:
             raise ValueError(f"batches of origin {origin} do not keep their offsets")
-        now_ms = self._local.context.clock.now_ms()
         origin = origin or AppendOrigin.EMBEDDED
         run = validate_for_leader(data, self._rules, now_ms, origin)
         return self._append(run, wait, origin)
@@ -300,7 +294,7 @@ class WritableLog(RestingLog):
             if self._local.snapshot.end_offset > self._committer.durable_offset:
                 self._committer.flush()
             info = self._appender.adopt(file)
-        return self._after_append(info, rolled=True, wait="durable")
+        return self._after_append(info, True, "durable")
 
     def abort(self, producer_id: int, *, wait: Wait = "written") -> AppendInfo:
         """
@@ -310,24 +304,36 @@ class WritableLog(RestingLog):
             InvalidTxnStateError: the producer has no open transaction.
             DiskFullError, LogOfflineError: as for `append`.
         """
-        _check_wait(wait)
+        self._admit(wait)
         with self._write_lock:
             self._ensure_writable()
             marker = self._producers.abort_marker(producer_id)
             now_ms, origin = self._local.context.clock.now_ms(), AppendOrigin.COORDINATOR
             run = validate_for_leader(marker, self._rules, now_ms, origin)
             info, rolled = self._appender.append(run, self._rules, origin)
-        return self._after_append(info, rolled=rolled, wait=wait)
+        return self._after_append(info, rolled, wait)
+
+    def _admit(self, wait: Wait) -> int:
+        """Refuse an append before anything is made ready for it; return the time of the append."""
+        self._ensure_writable()
+        if wait not in _WAITS:
+            raise ValueError(f'wait is "written" or "durable", not {wait!r}')
+        return self._local.context.clock.now_ms()
 
     def _append(
         self, run: PackedRun, wait: Wait, origin: AppendOrigin = AppendOrigin.EMBEDDED
     ) -> AppendInfo:
-        with self._write_lock:
+        lock = self._write_lock
+        # What `with` does, which looks up two methods for it: this is done for every append.
+        lock.acquire()
+        try:
             self._ensure_writable()
             info, rolled = self._appender.append(run, self._rules, origin)
-        return self._after_append(info, rolled=rolled, wait=wait)
+        finally:
+            lock.release()
+        return self._after_append(info, rolled, wait)
 
-    def _after_append(self, info: AppendInfo, *, rolled: bool, wait: Wait) -> AppendInfo:
+    def _after_append(self, info: AppendInfo, rolled: bool, wait: Wait) -> AppendInfo:
         """Wait for the disk where the caller or `flush.messages` asks for it; outside the lock."""
         if rolled:
             self._scheduler.schedule("flush-log", self._flush_in_background, delay_ms=0)
@@ -339,8 +345,3 @@ class WritableLog(RestingLog):
         if info.record_count and (wait == "durable" or unflushed >= config.flush_messages):
             committer.wait_until_durable(end_offset)
         return info
-
-
-def _check_wait(wait: str) -> None:
-    if wait not in ("written", "durable"):
-        raise ValueError(f'wait is "written" or "durable", not {wait!r}')

@@ -8,10 +8,10 @@ Thread-safety: immutable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from kafkalog._core.run_limits import RunLimits
 from kafkalog.config import LogConfig
-from kafkalog.layout import NO_TIMESTAMP
 from kafkalog.records.codecs import Codec
 
 __all__ = ["AppendRules"]
@@ -31,6 +31,7 @@ class AppendRules:
         policy: `cleanup.policy` as it is written, for messages.
         before_ms, after_ms: how far a timestamp may lie from the time of the append.
         max_message_bytes, segment_bytes, batch_bytes, decompressed_max_bytes: limits of one batch.
+        limits: what of this a kernel asks for.
     """
 
     magic: int
@@ -45,6 +46,18 @@ class AppendRules:
     segment_bytes: int
     batch_bytes: int
     decompressed_max_bytes: int
+    limits: RunLimits = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        limits = RunLimits(
+            batch_bytes=self.batch_bytes,
+            max_message_bytes=self.max_message_bytes,
+            before_ms=self.before_ms,
+            after_ms=self.after_ms,
+            needs_key=self.needs_key,
+            gives_time=self.gives_time,
+        )
+        object.__setattr__(self, "limits", limits)
 
     @classmethod
     def of(cls, config: LogConfig) -> AppendRules:
@@ -76,8 +89,4 @@ class AppendRules:
             null_key_count: records without a key.
             min_timestamp, max_timestamp: of the records that have one; -1 where none has.
         """
-        if null_key_count and self.needs_key:
-            return True
-        if self.gives_time or min_timestamp == NO_TIMESTAMP:
-            return False
-        return now_ms - min_timestamp > self.before_ms or max_timestamp - now_ms > self.after_ms
+        return self.limits.may_fail(now_ms, null_key_count, min_timestamp, max_timestamp)

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Buffer
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.message_builder import MessageSetBuilder
+from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.run_facts import RunFacts
 from kafkalog.errors import RecordTooLargeError
 from kafkalog.layout import LOG_APPEND_TIME
@@ -26,9 +28,24 @@ from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec, compress, compress_if_smaller
 from kafkalog.records.entry_columns import scan_entries
-from kafkalog.records.packed_run import Draft, PackedRun
 
-__all__ = ["Drafts", "close_batch", "close_messages", "facts_of_messages", "too_large"]
+__all__ = ["Draft", "Drafts", "close_batch", "close_messages", "facts_of_messages", "too_large"]
+
+
+class Draft(NamedTuple):
+    """
+    Batches, and the facts of each.
+
+    Attributes:
+        data: back to back.
+        batches: in order.
+        is_wrapper: whether it is one batch, a wrapper of an old format.
+    """
+
+    data: Buffer
+    batches: RunFacts
+    is_wrapper: bool = False
+
 
 # Given the offset of the run's first record, makes a part of the run.
 _Maker: TypeAlias = Callable[[int], Draft]

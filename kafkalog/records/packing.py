@@ -19,12 +19,12 @@ import numpy.typing as npt
 from kafkalog._core.arrow_source import ArrowRows, ArrowSource, arrow_column, arrow_headers
 from kafkalog._core.bytes_column import CellColumn
 from kafkalog._core.headers_column import HeadersColumn
+from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.record import Record
 from kafkalog._core.records_builder import RecordsBuilder
 from kafkalog.errors import InvalidRecordError
 from kafkalog.layout import MAGIC_V2
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.run_packer import PlainPacker, RunPacker, pack_plain, packer_of
 
 __all__ = [
@@ -83,10 +83,13 @@ def pack_records(
         RecordValidationError: keys are missing where the log is compacted, or timestamps are out
             of bounds; the error lists the records.
     """
-    if isinstance(records, Record):
+    if type(records) is list:
+        wanted = records
+    elif isinstance(records, Record):
         raise TypeError("append takes an iterable of records: write append([record])")
-    # Now, and not when they are packed: what makes them may itself append.
-    wanted = records if type(records) is list else list(records)
+    else:
+        # Now, and not when they are packed: what makes them may itself append.
+        wanted = list(records)
     default_ms = now_ms if timestamp_ms is None else timestamp_ms
     if rules.magic == MAGIC_V2 and not rules.wanted_codec:
         return pack_plain(wanted, rules, now_ms, default_ms)

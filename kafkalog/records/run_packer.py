@@ -20,6 +20,7 @@ from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
 from kafkalog._core.header import parse_header
 from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.message_builder import MessageSetBuilder
+from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.record import Record
 from kafkalog._core.records_builder import RecordsBuilder
 from kafkalog._core.run_builder import RunBuilder
@@ -29,7 +30,6 @@ from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec
 from kafkalog.records.drafts import Drafts, close_batch, too_large
-from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.record_faults import RecordFaults
 
 __all__ = ["PlainPacker", "RunPacker", "pack_plain", "packer_of"]
@@ -152,7 +152,9 @@ class PlainPacker:
         self.builder.reset()
 
     def run(self) -> PackedRun:
-        return _plain_run(self.builder, self._rules, self._now_ms, self._append_time)
+        run = self.builder.finish(self._append_time)
+        _check_plain(run, self.builder, self._rules, self._now_ms)
+        return run
 
 
 def pack_plain(
@@ -165,37 +167,28 @@ def pack_plain(
         RecordTooLargeError, RecordValidationError: as for `RunPacker.close` and `run`.
     """
     builder = _WORKSHOP.run_builder
-    append_time = now_ms if rules.gives_time else None
-    builder.reset()
-    builder.pack_records(
-        records,
-        default_timestamp_ms,
-        rules.batch_bytes,
-        NO_TIMESTAMP if append_time is None else append_time,
-    )
-    return _plain_run(builder, rules, now_ms, append_time)
+    run = builder.run_of_records(records, rules.limits, now_ms, default_timestamp_ms)
+    if builder.is_doubtful:
+        _check_plain(run, builder, rules, now_ms)
+    return run
 
 
-def _plain_run(
-    builder: RunBuilder, rules: AppendRules, now_ms: int, append_time: int | None
-) -> PackedRun:
-    """Return what a builder holds, held against the settings."""
-    count = builder.record_count
-    data, batches = builder.finish()
+def _check_plain(run: PackedRun, builder: RunBuilder, rules: AppendRules, now_ms: int) -> None:
+    """Hold a run that a builder made against the settings."""
     if rules.may_fail(now_ms, builder.nulls, builder.earliest, builder.latest):
-        _raise_faults(data, batches, RecordFaults(rules, now_ms))
-    for facts in batches.rows_above(rules.max_message_bytes):
-        records = facts.last_offset - facts.base_offset + 1
-        raise too_large(records, facts.size_bytes, rules, facts.base_offset)
-    return PackedRun(data, batches, count, append_time)
+        _raise_faults(run, RecordFaults(rules, now_ms))
+    if len(run.data) > rules.max_message_bytes:
+        for facts in run.batches.rows_above(rules.max_message_bytes):
+            records = facts.last_offset - facts.base_offset + 1
+            raise too_large(records, facts.size_bytes, rules, facts.base_offset)
 
 
-def _raise_faults(data: bytearray, batches: RunFacts, faults: RecordFaults) -> None:
+def _raise_faults(run: PackedRun, faults: RecordFaults) -> None:
     """Say which records are not allowed, if any is not."""
     position = 0
-    for facts in batches:
+    for facts in run.batches:
         end = position + facts.size_bytes
-        with memoryview(data)[position:end] as batch:
+        with memoryview(run.data)[position:end] as batch:
             columns = RecordColumns(facts.last_offset - facts.base_offset + 1)
             header = parse_header(batch)
             decode_columns(batch, header, RECORD_BATCH_OVERHEAD, len(batch), columns)

@@ -63,14 +63,19 @@ class LeaderEpochs:
 
     Args:
         checkpoint: where they are kept; None for a log that is opened to be read only.
+
+    Attributes:
+        written_epoch: the epoch of the log's end; None where there is none, or the file lacks a
+            change. Kept at hand for every append to look at.
     """
 
-    __slots__ = ("_checkpoint", "_entries", "_is_unwritten")
+    __slots__ = ("_checkpoint", "_entries", "_is_unwritten", "written_epoch")
 
     def __init__(self, checkpoint: LeaderEpochCheckpoint | None = None) -> None:
         self._checkpoint = checkpoint
         self._entries: tuple[EpochEntry, ...] = ()
         self._is_unwritten = False
+        self.written_epoch: int | None = None
 
     def __repr__(self) -> str:
         return f"<LeaderEpochs {[tuple(entry) for entry in self._entries]}>"
@@ -91,11 +96,6 @@ class LeaderEpochs:
         """Whether the file lacks a change."""
         return self._is_unwritten
 
-    def is_written_at(self, epoch: int) -> bool:
-        """Return whether the log's end is in that epoch, and the file lacks nothing."""
-        entries = self._entries
-        return bool(entries) and entries[-1].epoch == epoch and not self._is_unwritten
-
     # The file.
 
     def load(self, checkpoint: LeaderEpochCheckpoint | None = None) -> bool:
@@ -110,7 +110,7 @@ class LeaderEpochs:
             LogStorageError: the disk refused.
         """
         source = checkpoint or self._checkpoint
-        self._entries = ()
+        self._entries, self.written_epoch = (), None
         if source is None:
             return True
         try:
@@ -122,6 +122,7 @@ class LeaderEpochs:
         for epoch, start_offset in read:
             self._entries = _with_entry(self._entries, EpochEntry(epoch, start_offset))
         self._is_unwritten = self._checkpoint is not None and list(self._entries) != read
+        self._settle()
         return True
 
     def flush(self, beyond: EpochEntry | None = None) -> None:
@@ -138,6 +139,7 @@ class LeaderEpochs:
             extra = () if beyond is None else (beyond,)
             self._checkpoint.write((*self._entries, *extra))
             self._is_unwritten = False
+            self._settle()
 
     # Changes.
 
@@ -211,7 +213,11 @@ class LeaderEpochs:
             return False
         self._entries = entries
         self._is_unwritten = self._checkpoint is not None
+        self._settle()
         return True
+
+    def _settle(self) -> None:
+        self.written_epoch = None if self._is_unwritten else self.latest_epoch
 
     # Questions.
 

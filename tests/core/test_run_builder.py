@@ -76,21 +76,21 @@ def test_run_equals_batch_by_batch(
             builder.earliest,
             builder.latest,
         )
-        data, facts = builder.finish()
-        assert expected == (bytes(data), list(facts))
+        run = builder.finish()
+        assert expected == (bytes(run.data), list(run.batches))
         builder.reset()
         start = 0
         while start < len(rows):
             start += builder.extend_lists(keys, values, times, start, limit)
             builder.close_batch(append_time)
-        data, facts = builder.finish()
-        assert expected == (bytes(data), list(facts))
-        assert len(rows) == facts.end_offset
+        run = builder.finish()
+        assert expected == (bytes(run.data), list(run.batches))
+        assert len(rows) == run.batches.end_offset == run.record_count
         builder.reset()
         records = [Record(key=key, value=value, timestamp_ms=time) for key, value, time in rows]
         builder.pack_records(tuple(records), -1, limit, append_time)
-        data, facts = builder.finish()
-        assert expected == (bytes(data), list(facts))
+        run = builder.finish()
+        assert expected == (bytes(run.data), list(run.batches))
         builder.reset()
 
 
@@ -99,13 +99,14 @@ def test_run_of_large_batches_grows_and_is_kept() -> None:
     values: Cells = [bytes([number]) * 70_000 for number in range(40)]
     builder = RunBuilder()
     builder.pack_columns(None, column(values), 5, 40, 200_000)
-    first, facts = builder.finish()
+    run = builder.finish()
+    first, facts = run.data, run.batches
     copy = bytes(first)
     builder.reset()
     builder.pack_columns(None, column(values[:3]), 5, 3, 100)
     assert copy == bytes(first)
     assert (20, 40) == (len(facts), sum(last - start + 1 for _, start, last, _, _ in facts))
-    assert 3 == len(builder.finish()[1])
+    assert 3 == len(builder.finish().batches)
 
 
 def test_run_headers_are_in_it() -> None:
@@ -115,7 +116,7 @@ def test_run_headers_are_in_it() -> None:
     builder.pack_columns(column([b"a", b"b"]), None, 5, 2, 10**6, headers)
     single.append(b"a", None, 5, [("h", b"x")])
     single.append(b"b", None, 5)
-    assert bytes(single.finish()) == bytes(builder.finish()[0])
+    assert bytes(single.finish()) == bytes(builder.finish().data)
 
 
 def test_run_refusals_leave_a_builder_that_can_be_reset() -> None:
@@ -135,6 +136,6 @@ def test_run_refusals_leave_a_builder_that_can_be_reset() -> None:
         builder.pack_columns(None, None, 5, 0, 100)
     with pytest.raises(ValueError, match="1 timestamps for 2"):
         builder.pack_columns(one, None, np.array([1]), 2, 100)
-    data, facts = builder.finish()
-    assert not data
-    assert not facts
+    run = builder.finish()
+    assert not run.data
+    assert not run.batches

@@ -10,11 +10,11 @@ from typing_extensions import Buffer
 
 from kafkalog._core import crc32c
 from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.packed_run import PackedRun
 from kafkalog.config import LogConfig
 from kafkalog.model import AppendOrigin
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec, compress
-from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.validation import follower, leader
 
 __all__ = ["NOW_MS", "Made", "batch", "edited", "validate_for_leader", "validate_own_offsets"]

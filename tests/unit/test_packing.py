@@ -9,13 +9,13 @@ from collections.abc import Iterable
 import pytest
 
 from kafkalog._core.batch import scan_batches
+from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.record import Record
 from kafkalog.config import LogConfig
 from kafkalog.errors import RecordTooLargeError
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec
-from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.packing import pack_records
 
 NOW_MS = 1_761_000_000_000

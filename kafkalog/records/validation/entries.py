@@ -43,7 +43,7 @@ __all__ = [
 Payload: TypeAlias = tuple[memoryview | bytes, int, int]
 
 
-def next_header(data: bytearray, position: int, *, takes_old: bool = False) -> BatchHeader:
+def next_header(data: bytes | bytearray, position: int, *, takes_old: bool = False) -> BatchHeader:
     """
     Return the header of the batch at `position`; all of it is in `data`.
 
@@ -89,7 +89,7 @@ def check_sizes(header: BatchHeader, size_bytes: int, rules: AppendRules) -> Non
     check_size(header, size_bytes, "segment.bytes", rules.segment_bytes)
 
 
-def plain_records(data: bytearray, header: BatchHeader, rules: AppendRules) -> Payload:
+def plain_records(data: bytes | bytearray, header: BatchHeader, rules: AppendRules) -> Payload:
     """Return the records, uncompressed; of old formats, the messages."""
     view = memoryview(data).toreadonly()
     start, end = header.position + RECORD_BATCH_OVERHEAD, header.end_position

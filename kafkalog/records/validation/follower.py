@@ -1,7 +1,9 @@
 """Batches that keep their offsets, copied from another log: whole, rising, and no more is asked.
 
 What is in them somebody else has accepted. All formats are taken, mixed too, and stored as they
-are, whatever the log's own format is. Returns a `PackedRun` over a private copy.
+are, whatever the log's own format is. Returns a `PackedRun` over the bytes given, or over a private
+copy of what can change. Ordinary batches are checked in one call; any other makes the whole run go
+the way of a batch at a time.
 
 A wrapper does not say where its offsets begin: it is looked into for that, and for the number of
 its records, but not refused where it cannot be read.
@@ -19,6 +21,8 @@ from typing_extensions import Buffer
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.header import BatchHeader
 from kafkalog._core.message import summarize_messages
+from kafkalog._core.own_run import own_run
+from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, OffsetsOutOfOrderError
@@ -26,7 +30,6 @@ from kafkalog.layout import CODEC_MASK, MAGIC_V2, NO_TIMESTAMP
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec
-from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.validation.entries import (
     blaming,
     check_control_records,
@@ -66,7 +69,14 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
         InvalidRecordError: its leader epoch is below -1, or it is a control batch that says
             nothing known.
     """
-    copy = bytearray(data)
+    # Nothing is stamped into them: bytes that cannot change need not be copied.
+    copy = data if type(data) is bytes else bytearray(data)
+    run = own_run(copy, rules.segment_bytes)
+    return _run_of_any(copy, rules) if run is None else run
+
+
+def _run_of_any(copy: bytes | bytearray, rules: AppendRules) -> PackedRun:
+    """Check batch by batch: old formats, control batches, and what is wrong."""
     batches = RunFacts()
     position = record_count = next_offset = codec = 0
     ahead = _ENTRIES_AHEAD
@@ -105,7 +115,7 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
 
 
 def _plain_messages(
-    data: bytearray, position: int, next_offset: int, count: int, rules: AppendRules
+    data: bytes | bytearray, position: int, next_offset: int, count: int, rules: AppendRules
 ) -> RunFacts:
     """
     Return the plain messages of old formats from `position` on, `count` at most.
@@ -127,7 +137,7 @@ def _plain_messages(
 
 
 def _check_batch(
-    data: bytearray, header: BatchHeader, next_offset: int, rules: AppendRules
+    data: bytes | bytearray, header: BatchHeader, next_offset: int, rules: AppendRules
 ) -> tuple[int, int]:
     """Check one batch; return the offset of its first record, and how many it has."""
     position = header.position
@@ -145,7 +155,7 @@ def _check_batch(
     return first_offset, count
 
 
-def _check_content(data: bytearray, header: BatchHeader, rules: AppendRules) -> None:
+def _check_content(data: bytes | bytearray, header: BatchHeader, rules: AppendRules) -> None:
     """Check what would otherwise stop a broker that loads the batch."""
     with blaming(header):
         Codec.of(header.codec)
@@ -155,7 +165,7 @@ def _check_content(data: bytearray, header: BatchHeader, rules: AppendRules) -> 
         check_control_records(header, plain_records(data, header, rules))
 
 
-def _inside(data: bytearray, header: BatchHeader, rules: AppendRules) -> tuple[int, int]:
+def _inside(data: bytes | bytearray, header: BatchHeader, rules: AppendRules) -> tuple[int, int]:
     """Return first offset and number of the messages in a wrapper; one where none can be read."""
     try:
         payload, start, end = plain_records(data, header, rules)

@@ -23,6 +23,7 @@ from typing_extensions import Buffer
 from kafkalog._core.batch import scan_batches
 from kafkalog._core.columns import RecordColumns, decode_columns
 from kafkalog._core.header import BatchHeader
+from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.repack import replace_payload
 from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.stamp import set_max_timestamp
@@ -32,7 +33,6 @@ from kafkalog.layout import CREATE_TIME, LOG_APPEND_TIME, MAGIC_POSITION, MAGIC_
 from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec, compress_if_smaller
-from kafkalog.records.packed_run import PackedRun
 from kafkalog.records.record_faults import RecordFaults
 from kafkalog.records.validation.batch_rules import (
     as_create_time,

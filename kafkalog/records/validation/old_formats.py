@@ -29,6 +29,7 @@ from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.message import MessageSummary, decode_message_columns, summarize_messages
 from kafkalog._core.message_builder import MessageSetBuilder
+from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.stamp import assign_offsets, set_max_timestamp, set_max_timestamps
 from kafkalog._core.status import STATUS_CODES, status_meaning
@@ -43,9 +44,8 @@ from kafkalog.layout import CREATE_TIME, LOG_APPEND_TIME, MAGIC_V2, NO_TIMESTAMP
 from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec
-from kafkalog.records.drafts import Drafts, close_batch, facts_of_messages
+from kafkalog.records.drafts import Draft, Drafts, close_batch, facts_of_messages
 from kafkalog.records.entry_columns import Entries, scan_entries
-from kafkalog.records.packed_run import Draft, PackedRun
 from kafkalog.records.record_faults import RecordFaults
 from kafkalog.records.validation.batch_rules import (
     as_create_time,

@@ -205,7 +205,7 @@ def fill(
     return infos
 
 
-def begin_with_nothing(segment: LogSegment, facts: RunFacts) -> tuple[int, int]:
+def append_nothing(segment: LogSegment, data: Any, facts: RunFacts) -> tuple[int, int]:
     """Stage nothing before it is known where the first batch goes."""
     return 0, 0
 
@@ -268,7 +268,7 @@ def test_appended_runs_leave_the_files_that_single_messages_leave(
             clock = ManualClock()
             with pytest.MonkeyPatch.context() as patch:
                 if one_by_one:
-                    patch.setattr(LogSegment, "begin", begin_with_nothing)
+                    patch.setattr(LogSegment, "append", append_nothing)
                     patch.setattr(LocalLog, "_write_batches", write_one_by_one)
                 with manual_log(
                     directory, clock=clock, message_format_version=RELEASES[magic], **changes

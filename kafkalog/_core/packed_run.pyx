@@ -1,0 +1,122 @@
+"""A run of batches that is ready for a log but for its offsets.
+
+Packing and validation make runs outside the log's lock, with offsets that count from zero;
+stamping, under the lock, moves them to the log end and costs a few bytes a batch, because no CRC
+covers them. Of runs that keep their offsets nothing is changed: their bytes may be the caller's.
+
+Thread-safety: a run belongs to one thread.
+"""
+
+cimport cython
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t
+
+from kafkalog._core.run_facts cimport FactsRow, RunFacts
+
+from kafkalog.errors import OffsetsOutOfOrderError
+from kafkalog.model import NOTHING_REWRITTEN, AppendInfo
+
+cdef extern from "Python.h":
+    ctypedef struct TupleType "PyTypeObject":
+        object tp_new(type kind, tuple arguments, PyObject* keywords)
+    TupleType PyTuple_Type
+
+cdef enum:
+    NO_OFFSET = -1
+    NO_TIME = -1
+
+cdef type INFO = AppendInfo
+cdef object NOTHING = NOTHING_REWRITTEN
+
+
+@cython.final
+cdef class PackedRun:
+    """
+    Batches back to back.
+
+    Attributes:
+        data: the batches; writable until they are stamped, but for those that keep their offsets.
+        batches: facts of each, in order.
+        record_count: records in all of them.
+        log_append_time_ms: time that all records carry, None where they keep their own.
+        assign_offsets: whether stamping gives the batches new offsets.
+        rewriting: what was done to make them.
+        made_at: makes the batches for another offset of the first record, where that takes more
+            than a stamp: what it returns has `data` and `batches`. None where it does not.
+        has_producers: whether a batch names a producer, whose state the log has to ask.
+        leader_epoch: of batches that keep their offsets, where all have the same; -1 where that is
+            not so, or not known.
+    """
+
+    def __init__(self, data not None, RunFacts batches not None, int64_t record_count,
+                 log_append_time_ms=None, *, bint assign_offsets=True, rewriting=NOTHING,
+                 made_at=None, bint has_producers=False, int32_t leader_epoch=-1):
+        self.data = data
+        self.batches = batches
+        self.record_count = record_count
+        self.log_append_time_ms = log_append_time_ms
+        self.assign_offsets = assign_offsets
+        self.rewriting = rewriting
+        self.made_at = made_at
+        self.has_producers = has_producers
+        self.leader_epoch = leader_epoch
+
+    def __reduce__(self):
+        raise TypeError("a PackedRun cannot be pickled or copied")
+
+    def __repr__(self):
+        return f"PackedRun({self.record_count} records in {self.batches!r})"
+
+    def stamp(self, int64_t log_end_offset, int32_t partition_leader_epoch):
+        """
+        Give the batches their offsets, from `log_end_offset` on; return the AppendInfo of them.
+
+        Raises:
+            OffsetsOutOfOrderError: the batches keep offsets that begin below the log end.
+            RecordTooLargeError: a wrapper that had to be made for its offset has become too large.
+        """
+        cdef RunFacts batches = self.batches
+        cdef FactsRow* newest
+        if batches.count == 0:
+            return self._info(log_end_offset, log_end_offset - 1, NO_TIME, NO_OFFSET)
+        if self.assign_offsets:
+            if self.made_at is not None and batches.rows[0].base_offset != log_end_offset:
+                draft = self.made_at(log_end_offset)
+                self.data, self.batches = bytearray(draft.data), draft.batches
+                batches = self.batches
+            batches.stamp_bytes(self.data, log_end_offset, partition_leader_epoch)
+        elif batches.rows[0].base_offset < log_end_offset:
+            raise OffsetsOutOfOrderError(
+                f"the first batch begins at offset {batches.rows[0].base_offset}, and the log"
+                f" already ends at {log_end_offset}",
+                position=0,
+                base_offset=batches.rows[0].base_offset,
+            )
+        newest = &batches.rows[batches.newest_row()]
+        return self._info(batches.rows[0].base_offset, batches.rows[batches.count - 1].last_offset,
+                          newest.max_timestamp, newest.shallow_offset)
+
+    cdef object _info(self, int64_t first_offset, int64_t last_offset, int64_t max_timestamp,
+                      int64_t shallow_offset):
+        # As AppendInfo makes itself, without the Python function that it has for it.
+        return PyTuple_Type.tp_new(
+            INFO,
+            ((first_offset, last_offset, self.record_count, self.batches.count,
+              self.batches.size_bytes, self.log_append_time_ms, max_timestamp, shallow_offset,
+              self.rewriting, False),),
+            NULL,
+        )
+
+
+cdef PackedRun make_run(object data, RunFacts batches, int64_t record_count,
+                        object log_append_time_ms):
+    """Return a run of batches that are to get their offsets, and nothing else."""
+    cdef PackedRun run = PackedRun.__new__(PackedRun)
+    run.data = data
+    run.batches = batches
+    run.record_count = record_count
+    run.log_append_time_ms = log_append_time_ms
+    run.assign_offsets = True
+    run.rewriting = NOTHING
+    run.leader_epoch = -1
+    return run
