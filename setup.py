@@ -59,6 +59,8 @@ EXTENSIONS: dict[str, list[str]] = {
     "packed_run": [],
     "own_run": [],
     "segment_stage": [],
+    "growing": [],
+    "segment_end": [],
     "run_limits": [],
     "run_builder": [],
     "message_builder": [],

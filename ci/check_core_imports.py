@@ -1,8 +1,8 @@
 """Fail if a `.pyx` or `.pxd` of `kafkalog/_core` uses more than it may.
 
 import-linter reads Python files only, so the lowest layer would go unwatched. `_core` may import
-itself, `kafkalog.errors` and `kafkalog.model`, the C library, CPython's C API, Cython, and NumPy (as Python objects,
-never its C API). Usage: `python ci/check_core_imports.py`.
+itself, `kafkalog.errors` and `kafkalog.model`, the C library, CPython's C API, Cython, and NumPy
+(as Python objects, never its C API). Usage: `python ci/check_core_imports.py`.
 """
 
 from __future__ import annotations

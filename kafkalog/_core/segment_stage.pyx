@@ -31,32 +31,6 @@ cdef enum:
     MANY_ROWS = 4096
 
 
-cdef struct StageState:
-    int64_t size_bytes                 # of the segment, batches taken so far counted
-    int64_t max_timestamp
-    int64_t offset_of_max_timestamp
-    int64_t rolling_timestamp          # of the first batch; -1 where it has none, or there is none
-    int64_t bytes_since_entry
-    int64_t offset_count               # entries, those held ready counted
-    int64_t time_count
-    int64_t last_time                  # timestamp of the last time entry, -1 without one
-
-
-cdef struct StageLimits:
-    int64_t segment_bytes
-    int64_t interval_bytes
-    int64_t roll_after_ms
-    int64_t offset_entries_max
-    int64_t time_entries_max           # one of them is kept for the entry that sealing adds
-
-
-cdef struct ReadyEntries:
-    uint8_t* offsets
-    uint8_t* times
-    Py_ssize_t offset_count
-    Py_ssize_t time_count
-
-
 cdef inline bint is_due_for_roll(const StageState* state, const StageLimits* limits,
                                  const FactsRow* batch, int64_t waited_ms) noexcept nogil:
     """Say whether the batch belongs in a new segment, its offset aside."""
@@ -144,13 +118,6 @@ cdef class SegmentStage:
     Thread-safety: under the log's lock.
     """
 
-    cdef StageState _state
-    cdef StageState _saved
-    cdef StageLimits _limits
-    cdef ReadyEntries _ready
-    cdef Py_ssize_t _room
-    cdef readonly int64_t base_offset
-
     def __cinit__(self, int64_t base_offset, *, int64_t offset_entries_max,
                   int64_t time_entries_max, int64_t offset_count=0, int64_t time_count=0,
                   int64_t last_time=NO_TIMESTAMP, int64_t max_timestamp=NO_TIMESTAMP,
@@ -195,7 +162,7 @@ cdef class SegmentStage:
 
     @property
     def has_entries(self):
-        return self._ready.offset_count > 0 or self._ready.time_count > 0
+        return self.are_ready()
 
     def set_limits(self, *, int64_t segment_bytes, int64_t interval_bytes, int64_t roll_after_ms):
         """Take what settings say: `segment.bytes`, `index.interval.bytes`, `segment.ms`."""
@@ -218,17 +185,12 @@ cdef class SegmentStage:
         Returns:
             The row behind the last one taken, and the bytes of those taken.
         """
-        cdef Py_ssize_t stop = self._take(facts, first, size_bytes, waited_ms)
+        cdef Py_ssize_t stop = self.take_rows(facts, first, size_bytes, waited_ms)
         return stop, self._state.size_bytes - size_bytes
 
-    def begin(self, RunFacts facts not None, int64_t size_bytes, int64_t waited_ms):
-        """Remember the present state, and take batches of a run from the first on, as `take`."""
-        self._saved = self._state
-        cdef Py_ssize_t stop = self._take(facts, 0, size_bytes, waited_ms)
-        return stop, self._state.size_bytes - size_bytes
-
-    cdef Py_ssize_t _take(self, RunFacts facts, Py_ssize_t first, int64_t size_bytes,
-                          int64_t waited_ms) except -1:
+    cdef Py_ssize_t take_rows(self, RunFacts facts, Py_ssize_t first, int64_t size_bytes,
+                              int64_t waited_ms) except -1:
+        """As `take`; return only the row, for the size is that of the state."""
         cdef Py_ssize_t stop
         cdef int64_t most
         if not 0 <= first <= facts.count or size_bytes < 0:
@@ -252,7 +214,7 @@ cdef class SegmentStage:
         self._make_room(1)
         add_time_entry(&self._state, &self._limits, self.base_offset, &self._ready)
 
-    def ready_entries(self):
+    cpdef tuple ready_entries(self):
         """Return the entries held ready, of the offset index and of the time index, and go on."""
         cdef bytes offsets = PyBytes_FromStringAndSize(
             <const char*>self._ready.offsets, self._ready.offset_count * OFFSET_INDEX_ENTRY_SIZE)
@@ -261,7 +223,7 @@ cdef class SegmentStage:
         self._ready.offset_count = self._ready.time_count = 0
         return offsets, times
 
-    def save(self):
+    cpdef save(self):
         """Remember the present state."""
         self._saved = self._state
 
@@ -270,6 +232,9 @@ cdef class SegmentStage:
         self._state = self._saved
         self._ready.offset_count = self._ready.time_count = 0
         return self._state.offset_count, self._state.time_count
+
+    cdef bint are_ready(self) noexcept:
+        return self._ready.offset_count > 0 or self._ready.time_count > 0
 
     cdef int _make_room(self, Py_ssize_t more) except -1:
         """Have room for so many entries more of each kind."""

@@ -18,16 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
+from kafkalog._core.growing import EntryMemory
 from kafkalog.files.filesystem import FileHandle, FileSystem
 
 __all__ = ["EntryFile"]
-
-# Entries that wait in memory before one write carries them: 512 bytes of an offset index.
-PENDING_ENTRIES_MAX = 64
-FIRST_CAPACITY = 256
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +33,7 @@ class _Sized(Protocol):
 View = TypeVar("View", bound=_Sized)
 
 
-class EntryFile(Generic[View]):
+class EntryFile(EntryMemory, Generic[View]):
     """
     A growing run of fixed-size entries with its file.
 
@@ -59,86 +53,50 @@ class EntryFile(Generic[View]):
         *,
         entry_size: int,
         max_bytes: int,
-        make_view: Callable[[npt.NDArray[np.uint8], int], View],
+        make_view: Callable[[bytearray, int], View],
         entries: bytes = b"",
     ) -> None:
+        super().__init__(entry_size, entries)
         self.path = path
-        self.entry_size = entry_size
         self.max_entries = max(max_bytes // entry_size, len(entries) // entry_size)
         self._make_view = make_view
-        self._count = len(entries) // entry_size
-        self._written = 0
-        capacity = max(FIRST_CAPACITY, 2 * self._count)
-        self._array = np.zeros(capacity * entry_size, dtype=np.uint8)
-        self._array[: len(entries)] = np.frombuffer(entries, dtype=np.uint8)
-        self._memory = self._array.data
-        self._published = (self._array, self._count)
-        self._viewed = (self._published, make_view(*self._published))
+        self._viewed: tuple[tuple[bytearray, int], View] | None = None
         self._handle: FileHandle | None = None
         self._filesystem = filesystem
         self._open_file()
 
-    def __len__(self) -> int:
-        return self._count
-
     @property
     def view(self) -> View:
         """The look-up view of the entries so far; made when somebody asks after an append."""
-        published = self._published
-        viewed, view = self._viewed
-        if viewed is not published:
-            view = self._make_view(*published)
-            self._viewed = (published, view)
+        published, viewed = self.published, self._viewed
+        if viewed is not None and viewed[0] is published:
+            return viewed[1]
+        view = self._make_view(*published)
+        self._viewed = (published, view)
         return view
 
     def last_entry(self) -> bytes:
         """Return the last entry; there must be one."""
-        end = self._count * self.entry_size
-        return self._memory[end - self.entry_size : end].tobytes()
-
-    def entries(self) -> bytes:
-        """Return the entries as bytes."""
-        return self._array[: self._count * self.entry_size].tobytes()
-
-    def extend(self, entries: bytes) -> None:
-        """Add entries in memory and publish them to look-ups; the file follows later."""
-        start = self._count * self.entry_size
-        end = start + len(entries)
-        if end > self._array.shape[0]:
-            # A fresh array: the views given out keep the old one, whose bytes stay as they are.
-            larger = np.zeros(max(2 * self._array.shape[0], end), dtype=np.uint8)
-            larger[:start] = self._array[:start]
-            self._array = larger
-            self._memory = larger.data
-        self._memory[start:end] = entries
-        self._count += len(entries) // self.entry_size
-        self._published = (self._array, self._count)
+        return self.entries(len(self) - 1)
 
     def rewind(self, count: int) -> None:
         """Forget the entries from `count` on (an append that failed)."""
-        if count >= self._count:
+        if count >= len(self):
             return
-        fresh = np.zeros_like(self._array)
-        fresh[: count * self.entry_size] = self._array[: count * self.entry_size]
-        self._array = fresh
-        self._memory = fresh.data
-        self._count = count
+        self.step_back(count)
         # Entries already in the file are overwritten by the next ones, or zeroed now.
         stale = self._written - count
         self._written = min(self._written, count)
-        self._published = (fresh, count)
         if stale > 0 and self._handle is not None:
             self._write(bytes(stale * self.entry_size), count * self.entry_size)
 
-    def write_behind(self, *, everything: bool = False) -> bool:
-        """Write waiting entries once they are many (or `everything`); say whether it worked."""
-        waiting = self._count - self._written
-        if waiting == 0 or (waiting < PENDING_ENTRIES_MAX and not everything):
-            return True
-        start = self._written * self.entry_size
-        if not self._write(self._array[start : self._count * self.entry_size].data, start):
-            return False
-        self._written = self._count
+    def write_behind(self) -> bool:
+        """Write the entries that wait; say whether that worked."""
+        if len(self) > self._written:
+            waiting = self.entries(self._written)
+            if not self._write(waiting, self._written * self.entry_size):
+                return False
+            self._written = len(self)
         return True
 
     def trim(self) -> bool:
@@ -148,10 +106,10 @@ class EntryFile(Generic[View]):
         The file is closed afterwards. False leaves a file that the next open finds short or
         zero-padded and rebuilds.
         """
-        whole = self._handle is not None and self.write_behind(everything=True)
+        whole = self._handle is not None and self.write_behind()
         if whole and self._handle is not None:
             try:
-                self._handle.truncate(self._count * self.entry_size)
+                self._handle.truncate(len(self) * self.entry_size)
             except OSError as error:
                 logger.warning("could not trim index %s: %s", self.path, error)
                 whole = False
@@ -175,9 +133,9 @@ class EntryFile(Generic[View]):
         except OSError as error:
             logger.warning("index %s is kept in memory only: %s", self.path, error)
             self.close()
-        self.write_behind(everything=True)
+        self.write_behind()
 
-    def _write(self, data: bytes | memoryview, position: int) -> bool:
+    def _write(self, data: bytes, position: int) -> bool:
         if self._handle is None:
             return False
         try:

@@ -119,9 +119,7 @@ class SegmentIndex(Generic[View]):
             self.path,
             entry_size=self.kind.entry_size,
             max_bytes=max_bytes,
-            make_view=lambda array, count: self.kind.make_view(
-                array.data, self._base_offset, count
-            ),
+            make_view=lambda memory, count: self.kind.make_view(memory, self._base_offset, count),
             entries=entries,
         )
         return self._growing

@@ -31,6 +31,7 @@ from kafkalog._core.index import OffsetIndexView
 from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
 from kafkalog._core.run_facts import RunFacts
+from kafkalog._core.segment_end import SegmentEnd
 from kafkalog._core.segment_stage import SegmentStage
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.indexes.kinds import unpack_time_entry
@@ -84,8 +85,7 @@ class LogSegment(SegmentIndexes):
         self._is_preallocated = False
         self._max_timestamp: int | None = None
         self._offset_of_max_timestamp = -1
-        self._stage: SegmentStage | None = None
-        self._saved_bytes = 0
+        self._end: SegmentEnd | None = None
         self.transactions = SegmentTransactions(context, base_offset)
 
     def __repr__(self) -> str:
@@ -120,9 +120,9 @@ class LogSegment(SegmentIndexes):
 
     def obey_settings(self) -> None:
         """Take those settings anew that count for a segment that has begun."""
-        if self._stage is not None:
+        if self._end is not None:
             config = self._context.config
-            self._stage.set_limits(
+            self._end.stage.set_limits(
                 segment_bytes=config.segment_bytes,
                 interval_bytes=config.index_interval_bytes,
                 roll_after_ms=max(config.max_segment_ms - self.roll_jitter_ms, 0),
@@ -141,7 +141,7 @@ class LogSegment(SegmentIndexes):
             scan = SegmentScan(next_offset=self.base_offset)
         offsets = self.offset_index.start_growing(config.segment_index_bytes, scan.offset_entries)
         times = self.time_index.start_growing(config.segment_index_bytes, scan.time_entries)
-        self._stage = SegmentStage(
+        stage = SegmentStage(
             self.base_offset,
             offset_entries_max=offsets.max_entries,
             time_entries_max=times.max_entries,
@@ -152,6 +152,7 @@ class LogSegment(SegmentIndexes):
             offset_of_max_timestamp=scan.offset_of_max_timestamp,
             rolling_timestamp=scan.first_max_timestamp if self.size_bytes else NO_TIMESTAMP,
         )
+        self._end = SegmentEnd(stage, self.file, offsets, times)
         self.obey_settings()
         self._is_preallocated = config.preallocate and is_last
         if self._is_preallocated:
@@ -170,15 +171,9 @@ class LogSegment(SegmentIndexes):
         Returns:
             What `stage` does from the first batch on. Where that is not all, nothing is written.
         """
-        stage, file = self._stage or self._active_stage(), self.file
-        start = self._saved_bytes = file.size_bytes
-        waited_ms = 0 if stage.rolling_timestamp >= 0 else self._age_ms()
-        row, size = staged = stage.begin(facts, start, waited_ms)
-        if row == len(facts):
-            file.append(data, size)
-            if stage.has_entries:
-                self._add_ready_entries(stage)
-        return staged
+        end = self._end or self._active_end()
+        waited_ms = 0 if end.stage.rolling_timestamp >= 0 else self._age_ms()
+        return end.append(data, facts, waited_ms)
 
     def stage(self, facts: RunFacts, first: int) -> tuple[int, int]:
         """
@@ -190,25 +185,23 @@ class LogSegment(SegmentIndexes):
         Returns:
             The row behind the last one taken, and the bytes of those taken.
         """
-        stage = self._active_stage()
+        stage = self._active_end().stage
         waited_ms = 0 if stage.rolling_timestamp >= 0 else self._age_ms()
         return stage.take(facts, first, self.file.size_bytes, waited_ms)
 
     def commit(self, data: Buffer, size: int) -> None:
         """Write the staged bytes, then let the indexes follow."""
-        self.file.append(data, size)
-        stage = self._stage
-        if stage is not None and stage.has_entries:
-            self._add_ready_entries(stage)
+        self._active_end().commit(data, size)
 
     def rewind(self) -> None:
         """Undo what was staged and written since `append`; none of it was published."""
-        entries = self._active_stage().restore()
+        end = self._active_end()
+        entries = end.stage.restore()
         growing = (self.offset_index.growing, self.time_index.growing)
         for index, count in zip(growing, entries, strict=True):
             if index is not None:
                 index.rewind(count)
-        self.file.cut_unpublished(self._saved_bytes)
+        self.file.cut_unpublished(end.saved_bytes)
         if self._is_preallocated:
             config = self._context.config
             self.file.preallocate(config.segment_bytes, config.preallocate_zero_bytes)
@@ -221,10 +214,10 @@ class LogSegment(SegmentIndexes):
         recovery point; below it an index with a zero tail is found by its check and rebuilt, and
         zeros behind the last batch are cut or passed over.
         """
-        stage = self._keep_max_timestamp()
-        if stage is not None:
-            stage.close()
-            self._add_ready_entries(stage)
+        end = self._keep_max_timestamp()
+        if end is not None:
+            end.stage.close()
+            end.add_entries()
         self.offset_index.seal()
         self.time_index.seal()
         self.file.seal(trim=self._is_preallocated)
@@ -259,17 +252,17 @@ class LogSegment(SegmentIndexes):
     @property
     def max_timestamp(self) -> int:
         """Largest batch timestamp in the segment, -1 where there is none."""
-        stage, known = self._stage, self._max_timestamp
-        if stage is not None:
-            return stage.max_timestamp
+        end, known = self._end, self._max_timestamp
+        if end is not None:
+            return end.stage.max_timestamp
         return self._load_max_timestamp() if known is None else known
 
     @property
     def offset_of_max_timestamp(self) -> int:
         """Last offset of the earliest batch with the largest timestamp."""
-        stage = self._stage
-        if stage is not None:
-            return stage.offset_of_max_timestamp
+        end = self._end
+        if end is not None:
+            return end.stage.offset_of_max_timestamp
         if self._max_timestamp is None:
             self._load_max_timestamp()
         return self._offset_of_max_timestamp
@@ -414,25 +407,18 @@ class LogSegment(SegmentIndexes):
     def _age_ms(self) -> int:
         return self._context.clock.now_ms() - self.created_ms
 
-    def _active_stage(self) -> SegmentStage:
-        if self._stage is None:
+    def _active_end(self) -> SegmentEnd:
+        if self._end is None:
             raise AssertionError(f"{self.path} is sealed")
-        return self._stage
+        return self._end
 
-    def _keep_max_timestamp(self) -> SegmentStage | None:
+    def _keep_max_timestamp(self) -> SegmentEnd | None:
         """Take no more batches; return what took them."""
-        stage, self._stage = self._stage, None
-        if stage is not None:
-            self._max_timestamp = stage.max_timestamp
-            self._offset_of_max_timestamp = stage.offset_of_max_timestamp
-        return stage
-
-    def _add_ready_entries(self, stage: SegmentStage) -> None:
-        growing = (self.offset_index.growing, self.time_index.growing)
-        for index, entries in zip(growing, stage.ready_entries(), strict=True):
-            if index is not None and entries:
-                index.extend(entries)
-                index.write_behind()
+        end, self._end = self._end, None
+        if end is not None:
+            self._max_timestamp = end.stage.max_timestamp
+            self._offset_of_max_timestamp = end.stage.offset_of_max_timestamp
+        return end
 
     def _is_believable(self, position: int, offset: int, hint: int, bound: Bound) -> bool:
         """

@@ -17,8 +17,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from typing_extensions import Buffer
-
+from kafkalog._core.growing import FileEnd
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.pool import FilePool, PooledFile
 from kafkalog.log.when_touched import WhenTouched
@@ -30,11 +29,11 @@ logger = logging.getLogger(__name__)
 # A growing file is mapped anew when this much lies behind the mapping; below that `pread` serves.
 REMAP_BYTES = 4 * 1024 * 1024
 
-_ALL: Final = 2**63
+_ALL: Final = 2**63 - 1
 _ZEROS: Final = bytes(256 * 1024)
 
 
-class SegmentFile:
+class SegmentFile(FileEnd):
     """
     One `.log` file.
 
@@ -62,7 +61,7 @@ class SegmentFile:
         self._pool = pool
         self._is_closed = False
         self._filesystem = filesystem
-        self._handle = handle
+        self._handle: FileHandle | None = handle
         self._mapped_bytes = 0
         self._pinned: memoryview | None = None
         self._synced_bytes = 0
@@ -137,16 +136,6 @@ class SegmentFile:
     def read_unpublished(self, position: int, size: int) -> memoryview:
         """Return up to `size` bytes of a file that is followed, also behind its known end."""
         return memoryview(self._require_handle().pread(size, position))
-
-    def append(self, data: Buffer, size: int) -> None:
-        """Write `data`, `size` bytes, at the end; publishing them is the caller's act."""
-        handle = self._handle
-        if handle is None:
-            handle = self._require_handle()
-        handle.pwrite(data, self.size_bytes)
-        self.size_bytes += size
-        if self.size_bytes > self._zeroed_bytes:
-            self._write_zeros(handle)
 
     def _write_zeros(self, handle: FileHandle) -> None:
         """Write zeros ahead of the end; nothing is lost where that fails."""

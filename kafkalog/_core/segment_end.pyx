@@ -1,0 +1,86 @@
+"""The end of an active segment: one call for an append that belongs there as a whole.
+
+It brings together what an append changes of a segment: how its batches are staged, the end of the
+file, and the entries of both indexes.
+
+Thread-safety: under the log's lock. Attributes may be read by any thread.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from kafkalog._core.growing cimport EntryMemory, FileEnd
+from kafkalog._core.run_facts cimport RunFacts
+from kafkalog._core.segment_stage cimport SegmentStage
+
+
+@cython.final
+cdef class SegmentEnd:
+    """
+    Where a segment takes appends.
+
+    Args:
+        stage: says what of a run belongs here, and which entries it brings.
+        file: the `.log` file.
+        offsets, times: entries of its indexes.
+
+    Attributes:
+        stage: as given.
+        saved_bytes: size of the file before the last append.
+    """
+
+    cdef readonly SegmentStage stage
+    cdef readonly int64_t saved_bytes
+    cdef FileEnd _file
+    cdef EntryMemory _offsets
+    cdef EntryMemory _times
+
+    def __cinit__(self, SegmentStage stage not None, FileEnd file not None,
+                  EntryMemory offsets not None, EntryMemory times not None):
+        self.stage = stage
+        self._file = file
+        self._offsets = offsets
+        self._times = times
+
+    def __reduce__(self):
+        raise TypeError("a SegmentEnd cannot be pickled or copied")
+
+    def append(self, data not None, RunFacts facts not None, int64_t waited_ms):
+        """
+        Remember the present state, and write a run if all of it belongs here.
+
+        Args:
+            data: the batches.
+            facts: of the batches, stamped.
+            waited_ms: as for `SegmentStage.take`.
+
+        Returns:
+            What `SegmentStage.take` does from the first batch on. Where that is not all, nothing
+            is written: what was taken is to be committed.
+        """
+        cdef FileEnd file = self._file
+        cdef SegmentStage stage = self.stage
+        cdef int64_t start = file.size_bytes, size
+        cdef Py_ssize_t row
+        self.saved_bytes = start
+        stage.save()
+        row = stage.take_rows(facts, 0, start, waited_ms)
+        size = stage._state.size_bytes - start
+        if row == facts.count:
+            file.append(data, size)
+            if stage.are_ready():
+                self.add_entries()
+        return row, size
+
+    def commit(self, data not None, int64_t size):
+        """Write the bytes that were taken, then let the indexes follow."""
+        self._file.append(data, size)
+        self.add_entries()
+
+    cpdef add_entries(self):
+        """Put the entries that are held ready into the indexes."""
+        offsets, times = self.stage.ready_entries()
+        if offsets:
+            self._offsets.extend(offsets)
+        if times:
+            self._times.extend(times)
