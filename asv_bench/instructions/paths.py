@@ -16,6 +16,7 @@ import json
 import random
 import sys
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.compressed_run import PayloadMemory, decode_compressed_run
 from kafkalog._core.index import OffsetIndexView
 from kafkalog._core.offset_map import OffsetMap
-from kafkalog._core.record import decode_lists, decode_records, decode_tuples
+from kafkalog._core.record import Record, decode_lists, decode_records, decode_tuples
 from kafkalog.cleaner.keys import KeyCollector
 from kafkalog.cleaner.retained import BatchFilter, CleaningRules
 from kafkalog.cleaner.transactions import TransactionTracker
@@ -46,6 +47,7 @@ HEADER_BYTES = 61
 SECRET = bytes(range(16))
 # Offsets of point reads, spread over the log.
 POINTS = 512
+READY_BATCHES = 64
 
 Case = Callable[[], object]
 # What a path needs a directory for, made below this one.
@@ -333,6 +335,44 @@ def append_one(folder: Path) -> tuple[int, Case]:
                 append(key, value)
 
     return RECORDS, case
+
+
+@path("append a record")
+def append_record(folder: Path) -> tuple[int, Case]:
+    """A call, and a write, for each record."""
+    log, made = open_log(folder), standard()
+    records = [
+        Record(key=key, value=value) for key, value in zip(made.keys, made.values, strict=True)
+    ][:POINTS]
+
+    def case() -> None:
+        for record in records:
+            log.append([record])
+
+    return POINTS, case
+
+
+@path("append a ready batch")
+def append_batch(folder: Path) -> tuple[int, Case]:
+    """A call, and a write, for each batch, which keeps its offsets."""
+    log, made = open_log(folder), standard()
+    keys, values, times = columns_of(made)
+    builder = BatchBuilder()
+    builder.extend_columns(keys, values, times, 0, None, BATCH_BYTES)
+    # Enough for the two runs before the one that counts.
+    numbers = range(3 * READY_BATCHES)
+    batches = iter(
+        [
+            bytes(builder.finish(base_offset=builder.count * n, partition_leader_epoch=0))
+            for n in numbers
+        ]
+    )
+
+    def case() -> None:
+        for batch in islice(batches, READY_BATCHES):
+            log.append_batches(batch, assign_offsets=False)
+
+    return READY_BATCHES, case
 
 
 @path("get")

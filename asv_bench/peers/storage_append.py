@@ -26,9 +26,7 @@ from asv_bench.peers.stores import (
     put_each,
     put_lists,
 )
-from kafkalog._core.builder import BatchBuilder
-from kafkalog._core.run_facts import RunFacts
-from kafkalog._core.packed_run import PackedRun
+from kafkalog._core.run_builder import RunBuilder
 
 # Bytes that one write carries where records come one by one.
 RUN_BYTES = 1 << 20
@@ -96,36 +94,21 @@ def append_each(stores: Stores, records: Records, batch_size: int) -> Case:
 
     def case() -> None:
         append_run = stores.log._append
-        builder = BatchBuilder()
-        append = builder.append
-        run, facts, count = bytearray(), RunFacts(), 0
-
-        def finish() -> None:
-            nonlocal count
-            batch = builder.finish(base_offset=count)
-            last = count + builder.count - 1
-            facts.add(len(batch), count, last, builder.max_timestamp, last)
-            count = last + 1
-            run.extend(batch)
-            batch.release()
-            builder.reset()
-
-        def write() -> None:
-            nonlocal count, facts
-            append_run(PackedRun(run, facts, count), "written")
-            run.clear()
-            facts, count = RunFacts(), 0
-
+        builder = RunBuilder()
+        append, close = builder.append, builder.close_batch
+        size = 0
         for key, value, timestamp in zip(
             records.keys, records.values, records.timestamps, strict=True
         ):
             if append(key, value, timestamp) > limit:
-                finish()
-                if len(run) >= RUN_BYTES:
-                    write()
+                size += close()
+                if size >= RUN_BYTES:
+                    append_run(builder.finish(), "written")
+                    builder.reset()
+                    size = 0
         if builder.count:
-            finish()
-        write()
+            close()
+        append_run(builder.finish(), "written")
 
     return case
 

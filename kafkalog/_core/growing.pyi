@@ -2,14 +2,16 @@
 
 from typing import Any, Final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
+@disjoint_base
 class FileEnd:
     size_bytes: int
     _handle: Any
     _zeroed_bytes: int
     def append(self, data: Buffer, size: int) -> None: ...
 
+@disjoint_base
 class EntryMemory:
     entry_size: Final[int]
     @property

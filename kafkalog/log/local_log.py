@@ -97,15 +97,17 @@ class LocalLog:
         creation of a segment, between the writes. Recovery keeps the whole batches and cuts the
         torn one.
         """
-        segments, _, _, start_offset = self.snapshot
+        before = self.snapshot
+        segments, start_offset = before.segments, before.start_offset
         active = segments.segments[-1]
-        fresh: list[LogSegment] = []
+        fresh: list[LogSegment] | None = None
         try:
             row, size = active.append(data, batches)
             if row < len(batches):
+                fresh = []
                 self._write_batches(memoryview(data), batches, active, fresh, row, size)
         except BaseException as error:
-            self._undo(active, fresh, error)
+            self._undo(active, fresh or [], error)
             raise
         end_offset = batches.end_offset
         if not fresh:

@@ -238,7 +238,7 @@ class WritableLog(RestingLog):
         answer has the offsets of the first time, and `is_duplicate`.
 
         Args:
-            data: whole batches back to back; it is copied.
+            data: whole batches back to back; copied, but for `bytes` that keep their offsets.
             assign_offsets: whose offsets count.
             origin: who brings the batches. EMBEDDED if None, REPLICATION where they keep their
                 offsets. CLIENT takes exactly what a broker's leader takes of a producer: one
@@ -342,6 +342,6 @@ class WritableLog(RestingLog):
         committer, config = self._committer, self._local.context.config
         end_offset = info.last_offset + 1
         unflushed = end_offset - committer.durable_offset
-        if info.record_count and (wait == "durable" or unflushed >= config.flush_messages):
+        if (wait == "durable" or unflushed >= config.flush_messages) and info.record_count:
             committer.wait_until_durable(end_offset)
         return info

@@ -1,0 +1,177 @@
+"""Entries that grow in memory, the end of a file, and the end of a segment, which has both."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typing_extensions import Buffer
+
+from kafkalog._core.growing import EntryMemory, FileEnd
+from kafkalog._core.run_facts import RunFacts
+from kafkalog._core.run_limits import RunLimits
+from kafkalog._core.segment_end import SegmentEnd
+from kafkalog._core.segment_stage import SegmentStage
+
+
+class Handle:
+    """Takes writes, until it is full."""
+
+    def __init__(self, room: int = 2**31) -> None:
+        self.data = b""
+        self.room = room
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        """Write at the end."""
+        assert len(self.data) == position
+        if position + memoryview(data).nbytes > self.room:
+            raise OSError("no room")
+        self.data += bytes(data)
+
+
+class Entries(EntryMemory):
+    """Entries that count how often a file would be written."""
+
+    writes = 0
+
+    def write_behind(self) -> bool:
+        """Take note of what waits as written."""
+        self.writes += 1
+        self._written = len(self)
+        return True
+
+
+class Grown(FileEnd):
+    """A file whose zeros are counted."""
+
+    zeros = 0
+
+    def _write_zeros(self, handle: Handle) -> None:
+        self.zeros += 1
+        self._zeroed_bytes = self.size_bytes + 100
+
+
+@settings(max_examples=50)
+@given(
+    st.sampled_from([8, 12]), st.lists(st.integers(-200, 400).filter(bool), min_size=1, max_size=12)
+)
+def test_entries_grow_and_step_back_and_what_was_published_stays(
+    size: int, steps: list[int]
+) -> None:
+    """A positive step adds so many entries, a negative one takes them back."""
+    memory, expected, number = Entries(size), b"", 0
+    given_out = []
+    for step in steps:
+        if step > 0:
+            more = b"".join(bytes([number + each & 255]) * size for each in range(step))
+            number += step
+            memory.extend(more)
+            expected += more
+        else:
+            memory.step_back(max(len(memory) + step, 0))
+            expected = expected[: max(len(expected) + step * size, 0)]
+        room, count = memory.published
+        assert (len(expected), expected) == (count * size, bytes(room[: count * size]))
+        assert not any(room[count * size :])
+        given_out.append((room, count, expected))
+    for room, count, content in given_out:
+        assert content == bytes(room[: count * size])
+    assert expected == memory.entries() == EntryMemory(size, expected).entries()
+    assert expected[size:] == memory.entries(min(1, len(memory)))
+
+
+def test_entries_reach_the_file_once_many_wait() -> None:
+    """Not with each, and not before there are 64."""
+    memory = Entries(8)
+    for number in range(130):
+        memory.extend(struct.pack(">q", number))
+    assert 2 == memory.writes
+    with pytest.raises(IndexError, match="131"):
+        memory.entries(131)
+    with pytest.raises(TypeError, match="copied"):
+        memory.__reduce__()
+
+
+def test_file_end_moves_with_what_was_written_and_stays_where_that_failed() -> None:
+    """Zeros are written ahead once the end has caught up with them."""
+    file, handle = Grown(), Handle(10)
+    file._handle, file._zeroed_bytes = handle, 4
+    file.append(b"abc", 3)
+    assert (3, 0) == (file.size_bytes, file.zeros)
+    file.append(b"de", 2)
+    assert (5, 1, 105) == (file.size_bytes, file.zeros, file._zeroed_bytes)
+    with pytest.raises(OSError, match="no room"):
+        file.append(b"123456", 6)
+    assert (5, b"abcde") == (file.size_bytes, handle.data)
+
+
+def segment_end(handle: Handle) -> tuple[SegmentEnd, FileEnd, Entries, Entries]:
+    """Return the end of a segment of 1000 bytes at most, with an entry for each batch."""
+    stage = SegmentStage(0, offset_entries_max=100, time_entries_max=100)
+    stage.set_limits(segment_bytes=1000, interval_bytes=0, roll_after_ms=2**40)
+    file, offsets, times = Grown(), Entries(8), Entries(12)
+    file._handle = handle
+    return SegmentEnd(stage, file, offsets, times), file, offsets, times
+
+
+def test_segment_end_writes_a_run_that_belongs_there_and_no_other() -> None:
+    """Of one that does not, the part that does is staged, to be committed."""
+    handle = Handle()
+    end, file, offsets, times = segment_end(handle)
+    facts = RunFacts([(400, 0, 3, 50, 3), (300, 4, 6, 60, 6)])
+    assert (2, 700) == end.append(bytes(700), facts, 0)
+    assert (0, 700) == (end.saved_bytes, file.size_bytes)
+    assert struct.pack(">ii", 6, 400) == offsets.entries()
+    assert struct.pack(">qi", 60, 6) == times.entries()
+    facts = RunFacts([(300, 7, 7, 55, 7), (300, 8, 8, 70, 8)])
+    assert (1, 300) == end.append(bytes(600), facts, 0)
+    assert (700, 700, 1) == (end.saved_bytes, file.size_bytes, len(offsets))
+    end.commit(bytes(300), 300)
+    assert struct.pack(">iiii", 6, 400, 7, 700) == offsets.entries()
+    assert (1000, 1) == (file.size_bytes, len(times))
+
+
+def test_segment_end_of_a_failed_write_can_go_back() -> None:
+    """Nothing reached the entries, and the stage is what it was."""
+    end, file, offsets, _times = segment_end(Handle(500))
+    facts = RunFacts([(400, 0, 3, 50, 3)])
+    end.append(bytes(400), facts, 0)
+    with pytest.raises(OSError, match="no room"):
+        end.append(bytes(400), RunFacts([(400, 4, 7, 90, 7)]), 0)
+    assert (0, 0) == end.stage.restore()
+    assert (400, 400, 0) == (end.saved_bytes, file.size_bytes, len(offsets))
+    assert (50, 3) == (end.stage.max_timestamp, end.stage.offset_of_max_timestamp)
+    with pytest.raises(TypeError, match="copied"):
+        end.__reduce__()
+
+
+INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5)
+LONG = st.integers(0, 2**63 - 1) | st.integers(0, 5)
+
+
+@settings(max_examples=200)
+@given(LONG, LONG, LONG, INT64, INT64, st.booleans(), st.booleans(), st.integers(0, 1))
+def test_limits_say_what_unbounded_numbers_say(
+    now_ms: int,
+    before_ms: int,
+    after_ms: int,
+    lower: int,
+    upper: int,
+    needs_key: bool,
+    gives_time: bool,
+    nulls: int,
+) -> None:
+    """Times and limits up to the ends of 64 bits, negative times too."""
+    limits = RunLimits(
+        batch_bytes=1,
+        max_message_bytes=2,
+        before_ms=before_ms,
+        after_ms=after_ms,
+        needs_key=needs_key,
+        gives_time=gives_time,
+    )
+    is_out = now_ms - lower > before_ms or upper - now_ms > after_ms
+    expected = (needs_key and nulls > 0) or (not gives_time and lower != -1 and is_out)
+    assert expected == limits.may_fail(now_ms, nulls, lower, upper)
