@@ -261,3 +261,15 @@ def run_table(
     """
     options = parse_options(arguments)
     return run_all(comparisons(quick=options.quick), peer=peer, options=options)
+
+
+def report(found: Iterable[Result], options: Options) -> int:
+    """Print results and keep them; return an exit code as `run_all` does."""
+    reached = True
+    for each in found:
+        reached &= each.is_reached
+        print(f"{each.goal} {each.what:<24} {each.work:<44} {each.ours_median:>8.1f} ", end="")
+        print(f"{each.theirs_median:>8.1f} {each.peer:<12} {each.ratio:.2f}x", flush=True)
+        if options.results is not None:
+            write_line(options.results, each)
+    return 0 if reached or options.results is not None else 1

@@ -18,13 +18,13 @@ from asv_bench.peers.common import (
     BATCH_SIZES,
     KEY_SIZE,
     VALUE_SIZES,
-    Options,
     Records,
     make_records,
     parse_options,
+    report,
 )
 from asv_bench.peers.engines import RocksDB, SQLite, Store
-from asv_bench.peers.results import Result, write_line
+from asv_bench.peers.results import Result
 from asv_bench.peers.stores import Workspace, fill_log, lmdb_items, open_lmdb, put_lists
 
 DATA_SUFFIXES = (".log", ".index", ".timeindex")
@@ -76,18 +76,6 @@ def results(workspace: Workspace, *, quick: bool) -> Iterator[Result]:
                     ours=(ours,),
                     theirs=(size,),
                 )
-
-
-def report(found: Iterator[Result], options: Options) -> int:
-    """Print results and keep them; return an exit code as `run_all` does."""
-    reached = True
-    for each in found:
-        reached &= each.is_reached
-        print(f"{each.goal} {each.what:<20} {each.work:<16} {each.ours_median:>8.1f} ", end="")
-        print(f"{each.theirs_median:>8.1f} {each.peer:<8} {each.ratio:.2f}x", flush=True)
-        if options.results is not None:
-            write_line(options.results, each)
-    return 0 if reached or options.results is not None else 1
 
 
 def main(arguments: Sequence[str]) -> int:

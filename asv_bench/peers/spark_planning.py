@@ -1,6 +1,6 @@
 """Goals G6 and G11: what planning a query costs, and the calls of a stream in the driver.
 
-    python -m asv_bench.peers.spark_planning [--quick] [--directory DIR]
+    python -m asv_bench.peers.spark_planning [--quick]
 
 The floor of a micro-batch is what a trigger takes, by Spark's own progress, that finds ten records
 in a log and hands them to the sink `noop`; beside it the same of Spark's own source of numbers.
@@ -10,24 +10,26 @@ hundred thousand tasks. G6 makes real partition directories, one small log each,
 calls that Spark makes in one micro-batch: the first look, one where nothing is new, and those where
 one partition of a hundred has grown; of these the goal is for all together. There is no peer: the
 goals are times, and the floor is what the questions to the file system take by themselves. All of
-it is CPU time of this thread; the wall clock stands beside it.
+it is CPU time of this thread, but for that of a micro-batch, which is the wall clock's.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kafkalog
+from asv_bench.peers.common import parse_options, report
+from asv_bench.peers.results import THE_GOAL, Result
 from kafkalog import Record
 from kafkalog.spark import log_ends, start_session
 from kafkalog.spark.options import ReadOptions
@@ -43,28 +45,21 @@ ROUNDS = 5
 GIB = 2**30
 
 
-class Timed:
-    """Prints a line for each thing that is timed: medians of CPU and wall, and the goal."""
-
-    def __init__(self, rounds: int) -> None:
-        self._rounds = rounds
-
-    def run(self, what: str, call: Callable[[], object], goal_ms: float | None = None) -> None:
-        """Time a call, some rounds."""
-        cpu, wall = [], []
-        for _ in range(self._rounds):
-            began, began_wall = time.thread_time(), time.perf_counter()
-            call()
-            cpu.append((time.thread_time() - began) * 1000)
-            wall.append((time.perf_counter() - began_wall) * 1000)
-        median = statistics.median(cpu)
-        goal = "" if goal_ms is None else f"goal {goal_ms:7.0f} ms {verdict(median <= goal_ms)}"
-        print(f"{what:58} {median:9.1f} ms CPU {statistics.median(wall):9.1f} ms wall  {goal}")
+def in_time(goal: str, what: str, work: str, call: Callable[[], object], goal_ms: float) -> Result:
+    """Return what a call takes of this thread's CPU, some rounds, beside what it may take."""
+    taken = []
+    for _ in range(ROUNDS):
+        began = time.thread_time()
+        call()
+        taken.append((time.thread_time() - began) * 1e9)
+    return beside_goal(goal, what, work, "ns a call", taken, goal_ms * 1e6)
 
 
-def verdict(is_reached: bool) -> str:
-    """Say whether a goal is reached."""
-    return "reached" if is_reached else "MISSED"
+def beside_goal(
+    goal: str, what: str, work: str, unit: str, ours: Sequence[float], most: float
+) -> Result:
+    """Return amounts beside what they may be at most."""
+    return Result(goal, what, work, unit, THE_GOAL, 1.0, tuple(ours), (most,) * len(ours))
 
 
 def plan(snapshot: LogSnapshot, split_bytes: int) -> list[LogSplit]:
@@ -73,29 +68,28 @@ def plan(snapshot: LogSnapshot, split_bytes: int) -> list[LogSplit]:
     return split_and_pack(snapshot, bounds, split_bytes=split_bytes)
 
 
-def measure_plans(timed: Timed, scale: int) -> None:
-    """Goal G11."""
+def plans(scale: int) -> Iterator[Result]:
+    """Yield what goal G11 asks for."""
     cases = (
-        ("1 M segments of 1 GiB, tasks of 16 GiB", 10_000, 1_000_000, GIB, 16 * GIB, 1000),
-        ("1 M segments of 16 MiB, packed to 256 MiB", 10_000, 1_000_000, 16 << 20, GIB >> 2, 1000),
-        ("100 k segments of 256 MiB, 100 k tasks", 1_000, 100_000, GIB >> 2, GIB >> 2, 2000),
-        ("100 k partitions of 1 MiB, packed", 100_000, 100_000, 1 << 20, GIB >> 2, 2000),
+        (1_000_000, "1 GiB, tasks of 16 GiB", 10_000, GIB, 16 * GIB, 1000),
+        (1_000_000, "16 MiB, tasks of 256 MiB", 10_000, 16 << 20, GIB >> 2, 1000),
+        (100_000, "256 MiB, a task each", 1_000, GIB >> 2, GIB >> 2, 2000),
+        (100_000, "1 MiB, a partition each", 100_000, 1 << 20, GIB >> 2, 2000),
     )
-    for what, partitions, segments, size, split_bytes, goal_ms in cases:
+    for segments, of_what, partitions, size, split_bytes, goal_ms in cases:
+        work = f"{segments // scale} segments of {of_what}"
         shape = partitions // scale, segments // scale, size
         snapshot = regular_snapshot(*shape)
-        timed.run(f"G11 {what}", lambda s=snapshot, b=split_bytes: plan(s, b), goal_ms / scale)
-        del snapshot
+        call = partial(plan, snapshot, split_bytes)
+        yield in_time("G11", "plan", work, call, goal_ms / scale)
+        del snapshot, call
         tracemalloc.start()
         snapshot = regular_snapshot(*shape)
         splits = plan(snapshot, split_bytes)
-        held, peak = tracemalloc.get_traced_memory()
+        held, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        reached = verdict(held <= 40e6 / scale)
-        print(
-            f"    {len(splits)} tasks; held {held / 1e6:.1f} MB, at most {peak / 1e6:.1f} MB;"
-            f" goal {40 / scale:.0f} MB {reached}"
-        )
+        work = f"{work}: {len(splits)} tasks"
+        yield beside_goal("G11", "memory held", work, "MB a plan", [held / 1e6], 40 / scale)
 
 
 def make_partitions(root: Path, count: int) -> None:
@@ -132,18 +126,15 @@ def questions(root: Path, count: int) -> list[str]:
     return [*logs[: log_ends.LOOKS_MAX], *directories[:at_once]]
 
 
-def measure_stream(timed: Timed, root: Path, count: int, goal_ms: float) -> None:
-    """Goal G6, with so many partitions."""
+def source_calls(root: Path, count: int, goal_ms: float) -> Iterator[Result]:
+    """Yield one half of what goal G6 asks for, with so many partitions."""
     make_partitions(root, count)
     # No time stamp is young enough for a second look.
     time.sleep(0.2)
     options = {"path": str(root), "startingOffsets": "earliest"}
     plan = StreamPlan(ReadOptions.parse(options, streaming=True))
-    began = time.thread_time()
-    start = end = plan.initial()
-    taken = (time.thread_time() - began) * 1000
-    print(f"{f'G6  {count} partitions: first look':58} {taken:9.1f} ms CPU")
-    what = f"G6  {count} partitions"
+    end = plan.initial()
+    work = f"{count} partitions"
 
     def settle() -> None:
         """Look until nothing is new, and no look is owed to what was new a moment ago."""
@@ -154,36 +145,28 @@ def measure_stream(timed: Timed, root: Path, count: int, goal_ms: float) -> None
 
     settle()
     asked = questions(root, count)
-    timed.run(f"{what}: the questions alone", lambda: list(map(os.stat, asked)))
-    timed.run(
-        f"{what}: latestOffset, nothing new", lambda: plan.latest(end, is_limited=False), goal_ms
+    questions_alone = in_time(
+        "", "the questions alone", work, lambda: list(map(os.stat, asked)), goal_ms
     )
-    timed.run(f"{what}: reportLatestOffset", plan.newest, goal_ms)
-    calls: dict[str, list[float]] = {"latestOffset": [], "reportLatestOffset": [], "partitions": []}
+    yield in_time("G6", "nothing new", work, lambda: plan.latest(end, is_limited=False), goal_ms)
+    calls = []
     for times in range(ROUNDS):
         grow(root, count, times)
-        marks = [time.thread_time()]
+        began = time.thread_time()
         fresh = plan.latest(end, is_limited=False)
-        marks.append(time.thread_time())
         plan.newest()
-        marks.append(time.thread_time())
         plan.splits(end, fresh)
-        marks.append(time.thread_time())
-        for call, began, ended in zip(calls, marks, marks[1:], strict=False):
-            calls[call].append((ended - began) * 1000)
+        calls.append((time.thread_time() - began) * 1e9)
         settle()
-    for call, taken_ms in calls.items():
-        print(f"{f'{what}: {call}, 1 % have grown':58} {statistics.median(taken_ms):9.1f} ms CPU")
-    total = statistics.median(map(sum, zip(*calls.values(), strict=True)))
-    print(
-        f"{f'{what}: all calls, 1 % have grown':58} {total:9.1f} ms CPU {'':19}"
-        f"goal {goal_ms:7.0f} ms {verdict(total <= goal_ms)}"
+    all_calls = beside_goal("G6", "1 % have grown", work, "ns a call", calls, goal_ms * 1e6)
+    yield all_calls
+    yield replace(
+        all_calls, goal="", peer=questions_alone.what, wanted=0, theirs=questions_alone.ours
     )
-    timed.run(f"{what}: partitions of everything", lambda: plan.splits(start, end))
 
 
-def measure_micro_batches(root: Path, rounds: int) -> None:
-    """The other half of goal G6: a trigger with ten records, of a log and of Spark's own source."""
+def micro_batches(root: Path, rounds: int) -> Iterator[Result]:
+    """Yield the other half: a trigger with ten records, of a log and of Spark's own source."""
     spark = start_session(
         "local[2]", spark__ui__enabled="false", spark__ui__showConsoleProgress="false"
     )
@@ -207,11 +190,10 @@ def measure_micro_batches(root: Path, rounds: int) -> None:
         floor = durations(query)
     finally:
         spark.stop()
-    median = statistics.median(ours)
-    print(
-        f"{'G6  micro-batch of ten records':58} {median:9.1f} ms wall, Spark's own source"
-        f" {statistics.median(floor):.1f} ms; goal {200:7} ms {verdict(median <= 200)}"
-    )
+    count = min(len(ours), len(floor))
+    found = beside_goal("G6", "micro-batch", "10 records", "ns a trigger", ours[-count:], 200e6)
+    yield found
+    yield replace(found, goal="", peer="Spark's own source", wanted=0, theirs=tuple(floor[-count:]))
 
 
 def started(frame: DataFrame, checkpoint: Path) -> StreamingQuery:
@@ -221,30 +203,29 @@ def started(frame: DataFrame, checkpoint: Path) -> StreamingQuery:
 
 
 def durations(query: StreamingQuery) -> list[float]:
-    """Return how long the triggers took that had rows, but for those that warmed Spark up."""
+    """Return how many ns the triggers took that had rows, but for those that warmed Spark up."""
     taken = [each for each in query.recentProgress if each["numInputRows"]]
-    return [each["durationMs"]["triggerExecution"] for each in taken[len(taken) // 3 :]]
+    return [each["durationMs"]["triggerExecution"] * 1e6 for each in taken[len(taken) // 3 :]]
 
 
-def main() -> int:
-    """Measure both goals."""
-    parser = argparse.ArgumentParser(description="Goals G6 and G11: planning for Spark.")
-    parser.add_argument("--quick", action="store_true", help="a tenth of everything")
-    parser.add_argument("--directory", type=Path, help="where partitions are made")
-    arguments = parser.parse_args()
-    scale = 10 if arguments.quick else 1
-    timed = Timed(ROUNDS)
-    measure_plans(timed, scale)
-    for count, goal_ms in ((1_000, 5.0), (100_000 // scale, 100.0)):
-        root = Path(tempfile.mkdtemp(prefix="spark-planning-", dir=arguments.directory))
+def results(*, quick: bool) -> Iterator[Result]:
+    """Yield what both goals ask for."""
+    yield from plans(10 if quick else 1)
+    for count, goal_ms in ((1_000, 5.0),) if quick else ((1_000, 5.0), (100_000, 100.0)):
+        root = Path(tempfile.mkdtemp(prefix="spark-planning-"))
         try:
-            measure_stream(timed, root, count, goal_ms)
+            yield from source_calls(root, count, goal_ms)
         finally:
             shutil.rmtree(root)
     with tempfile.TemporaryDirectory(prefix="spark-planning-") as name:
-        measure_micro_batches(Path(name), 10 if arguments.quick else 40)
-    return 0
+        yield from micro_batches(Path(name), 10 if quick else 40)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the results; exit code 1 says that a goal was missed."""
+    options = parse_options(arguments)
+    return report(results(quick=options.quick), options)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
