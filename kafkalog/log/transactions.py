@@ -7,7 +7,8 @@ one is believed for the first time, the headers of its segment are walked, and i
   * each abort marker has to have its entry. Where one lacks it, the batches are replayed from the
     newest producer snapshot below the segment, and what they say is put into the index, on the disk
     too; a marker that found no transaction open has none;
-  * no entry may name a batch as its marker that is none.
+  * no entry may name as its marker what is none, or what lies behind the segment: a truncation that
+    a crash cut short leaves entries of markers that went, whose offsets others have soon.
 
 An index that the log itself has kept since its segment was begun needs no such look. Those of
 segments that a recovery has scanned are looked at by it: once the log is closed in order, a broker
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog.errors import CorruptIndexError, CorruptStateError, KafkaLogError, LogStorageError
@@ -197,12 +199,16 @@ def _verify(
             damage = error
         own.is_loaded = True
     entries = index.entries()
-    markers, offsets = _markers(snapshot, slot)
+    markers, others = _markers(snapshot, slot)
     markers -= {(each.producer_id, each.last_offset) for each in fresh}
+    following = snapshot.segments.base_after(slot)
+    end_offset = snapshot.end_offset if following is None else following
     kept = [
         each
         for each in entries
-        if (each.producer_id, each.last_offset) in markers or each.last_offset not in offsets
+        if (each.producer_id, each.last_offset) in markers
+        # A marker that a compaction took leaves its offset to nobody.
+        or (each.last_offset < end_offset and not others.have(each.last_offset))
     ]
     missing = markers - {(each.producer_id, each.last_offset) for each in kept}
     told: list[AbortedTransaction] = []
@@ -240,29 +246,58 @@ def _replace(
         logger.warning("%s is put right in memory only: %s", index.path, error)
 
 
-def _markers(snapshot: Snapshot, slot: int) -> tuple[set[tuple[int, int]], set[int]]:
-    """Return producer and offset of each abort marker, and the last offsets of all batches."""
+class _Spans:
+    """
+    The offsets that batches have.
+
+    Attributes:
+        unknown: those of control batches that cannot be read: what they say nobody knows, so an
+            entry that names one stands.
+    """
+
+    def __init__(self) -> None:
+        self.unknown: set[int] = set()
+        self._firsts: list[npt.NDArray[np.int64]] = []
+        self._lasts: list[npt.NDArray[np.int64]] = []
+
+    def add(self, columns: BatchColumns, count: int) -> None:
+        """Add batches, which follow those that were added."""
+        self._firsts.append(columns.base_offset[:count].copy())
+        self._lasts.append(columns.last_offset[:count].copy())
+
+    def have(self, offset: int) -> bool:
+        """Say whether an offset is that of a batch of which one knows what it is."""
+        if offset in self.unknown:
+            return False
+        for firsts, lasts in zip(self._firsts, self._lasts, strict=True):
+            row = int(np.searchsorted(firsts, offset, "right")) - 1
+            if row >= 0 and offset <= lasts[row]:
+                return True
+        return False
+
+
+def _markers(snapshot: Snapshot, slot: int) -> tuple[set[tuple[int, int]], _Spans]:
+    """Return producer and offset of each abort marker, and the offsets that batches have."""
     segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
     markers: set[tuple[int, int]] = set()
-    offsets: set[int] = set()
+    spans = _Spans()
     columns = BatchColumns(WALK_BATCHES)
     data = segment.file.whole()[: bound.end]
     for _start, walk in walk_segment(segment, 0, bound, segment.base_offset, columns, "skip"):
         count = walk.count
         is_control = (columns.attributes[:count] & CONTROL_MASK) != 0
-        offsets.update(columns.last_offset[:count].tolist())
+        spans.add(columns, count)
         for row in np.flatnonzero(is_control & (columns.producer_id[:count] >= 0)).tolist():
             start, size = int(columns.position[row]), int(columns.size_bytes[row])
             batch = BatchView(data[start : start + size], path=segment.path, position=start)
             try:
                 is_abort = is_abort_marker(batch)
             except KafkaLogError:
-                # What it says nobody knows, so an entry that names it stands.
-                offsets.discard(batch.header.last_offset)
+                spans.unknown.add(batch.header.last_offset)
                 continue
             if is_abort:
                 markers.add((batch.header.producer_id, batch.header.base_offset))
-    return markers, offsets
+    return markers, spans
 
 
 def is_abort_marker(batch: BatchView) -> bool:

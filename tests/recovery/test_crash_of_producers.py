@@ -13,7 +13,7 @@ from tests.support.crash_rig import small_config
 from tests.support.logs import numbered
 from tests.support.manual_time import ManualClock, ManualScheduler
 from tests.support.producing import Client, committed_offsets, outcome_of
-from tests.support.simulated_disk import PowerCut, SimulatedDisk
+from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
 
 DIRECTORY = Path("/alone/orders-0")
 CONFIG: LogConfig = small_config(segment_bytes=500)
@@ -154,3 +154,27 @@ def test_producers_crashed_at_any_call_are_those_of_the_batches_left(scenario: o
         verify(disk)
         count += 1
     assert count > 60
+
+
+def test_truncation_cut_short_leaves_no_abort_that_hides_what_is_committed_later() -> None:
+    """The marker went, its entry did not: what has its offset then is no end of a transaction."""
+    ends: list[int] = []
+    for call in range(1, 40):
+        partition = Partition()
+        log, client = partition.open(), partition.clients[0]
+        client.send(log, 2, transactional=True)
+        client.end(log, "abort")
+        log.flush()
+        partition.disk.crash_at(call)
+        with contextlib.suppress(PowerCut):
+            log.truncate_to(2)
+        partition.let_go()
+        after = Partition(partition.disk.crash(CrashChoice("all")))
+        log = after.open()
+        ends.append(log.log_end_offset)
+        client.send(log, 2, transactional=True)
+        client.end(log, "commit")
+        expected = [0, 1, 2, 3] if ends[-1] == 2 else [3, 4]
+        assert expected == committed_offsets(log), call
+        after.let_go()
+    assert {2, 3} == set(ends)
