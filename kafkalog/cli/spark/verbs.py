@@ -7,7 +7,6 @@ out. pyspark is loaded when a job is begun.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from kafkalog.cli.exits import DAMAGE_FOUND, told_errors
-from kafkalog.errors import ConfigError, KafkaLogError
+from kafkalog.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,30 +69,17 @@ def _pairs(given: list[str] | None) -> dict[str, str]:
 
 
 @contextmanager
-def _told_by_spark() -> Iterator[None]:
-    """Let an error of ours that Spark brings, with all of its traceback, be the error again."""
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except PySparkException as error:
-        found = re.search(r"\[KAFKALOG\.[A-Z_]+\][^\n]*", str(error))
-        if found is None:
-            raise
-        raise KafkaLogError(found[0]) from error
-
-
-@contextmanager
 def _session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
     """Start a session and stop it; errors become exits."""
     with told_errors():
         from kafkalog.spark import start_session
+        from kafkalog.spark.carried_errors import carried_errors
 
         settings = {"spark.ui.showConsoleProgress": "true", **_pairs(conf)}
         named = {name.replace(".", "__"): value for name, value in settings.items()}
         spark = start_session(master, **named)
         try:
-            with _told_by_spark():
+            with carried_errors():
                 yield spark
         finally:
             spark.stop()
