@@ -38,6 +38,7 @@ from asv_bench.peers.common import (
     VALUE_SIZES,
     Comparison,
     Goal,
+    at_most,
     make_records,
 )
 from asv_bench.peers.stores import Workspace, fill_log, run_in_workspace
@@ -247,6 +248,7 @@ def whole(
             "tuples": lambda: noop(tuples),
         },
         goals=[
+            at_most("G1 noop", "ours", count / RATES_WANTED[value_size]),
             Goal("G1 noop / parquet", "ours", "parquet", 0),
             Goal("G1 noop / parquet zstd", "ours", "parquet zstd", 0),
             Goal("G1 noop / no decode", "ours", "no decode", 0.8 if value_size == 100 else 0),
@@ -285,6 +287,11 @@ def parts(spark: SparkSession, root: Path, count: int, value_size: int) -> Compa
         goals=[
             Goal("G3 offset alone / all columns", "count of offsets", "count", 2),
             Goal("G3 view=segments / all columns", "count of headers", "count", 0),
+            at_most("G3 view=segments", "count of headers", SECONDS_WANTED["count of headers"]),
+            *(
+                at_most(f"G4 {name}", name, SECONDS_WANTED[name])
+                for name in ("ten offsets", "1 % of offsets", "1 % of times")
+            ),
             Goal("G4 ten offsets / all", "ten offsets", "count", 0),
             Goal("G4 1 % of offsets / all", "1 % of offsets", "count", 0),
             Goal("G4 1 % of times / all", "1 % of times", "count", 0),

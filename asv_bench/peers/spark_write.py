@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql import functions
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
-from asv_bench.peers.common import Comparison, Goal, run_table
+from asv_bench.peers.common import Comparison, Goal, at_most, run_table
 from kafkalog.spark import start_session
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ def comparisons(*, quick: bool) -> Iterator[Comparison]:
                     count,
                     writers(rows, out),
                     [
+                        at_most("G7 write", "none", count / wanted),
                         Goal("G7 write / dropped", "none", "dropped", 0),
                         Goal("G7 write / parquet", "none", "parquet", 0),
                         Goal("G7 write / noop", "none", "noop", 0),

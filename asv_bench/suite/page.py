@@ -95,7 +95,12 @@ def rows_of(goal: Goal, kept: Kept) -> list[Result]:
 
 def goal_table(groups: Groups, goals: Goals, kept: Kept) -> Iterator[str]:
     """Yield how many goals are reached, and the table of all their rows."""
-    verdicts = {name: [row.is_reached for row in rows_of(goals[name], kept)] for name in goals}
+    # Rows that ask for nothing stand beside the others, and count only where there are no others.
+    verdicts: dict[str, list[bool]] = {}
+    for name, goal in goals.items():
+        rows = rows_of(goal, kept)
+        asking = [row for row in rows if row.wanted]
+        verdicts[name] = [row.is_reached for row in asking or rows]
     measured = {name: rows for name, rows in verdicts.items() if rows}
     whole = [name for name, rows in measured.items() if all(rows)]
     partly = [name for name, rows in measured.items() if any(rows) and not all(rows)]
@@ -164,7 +169,7 @@ def amount(number: float, unit: str) -> str:
 def missed(goals: Goals, kept: Kept) -> Iterator[str]:
     """Yield what was tried and what bounds each goal that is missed."""
     for goal in goals.values():
-        rows = rows_of(goal, kept)
+        rows = [each for each in rows_of(goal, kept) if each.wanted]
         below = sum(not each.is_reached for each in rows)
         if below:
             where = f"{below} of {len(rows)} rows" if len(rows) > 1 else "its row"
