@@ -47,7 +47,7 @@ DIGITS = KEY_SIZE - len(b"key-")
 @contextmanager
 def session(**settings: str) -> Iterator[SparkSession]:
     """Start a session of two threads that knows the format, and stop it at the end."""
-    os.environ.update(spark_session.environment())
+    os.environ.update(spark_session.environment(quick_start=False))
     fixed = {"spark__ui__enabled": "false", "spark__driver__memory": "2g"}
     spark = kafkalog.spark.start_session("local[2]", **{**fixed, **settings})
     spark.sparkContext.setLogLevel("ERROR")

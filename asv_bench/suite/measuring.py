@@ -59,7 +59,7 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
     command = [sys.executable, "-m", f"asv_bench.peers.{module}", *arguments]
     print(f"-- {module} {' '.join(arguments)}", flush=True)
     # Spark's workers are of this Python, whatever comes first on the path.
-    variables = {**os.environ, **spark_session.environment()}
+    variables = {**os.environ, **spark_session.environment(quick_start=False)}
     ended = subprocess.run(command, cwd=ROOT, env=variables, check=False)
     if ended.returncode != 0:
         raise GroupError(f"{module} ended with status {ended.returncode}")

@@ -32,7 +32,8 @@ __all__ = ["class_archive", "environment", "settings", "start_session", "stop_se
 
 ROOT = Path(__file__).parents[2]
 JAVA_MIN = 17
-# The archive of classes is of these flags, too.
+# Short programs end before the optimizing compiler would have paid; without it a JVM starts sooner
+# and does long work at a third of the speed. The archive of classes is of these flags, too.
 JAVA_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m"
 
 # Errors are shown, but not what Spark says of tasks and queries that fail because a test wants it.
@@ -84,13 +85,19 @@ def _flags() -> str:
     return JAVA_FLAGS + (mapped if archive.exists() else "")
 
 
-def environment() -> dict[str, str]:
-    """Return what the processes around a session need: this Python, this package, no network."""
+def environment(*, quick_start: bool = True) -> dict[str, str]:
+    """
+    Return what the processes around a session need: this Python, this package, no network.
+
+    Args:
+        quick_start: whether the JVM has the flags of tests, which make it start quickly and run
+            slowly: what is measured must not have them.
+    """
     known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     path = [str(ROOT), *(entry for entry in known if entry != str(ROOT))]
     return {
         # Also for programs that start sessions by themselves.
-        "SPARK_SUBMIT_OPTS": _flags(),
+        "SPARK_SUBMIT_OPTS": _flags() if quick_start else "",
         "PYTHONPATH": os.pathsep.join(path),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
