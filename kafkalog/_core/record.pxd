@@ -94,31 +94,52 @@ cdef inline const uint8_t* read_fast_varlong(
     return position + 1
 
 
-cdef inline const uint8_t* try_read_record(
-    const uint8_t* position, const uint8_t* limit, RecordFields* fields
+cdef inline const uint8_t* read_fast_prefix(
+    const uint8_t* position,
+    const uint8_t* limit,
+    const uint8_t** end,
+    int64_t* timestamp_delta,
+    int32_t* offset_delta,
 ) noexcept nogil:
-    """Read a plain record that ends at or before `limit`; NULL for any other kind."""
-    cdef const uint8_t* end
+    """
+    Read where a record ends, at or before `limit`, when and where it is; NULL for any other kind.
+
+    What comes back is where the key's length begins, which may be behind the end.
+    """
     cdef uint32_t encoded = 0
     cdef uint64_t encoded_long = 0
-    cdef int64_t size
     if limit - position < FAST_PREFIX_SIZE:
         return NULL
     position = read_short_varint(position, &encoded)
     # An odd code is a negative number: here a broken length, for a key or a value null.
     if position == NULL or encoded & 1 or <int64_t>(encoded >> 1) > limit - position:
         return NULL
-    end = position + (encoded >> 1)
-    fields.end = end
+    end[0] = position + (encoded >> 1)
     # Behind the attributes, which are unused, and ignored as Kafka does.
     position = read_fast_varlong(position + 1, &encoded_long)
     if position == NULL:
         return NULL
-    fields.timestamp_delta = <int64_t>((encoded_long >> 1) ^ (0 - (encoded_long & 1)))
+    timestamp_delta[0] = <int64_t>((encoded_long >> 1) ^ (0 - (encoded_long & 1)))
     position = read_short_varint(position, &encoded)
     if position == NULL or encoded & 1:
         return NULL                    # a negative delta is for those who read it with care
-    fields.offset_delta = <int32_t>(encoded >> 1)
+    offset_delta[0] = <int32_t>(encoded >> 1)
+    return position
+
+
+cdef inline const uint8_t* try_read_record(
+    const uint8_t* position, const uint8_t* limit, RecordFields* fields
+) noexcept nogil:
+    """Read a plain record that ends at or before `limit`; NULL for any other kind."""
+    cdef const uint8_t* end = NULL
+    cdef uint32_t encoded = 0
+    cdef int64_t size
+    position = read_fast_prefix(
+        position, limit, &end, &fields.timestamp_delta, &fields.offset_delta
+    )
+    if position == NULL:
+        return NULL
+    fields.end = end
     position = read_short_varint(position, &encoded)
     if position == NULL:
         return NULL

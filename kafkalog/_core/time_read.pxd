@@ -4,16 +4,11 @@ A record before the one that is found is stepped over by its length, once its ti
 were read: most of what a look-up by time reads are such records.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.header cimport BatchFields
-from kafkalog._core.record cimport (
-    FAST_PREFIX_SIZE,
-    RecordsContext,
-    read_fast_varlong,
-    read_short_varint,
-)
+from kafkalog._core.record cimport RecordsContext, read_fast_prefix
 
 
 cdef struct FoundTime:
@@ -31,27 +26,12 @@ cdef struct TimeWalk:
 
 
 cdef inline const uint8_t* step_over_record(
-    const uint8_t* position, const uint8_t* limit, int64_t* timestamp_delta, int64_t* offset_delta
+    const uint8_t* position, const uint8_t* limit, int64_t* timestamp_delta, int32_t* offset_delta
 ) noexcept nogil:
     """Read when and where a record is and return its end; NULL where it is of no usual kind."""
-    cdef const uint8_t* end
-    cdef uint32_t encoded = 0
-    cdef uint64_t encoded_long = 0
-    if limit - position < FAST_PREFIX_SIZE:
-        return NULL
-    position = read_short_varint(position, &encoded)
-    if position == NULL or encoded & 1 or <int64_t>(encoded >> 1) > limit - position:
-        return NULL
-    end = position + (encoded >> 1)
-    position = read_fast_varlong(position + 1, &encoded_long)
-    if position == NULL:
-        return NULL
-    timestamp_delta[0] = <int64_t>((encoded_long >> 1) ^ (0 - (encoded_long & 1)))
-    position = read_short_varint(position, &encoded)
-    if position == NULL or encoded & 1 or position > end:
-        return NULL
-    offset_delta[0] = <int64_t>(encoded >> 1)
-    return end
+    cdef const uint8_t* end = NULL
+    position = read_fast_prefix(position, limit, &end, timestamp_delta, offset_delta)
+    return NULL if position == NULL or position > end else end
 
 
 # Move the cursor to the first batch that reaches the time; say whether it is a plain one. A time of

@@ -79,14 +79,13 @@ cdef bint find_time_record(TimeWalk* walk, int64_t timestamp_ms, int64_t start_o
     cdef const uint8_t* limit = walk.limit
     cdef const uint8_t* end
     cdef int64_t left = walk.left
-    cdef int64_t offset, offset_delta = 0
+    cdef int64_t offset
     cdef RecordFields record
     record.timestamp_delta = 0
     while left > 0:
         left -= 1
         prefetch_ahead(position)
-        end = step_over_record(position, limit, &record.timestamp_delta, &offset_delta)
-        record.offset_delta = <int32_t>offset_delta
+        end = step_over_record(position, limit, &record.timestamp_delta, &record.offset_delta)
         if end == NULL:
             end = read_record(position, limit, &record)
             if end == NULL:

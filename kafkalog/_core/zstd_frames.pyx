@@ -42,9 +42,11 @@ cdef enum:
     EXPONENT_SHIFT = 3
     EXPONENT_MIN = 10
 
+    # What the library itself accepts; a frame may ask for this much memory while it is decoded.
+    WINDOW_SIZE = 1 << 27
 
-# What the library itself accepts; a frame may ask for this much memory while it is decoded.
-WINDOW_SIZE_MAX = 1 << 27
+
+WINDOW_SIZE_MAX = WINDOW_SIZE
 
 
 cdef enum Verdict:
@@ -116,7 +118,7 @@ cdef Verdict header_kernel(Cursor* cursor, uint8_t* descriptor, FrameFacts* fram
         frame.window_size = <uint64_t>1 << (EXPONENT_MIN + (window >> EXPONENT_SHIFT))
         frame.window_size += (frame.window_size >> EXPONENT_SHIFT) * (window & MANTISSA_MASK)
         # A single segment needs no window: it is decoded into the output, which has its own bound.
-        if frame.window_size > <uint64_t>1 << 27:
+        if frame.window_size > <uint64_t>WINDOW_SIZE:
             return LARGE_WINDOW
     frame.block_size_max = <int64_t>min(frame.window_size, <uint64_t>BLOCK_SIZE_MAX)
     return WHOLE
@@ -188,7 +190,7 @@ def walk_frame(const uint8_t[::1] data not None, Py_ssize_t position):
 
 cdef object _error(Verdict verdict, const FrameFacts* frame):
     if verdict == LARGE_WINDOW:
-        why = f"a window of {frame.window_size} bytes, {WINDOW_SIZE_MAX} are the most"
+        why = f"a window of {frame.window_size} bytes, {WINDOW_SIZE} are the most"
     elif verdict == LARGE_BLOCK:
         why = f"a block of {frame.bad_size} bytes, {frame.block_size_max} are the most"
     else:
