@@ -47,6 +47,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "summary": [],
     "iteration": [],
     "point_read": [],
+    "point_table": [],
     "time_read": [],
     "batch_memory": [],
     "header_writer": [],

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafkalog._core.point_read import PointTable
+from kafkalog._core.point_table import PointTable
 from kafkalog._core.record import Record
 from kafkalog.errors import KafkaLogError
 from kafkalog.log.isolation import Isolation

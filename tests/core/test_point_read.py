@@ -13,7 +13,7 @@ from typing_extensions import Buffer
 from kafkalog import Record
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.index import OffsetIndexView
-from kafkalog._core.point_read import PointReader, PointTable
+from kafkalog._core.point_read import PointReader
 from tests.support.damage import fix_crc
 from tests.support.message_cases import MIXED
 from tests.support.reference_messages import Message, encode_message, encode_messages
@@ -147,40 +147,6 @@ def test_reader_believes_no_index() -> None:
             assert record is None or (offset, b"v%d" % offset) == (record.offset, record.value)
 
 
-def test_table_asks_the_reader_of_the_segment() -> None:
-    """By base offsets; None below them, and where no reader is."""
-    table, snapshot = PointTable("owner", (10, 13, 40), 2), ("owner", 240, 9, 0)
-    assert "owner" == table.owner
-    no_index = OffsetIndexView(b"", 0)
-    batches = [batch(10, [0, 1, 2]), batch(13, [0, 2, 7]), batch(40, list(range(200)))]
-    readers = [PointReader(data, no_index) for data in batches]
-    assert [None] * 4 == [table.find(offset, snapshot) for offset in (9, 10, 13, 40)]
-    table.put(0, readers[0])
-    table.put(1, readers[1])
-    table.put(1, readers[1])
-    found = [table.find(offset, snapshot) for offset in (9, 10, 12, 15, 40)]
-    assert [None, 10, 12, 15, None] == [each and each.offset for each in found]
-    assert table.reader(1) is readers[1]
-
-
-def test_table_asked_with_a_snapshot_stays_in_its_range() -> None:
-    """Its segments, its start, its end; what no offset can be is none."""
-    table = PointTable("owner", (10,), 1)
-    table.put(0, PointReader(RUN, OffsetIndexView(b"", 0)))
-    for offset, snapshot, is_found in (
-        (12, ("owner", 13, 9, 12), True),
-        (12, ("owner", 12, 9, 12), False),
-        (12, ("owner", 13, 9, 13), False),
-        (12, ("another", 13, 9, 12), False),
-        (2**64, ("owner", 13, 9, 12), False),
-        (-(2**64), ("owner", 13, 9, 12), False),
-    ):
-        assert is_found == (table.find(offset, snapshot) is not None)
-    for wrong in (("owner", 1), ["owner", 13, 9, 12]):
-        with pytest.raises(TypeError, match="snapshot"):
-            table.find(12, wrong)  # type: ignore[arg-type]
-
-
 def test_find_unasked_for_the_sum_believes_what_it_finds() -> None:
     """As a broker does; what was not summed up is not remembered as right."""
     damaged = bytearray(RUN)
@@ -222,25 +188,6 @@ def test_reader_finds_its_entry_however_they_lie(shape: str) -> None:
             assert found is not None
             assert offset == found.offset
         assert None is reader.find(offset + 1) or offset + 1 in offsets
-
-
-def test_table_keeps_no_more_readers_than_it_may() -> None:
-    """Each may keep a mapping alive: one too many, and the others go."""
-    table = PointTable(None, (0, 10, 20), 2)
-    readers = [PointReader(bytes(slot), OffsetIndexView(b"", 0)) for slot in range(3)]
-    for slot in range(3):
-        table.put(slot, readers[slot])
-    assert [None, None, readers[2]] == [table.reader(slot) for slot in range(3)]
-
-
-@pytest.mark.parametrize("slot", [-1, 3])
-def test_table_refuses_slots_it_has_not(slot: int) -> None:
-    """Also negative ones, which a list would take."""
-    table = PointTable(None, (0, 10, 20), 2)
-    with pytest.raises(IndexError):
-        table.put(slot, PointReader(b"", OffsetIndexView(b"", 0)))
-    with pytest.raises(IndexError):
-        table.reader(slot)
 
 
 @pytest.mark.parametrize("step", [1, 3, 7])

@@ -14,9 +14,8 @@ from kafkalog._core.batch import set_max_timestamp
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.header import parse_header
 from kafkalog._core.index import OffsetIndexView, TimeIndexView
-from kafkalog._core.point_read import PointReader, PointTable
+from kafkalog._core.point_read import PointReader
 from kafkalog._core.time_read import first_record_at
-from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView
 from tests.support.damage import fix_crc
 from tests.support.reference_messages import Message, encode_messages
@@ -223,37 +222,3 @@ def test_first_record_at_is_asked_of_records_in_v2() -> None:
     message = encode_messages([Message(timestamp=5, key=b"k", value=b"v")])
     with pytest.raises(InvalidRecordError):
         first_record_at(message, parse_header(message), 0, len(message), 0, 0)
-
-
-def table(*latest: int) -> PointTable:
-    """Return a table of two segments of which the first may have been looked into."""
-    points = PointTable("segments", [0, 100], 2, TimestampOffset)
-    points.put_times(latest)
-    points.put(0, PointReader(batch(0, [10, 30, 20]), NO_ENTRIES, NO_TIMES))
-    return points
-
-
-def test_table_answers_by_time_for_segments_it_knows() -> None:
-    """The first segment with a time so large; none that is not known, or has no reader."""
-    points, snapshot = table(30, 50), ("segments", 200, 9, 0)
-    found = points.find_time(11, snapshot)
-    assert TimestampOffset(30, 1, None) == found
-    assert isinstance(found, TimestampOffset)
-    for asked in (31, 51, -1, 2**63, -(2**64)):
-        assert None is points.find_time(asked, snapshot)
-    assert TimestampOffset(20, 2, None) == points.find_time(11, ("segments", 200, 9, 2))
-    assert None is points.find_time(11, ("others", 200, 9, 0))
-    assert None is table().find_time(11, snapshot)
-    assert (0, 2) == (table().known_times, points.known_times)
-    assert None is table(-1, 30).find_time(11, snapshot)
-
-
-def test_table_refuses_what_it_cannot_work_with() -> None:
-    """A snapshot that is none, more times than segments, a class with more than items."""
-    with pytest.raises(TypeError, match="snapshot"):
-        table(30).find_time(11, (1, 2))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="3 timestamps"):
-        table(1, 2, 3)
-    for answer in (int, type("Loose", (tuple,), {})):
-        with pytest.raises(TypeError, match="named tuples"):
-            PointTable("segments", [0], 1, answer)

@@ -1,0 +1,198 @@
+"""The point readers of a log's segments: one call from an offset, or a time, to a record.
+
+Thread-safety: see the class; the GIL is kept, for a look-up takes less than a microsecond.
+"""
+
+cimport cython
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport int64_t
+from libc.string cimport memset
+
+from kafkalog._core.point_read cimport PointReader
+from kafkalog._core.time_read cimport FoundTime
+
+import numpy
+
+cdef enum:
+    # Fields of a log's snapshot.
+    SNAPSHOT_SEGMENTS = 0
+    SNAPSHOT_END = 1
+    SNAPSHOT_START = 3
+    SNAPSHOT_FIELDS = 4
+
+
+cdef extern from *:
+    """
+    static PyObject *kafkalog_make_tuple(PyTypeObject *type, PyObject *first, PyObject *second,
+                                         PyObject *third)
+    {
+        PyObject *made = type->tp_alloc(type, 3);
+        if (made != NULL) {
+            Py_INCREF(first);
+            PyTuple_SET_ITEM(made, 0, first);
+            Py_INCREF(second);
+            PyTuple_SET_ITEM(made, 1, second);
+            Py_INCREF(third);
+            PyTuple_SET_ITEM(made, 2, third);
+        }
+        return made;
+    }
+    """
+    object make_tuple "kafkalog_make_tuple" (PyTypeObject* type, object first, object second,
+                                             object third)
+
+
+cdef Py_ssize_t count_up_to(const int64_t[::1] numbers, int64_t largest) noexcept:
+    """Return how many of rising numbers are not above `largest`."""
+    cdef Py_ssize_t low = 0
+    cdef Py_ssize_t high = numbers.shape[0]
+    cdef Py_ssize_t middle
+    while low < high:
+        middle = (low + high) >> 1
+        if numbers[middle] <= largest:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef inline int64_t number_in(object snapshot, int field) except? -1:
+    return <int64_t><object>PyTuple_GET_ITEM(snapshot, field)
+
+
+@cython.final
+cdef class PointTable:
+    """
+    The point readers of a log's segments, by slot: one call from an offset to its record.
+
+    Asked with a snapshot of the log: the segments, one above the last offset, one above the last
+    byte, the first offset. Of another log's segments a table knows nothing.
+
+    Readers are put in as they are needed, at most `capacity` of them at a time, for each may keep
+    a mapping alive. Thread-safety: calls may come from any thread, under the GIL.
+
+    Args:
+        owner: the segments that the bases were taken from.
+        bases: base offsets of the segments, rising.
+        capacity: how many readers are kept; one more, and all others go.
+        answer: what `find_time` returns: a class of named tuples of three.
+    """
+
+    cdef readonly object owner
+    cdef type _answer
+    cdef const int64_t[::1] _bases
+    cdef const int64_t[::1] _latest
+    cdef list _readers
+    cdef Py_ssize_t _capacity
+    cdef Py_ssize_t _count
+
+    def __init__(self, owner, bases, Py_ssize_t capacity, type answer not None=tuple):
+        # Made without its constructor, it must have nothing but its items.
+        if not issubclass(answer, tuple) or answer.__dictoffset__ != 0:
+            raise TypeError(f"{answer!r} is no class of named tuples")
+        self.owner = owner
+        self._answer = answer
+        self._bases = numpy.array(bases, dtype=numpy.int64)
+        self._latest = numpy.empty(0, dtype=numpy.int64)
+        self._readers = [None] * len(bases)
+        self._capacity = capacity
+        self._count = 0
+
+    cdef bint _owns(self, snapshot) except -1:
+        """Say whether a snapshot is one of the segments that are in here."""
+        # A tuple with names, or another: what is asked of it is asked without them.
+        if not PyTuple_Check(snapshot) or PyTuple_GET_SIZE(snapshot) != SNAPSHOT_FIELDS:
+            raise TypeError(f"a snapshot is a tuple of {SNAPSHOT_FIELDS}, not {snapshot!r}")
+        return PyTuple_GET_ITEM(snapshot, SNAPSHOT_SEGMENTS) == <PyObject*>self.owner
+
+    def find(self, offset, snapshot, bint check_crcs=True):
+        """Return the record at `offset`, None where it is not plainly there or nobody looks."""
+        cdef int overflow = 0
+        cdef int64_t wanted
+        cdef Py_ssize_t slot
+        if not self._owns(snapshot):
+            return None
+        wanted = PyLong_AsLongLongAndOverflow(offset, &overflow)
+        if (
+            overflow != 0
+            or wanted < number_in(snapshot, SNAPSHOT_START)
+            or wanted >= number_in(snapshot, SNAPSHOT_END)
+        ):
+            return None
+        slot = count_up_to(self._bases, wanted) - 1
+        if slot < 0:
+            return None
+        reader = self._readers[slot]
+        return None if reader is None else (<PointReader>reader).read(wanted, check_crcs)
+
+    def find_time(self, timestamp_ms, snapshot, bint check_crcs=True):
+        """
+        Return timestamp, offset and leader epoch of the first record at or above a time.
+
+        The epoch is None where the batch has none; all of it where the record is not plainly there,
+        or nobody looks.
+        """
+        cdef int overflow = 0
+        cdef int64_t wanted
+        cdef Py_ssize_t slot
+        cdef FoundTime found
+        if not self._owns(snapshot):
+            return None
+        wanted = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
+        if overflow != 0:
+            return None
+        if wanted < 0:
+            return None
+        # The first segment with so late a record, of those that are known.
+        slot = count_up_to(self._latest, wanted - 1)
+        if slot == self._latest.shape[0]:
+            return None
+        reader = self._readers[slot]
+        memset(&found, 0, sizeof(found))
+        if reader is None or not (<PointReader>reader).read_time(
+            wanted, number_in(snapshot, SNAPSHOT_START), check_crcs, &found
+        ):
+            return None
+        # A reader has what was published; a log that is truncated has other segments then.
+        return make_tuple(<PyTypeObject*>self._answer, found.timestamp, found.offset,
+                          found.epoch if found.epoch >= 0 else None)
+
+    cdef int _check_slot(self, Py_ssize_t slot) except -1:
+        if not 0 <= slot < self._bases.shape[0]:
+            raise IndexError(f"slot {slot} is not in 0..{self._bases.shape[0] - 1}")
+        return 0
+
+    @property
+    def known_times(self):
+        """Of how many segments, from the first on, the largest timestamps are known."""
+        return self._latest.shape[0]
+
+    def put_times(self, latest):
+        """
+        Say the largest timestamps of the first segments; it counts for look-ups by time only.
+
+        Args:
+            latest: one for each, INT64_MAX for one that may get more, and -1 for one without a
+                record that may be read.
+        """
+        latest = numpy.maximum.accumulate(numpy.array(latest, dtype=numpy.int64))
+        if len(latest) > self._bases.shape[0]:
+            raise ValueError(f"{len(latest)} timestamps for {self._bases.shape[0]} segments")
+        self._latest = latest
+
+    def reader(self, Py_ssize_t slot):
+        """Return the reader in `slot`, or None; IndexError outside the bases."""
+        self._check_slot(slot)
+        return self._readers[slot]
+
+    def put(self, Py_ssize_t slot, PointReader reader not None):
+        """Let `reader` answer for the segment in `slot`; IndexError outside the bases."""
+        self._check_slot(slot)
+        if self._readers[slot] is None:
+            if self._count >= self._capacity:
+                self._readers = [None] * len(self._readers)
+                self._count = 0
+            self._count += 1
+        self._readers[slot] = reader

@@ -1,0 +1,108 @@
+"""The point readers of a log in one table: by offset and by time."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.index import OffsetIndexView, TimeIndexView
+from kafkalog._core.point_read import PointReader
+from kafkalog._core.point_table import PointTable
+from kafkalog.model import TimestampOffset
+
+NO_ENTRIES = OffsetIndexView(b"", 0)
+NO_TIMES = TimeIndexView(b"", 0)
+
+
+def batch(base_offset: int, deltas: list[int], times: list[int] | None = None) -> bytes:
+    """Return a batch of records at the given offset deltas; values say their offsets."""
+    builder = BatchBuilder()
+    for delta, time in zip(deltas, times or deltas, strict=True):
+        builder.append_at(delta, b"k", b"v%d" % (base_offset + delta), time)
+    return bytes(builder.finish(base_offset=base_offset))
+
+
+def test_table_asks_the_reader_of_the_segment() -> None:
+    """By base offsets; None below them, and where no reader is."""
+    table, snapshot = PointTable("owner", (10, 13, 40), 2), ("owner", 240, 9, 0)
+    assert "owner" == table.owner
+    batches = [batch(10, [0, 1, 2]), batch(13, [0, 2, 7]), batch(40, list(range(200)))]
+    readers = [PointReader(data, NO_ENTRIES) for data in batches]
+    assert [None] * 4 == [table.find(offset, snapshot) for offset in (9, 10, 13, 40)]
+    table.put(0, readers[0])
+    table.put(1, readers[1])
+    table.put(1, readers[1])
+    found = [table.find(offset, snapshot) for offset in (9, 10, 12, 15, 40)]
+    assert [None, 10, 12, 15, None] == [each and each.offset for each in found]
+    assert table.reader(1) is readers[1]
+
+
+def test_table_asked_with_a_snapshot_stays_in_its_range() -> None:
+    """Its segments, its start, its end; what no offset can be is none."""
+    table = PointTable("owner", (10,), 1)
+    table.put(0, PointReader(batch(10, [0, 1, 2]), NO_ENTRIES))
+    for offset, snapshot, is_found in (
+        (12, ("owner", 13, 9, 12), True),
+        (12, ("owner", 12, 9, 12), False),
+        (12, ("owner", 13, 9, 13), False),
+        (12, ("another", 13, 9, 12), False),
+        (2**64, ("owner", 13, 9, 12), False),
+        (-(2**64), ("owner", 13, 9, 12), False),
+    ):
+        assert is_found == (table.find(offset, snapshot) is not None)
+    for wrong in (("owner", 1), ["owner", 13, 9, 12]):
+        with pytest.raises(TypeError, match="snapshot"):
+            table.find(12, wrong)  # type: ignore[arg-type]
+
+
+def test_table_keeps_no_more_readers_than_it_may() -> None:
+    """Each may keep a mapping alive: one too many, and the others go."""
+    table = PointTable(None, (0, 10, 20), 2)
+    readers = [PointReader(bytes(slot), NO_ENTRIES) for slot in range(3)]
+    for slot in range(3):
+        table.put(slot, readers[slot])
+    assert [None, None, readers[2]] == [table.reader(slot) for slot in range(3)]
+
+
+@pytest.mark.parametrize("slot", [-1, 3])
+def test_table_refuses_slots_it_has_not(slot: int) -> None:
+    """Also negative ones, which a list would take."""
+    table = PointTable(None, (0, 10, 20), 2)
+    with pytest.raises(IndexError):
+        table.put(slot, PointReader(b"", NO_ENTRIES))
+    with pytest.raises(IndexError):
+        table.reader(slot)
+
+
+def table(*latest: int) -> PointTable:
+    """Return a table of two segments of which the first may have been looked into."""
+    points = PointTable("segments", [0, 100], 2, TimestampOffset)
+    points.put_times(latest)
+    points.put(0, PointReader(batch(0, [0, 1, 2], [10, 30, 20]), NO_ENTRIES, NO_TIMES))
+    return points
+
+
+def test_table_answers_by_time_for_segments_it_knows() -> None:
+    """The first segment with a time so large; none that is not known, or has no reader."""
+    points, snapshot = table(30, 50), ("segments", 200, 9, 0)
+    found = points.find_time(11, snapshot)
+    assert TimestampOffset(30, 1, None) == found
+    assert isinstance(found, TimestampOffset)
+    for asked in (31, 51, -1, 2**63, -(2**64)):
+        assert None is points.find_time(asked, snapshot)
+    assert TimestampOffset(20, 2, None) == points.find_time(11, ("segments", 200, 9, 2))
+    assert None is points.find_time(11, ("others", 200, 9, 0))
+    assert None is table().find_time(11, snapshot)
+    assert (0, 2) == (table().known_times, points.known_times)
+    assert None is table(-1, 30).find_time(11, snapshot)
+
+
+def test_table_refuses_what_it_cannot_work_with() -> None:
+    """A snapshot that is none, more times than segments, a class with more than items."""
+    with pytest.raises(TypeError, match="snapshot"):
+        table(30).find_time(11, (1, 2))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="3 timestamps"):
+        table(1, 2, 3)
+    for answer in (int, type("Loose", (tuple,), {})):
+        with pytest.raises(TypeError, match="named tuples"):
+            PointTable("segments", [0], 1, answer)
