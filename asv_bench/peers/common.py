@@ -81,8 +81,11 @@ class Comparison:
     Cases that do the same work on `items` records, and the goals between them.
 
     `prepare` runs before each case, outside the measurement, with the name of the case. `unit` is
-    what there are `items` of. Whoever made the comparison may add `notes` when it has been run, and
-    results that no clock tells.
+    what there are `items` of. Before the first round every case runs once; where programs are
+    compared that compile themselves as they run, all cases together for `warm_seconds`, each for
+    its share, and once at least. `rounds` is how many there are where nobody asks for others.
+    Whoever made the comparison may add `notes` when it has been run, and results that no clock
+    tells.
     """
 
     title: str
@@ -92,17 +95,25 @@ class Comparison:
     clock: Callable[[], float] = time.thread_time
     prepare: Callable[[str], object] = lambda _name: None
     unit: str = "record"
+    warm_seconds: float = 0.0
+    rounds: int = ROUNDS
     notes: list[str | Result] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
-    def run(self, rounds: int) -> None:
-        """Run every case once unmeasured, then once in each round, in turn."""
+    def run(self, rounds: int, *, warm: bool = True) -> None:
+        """
+        Run every case unmeasured, then once in each round, in turn.
+
+        Args:
+            rounds: how many.
+            warm: whether cases that want to get warm are given the time for it.
+        """
         # What was made so far is the benchmark's own data: no case pays for a look at it.
         gc.collect()
         gc.freeze()
+        share = self.warm_seconds / len(self.cases) if warm else 0.0
         for name, case in self.cases.items():
-            self.prepare(name)
-            case()
+            self._warm_up(name, case, share)
         self.seconds = {name: [] for name in self.cases}
         for _ in range(rounds):
             for name, case in self.cases.items():
@@ -111,6 +122,14 @@ class Comparison:
                 start = self.clock()
                 case()
                 self.seconds[name].append(self.clock() - start)
+
+    def _warm_up(self, name: str, case: Callable[[], object], seconds: float) -> None:
+        began = self.clock()
+        while True:
+            self.prepare(name)
+            case()
+            if self.clock() - began >= seconds:
+                return
 
     def median(self, name: str) -> float:
         """Return the median seconds of a case."""
@@ -176,21 +195,26 @@ class Options:
     """What every comparison's command line says; see `add_options`."""
 
     quick: bool
-    rounds: int
+    rounds: int | None
     results: Path | None
+
+    def rounds_of(self, comparison: Comparison) -> int:
+        """Return how many rounds a comparison has."""
+        if self.rounds is not None:
+            return self.rounds
+        return min(comparison.rounds, ROUNDS_QUICK) if self.quick else comparison.rounds
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what every comparison takes to a command line."""
     parser.add_argument("--quick", action="store_true", help="less work and fewer rounds")
-    parser.add_argument("--rounds", type=int, help=f"instead of {ROUNDS}, or {ROUNDS_QUICK}")
+    parser.add_argument("--rounds", type=int, help="instead of those it has by itself")
     parser.add_argument("--results", type=Path, help="file to add results to, as lines of JSON")
 
 
 def options_of(arguments: argparse.Namespace) -> Options:
     """Return the options that the command line gave."""
-    rounds = ROUNDS_QUICK if arguments.quick else ROUNDS
-    return Options(arguments.quick, arguments.rounds or rounds, arguments.results)
+    return Options(arguments.quick, arguments.rounds, arguments.results)
 
 
 def parse_options(arguments: Sequence[str]) -> Options:
@@ -210,7 +234,7 @@ def run_all(comparisons: Iterable[Comparison], *, peer: str, options: Options) -
     print_header(peer)
     reached = True
     for comparison in _with_notes(comparisons, options):
-        comparison.run(options.rounds)
+        comparison.run(options.rounds_of(comparison), warm=not options.quick)
         for row in comparison.rows():
             print(row, flush=True)
         if options.results is not None:

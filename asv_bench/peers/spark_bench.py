@@ -1,5 +1,10 @@
 """A Spark of two threads for comparisons, what its workers hold, what it shuffles, and its logs.
 
+A JVM compiles what it runs, the better the longer it has run: the first query over three million
+records takes several times what the tenth takes. So all cases of a comparison together run for
+WARM_SECONDS before the first round, each for its share, in the session that is then measured; with
+`--quick` each runs once, and no figure of such a run says anything about Spark.
+
 Memory is what the kernel says of the processes below the JVM; bytes of shuffles are what Spark's
 own store of stages says. Logs have the records of `common.make_records`, made by the column.
 """
@@ -8,7 +13,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +25,7 @@ import pyarrow.parquet as pq
 
 import kafkalog
 import kafkalog.spark
-from asv_bench.peers.common import KEY_SIZE, TIMESTAMP_MS
+from asv_bench.peers.common import KEY_SIZE, TIMESTAMP_MS, Comparison, Goal
 from kafkalog import BytesColumn, LogConfig
 from tests.support import spark_session
 
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
+    "compared",
     "next_stage",
     "noop",
     "python_workers",
@@ -36,6 +43,9 @@ __all__ = [
     "write_log",
     "write_rows",
 ]
+
+WARM_SECONDS = 30.0
+ROUNDS = 5
 
 BATCH_BYTES = 16 * 1024
 SEGMENT_BYTES = 32 << 20
@@ -48,13 +58,40 @@ DIGITS = KEY_SIZE - len(b"key-")
 def session(**settings: str) -> Iterator[SparkSession]:
     """Start a session of two threads that knows the format, and stop it at the end."""
     os.environ.update(spark_session.environment(quick_start=False))
-    fixed = {"spark__ui__enabled": "false", "spark__driver__memory": "2g"}
+    fixed = {
+        "spark__ui__enabled": "false",
+        "spark__ui__showConsoleProgress": "false",
+        "spark__driver__memory": "2g",
+    }
     spark = kafkalog.spark.start_session("local[2]", **{**fixed, **settings})
     spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def compared(
+    title: str,
+    items: int,
+    cases: dict[str, Callable[[], object]],
+    goals: Sequence[Goal],
+    *,
+    prepare: Callable[[str], object] = lambda _name: None,
+    unit: str = "record",
+) -> Comparison:
+    """Return a comparison of what Spark does, of a warm JVM, by the wall clock."""
+    return Comparison(
+        title,
+        items,
+        cases,
+        goals,
+        clock=time.perf_counter,
+        prepare=prepare,
+        unit=unit,
+        warm_seconds=WARM_SECONDS,
+        rounds=ROUNDS,
+    )
 
 
 def noop(frame: DataFrame) -> None:

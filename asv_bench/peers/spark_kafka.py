@@ -6,7 +6,7 @@ Ours runs on this Python's Spark, the peer on the newest one that has a connecto
 (see `connector`), each with two threads; both come from a registry where the arguments do not name
 them. The broker is a real one, on this machine. Both sides read the same Parquet rows, write them
 to two partitions by their keys, uncompressed, and read back what they wrote; counts and sums of
-both have to be equal. By the wall clock.
+both have to be equal. By the wall clock; both JVMs are warmed up (see `spark_bench`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -33,7 +32,7 @@ from asv_bench.peers.common import (
     run_all,
 )
 from asv_bench.peers.line_process import LineProcess
-from asv_bench.peers.spark_bench import noop, session, write_rows
+from asv_bench.peers.spark_bench import compared, noop, session, write_rows
 from tests.interop.broker import Broker, format_directory
 from tests.interop.clients import TopicPlan, create_topics
 from tests.interop.kafka_maven import KAFKA_VERSION, KafkaInstall, fetch_kafka
@@ -101,7 +100,7 @@ def reading(spark: SparkSession, theirs: LineProcess, root: Path, count: int) ->
 
     assert [count] == [frame.count()] == theirs.ask("count")
     assert [count * VALUE_SIZE] == [value_bytes()] == theirs.ask("sum")
-    return Comparison(
+    return compared(
         f"{VALUE_SIZE} B, {PARTITIONS} partitions",
         count,
         {
@@ -117,7 +116,6 @@ def reading(spark: SparkSession, theirs: LineProcess, root: Path, count: int) ->
             Goal("G14 sum of sizes / Spark's Kafka connector", "sum", "their sum", 2.5),
             Goal("G14 noop, all columns / Spark's Kafka connector", "noop", "their noop", 2.5),
         ],
-        clock=time.perf_counter,
     )
 
 
@@ -127,7 +125,7 @@ def writing(rows: DataFrame, theirs: LineProcess, root: Path, count: int) -> Com
     def prepare(_case: str) -> None:
         shutil.rmtree(root, ignore_errors=True)
 
-    return Comparison(
+    return compared(
         f"{KEY_SIZE} + {VALUE_SIZE} B, {PARTITIONS} partitions",
         count,
         {
@@ -135,7 +133,6 @@ def writing(rows: DataFrame, theirs: LineProcess, root: Path, count: int) -> Com
             "their write": lambda: theirs.ask(f"write {WRITTEN}"),
         },
         [Goal("G14 write / Spark's Kafka connector", "write", "their write", 6.0)],
-        clock=time.perf_counter,
         prepare=prepare,
     )
 

@@ -2,10 +2,11 @@
 
     python -m asv_bench.peers.spark_read [--quick]
 
-One session of two threads with unix sockets; the wall clock, since the work is done by a JVM and
-its Python workers. The peers are `spark.read.parquet`, uncompressed and zstd, of the same columns,
-and a source that yields the same records as Python tuples, as sources without Arrow do. The files
-lie in the page cache. Filters and columns are compared with the same query without them.
+One session of two threads with unix sockets, warmed up (see `spark_bench`); the wall clock, since
+the work is done by a JVM and its Python workers. The peers are `spark.read.parquet`, uncompressed
+and zstd, of the same columns, and a source that yields the same records as Python tuples, as
+sources without Arrow do. The files lie in the page cache. Filters and columns are compared with the
+same query without them.
 
 `no decode` is the ceiling that Spark leaves to a Python source: it yields the same batches as ours
 out of its memory, as often as there are records; `one row` is one that plans and reads nothing.
@@ -20,7 +21,6 @@ of a second of its own.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
@@ -39,12 +39,11 @@ from asv_bench.peers.common import (
     Comparison,
     Goal,
     at_most,
-    make_records,
 )
-from asv_bench.peers.stores import Workspace, fill_log, run_in_workspace
+from asv_bench.peers.spark_bench import compared, noop, session, write_log
+from asv_bench.peers.stores import Workspace, run_in_workspace
 from kafkalog.spark.source import KafkaLogDataSource
 
-BATCH_BYTES = 16 * 1024
 PARTITIONS = 2
 RECORDS = {100: 3_000_000, 1024: 750_000}
 RECORDS_QUICK = {100: 200_000, 1024: 50_000}
@@ -153,18 +152,12 @@ class OneRowSource(DataSource):
         return OneRowReader()
 
 
-def noop(frame: DataFrame) -> None:
-    """Carry all rows to a sink that drops them."""
-    frame.write.format("noop").mode("overwrite").save()
-
-
 def make_logs(root: Path, count: int, value_size: int) -> list[Path]:
     """Write the records into partitions, and each of them as Parquet too; return the latter."""
     written = []
     for partition in range(PARTITIONS):
-        records = make_records(count // PARTITIONS, value_size, seed=partition)
-        with fill_log(root / f"records-{partition}", records, BATCH_BYTES) as log:
-            log.flush()
+        path = root / f"records-{partition}"
+        write_log(path, count // PARTITIONS, value_size, seed=partition)
     table = kafkalog_table(root)
     for codec in ("none", "zstd"):
         path = root.parent / f"{root.name}-{codec}.parquet"
@@ -185,16 +178,9 @@ def kafkalog_table(root: Path) -> Any:
 
 def comparisons(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
     """Yield the comparisons, one for each size of values and kind of query."""
-    spark = kafkalog.spark.start_session(
-        "local[2]",
-        spark__ui__enabled="false",
-        spark__ui__showConsoleProgress="false",
-        spark__driver__memory="2g",
-    )
-    for source in (TupleSource, MemorySource, OneRowSource):
-        spark.dataSource.register(source)
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
+    with session() as spark:
+        for source in (TupleSource, MemorySource, OneRowSource):
+            spark.dataSource.register(source)
         for value_size in VALUE_SIZES:
             count = (RECORDS_QUICK if quick else RECORDS)[value_size]
             root = workspace.fresh()
@@ -206,8 +192,6 @@ def comparisons(workspace: Workspace, *, quick: bool) -> Iterator[Comparison]:
             some = parts(spark, root, count, value_size)
             yield some
             some.notes += times(some)
-    finally:
-        spark.stop()
 
 
 def rates(comparison: Comparison, value_size: int) -> Iterator[str]:
@@ -237,7 +221,7 @@ def whole(
     ours = spark.read.format("kafkalog").load(str(root))
     tuples = spark.read.format("kafkalog_tuples").load(str(root))
     memory = spark.read.format("kafkalog_memory").load(str(root))
-    return Comparison(
+    return compared(
         title=f"{value_size} B",
         items=count,
         cases={
@@ -254,7 +238,6 @@ def whole(
             Goal("G1 noop / no decode", "ours", "no decode", 0.8 if value_size == 100 else 0),
             Goal("G2 noop / tuples", "ours", "tuples", 7),
         ],
-        clock=time.perf_counter,
     )
 
 
@@ -271,7 +254,7 @@ def parts(spark: SparkSession, root: Path, count: int, value_size: int) -> Compa
     offsets = spark.read.format("kafkalog").schema("offset long").load(str(root))
     segments = kafkalog.spark.read(spark, root, view="segments")
     late = f"timestamp >= timestamp_millis({TIMESTAMP_MS + each - each // 100})"
-    return Comparison(
+    return compared(
         title=f"{value_size} B",
         items=count,
         cases={
@@ -297,7 +280,6 @@ def parts(spark: SparkSession, root: Path, count: int, value_size: int) -> Compa
             Goal("G4 1 % of times / all", "1 % of times", "count", 0),
             Goal("G4 ten offsets / one row", "ten offsets", "one row", 0),
         ],
-        clock=time.perf_counter,
     )
 
 

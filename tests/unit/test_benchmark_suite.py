@@ -6,11 +6,12 @@ import dataclasses
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from asv_bench.peers.common import Comparison, at_most
+from asv_bench.peers.common import Comparison, at_most, parse_options
 from asv_bench.peers.results import Result, first_size, from_json, in_order, split_label, to_json
 from asv_bench.suite import __main__ as command
 from asv_bench.suite import machine, measuring, needs
@@ -330,6 +331,44 @@ def test_comparison_with_a_time_has_it_as_the_other_side() -> None:
     assert ((1e6, 1e6), (2e6, 2e6)) == (reached.ours, reached.theirs)
     assert reached.is_reached and not missed.is_reached
     assert [True, False] == ["ok" in row for row in comparison.rows()]
+
+
+def test_comparison_that_warms_up_gives_each_case_its_share() -> None:
+    """A slow case runs once before the first round, a quick one until its share is over."""
+    now = 0.0
+    runs = []
+
+    def case(name: str, seconds: float) -> Callable[[], None]:
+        def run() -> None:
+            nonlocal now
+            now += seconds
+            runs.append(name)
+
+        return run
+
+    cases = {"quick": case("quick", 1.0), "slow": case("slow", 10.0)}
+    cases: dict[str, Callable[[], object]] = {
+        "quick": case("quick", 1.0),
+        "slow": case("slow", 10.0),
+    }
+    comparison.run(rounds=1)
+    assert [*["quick"] * 3, "slow", "quick", "slow"] == runs
+    assert {"quick": [1.0], "slow": [10.0]} == comparison.seconds
+    runs.clear()
+    comparison.run(rounds=1, warm=False)
+    assert ["quick", "slow"] * 2 == runs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [([], 4), (["--quick"], 4), (["--quick", "--rounds", "1"], 1), (["--rounds", "9"], 9)],
+)
+def test_comparison_has_its_rounds_unless_others_are_asked_for(
+    arguments: list[str], expected: int
+) -> None:
+    """What the command line says goes before what the comparison says."""
+    comparison = Comparison("3 M", 1, {}, [], rounds=4)
+    assert expected == parse_options(arguments).rounds_of(comparison)
 
 
 def test_busy_seconds_leave_out_idle_time() -> None:
