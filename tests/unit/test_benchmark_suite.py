@@ -346,11 +346,11 @@ def test_comparison_that_warms_up_gives_each_case_its_share() -> None:
 
         return run
 
-    cases = {"quick": case("quick", 1.0), "slow": case("slow", 10.0)}
     cases: dict[str, Callable[[], object]] = {
         "quick": case("quick", 1.0),
         "slow": case("slow", 10.0),
     }
+    comparison = Comparison("3 M", 1, cases, [], clock=lambda: now, warm_seconds=6.0)
     comparison.run(rounds=1)
     assert [*["quick"] * 3, "slow", "quick", "slow"] == runs
     assert {"quick": [1.0], "slow": [10.0]} == comparison.seconds
