@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kafkalog._core.run_facts import BatchFacts, RunFacts
 from kafkalog._core.segment_stage import SegmentStage
+from tests.support.kernel_staging import KernelStaging
 from tests.support.slow_staging import SlowStaging, StagingRules
 
 NOW_MS = 1_000_000
@@ -44,62 +45,6 @@ def facts_of(drawn: list[Drawn], base_offset: int) -> list[BatchFacts]:
     return facts
 
 
-class FastStaging:
-    """The same by the kernel, as a log asks it: a stage for each segment."""
-
-    def __init__(self, rules: StagingRules, base_offset: int, now_ms: int) -> None:
-        self.rules = rules
-        self.segments: list[tuple[int, int, list[BatchFacts], bytes, bytes]] = []
-        self.begin(base_offset, now_ms)
-
-    def begin(self, base_offset: int, now_ms: int) -> None:
-        """Begin a segment."""
-        rules = self.rules
-        self.created_ms = now_ms
-        self.stage = SegmentStage(
-            base_offset,
-            offset_entries_max=rules.offset_entries_max,
-            time_entries_max=rules.time_entries_max,
-        )
-        self.stage.set_limits(
-            segment_bytes=rules.segment_bytes,
-            interval_bytes=rules.interval_bytes,
-            roll_after_ms=rules.roll_after_ms,
-        )
-        self.segments.append((base_offset, 0, [], b"", b""))
-
-    def note(self, batches: list[BatchFacts], size: int) -> None:
-        """Take batches and ready entries into the last segment."""
-        base, held, known, offsets, times = self.segments[-1]
-        more_offsets, more_times = self.stage.ready_entries()
-        assert not self.stage.has_entries
-        self.segments[-1] = (
-            base, held + size, known + batches, offsets + more_offsets, times + more_times
-        )  # fmt: skip
-
-    def append(self, batches: list[BatchFacts], now_ms: int) -> None:
-        """Append a run."""
-        facts, row = RunFacts(batches), 0
-        while True:
-            size_bytes = self.segments[-1][1]
-            waited = 0 if self.stage.rolling_timestamp >= 0 else now_ms - self.created_ms
-            self.stage.save()
-            before = self.stage.take(facts, row, size_bytes, waited)
-            self.stage.restore()
-            assert before == self.stage.take(facts, row, size_bytes, waited)
-            self.note(facts[row : before[0]], before[1])
-            row = before[0]
-            if row == len(facts):
-                return
-            self.close()
-            self.begin(facts[row].base_offset, now_ms)
-
-    def close(self) -> None:
-        """Seal the last segment."""
-        self.stage.close()
-        self.note([], 0)
-
-
 @settings(max_examples=150)
 @given(
     RULES,
@@ -111,7 +56,7 @@ def test_runs_are_shared_out_as_single_batches(
     rules: StagingRules, base_offset: int, runs: list[list[Drawn]], pauses: list[int]
 ) -> None:
     """Rolls by offset, size, time and full indexes; entries; largest timestamps; taken back too."""
-    slow, fast = SlowStaging(rules, base_offset, NOW_MS), FastStaging(rules, base_offset, NOW_MS)
+    slow, fast = SlowStaging(rules, base_offset, NOW_MS), KernelStaging(rules, base_offset, NOW_MS)
     now_ms, next_offset = NOW_MS, base_offset
     for run, pause in zip(runs, pauses, strict=False):
         now_ms += pause
@@ -124,12 +69,7 @@ def test_runs_are_shared_out_as_single_batches(
         assert slow.segments[-1].first_timestamp == fast.stage.rolling_timestamp
     slow.close()
     fast.close()
-    expected = [
-        (each.base_offset, each.size_bytes, each.batches, b"".join(each.offsets), times)
-        for each in slow.segments
-        for times in [each.time_entries()]
-    ]
-    assert expected == fast.segments
+    assert slow.files() == fast.segments
 
 
 def test_stage_of_a_segment_that_has_batches_goes_on_from_there() -> None:
@@ -158,7 +98,7 @@ def test_many_rows_are_taken_without_the_gil_alike() -> None:
     """Above the number of rows from which on other threads may run, and entries with each."""
     rules = StagingRules(2**31 - 1, 0, 2**62, 2**20)
     facts = facts_of([(61, 0, 0, number % 77, True) for number in range(9000)], 0)
-    slow, fast = SlowStaging(rules, 0, NOW_MS), FastStaging(rules, 0, NOW_MS)
+    slow, fast = SlowStaging(rules, 0, NOW_MS), KernelStaging(rules, 0, NOW_MS)
     slow.append(facts, NOW_MS)
     fast.append(facts, NOW_MS)
     assert b"".join(slow.segments[0].offsets) == fast.segments[0][3]

@@ -52,6 +52,15 @@ def keyed_run() -> bytes:
     return run
 
 
+def _with_times() -> bytes:
+    """Return batches of one record, some of them later than those behind them."""
+    run = b""
+    for offset, delta in enumerate((0, 7, 3, -5, 2000, 1)):
+        header = header_for([Entry(0)], base_offset=offset, max_timestamp=1_700_000_000_000 + delta)
+        run += reference.encode_batch(header, encode([Entry(0, delta, b"key", b"value")]))
+    return run
+
+
 def _wrappers() -> Iterator[bytes]:
     for magic in (0, 1):
         messages = MIXED_MESSAGES[magic] if isinstance(MIXED_MESSAGES, dict) else MIXED_MESSAGES
@@ -74,8 +83,25 @@ def _replies() -> Iterator[bytes]:
     yield struct.pack(">ih", -1, 3)
 
 
+def _compressed() -> Iterator[tuple[str, bytes]]:
+    """Yield plain batches that the targets compress, in all codecs; some are damaged then."""
+    for run in (keyed_run(), reference.encode_batch(header_for(MIXED), MIXED_PAYLOAD)):
+        for codec in range(1, 5):
+            packed = bytes([1, codec, 4, codec, codec % 4 + 1, 0]) + run
+            damaged = bytes([7, codec, codec, codec, codec, 1, 0, 70, 64]) + run
+            for tail in (packed, damaged):
+                yield "compressed-rows", bytes([1, 15, 255, codec, 0, 0, 0, codec % 3]) + tail
+                yield "compressed-rows", bytes([1, 0, 49, codec, 2, 2, 4, 0]) + tail
+                yield "compressed-runs", bytes([3, 0, 0]) + tail
+                yield "compressed-runs", bytes([1, 4, 3]) + tail
+            lie = bytes([1, 0, 100]) + MIXED_PAYLOAD[:100]
+            front = bytes([9, 15, 255, codec, 0, 0, 0, 0, len(lie)])
+            yield "compressed-rows", front + lie + packed
+
+
 def seeds() -> Iterator[tuple[str, bytes]]:
     """Yield (target, input) of everything that a corpus is begun with."""
+    yield from _compressed()
     runs = [run for run in _runs() if len(run) <= SIZE_MAX]
     for run in runs:
         yield "scan", b"\x02" + struct.pack(">q", 5) + run
@@ -86,6 +112,21 @@ def seeds() -> Iterator[tuple[str, bytes]]:
         yield "row-runs", bytes([0, 0x01, 0x3F, 2, 2, 1]) + run
         yield "look-ups", bytes([4, 3]) + bytes([0xFF, 0xFF, 0, 0]) + run
         yield "cleaning-runs", bytes([1, 9, 0]) + bytes(8) + run
+    for run in [*runs[::4], *_wrappers(), keyed_run()]:
+        if len(run) <= SIZE_MAX:
+            # Mended, behind an empty log's end, in segments of two sizes, entries with each batch.
+            yield "own-runs", bytes([1, 0, 0, 0, 1, 1, 0, 0]) + run
+            yield "appends", bytes([1, 0, 0, 0, 0, 0, 9, 3, 2, 1, 0, 0]) + run
+    for run in (
+        keyed_run(),
+        _with_times(),
+        reference.encode_batch(header_for(MIXED), MIXED_PAYLOAD),
+    ):
+        yield "own-runs", bytes([0, 0, 0, 0, 0, 0, 0, 2]) + run
+        yield "own-runs", bytes([0, 4, 0, 9, 1, 1, 2, 3]) + run
+        for flags, codec, origin in ((3, 0, 0), (5, 0, 0), (1, 1, 0), (1, 2, 0), (1, 3, 2)):
+            yield "appends", bytes([flags, 0, codec, origin, 0, 0, 9, 3, 0, 2, 0, 2]) + run
+            yield "appends", bytes([flags, 3, codec, origin, 0, 0, 9, 3, 0, 1, 2, 0]) + run
     for run in [*_wrappers(), *runs[-6:]]:
         yield "compressed", b"\x03" + run
         yield "messages", b"\x02\x01\x00" + bytes(8) + run

@@ -6,7 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.fuzz import arrow_input, batches, cleaning, indexes, messages, replies, rows, runs
+from tests.fuzz import (
+    appends,
+    arrow_input,
+    batches,
+    cleaning,
+    compressed_runs,
+    indexes,
+    messages,
+    replies,
+    rows,
+    runs,
+)
 
 __all__ = ["CORPUS", "TARGETS", "corpus_of"]
 
@@ -20,7 +31,11 @@ TARGETS: Final[dict[str, Target]] = {
     "rows": rows.build_rows,
     "row-lies": rows.build_rows_of_lies,
     "row-runs": runs.build_runs,
+    "compressed-rows": compressed_runs.build_compressed_runs,
+    "compressed-runs": compressed_runs.decode_compressed_runs,
     "look-ups": runs.look_up,
+    "appends": appends.append_as_leader,
+    "own-runs": appends.append_own_run,
     "arrow": arrow_input.append_arrow,
     "indexes": indexes.check_indexes,
     "index-entries": indexes.select_entries,

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 from kafkalog._core.run_facts import BatchFacts
 
-__all__ = ["SlowSegment", "SlowStaging", "StagingRules"]
+__all__ = ["SegmentFiles", "SlowSegment", "SlowStaging", "StagingRules"]
+
+# Base offset, size, batches, and both index files.
+SegmentFiles = tuple[int, int, list[BatchFacts], bytes, bytes]
 
 
 @dataclass(frozen=True)
@@ -111,3 +114,16 @@ class SlowStaging:
     def close(self) -> None:
         """Seal the last segment."""
         self.segments[-1].add_time_entry(self.rules)
+
+    def files(self) -> list[SegmentFiles]:
+        """Return what the segments are."""
+        return [
+            (
+                segment.base_offset,
+                segment.size_bytes,
+                segment.batches,
+                b"".join(segment.offsets),
+                segment.time_entries(),
+            )
+            for segment in self.segments
+        ]

@@ -1,0 +1,309 @@
+"""Runs of compressed batches undone in one call: into Arrow columns, and into columns of positions.
+
+What these ways do not take they leave to who takes one batch alone, so that they give the
+reference's rows up to there; and where they leave a batch, that one is out of the ordinary.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from kafkalog._core.columns import RecordColumns
+from kafkalog._core.compressed_run import PayloadMemory, decode_compressed_run
+from kafkalog._core.row_builder import RowBuilder
+from kafkalog._core.row_run import BatchRun
+from kafkalog._core.status import STATUS_CODES, status_name
+from kafkalog.errors import KafkaLogError
+from kafkalog.records.codecs import Codec, decompress
+from kafkalog.records.decompressed_run import DecompressedRun
+from tests.fuzz.inputs import Choices, mended
+from tests.fuzz.rows import builder_of, names_of
+from tests.support import reference, reference_records
+from tests.support import reference_codecs as codecs
+from tests.support.arrow_consumer import cells_of
+from tests.support.buffers import exact
+from tests.support.column_rows import RECORD_COLUMNS, rows_of_columns
+from tests.support.reference import Header
+from tests.support.reference_records import Refused
+from tests.support.row_cases import expected_rows, rows_of
+
+__all__ = ["build_compressed_runs", "decode_compressed_runs"]
+
+INT64_MAX = 2**63 - 1
+OURS = (Codec.SNAPPY, Codec.LZ4)
+LIMITS = (1 << 20, 0, 60, 150, 1000)
+LZ4_BLOCK_CHECKSUM = 0x10
+
+# Records by the position of their batch, where somebody else has undone the codec.
+Given = dict[int, bytes]
+
+
+def _run_of(choices: Choices) -> bytes:
+    """
+    Return a run of batches, in codecs of ours if wanted, and then perhaps damaged again.
+
+    A mutation hardly ever makes a stream that a codec takes, so plain batches are packed here.
+    """
+    packs, mends, damages = choices.flags(3)
+    wanted = choices.take(4) if packs else b""
+    flips = [(choices.number(2), choices.byte()) for _ in range(choices.byte() % 3)]
+    run = choices.rest
+    if packs:
+        run = _packed(run, wanted)
+    if damages and run:
+        damaged = bytearray(run)
+        for position, bits in flips:
+            damaged[position % len(damaged)] ^= bits
+        run = bytes(damaged)
+    return mended(run) if mends else run
+
+
+def _packed(run: bytes, wanted: bytes) -> bytes:
+    """Return a run whose plain batches are compressed, each as one of the bytes says."""
+    walk = reference.scan_batches(run, check_crc=False, check_order=False, capacity=16)
+    parts = []
+    for number, (start, header) in enumerate(walk.batches):
+        batch = run[start : start + header.size_bytes]
+        codec = wanted[number % len(wanted)] % 5
+        if header.magic == 2 and not header.attributes & 7 and codec:
+            fields = {**vars(header), "attributes": header.attributes | codec}
+            batch = reference.encode_batch(Header(**fields), codecs.compress(codec, batch[61:]))
+        parts.append(batch)
+    return b"".join(parts) + run[walk.position :]
+
+
+def _records_of(batch: bytes, codec: int, limit_bytes: int) -> bytes | None:
+    """Return the records of a batch by the reference; None where it refuses them, or so many."""
+    try:
+        payload = codecs.decompress(codec, batch[61:])
+    except codecs.Damaged:
+        return None
+    return payload if len(payload) <= limit_bytes else None
+
+
+def _goes_alone(batch: bytes, codec: int, limit_bytes: int) -> bool:
+    """Say whether a batch may be left alone although the reference has records of it."""
+    try:
+        decompress(codec, batch[61:], limit_bytes=limit_bytes)
+    except KafkaLogError:
+        # For what the slow codecs do not look at, such as check sums.
+        return True
+    return codec == Codec.LZ4 and bool(batch[65] & LZ4_BLOCK_CHECKSUM)
+
+
+# ---- into Arrow columns -----------------------------------------------------------------------
+
+
+def build_compressed_runs(data: bytes) -> None:
+    """Compressed batches become the reference's rows, with what libraries made handed over."""
+    choices = Choices(data)
+    check_crc, has_start, has_end, lies = choices.flags(4)
+    names = names_of(choices)
+    builder = builder_of(choices, names, text_keys=False)
+    start = choices.number(2) if has_start else 0
+    end = choices.number(2) if has_end else INT64_MAX
+    limit_bytes, bytes_max = choices.one_of(LIMITS), choices.one_of([1 << 20, 1, 200])
+    lie = choices.take(choices.byte()) if lies else None
+    octets = _run_of(choices)
+    if not builder.takes_runs:
+        return
+    run = BatchRun(
+        exact(octets), 0, len(octets), check_crc=check_crc, offset_min=start, offset_end=end,
+        compressed=True, limit_bytes=limit_bytes,
+    )  # fmt: skip
+    given: Given = {}
+    status, batches = _rows_of_run(run, builder, octets, limit_bytes, bytes_max, lie, given)
+    rows, count, position = [], 0, 0
+    while position < len(octets):
+        verdict, header = reference.whole_batch(octets[position:])
+        if verdict != "OK" or header is None:
+            verdict = "ELSEWHERE"
+            break
+        batch = octets[position : position + header.size_bytes]
+        verdict, more = _taken(batch, header, names, (start, end), limit_bytes, given.get(position))
+        if check_crc and verdict != "ELSEWHERE" and reference.check_batch(batch) != "OK":
+            verdict = "CRC"
+        if verdict != "OK":
+            break
+        if count == run.batch_count:
+            assert lies or _goes_alone(batch, header.attributes & 7, limit_bytes)
+            verdict = "LEFT"
+            break
+        rows += more
+        count += 1
+        start = max(start, header.last_offset + 1)
+        position += header.size_bytes
+    else:
+        verdict = "OK"
+    assert (rows, count) == (rows_of(batches), run.batch_count)
+    assert (verdict == "OK") == (status == STATUS_CODES["OK"])
+    if status == STATUS_CODES["CRC"]:
+        assert verdict == "CRC"
+
+
+def _rows_of_run(
+    run: BatchRun, builder: RowBuilder, octets: bytes, limit_bytes: int, bytes_max: int,
+    lie: bytes | None, given: Given,
+) -> tuple[int, list[dict[str, list[object]]]]:  # fmt: skip
+    """Return the last status and the batches of a run; note what was handed over."""
+    decompressed, batches = DecompressedRun(), []
+    while True:
+        status = builder.add_run(run)
+        if status == STATUS_CODES["FULL"]:
+            batches.append(cells_of(builder.finish()))
+            continue
+        if status != STATUS_CODES["COMPRESSED"]:
+            break
+        before = len(given)
+        if lie is None:
+            _give_records(run, octets, limit_bytes, bytes_max, decompressed, given)
+        elif not before:
+            _give_lies(run, bytes_max, lie, given)
+        if len(given) == before:
+            break
+    if len(builder):
+        batches.append(cells_of(builder.finish()))
+    return status, batches
+
+
+def _give_records(
+    run: BatchRun, octets: bytes, limit_bytes: int, bytes_max: int,
+    decompressed: DecompressedRun, given: Given,
+) -> None:  # fmt: skip
+    """Hand over the records of the next batches, which are what the slow codecs have."""
+    parts = run.to_decompress(bytes_max)
+    count = decompressed.fill(memoryview(octets), parts, limit_bytes)
+    if not count:
+        return
+    bounds = [0, *decompressed.ends]
+    for (codec, start, end), (first, stop) in zip(parts, pairwise(bounds), strict=False):
+        records = bytes(decompressed.memory[first:stop])
+        assert _records_of(octets[start - 61 : end], codec, limit_bytes) == records
+        given[start - 61] = records
+    run.give(parts, decompressed.memory, decompressed.ends)
+
+
+def _give_lies(run: BatchRun, bytes_max: int, lie: bytes, given: Given) -> None:
+    """Hand over other bytes than were asked for, with ends that lie anywhere."""
+    parts = run.to_decompress(bytes_max)
+    said = Choices(lie)
+    ends, end = [], 0
+    for _ in range(said.byte() % 5):
+        end += said.number(said.one_of([1, 1, 1, 8]))
+        ends.append(min(max(end, -INT64_MAX), INT64_MAX))
+    memory = said.rest
+    try:
+        run.give(parts, exact(memory), ends)
+    except (ValueError, IndexError):
+        whole = all(first <= stop <= len(memory) for first, stop in pairwise([0, *ends]))
+        assert len(ends) > len(parts) or not whole
+        return
+    for (_, start, _), (first, stop) in zip(parts, pairwise([0, *ends]), strict=False):
+        given[start - 61] = memory[first:stop]
+
+
+def _taken(
+    batch: bytes, header: Header, names: list[str], wanted: tuple[int, int], limit_bytes: int,
+    given: bytes | None,
+) -> tuple[str, list[tuple[object, ...]]]:  # fmt: skip
+    """Return whether the reference takes a batch, and its rows."""
+    codec = header.attributes & 7
+    outside = header.base_offset < wanted[0] or header.last_offset >= wanted[1]
+    if header.magic != 2 or not 0 < codec <= Codec.ZSTD or outside:
+        return "ELSEWHERE", []
+    payload = given if codec not in OURS else _records_of(batch, codec, limit_bytes)
+    if payload is None:
+        return "REFUSED", []
+    try:
+        return "OK", list(expected_rows(payload, header, names))
+    except Refused:
+        return "REFUSED", []
+
+
+# ---- into columns of positions ----------------------------------------------------------------
+
+
+def decode_compressed_runs(data: bytes) -> None:
+    """Batches of codecs of ours, decoded into one memory: the reference's rows, batch by batch."""
+    choices = Choices(data)
+    check_crc, strict = choices.flags(2)
+    limit_bytes = choices.one_of(LIMITS)
+    columns = RecordColumns(choices.one_of([1000, 1, 3, 9]))
+    octets = _run_of(choices)
+    memory = PayloadMemory(limit_bytes)
+    position, status = 0, STATUS_CODES["FULL"]
+    while status == STATUS_CODES["FULL"]:
+        rows, count, end, status = decode_compressed_run(
+            exact(octets), position, columns, memory, check_crc=check_crc, strict=strict
+        )
+        assert rows == len(columns)
+        # One that is too large for the columns goes alone: they can be full only of others.
+        assert count or status != STATUS_CODES["FULL"]
+        expected = []
+        for _ in range(count):
+            verdict, header = reference.whole_batch(octets[position:])
+            assert verdict == "OK" and header is not None
+            batch = octets[position : position + header.size_bytes]
+            verdict, more = _decoded(
+                batch, header, columns.capacity, limit_bytes, check_crc=check_crc, strict=strict
+            )
+            assert verdict == "OK"
+            expected += more
+            position += len(batch)
+        assert (position, expected) == (end, _rows_in(memory, columns))
+    _assert_left(octets[position:], status_name(status), columns, limit_bytes, check_crc, strict)
+
+
+Row = tuple[int, int, bytes | None, bytes | None, int]
+
+
+def _decoded(
+    batch: bytes, header: Header, capacity: int, limit_bytes: int, *, check_crc: bool, strict: bool
+) -> tuple[str, list[Row]]:
+    """Return the verdict of the reference on one batch, and its rows."""
+    codec = header.attributes & 7
+    if header.magic != 2 or codec not in OURS:
+        return "COMPRESSED", []
+    if check_crc and reference.check_batch(batch) != "OK":
+        return "CRC", []
+    payload = _records_of(batch, codec, limit_bytes)
+    if header.record_count > capacity or payload is None:
+        return "COMPRESSED", []
+    try:
+        records = reference_records.decode(payload, header, strict=strict)
+    except Refused:
+        return "COMPRESSED", []
+    return "OK", [
+        (r.offset, r.timestamp, r.entry.key, r.entry.value, len(r.entry.headers)) for r in records
+    ]
+
+
+def _rows_in(memory: PayloadMemory, columns: RecordColumns) -> list[Row]:
+    """Return the rows of columns, bytes in the place of positions and sizes."""
+    rows = []
+    with memoryview(memory) as view:
+        for row in rows_of_columns(columns, RECORD_COLUMNS):
+            offset, timestamp, key_at, key_size, value_at, value_size, _, _, header_count = row
+            key = None if key_size < 0 else bytes(view[key_at : key_at + key_size])
+            value = None if value_size < 0 else bytes(view[value_at : value_at + value_size])
+            rows.append((offset, timestamp, key, value, header_count))
+    return rows
+
+
+def _assert_left(
+    rest: bytes, status: str, columns: RecordColumns, limit_bytes: int, check_crc: bool,
+    strict: bool,
+) -> None:  # fmt: skip
+    """Assert that a run ended for the reason that the reference has, or at what goes alone."""
+    if not rest:
+        assert status == "OK"
+        return
+    verdict, header = reference.whole_batch(rest)
+    if verdict == "OK" and header is not None:
+        batch = rest[: header.size_bytes]
+        verdict, _ = _decoded(
+            batch, header, columns.capacity, limit_bytes, check_crc=check_crc, strict=strict
+        )
+        if verdict == "OK" and _goes_alone(batch, header.attributes & 7, limit_bytes):
+            verdict = "COMPRESSED"
+    assert verdict == status

@@ -1,0 +1,73 @@
+"""How `SegmentStage` shares batches out among segments, asked as a log asks it: a stage for each.
+
+To be held against `slow_staging`; each run is taken, taken back, and taken again.
+"""
+
+from __future__ import annotations
+
+from kafkalog._core.run_facts import BatchFacts, RunFacts
+from kafkalog._core.segment_stage import SegmentStage
+from tests.support.slow_staging import SegmentFiles, StagingRules
+
+__all__ = ["KernelStaging"]
+
+
+class KernelStaging:
+    """
+    The segments of a log that runs are appended to, as `SlowStaging` has them.
+
+    Attributes:
+        segments: base offset, size, batches, and both index files of each.
+    """
+
+    def __init__(self, rules: StagingRules, base_offset: int, now_ms: int) -> None:
+        self.rules = rules
+        self.segments: list[SegmentFiles] = []
+        self.begin(base_offset, now_ms)
+
+    def begin(self, base_offset: int, now_ms: int) -> None:
+        """Begin a segment."""
+        rules = self.rules
+        self.created_ms = now_ms
+        self.stage = SegmentStage(
+            base_offset,
+            offset_entries_max=rules.offset_entries_max,
+            time_entries_max=rules.time_entries_max,
+        )
+        self.stage.set_limits(
+            segment_bytes=rules.segment_bytes,
+            interval_bytes=rules.interval_bytes,
+            roll_after_ms=rules.roll_after_ms,
+        )
+        self.segments.append((base_offset, 0, [], b"", b""))
+
+    def note(self, batches: list[BatchFacts], size: int) -> None:
+        """Take batches and ready entries into the last segment."""
+        base, held, known, offsets, times = self.segments[-1]
+        more_offsets, more_times = self.stage.ready_entries()
+        assert not self.stage.has_entries
+        self.segments[-1] = (
+            base, held + size, known + batches, offsets + more_offsets, times + more_times
+        )  # fmt: skip
+
+    def append(self, batches: list[BatchFacts], now_ms: int) -> None:
+        """Append a run."""
+        facts, row = RunFacts(batches), 0
+        while True:
+            size_bytes = self.segments[-1][1]
+            waited = 0 if self.stage.rolling_timestamp >= 0 else now_ms - self.created_ms
+            self.stage.save()
+            before = self.stage.take(facts, row, size_bytes, waited)
+            self.stage.restore()
+            assert before == self.stage.take(facts, row, size_bytes, waited)
+            self.note(facts[row : before[0]], before[1])
+            row = before[0]
+            if row == len(facts):
+                return
+            self.close()
+            self.begin(facts[row].base_offset, now_ms)
+
+    def close(self) -> None:
+        """Seal the last segment."""
+        self.stage.close()
+        self.note([], 0)
