@@ -111,6 +111,7 @@ class Broker:
             raise BrokerError(f"no end {STOP_TIMEOUT_SECONDS} s after SIGTERM:\n{lines}") from error
         watcher.join()
         self._process = self._watcher = None
+        self.install.keep_archive()
 
     def kill(self) -> None:
         """End it with SIGKILL: what a crash of the process leaves stays on the disk."""
@@ -142,7 +143,9 @@ class Broker:
         ports = free_ports(2)
         self.port = ports[0]
         properties = write_properties(self.directory, ports, self.settings)
-        command = self.install.command("kafka.Kafka", str(properties), heap="512m")
+        command = self.install.command(
+            "kafka.Kafka", str(properties), heap="512m", leaves_archive=True
+        )
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]
         self._process = subprocess.Popen(

@@ -5,6 +5,10 @@ there as a whole or not at all: jars are copied into a scratch directory, which 
 Maven is done. Processes that fetch at the same time (xdist workers) wait for one file lock, and
 all but the first find the work done.
 
+A JVM spends half its time for a short program of Kafka with loading classes. The first broker that
+is stopped leaves an archive of its classes in the cache, and what is started later maps that; its
+name says which Java it is of.
+
 Where Java 17 or Maven is missing the interop tests are skipped and pytest's summary says why; with
 KAFKALOG_REQUIRE_KAFKA=1 they fail instead. A fetch that fails with both present is an error, never
 a skip: a gate that cannot reach Maven Central has not tested anything and must not look green.
@@ -17,8 +21,10 @@ import os
 import re
 import shutil
 import subprocess
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 __all__ = [
@@ -105,14 +111,47 @@ class KafkaInstall:
     libraries: Path
     version: str
 
-    def command(self, main_class: str, *arguments: str, heap: str = "256m") -> list[str]:
-        """Return the command line for one of Kafka's programs; small heap, quick start."""
+    @property
+    def class_archive(self) -> Path:
+        """Where the archive of classes for this Java is, once there is one."""
+        java = zlib.crc32((java_says() or "").encode())
+        return self.libraries.with_name(f"{self.libraries.name}-classes-{java:08x}.jsa")
+
+    @property
+    def _archive_of_now(self) -> Path:
+        return self.class_archive.with_suffix(f".{os.getpid()}")
+
+    def keep_archive(self) -> None:
+        """Let those who come later map what a program that has ended left, if it left anything."""
+        if self._archive_of_now.exists():
+            self._archive_of_now.replace(self.class_archive)
+
+    def command(
+        self, main_class: str, *arguments: str, heap: str = "256m", leaves_archive: bool = False
+    ) -> list[str]:
+        """
+        Return the command line for one of Kafka's programs; small heap, quick start.
+
+        Args:
+            main_class: the program.
+            arguments: its own.
+            heap: the most that it may have.
+            leaves_archive: whether it leaves an archive of its classes at its end, where there is
+                none yet; `keep_archive` takes it.
+        """
+        flags: list[str] = []
+        if self.class_archive.exists():
+            # Of an archive that does not fit nothing is said: the program only starts later.
+            flags = [f"-XX:SharedArchiveFile={self.class_archive}", "-Xlog:disable"]
+        elif leaves_archive:
+            flags = [f"-XX:ArchiveClassesAtExit={self._archive_of_now}", "-Xlog:disable"]
         return [
             "java",
             "-Xms64m",
             f"-Xmx{heap}",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
+            *flags,
             "-cp",
             f"{self.libraries}/*",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
@@ -140,14 +179,23 @@ def cache_directory() -> Path:
     return Path(chosen) if chosen else PROJECT / ".kafka"
 
 
+def java_says() -> str | None:
+    """Return what the `java` on the path says of itself, or None where there is none."""
+    java = shutil.which("java")
+    return None if java is None else _said_by(java)
+
+
+@cache
+def _said_by(java: str) -> str:
+    answer = subprocess.run(
+        [java, "-version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    return answer.stderr + answer.stdout
+
+
 def java_version() -> int | None:
     """Return the major version of the `java` on the path, or None where there is none."""
-    if shutil.which("java") is None:
-        return None
-    answer = subprocess.run(
-        ["java", "-version"], capture_output=True, text=True, timeout=60, check=False
-    )
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', java_says() or "")
     if match is None:
         return None
     major = int(match[1])
