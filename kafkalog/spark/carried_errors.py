@@ -1,4 +1,4 @@
-"""Errors of ours that Spark brings back as text, with all of its traceback, taken out of it again.
+"""Errors that come through Spark as text, with all of its tracebacks, made single lines again.
 
 Thread-safety: a pure function.
 """
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kafkalog.errors import KafkaLogError
@@ -17,20 +18,29 @@ from kafkalog.errors import KafkaLogError
 __all__ = ["carried_errors"]
 
 _OURS: Final = re.compile(r"\[KAFKALOG\.[A-Z_]+\][^\n]*")
+_CALLING: Final = "An error occurred while calling"
 
 
 @contextmanager
 def carried_errors() -> Iterator[None]:
     """
-    Let an error of ours that comes through Spark be one of ours; others pass.
+    Let an error that comes through Spark be one of ours.
 
     Raises:
-        KafkaLogError: with the one line of it: code, sentence and JSON detail.
+        KafkaLogError: of an error of ours the one line that it is: code, sentence and JSON detail;
+            of one of Spark's own the first line that tells anything.
     """
     try:
         yield
-    except PySparkException as error:
-        found = _OURS.search(str(error))
-        if found is None:
-            raise
-        raise KafkaLogError(found[0]) from error
+    except (PySparkException, Py4JError) as error:
+        raise KafkaLogError(_line_of(error)) from error
+
+
+def _line_of(error: Exception) -> str:
+    text = str(error)
+    found = _OURS.search(text)
+    if found is not None:
+        return found[0]
+    lines = (each.removeprefix(": ") for each in text.splitlines())
+    telling = (each for each in lines if each and not each.startswith(_CALLING))
+    return f"Spark: {next(telling, type(error).__name__)}"

@@ -11,9 +11,12 @@ Thread-safety: everything here is immutable. Nothing here imports pyspark.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 
 from kafkalog.errors import (
+    ConfigError,
     CorruptRecordError,
     InvalidRecordError,
     KafkaLogError,
@@ -23,7 +26,7 @@ from kafkalog.errors import (
     UnsupportedCodecError,
 )
 
-__all__ = ["ErrorCode", "KafkaLogSparkError", "of_engine"]
+__all__ = ["ErrorCode", "KafkaLogSparkError", "coded_errors", "of_engine"]
 
 
 class ErrorCode(StrEnum):
@@ -94,6 +97,7 @@ _CODES: tuple[tuple[type[KafkaLogError], ErrorCode], ...] = (
     (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
     (LogLockedError, ErrorCode.LOCKED),
     (NotALogError, ErrorCode.PATH_NOT_FOUND),
+    (ConfigError, ErrorCode.OPTION_INVALID),
 )
 
 
@@ -116,3 +120,27 @@ def of_engine(
     known = {"path": error.path, "position": error.position, "base_offset": error.base_offset}
     facts = {name: value for name, value in known.items() if value is not None}
     return KafkaLogSparkError(code, f"{type(error).__name__}: {error}", **{**facts, **detail})
+
+
+@contextmanager
+def coded_errors(**detail: object) -> Iterator[None]:
+    """
+    Let every error of the engine or the disk be one with a code.
+
+    Args:
+        detail: what is known beside what the error knows itself.
+
+    Raises:
+        KafkaLogSparkError: as `of_engine` has it; STORAGE where the disk refused.
+    """
+    try:
+        yield
+    except KafkaLogSparkError:
+        raise
+    except KafkaLogError as error:
+        raise of_engine(error, None, **detail) from error
+    except OSError as error:
+        path = {} if error.filename is None else {"path": str(error.filename)}
+        raise KafkaLogSparkError(
+            ErrorCode.STORAGE, f"{type(error).__name__}: {error}", **{**path, **detail}
+        ) from error

@@ -28,11 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog.clock import Clock, SystemClock
-from kafkalog.errors import CorruptStateError, KafkaLogError
+from kafkalog.errors import CorruptStateError
 from kafkalog.files.names import LOG_START_OFFSET_CHECKPOINT, FileKind, segment_file_name
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.model import TopicPartition
-from kafkalog.spark.errors import of_engine
+from kafkalog.spark.errors import coded_errors
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan.listing import FoundPartition, list_partitions, read_log_starts
 from kafkalog.spark.plan.log_files import follow_log_end
@@ -121,6 +121,7 @@ class LogEnds:
         self.topic_ids: dict[str, str] = {}
         self._take_columns()
 
+    @coded_errors()
     def refresh(self, *, fully: bool = False) -> None:
         """
         Look again.
@@ -310,8 +311,6 @@ class LogEnds:
         except CorruptStateError as error:
             logger.warning("%s: its topic id is not known: %s", directory, error)
             topic_id = None
-        except KafkaLogError as error:
-            raise of_engine(error) from error
         if topic_id is None:
             self.topic_ids.pop(topic, None)
         else:

@@ -38,6 +38,7 @@ __all__ = [
     "check_fields",
     "columns_of",
     "ddl_of",
+    "ensure_type",
     "known_columns",
     "never_null",
 ]
@@ -295,6 +296,27 @@ def check_fields(
                 column=column.name,
             )
     return columns
+
+
+def ensure_type(name: str, kind: str, allowed: Sequence[str]) -> None:
+    """
+    Check the type of a column that is to be written.
+
+    Args:
+        name: of the column.
+        kind: its type, as Spark's `simpleString` has it.
+        allowed: what it may be.
+
+    Raises:
+        KafkaLogSparkError: TYPE_INVALID.
+    """
+    if kind not in allowed:
+        raise KafkaLogSparkError(
+            ErrorCode.TYPE_INVALID,
+            f"column {name!r} is of type {kind}, and must be {' or '.join(allowed)}",
+            column=name,
+            type=kind,
+        )
 
 
 def _is_same(wanted: pa.DataType, given: pa.DataType) -> bool:

@@ -35,8 +35,9 @@ from kafkalog.errors import KafkaLogError
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.records.codecs import Codec
 from kafkalog.spark.encoding import EncodingRules, TaskWriter
-from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, of_engine
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors
 from kafkalog.spark.options.write import WriteOptions
+from kafkalog.spark.schema import ensure_type
 from kafkalog.spark.txn.model import StagedFile, TransactionId
 from kafkalog.spark.txn.transaction import CommitReport, SinkTransaction
 from kafkalog.spark.workers import spare_collector
@@ -120,7 +121,7 @@ class _Plan:
         context = TaskContext.get()
         filesystem = PosixFileSystem()
         sink = self.transaction(transaction)
-        try:
+        with coded_errors(transaction=str(transaction)):
             writer = TaskWriter(
                 Path(self.options.path),
                 sink.staging,
@@ -138,10 +139,6 @@ class _Plan:
             except BaseException:
                 writer.abandon()
                 raise
-        except KafkaLogSparkError:
-            raise
-        except KafkaLogError as error:
-            raise of_engine(error, transaction=str(transaction)) from error
 
     def commit(self, transaction: TransactionId, files: Sequence[StagedFile]) -> CommitReport:
         """Publish what the tasks have staged."""
@@ -338,10 +335,4 @@ def _ensure_columns(types: dict[str, str], timestamp: str | None, options: Write
                 f"a record has no {name!r}: select the columns {', '.join(_COLUMNS)}, timestamp",
                 column=name,
             )
-        if kind not in allowed:
-            raise KafkaLogSparkError(
-                ErrorCode.TYPE_INVALID,
-                f"column {name!r} is of type {kind}, and must be {' or '.join(allowed)}",
-                column=name,
-                type=kind,
-            )
+        ensure_type(name, kind, allowed)

@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors
 from kafkalog.spark.options import ReadOptions, WriteOptions
 from kafkalog.spark.plan import (
     EVERYTHING,
@@ -164,6 +164,7 @@ class KafkaLogReader(DataSourceReader):
         self.fields = fields
         self.filters = EVERYTHING
 
+    @coded_errors()
     def partitions(self) -> list[InputPartition]:
         """Return what the tasks read; one that reads nothing where there is nothing."""
         spare_collector()

@@ -299,6 +299,8 @@ def test_commands_that_read_print_what_there_is(run: Run, small: Path, tmp_path:
 
     assert (0, 40) == (counted.exit_code, json.loads(counted.stdout)["records"]), counted
     assert (0, "") == (good.exit_code, good.stdout)
+    assert "verify: 1 of 1 tasks" in good.stderr
+    assert "2 segments, " in good.stderr and " 40 records: 0 segments are bad" in good.stderr
     assert 0 == latest.exit_code, latest.output
     assert "keys: 1 of 1 tasks" in latest.stderr
     rows = pq.read_table(tmp_path / "latest", columns=["offset"])

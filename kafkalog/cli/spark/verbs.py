@@ -57,6 +57,8 @@ JobId: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="The report as one JSON object.")]
 
+_SUMMED = ("bytes", "batches", "records")
+
 
 def _pairs(given: list[str] | None) -> dict[str, str]:
     found = {}
@@ -73,16 +75,19 @@ def _session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
     """Start a session and stop it; errors become exits."""
     with told_errors():
         from kafkalog.spark import start_session
+        from kafkalog.spark.prerequisites import require_pyspark
+
+        require_pyspark()
         from kafkalog.spark.carried_errors import carried_errors
 
         settings = {"spark.ui.showConsoleProgress": "true", **_pairs(conf)}
         named = {name.replace(".", "__"): value for name, value in settings.items()}
-        spark = start_session(master, **named)
-        try:
-            with carried_errors():
+        with carried_errors():
+            spark = start_session(master, **named)
+            try:
                 yield spark
-        finally:
-            spark.stop()
+            finally:
+                spark.stop()
 
 
 def _tell(progress: JobProgress) -> None:
@@ -126,6 +131,7 @@ def verify(
     conf: Conf = None,
     options: Options = None,
     work_dir: WorkDir = None,
+    job_id: JobId = None,
     as_json: AsJson = False,
 ) -> None:
     """Look through every byte; a line for each segment that is bad, status 1 if there is one."""
@@ -139,9 +145,15 @@ def verify(
             sample=sample,
             options=_pairs(options),
             work_dir=work_dir,
+            job_id=job_id,
+            on_progress=_once(_tell),
         )
         bad = "bad > 0 or error is not null or tail = 'torn' or not indexOk"
         rows = _show_rows(frame.where(bad), as_json=as_json)
+        sums = ["count(*) n", *(f"coalesce(sum({name}), 0) {name}" for name in _SUMMED)]
+        (all_of,) = frame.selectExpr(*sums).collect()
+    told = ", ".join(f"{all_of[name]:,} {name}" for name in _SUMMED)
+    typer.echo(f"{all_of['n']:,} segments, {told}: {len(rows)} segments are bad", err=True)
     if rows:
         raise typer.Exit(DAMAGE_FOUND)
 
@@ -175,6 +187,9 @@ def snapshot(
     job_id: JobId = None,
 ) -> None:
     """Write the latest record of each key as Parquet; the logs are only read."""
+    with told_errors():
+        if out.exists():
+            raise ConfigError(f"{out} is there already")
     with _session(master, conf) as spark:
         from kafkalog.spark import jobs
 

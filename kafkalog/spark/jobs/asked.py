@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -17,6 +17,8 @@ from kafkalog.config import LogConfig
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.manager.overrides import SavedOverrides, read_overrides
 from kafkalog.manager_config import ManagerConfig
+from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.options.option import invalid
 from kafkalog.spark.plan import LogSnapshot, LogSplit
 from kafkalog.topic_configs import TopicConfigs
 
@@ -28,10 +30,12 @@ __all__ = [
     "Paths",
     "configs_of",
     "cores_of",
+    "ensure_task_bytes",
     "new_job_id",
     "ranges_as_json",
     "read_options",
     "shared_out",
+    "with_internal_topics",
     "work_directory",
 ]
 
@@ -99,6 +103,11 @@ def read_options(path: Paths, options: Mapping[str, str] | None, **fixed: str) -
     return {**given, **fixed}
 
 
+def with_internal_topics(read: ReadOptions) -> ReadOptions:
+    """Return options by which Kafka's internal topics belong to all that there are."""
+    return replace(read, topics=replace(read.topics, has_internal=True))
+
+
 def new_job_id(job: str) -> str:
     """Return a name that no other job has."""
     return f"{job}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
@@ -152,6 +161,17 @@ def cores_of(spark: SparkSession) -> int:
     return 1 if context is None else int(context.defaultParallelism)
 
 
+def ensure_task_bytes(task_bytes: int) -> None:
+    """
+    Check how much a task is to take.
+
+    Raises:
+        KafkaLogSparkError: OPTION_INVALID.
+    """
+    if task_bytes < 1:
+        raise invalid("task_bytes", task_bytes, "at least 1")
+
+
 def shared_out(spark: SparkSession, task_bytes: int, total_bytes: int) -> int:
     """
     Return how much of logs a task takes, so that all cores of a cluster have work.
@@ -160,7 +180,11 @@ def shared_out(spark: SparkSession, task_bytes: int, total_bytes: int) -> int:
         spark: the session.
         task_bytes: at most.
         total_bytes: what there is to share out.
+
+    Raises:
+        KafkaLogSparkError: OPTION_INVALID.
     """
+    ensure_task_bytes(task_bytes)
     share = -(-total_bytes // cores_of(spark))
     return min(task_bytes, max(share, _TASK_BYTES_MIN))
 

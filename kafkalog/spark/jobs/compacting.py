@@ -43,6 +43,7 @@ from kafkalog.config import LogConfig
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.opening import open_log
+from kafkalog.spark.errors import coded_errors
 from kafkalog.spark.jobs.asked import (
     JobReport,
     Paths,
@@ -69,6 +70,7 @@ logger = logging.getLogger(__name__)
 Tell = Callable[[JobProgress], object]
 
 
+@coded_errors()
 def compact(
     spark: SparkSession,
     path: Paths,
@@ -104,8 +106,8 @@ def compact(
         What was done. Partitions that could not be compacted are in it, with the reason.
 
     Raises:
-        KafkaLogSparkError: PATH_NOT_FOUND, TOPIC_NOT_FOUND, OPTION_CONFLICT, STORAGE.
-        ConfigError: a setting is wrong.
+        KafkaLogSparkError: PATH_NOT_FOUND, TOPIC_NOT_FOUND, OPTION_CONFLICT, STORAGE;
+            OPTION_INVALID where a setting is wrong.
     """
     begun = time.monotonic()
     job_id = new_job_id("compact") if job_id is None else job_id

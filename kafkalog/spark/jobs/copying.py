@@ -37,8 +37,16 @@ from kafkalog.files.names import (
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.leftovers import live_bases
 from kafkalog.model import TopicPartition
-from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
-from kafkalog.spark.jobs.asked import JobReport, Paths, new_job_id, read_options, work_directory
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors
+from kafkalog.spark.jobs.asked import (
+    JobReport,
+    Paths,
+    ensure_task_bytes,
+    new_job_id,
+    read_options,
+    with_internal_topics,
+    work_directory,
+)
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import LogSnapshot
@@ -57,6 +65,7 @@ _PIECE_BYTES: Final = 8 << 20
 _OF_PARTITION: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
 
 
+@coded_errors()
 def copy(
     spark: SparkSession,
     path: Paths,
@@ -88,6 +97,7 @@ def copy(
     from kafkalog.spark.jobs.stages import run_stage
 
     begun = time.monotonic()
+    ensure_task_bytes(task_bytes)
     target = Path(fspath(out)).absolute()
     job_id = new_job_id("copy") if job_id is None else job_id
     asked = {"job": "copy", "read": read_options(path, options), "out": str(target)}
@@ -104,7 +114,8 @@ def copy(
 
 def _plan(ledger: JobLedger, target: Path, task_bytes: int) -> None:
     filesystem = PosixFileSystem()
-    found = LogSnapshot.take(ReadOptions.parse(ledger.asked["read"]))
+    read = with_internal_topics(ReadOptions.parse(ledger.asked["read"]))
+    found = LogSnapshot.take(read)
     partitions: list[dict[str, Any]] = []
     segments: list[dict[str, Any]] = []
     for row, (topic, number) in enumerate(found.names()):

@@ -32,11 +32,12 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.files.whole import replace_whole
 from kafkalog.spark.arrow_cells import array_of, numbers_of
-from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.errors import coded_errors
 from kafkalog.spark.jobs.asked import (
     JobReport,
     Paths,
     cores_of,
+    ensure_task_bytes,
     new_job_id,
     ranges_as_json,
     read_options,
@@ -44,6 +45,7 @@ from kafkalog.spark.jobs.asked import (
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.jobs.work import partition_error, ranges_of, records_of
 from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.options.option import invalid
 from kafkalog.spark.plan import LogSnapshot, SplitRange, resolve_bounds, split_and_pack
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ _GROUP_BYTES: Final = 8 << 20
 _NAMES: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
+@coded_errors()
 def export(
     spark: SparkSession,
     path: Paths,
@@ -99,6 +102,7 @@ def export(
 
     begun = time.monotonic()
     _check(format, codec, partition_by)
+    ensure_task_bytes(task_bytes)
     directory = Path(fspath(out)).absolute()
     job_id = new_job_id("export") if job_id is None else job_id
     asked = {
@@ -153,12 +157,7 @@ def _check(format_name: str, codec: str, partition_by: Sequence[str]) -> None:
         *(("partition_by", each, _PARTED_BY) for each in partition_by),
     ):
         if value not in allowed:
-            raise KafkaLogSparkError(
-                ErrorCode.OPTION_INVALID,
-                f"{option} = {value!r}: must be one of {', '.join(allowed)}",
-                option=option,
-                value=value,
-            )
+            raise invalid(option, value, f"one of {', '.join(allowed)}")
 
 
 def _outcome(

@@ -41,9 +41,11 @@ from kafkalog.log.log import Log
 from kafkalog.manager.manager import LogManager
 from kafkalog.records.codecs import Codec, compress_if_smaller
 from kafkalog.spark.arrow_cells import numbers_of
-from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, of_engine
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors, of_engine
 from kafkalog.spark.jobs.asked import JobReport, new_job_id, work_directory
 from kafkalog.spark.jobs.ledger import JobLedger
+from kafkalog.spark.options.option import invalid
+from kafkalog.spark.schema import ensure_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,12 +55,23 @@ if TYPE_CHECKING:
 __all__ = ["OffsetKeepingWriter", "import_"]
 
 _NEEDED: Final = ("topic", "partition", "offset", "value")
-_TAKEN: Final = ("topic", "partition", "offset", "key", "value", "timestamp", "headers")
+# The columns that are taken, and the types that each may have.
+_TAKEN: Final[dict[str, tuple[str, ...]]] = {
+    "topic": ("string",),
+    "partition": ("int",),
+    "offset": ("bigint",),
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "timestamp": ("timestamp", "timestamp_ntz"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+_CODECS: Final = tuple(codec.kafka_name for codec in Codec)
 _APPEND_BYTES: Final = 64 << 20
 _BATCH_BYTES: Final = 1 << 20
 _BATCH_OFFSETS_MAX: Final = 2**31 - 1
 
 
+@coded_errors()
 def import_(
     spark: SparkSession,
     source: DataFrame | str | PathLike[str],
@@ -87,23 +100,24 @@ def import_(
         on_progress: called when a partition was appended; what Spark does before, it shows itself.
 
     Raises:
-        KafkaLogSparkError: COLUMN_MISSING; RECORD_INVALID for two rows of one offset;
-            OFFSET_OUT_OF_RANGE where a partition has records at or behind the first row's offset;
-            LOCKED where somebody has the data directory open.
+        KafkaLogSparkError: PATH_NOT_FOUND, OPTION_INVALID, COLUMN_MISSING, TYPE_INVALID;
+            RECORD_INVALID for two rows of one offset; OFFSET_OUT_OF_RANGE where a partition has
+            records at or behind the first row's offset; LOCKED where somebody has the data
+            directory open.
     """
     begun = time.monotonic()
-    if isinstance(source, (str, PathLike)):
-        known_as = str(Path(fspath(source)).absolute())
-        frame = spark.read.parquet(known_as)
-    else:
-        known_as, frame = "a frame", source
+    if codec not in _CODECS:
+        raise invalid("codec", codec, f"one of {', '.join(_CODECS)}")
+    known_as, frame = _rows_of(spark, source)
     directory = Path(fspath(path)).absolute()
     job_id = new_job_id("import") if job_id is None else job_id
     if not preserve_offsets:
-        given = {**(options or {}), "path": str(directory), "compression": codec}
+        # By its name the same job is not written a second time.
+        named = {"txnAppId": job_id, "txnVersion": "0"}
+        given = {**named, **(options or {}), "path": str(directory), "compression": codec}
         frame.write.format("kafkalog").options(**given).mode("append").save()
         return JobReport("import", job_id, "done", {}, (), _since(begun))
-    _check_columns(frame.columns)
+    _check_columns({field.name: field.dataType.simpleString() for field in frame.schema.fields})
     asked = {"job": "import", "source": known_as, "path": str(directory), "codec": codec}
     ledger = JobLedger.begin(work_directory(directory, work_dir), job_id, asked)
     if (report := ledger.report()) is not None:
@@ -119,14 +133,29 @@ def import_(
     return outcome
 
 
-def _check_columns(columns: list[str]) -> None:
-    missing = [name for name in _NEEDED if name not in columns]
+def _rows_of(spark: SparkSession, source: DataFrame | str | PathLike[str]) -> tuple[str, DataFrame]:
+    """Return what a source is called in the ledger, and its rows."""
+    if not isinstance(source, (str, PathLike)):
+        return "a frame", source
+    path = Path(fspath(source)).absolute()
+    if not path.exists():
+        raise KafkaLogSparkError(
+            ErrorCode.PATH_NOT_FOUND, f"there is nothing at {path}", path=str(path)
+        )
+    return str(path), spark.read.parquet(str(path))
+
+
+def _check_columns(types: Mapping[str, str]) -> None:
+    missing = [name for name in _NEEDED if name not in types]
     if missing:
         raise KafkaLogSparkError(
             ErrorCode.COLUMN_MISSING,
             f"rows that keep their offsets need {', '.join(_NEEDED)}; {missing[0]} is missing",
             column=missing[0],
         )
+    for name, allowed in _TAKEN.items():
+        if name in types:
+            ensure_type(name, types[name], allowed)
 
 
 def _since(begun: float) -> int:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -37,9 +38,11 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.options.option import invalid
 
 __all__ = ["JobLedger"]
 
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _JOB: Final = "job.json"
 _TASKS: Final = "tasks.json"
 _FACTS: Final = "facts.json"
@@ -85,9 +88,12 @@ class JobLedger:
             clock: source of time; the machine's if None.
 
         Raises:
-            KafkaLogSparkError: OPTION_CONFLICT where it was asked for something else.
+            KafkaLogSparkError: OPTION_INVALID where the id is no name for a directory;
+                OPTION_CONFLICT where it was asked for something else.
             LogStorageError: the disk refused.
         """
+        if _NAME.fullmatch(job_id) is None:
+            raise invalid("job_id", job_id, "letters, digits, '.', '_' and '-', no '.' in front")
         ledger = cls(work / job_id, filesystem)
         known = ledger._read(_JOB)
         wanted = json.loads(json.dumps(asked))
@@ -139,12 +145,13 @@ class JobLedger:
 
     def done(self, stage: str) -> dict[int, dict[str, Any]]:
         """Return the reports of the tasks that are done, by number."""
-        reports = {}
-        for number in self.numbers_done(stage):
-            report = self._read(f"{stage}/{number}.json")
-            if report is not None:
-                reports[number] = report
-        return reports
+        reports = {number: self.report_of(stage, number) for number in self.numbers_done(stage)}
+        return {number: report for number, report in reports.items() if report is not None}
+
+    def report_of(self, stage: str, number: int) -> dict[str, Any] | None:
+        """Return the report of a task; None while it is not done."""
+        found: dict[str, Any] | None = self._read(f"{stage}/{number}.json")
+        return found
 
     def numbers_done(self, stage: str) -> list[int]:
         """Return which tasks are done."""

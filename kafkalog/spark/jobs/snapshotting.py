@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors
 from kafkalog.spark.jobs.asked import (
     Paths,
     new_job_id,
@@ -35,6 +35,7 @@ __all__ = ["snapshot"]
 _READ_TASK_BYTES = 256 << 20
 
 
+@coded_errors()
 def snapshot(
     spark: SparkSession,
     path: Paths,

@@ -32,7 +32,7 @@ from pyspark.sql.datasource import (
 
 from kafkalog.records.codecs import Codec
 from kafkalog.spark.arrow_cells import array_of, numbers_of, texts_of
-from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.jobs.marks import OffsetBits
 from kafkalog.spark.schema import VERIFY_COLUMNS, ddl_of
@@ -139,7 +139,12 @@ class _StageReader(DataSourceReader):
         number, task = partition.value
         module, _, function = _STAGES[self._stage][0].partition(":")
         work: Work = getattr(import_module(module), function)
-        return work(JobLedger(Path(self._directory)), number, task)
+        return _coded(work(JobLedger(Path(self._directory)), number, task))
+
+
+def _coded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with coded_errors():
+        yield from batches
 
 
 @dataclass
@@ -155,6 +160,7 @@ class _MarksWriter(DataSourceArrowWriter):
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
+    @coded_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the bits of one task."""
         bits = OffsetBits()
@@ -179,6 +185,7 @@ class _ImportWriter(DataSourceArrowWriter):
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
+    @coded_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the files of one task."""
         from kafkalog.spark.jobs.importing import OffsetKeepingWriter

@@ -22,7 +22,7 @@ from kafkalog.log.opening import open_log
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.spark.arrow_cells import cell_of
-from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.errors import coded_errors
 from kafkalog.spark.jobs.asked import (
     JobReport,
     Paths,
@@ -31,11 +31,13 @@ from kafkalog.spark.jobs.asked import (
     ranges_as_json,
     read_options,
     shared_out,
+    with_internal_topics,
     work_directory,
 )
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.jobs.work import outcome_of, partition_error, ranges_of, records_of
 from kafkalog.spark.options import ReadOptions
+from kafkalog.spark.options.option import invalid
 from kafkalog.spark.plan import LogSnapshot, LogSplit, SplitRange, resolve_bounds
 from kafkalog.spark.schema import RECORD_COLUMNS, VERIFY_COLUMNS, arrow_type
 from kafkalog.spark.verifying import verified_segment
@@ -52,6 +54,7 @@ __all__ = ["reindex", "reindex_task", "stats", "verify", "verify_task"]
 _VERIFY_TASK_BYTES: Final = 1 << 30
 
 
+@coded_errors()
 def verify(
     spark: SparkSession,
     path: Paths,
@@ -61,12 +64,14 @@ def verify(
     options: Mapping[str, str] | None = None,
     work_dir: str | PathLike[str] | None = None,
     job_id: str | None = None,
+    on_progress: Callable[[JobProgress], object] | None = None,
 ) -> DataFrame:
     """
     Look through every byte of logs.
 
-    It is done when the frame is read, in tasks of about a gibibyte; what is damaged is a row like
-    any other, and fails nothing.
+    It is done when the frame is first read, in tasks of about a gibibyte; what is damaged is a row
+    like any other, and fails nothing. What a task has found is kept in the job's files, and said
+    again whenever the frame, or that of another run with the same `job_id`, is read.
 
     Args:
         spark: the session.
@@ -76,7 +81,9 @@ def verify(
             ones in every run; all if None.
         options: of the data source: which topics.
         work_dir: for the job's files; beside the first path if None.
-        job_id: of the job; a new one if None.
+        job_id: of an earlier run that is to be finished; a new one, which looks anew, if None.
+        on_progress: called now and then, by a thread of its own; it is all done at once then, and
+            the frame tells what was found.
 
     Returns:
         The columns of `view=verify`, a row for each segment: what it holds, how much of it is bad
@@ -87,14 +94,10 @@ def verify(
         KafkaLogSparkError: PATH_NOT_FOUND and others of the options; OPTION_INVALID for a share
             that is none.
     """
-    from kafkalog.spark.jobs.stages import stage_frame
+    from kafkalog.spark.jobs.stages import stage_frame, watched
 
     if sample is not None and not 0 < sample <= 1:
-        raise KafkaLogSparkError(
-            ErrorCode.OPTION_INVALID,
-            f"sample = {sample}: must be above 0, and at most 1",
-            option="sample",
-        )
+        raise invalid("sample", sample, "above 0, and at most 1")
     asked = {
         "job": "verify",
         "read": read_options(path, options, view="verify"),
@@ -105,11 +108,15 @@ def verify(
     ledger = JobLedger.begin(work_directory(path, work_dir), job_id, asked)
     if not ledger.is_planned("verify"):
         _plan_verify(spark, ledger, sample)
-    return stage_frame(spark, ledger, "verify")
+    frame = stage_frame(spark, ledger, "verify")
+    if on_progress is not None:
+        with watched(ledger, "verify", on_progress):
+            frame.count()
+    return frame
 
 
 def _plan_verify(spark: SparkSession, ledger: JobLedger, sample: float | None) -> None:
-    read = ReadOptions.parse(ledger.asked["read"])
+    read = with_internal_topics(ReadOptions.parse(ledger.asked["read"]))
     found = LogSnapshot.take(read)
     task_bytes = shared_out(spark, _VERIFY_TASK_BYTES, int(found.sizes.sum()))
     read = replace(read, split_bytes=task_bytes)
@@ -129,21 +136,29 @@ def _is_sampled(wanted: tuple[int, str, str, int, int, int, bool], sample: float
     return zlib.crc32(name) < sample * 2**32
 
 
-def verify_task(ledger: JobLedger, _number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each segment of a task."""
+def verify_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each segment of a task; what is known already is not looked for again."""
     import pyarrow as pa
 
+    fields = [(column.name, arrow_type(column.kind)) for column in VERIFY_COLUMNS.values()]
+    schema = pa.schema([*fields, ("error", pa.string())])
+    known = ledger.report_of("verify", number)
+    found: list[dict[str, Any]] = []
+    for row in _looked_through(ledger, task) if known is None else known["rows"]:
+        found.append(row)
+        arrays = [cell_of(field.type, row[field.name]) for field in schema]
+        yield pa.RecordBatch.from_arrays(arrays, names=schema.names)
+    if known is None:
+        ledger.note_done("verify", number, {"rows": found})
+
+
+def _looked_through(ledger: JobLedger, task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     asked = ledger.asked
     options = ReadOptions.parse(asked["read"])
-    schema = pa.schema(
-        [(column.name, arrow_type(column.kind)) for column in VERIFY_COLUMNS.values()]
-    )
     for _partition, wanted in ranges_of(task):
         row = verified_segment(PosixFileSystem(), wanted, options)
         told = _wrong_with_records(wanted, asked["read"]) if asked["deep"] else None
-        arrays = [cell_of(field.type, row[field.name]) for field in schema]
-        arrays.append(cell_of(pa.string(), told))
-        yield pa.RecordBatch.from_arrays(arrays, names=[*schema.names, "error"])
+        yield {**row, "error": told}
 
 
 def _wrong_with_records(wanted: SplitRange, read: Mapping[str, str]) -> str | None:
@@ -160,6 +175,7 @@ def _wrong_with_records(wanted: SplitRange, read: Mapping[str, str]) -> str | No
     return None
 
 
+@coded_errors()
 def stats(
     spark: SparkSession, path: Paths, *, options: Mapping[str, str] | None = None
 ) -> DataFrame:
@@ -201,6 +217,7 @@ def _view(
     return spark.read.format("kafkalog").options(**given).load()
 
 
+@coded_errors()
 def reindex(
     spark: SparkSession,
     path: Paths,
@@ -239,7 +256,8 @@ def reindex(
         return JobReport.from_json(report)
     if not ledger.is_planned("reindex"):
         filesystem = PosixFileSystem()
-        snapshot = LogSnapshot.take(ReadOptions.parse(ledger.asked["read"]))
+        read = ReadOptions.parse(ledger.asked["read"])
+        snapshot = LogSnapshot.take(with_internal_topics(read))
         configs = configs_of(filesystem, snapshot, settings or {})
         by_parent: dict[str, list[dict[str, Any]]] = {}
         for directory, config in zip(snapshot.directories, configs, strict=True):

@@ -132,7 +132,9 @@ class GivenOptions:
                 f"{option.name} is for {_kinds(option)}, and this is {_NAMES[self._where]}",
                 option=option.name,
             )
-        known = {each.name.lower(): each.name for each in OPTIONS if self._where in each.where}
+        # While a schema is asked for nobody can say yet whether a batch or a stream will be read.
+        kinds = {"write"} if self._where == "write" else {"batch", "stream"}
+        known = {each.name.lower(): each.name for each in OPTIONS if kinds & set(each.where)}
         nearest = difflib.get_close_matches(key.lower(), sorted(known), n=1, cutoff=0.5)
         hint = f"; did you mean {known[nearest[0]]}?" if nearest else ""
         detail = {"nearest": known[nearest[0]]} if nearest else {}
@@ -160,6 +162,8 @@ def _kinds(option: Option) -> str:
 
 def _local_path(text: str) -> str:
     """Return the path of a file URI, and any other path as it is."""
+    if "\0" in text:
+        raise invalid("path", text, "a directory")
     parts = urlsplit(text)
     if len(parts.scheme) < 2:
         return text

@@ -43,12 +43,14 @@ class TopicSelection:
         topics: by name.
         pattern: a regular expression for the whole name of a topic.
         partitions: single ones.
+        has_internal: whether Kafka's internal topics are chosen without being named.
     """
 
     kind: Literal["all", "subscribe", "pattern", "assign"] = "all"
     topics: tuple[str, ...] = ()
     pattern: str = ""
     partitions: tuple[tuple[str, int], ...] = ()
+    has_internal: bool = False
 
     def takes_topic(self, topic: str) -> bool:
         """Return whether partitions of a topic may be chosen."""

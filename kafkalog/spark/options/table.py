@@ -84,7 +84,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         where=_READ,
         group=SELECTION,
         kafka="the same",
-        doc="Topics by name, parted by commas. At most one of these three; without any, all.",
+        doc=(
+            "Topics by name, parted by commas. At most one of these three; without any, all but"
+            " Kafka's internal ones (`__consumer_offsets`, `__transaction_state`), which a pattern"
+            " does not choose either."
+        ),
     ),
     Option(
         name="subscribePattern",
@@ -290,7 +294,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         upper=_INT_MAX,
         where=_READ,
         group=BAD_INPUT,
-        doc="A batch whose records are larger uncompressed is damage.",
+        doc=(
+            "A batch whose records come to more when unpacked is damage, and so is one that takes"
+            " more as it is stored, and more than a mebibyte."
+        ),
     ),
     Option(
         name="io.retries",

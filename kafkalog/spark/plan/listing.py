@@ -2,7 +2,7 @@
 
 A directory is a data directory, whose partitions are its subdirectories, or a partition directory.
 Left out are what is doomed (`-delete`), stray or on its way (`-future`), a controller's metadata
-log, and, unless it is named, Kafka's internal topics.
+log, and Kafka's internal topics, unless the options or the path name one.
 
 Thread-safety: functions over the disk; partitions may come and go meanwhile.
 """
@@ -69,7 +69,8 @@ def list_partitions(
         for each in _partitions_in(filesystem, Path(path)):
             if each.topic not in takes_topic:
                 takes_topic[each.topic] = _takes_topic(selection, each.topic)
-            if not takes_topic[each.topic]:
+            is_named = each.directory == path and selection.takes_topic(each.topic)
+            if not takes_topic[each.topic] and not is_named:
                 continue
             if selection.kind == "assign" and not selection.takes(each.topic, each.partition):
                 continue
@@ -85,9 +86,8 @@ def list_partitions(
 
 
 def _takes_topic(selection: TopicSelection, topic: str) -> bool:
-    if topic in INTERNAL_TOPICS and selection.kind in ("all", "pattern"):
-        return False
-    return selection.takes_topic(topic)
+    is_hidden = topic in INTERNAL_TOPICS and selection.kind in ("all", "pattern")
+    return selection.takes_topic(topic) and (selection.has_internal or not is_hidden)
 
 
 def _partitions_in(filesystem: FileSystem, path: Path) -> Iterator[FoundPartition]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kafkalog.spark.jobs.asked import shared_out
+from kafkalog.spark.errors import KafkaLogSparkError
+from kafkalog.spark.jobs.asked import ensure_task_bytes, shared_out
 
 MIB = 1 << 20
 
@@ -29,3 +30,10 @@ def test_tasks_of_a_session_that_hides_its_cores_are_as_asked() -> None:
     spark: Any = SimpleNamespace()
     assert 506 * MIB == shared_out(spark, 1024 * MIB, 506 * MIB)
     assert 1024 * MIB == shared_out(spark, 1024 * MIB, 5060 * MIB)
+
+
+def test_task_that_takes_nothing_is_refused() -> None:
+    """By name and value."""
+    ensure_task_bytes(1)
+    with pytest.raises(KafkaLogSparkError, match=r"OPTION_INVALID\] task_bytes = '0'"):
+        ensure_task_bytes(0)

@@ -10,6 +10,7 @@ import pytest
 from kafkalog import LogConfig, LogManager, Record, open_log
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.spark.errors import KafkaLogSparkError
+from kafkalog.spark.group_progress import GroupProgress
 from kafkalog.spark.jobs.asked import JobReport, read_options
 from kafkalog.spark.jobs.copying import _finished, _plan, copy_task
 from kafkalog.spark.jobs.ledger import JobLedger
@@ -77,6 +78,17 @@ def test_copy_has_the_bytes_and_the_bounds_of_the_logs(tmp_path: Path) -> None:
         assert (150, 360) == (log.log_start_offset, log.log_end_offset)
         assert 360 == log.append([Record(value=b"more")]).first_offset
         assert list(range(150, 361)) == [record.offset for record in log.records()]
+
+
+def test_copy_has_the_positions_of_groups(tmp_path: Path) -> None:
+    """Kafka's internal topics are left out by queries, and not by a backup."""
+    data, out = made(tmp_path), tmp_path / "out"
+    GroupProgress((str(data),), "etl").publish({"orders": {"0": 170, "1": 7}})
+    ledger = planned(data, out)
+    run(ledger)
+    assert "done" == finished(ledger, out).status
+    assert any(name.startswith("__consumer_offsets-") for name in logs(out))
+    assert logs(data) == logs(out)
 
 
 def test_copy_of_a_growing_log_ends_where_it_did(tmp_path: Path) -> None:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from kafkalog import Codec, open_log
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
-from kafkalog.spark.jobs.importing import OffsetKeepingWriter
+from kafkalog.spark.jobs.importing import OffsetKeepingWriter, import_
 
 Row = tuple[int, bytes | None, bytes | None, int | None, list[tuple[str, bytes | None]]]
 Rows = list[Row]
@@ -116,6 +126,45 @@ def test_two_rows_of_one_offset_are_refused(tmp_path: Path) -> None:
 
         assert ErrorCode.RECORD_INVALID == caught.value.code
     assert [] == list(tmp_path.iterdir())
+
+
+def field(name: str, kind: str) -> StructField:
+    """Return a column of a schema; Spark's own way from text to types needs a JVM."""
+    kinds = {"int": IntegerType, "bigint": LongType, "string": StringType, "binary": BinaryType}
+    return StructField(name, kinds[kind]())
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        (
+            "topic string, partition bigint, offset bigint, value binary",
+            "TYPE_INVALID.*'partition'",
+        ),
+        ("topic string, partition int, offset int, value binary", "TYPE_INVALID.*'offset'"),
+        ("topic string, partition int, offset bigint, value int", "TYPE_INVALID.*'value'"),
+        (
+            "topic string, partition int, offset bigint, value string, timestamp bigint",
+            "TYPE_INVALID.*'timestamp'",
+        ),
+        ("topic string, partition int, value string", "COLUMN_MISSING.*offset"),
+    ],
+)
+def test_rows_of_other_types_are_refused(tmp_path: Path, columns: str, told: str) -> None:
+    """Before anything is begun: numbers of another width would be read as others."""
+    fields = [field(*each.split(" ")) for each in columns.split(", ")]
+    frame: Any = SimpleNamespace(schema=StructType(fields))
+    with pytest.raises(KafkaLogSparkError, match=told):
+        import_(None, frame, tmp_path / "data")  # type: ignore[arg-type]
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_import_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    """A codec that there is not, and Parquet that is not there."""
+    with pytest.raises(KafkaLogSparkError, match=r"OPTION_INVALID.*brotli.*zstd"):
+        import_(None, tmp_path, tmp_path / "data", codec="brotli")  # type: ignore[arg-type]
+    with pytest.raises(KafkaLogSparkError, match="PATH_NOT_FOUND"):
+        import_(None, tmp_path / "none", tmp_path / "data")  # type: ignore[arg-type]
 
 
 def test_row_without_an_offset_is_refused(tmp_path: Path) -> None:

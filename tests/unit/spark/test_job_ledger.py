@@ -46,6 +46,14 @@ def test_ledger_of_another_job_is_refused(tmp_path: Path) -> None:
     assert ErrorCode.OPTION_CONFLICT == caught.value.code
 
 
+@pytest.mark.parametrize("job_id", ["", "..", ".hidden", "a/b", "../../etc", "a b", "x" * 201])
+def test_job_id_that_is_no_name_is_refused(tmp_path: Path, job_id: str) -> None:
+    """Before anything is written: it becomes the name of a directory."""
+    with pytest.raises(KafkaLogSparkError, match=r"OPTION_INVALID\] job_id"):
+        JobLedger.begin(tmp_path, job_id, ASKED)
+    assert [] == list(tmp_path.iterdir())
+
+
 def test_ledger_that_is_no_json_is_told(tmp_path: Path) -> None:
     """With its path."""
     ledger = JobLedger.begin(tmp_path, "one", ASKED)

@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog.errors import CorruptRecordError, KafkaLogError, LogLockedError, LogStorageError
-from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, of_engine
+from kafkalog.errors import (
+    ConfigError,
+    CorruptRecordError,
+    KafkaLogError,
+    LogLockedError,
+    LogStorageError,
+)
+from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors, of_engine
 from kafkalog.spark.options import OPTIONS, ReadOptions, StreamLimits, WriteOptions, options_for
 from kafkalog.spark.options.option import Option
 
@@ -41,6 +47,7 @@ def test_paths_json_or_commas_are_several_directories() -> None:
     assert ("/a b",) == ReadOptions.parse({"path": "file:///a%20b"}).paths
     assert ErrorCode.UNSUPPORTED == code_of({"path": "s3://bucket/x"})[0]
     assert ErrorCode.OPTION_CONFLICT == code_of({"path": "/a", "paths": "/b"})[0]
+    assert ErrorCode.OPTION_INVALID == code_of({"path": "/a\0b"})[0]
     for wrong in ("[]", "[1]", '["/a"', '{"a": 1}x,'):
         assert ErrorCode.OPTION_INVALID == code_of({"paths": wrong})[0]
 
@@ -54,6 +61,19 @@ def test_unknown_option_is_refused_with_the_nearest_name() -> None:
         ErrorCode.OPTION_UNKNOWN,
         '[KAFKALOG.OPTION_UNKNOWN] unknown option \'zzz\' {"option": "zzz"}',
     )
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [("maxOffsetPerTrigger", "maxOffsetsPerTrigger"), ("endingOffset", "endingOffsets")],
+)
+def test_unknown_option_is_compared_with_those_of_batches_and_streams(
+    slip: str, meant: str, streaming: bool
+) -> None:
+    """The schema of a stream is asked for by a source that does not know yet what it is for."""
+    code, message = code_of({**PATH, slip: "1"}, streaming=streaming)
+    assert (ErrorCode.OPTION_UNKNOWN, True) == (code, f"did you mean {meant}?" in message)
 
 
 def test_unknown_option_not_strict_is_ignored_in_words() -> None:
@@ -182,6 +202,7 @@ def test_error_pickled_keeps_code_and_detail() -> None:
         (CorruptRecordError("bad", path="/l", position=3), ErrorCode.CORRUPT_BATCH),
         (LogLockedError("busy"), ErrorCode.LOCKED),
         (LogStorageError("disk"), ErrorCode.STORAGE),
+        (ConfigError("no such setting"), ErrorCode.OPTION_INVALID),
     ],
 )
 def test_error_of_engine_gets_its_code(error: KafkaLogError, code: ErrorCode) -> None:
@@ -191,6 +212,23 @@ def test_error_of_engine_gets_its_code(error: KafkaLogError, code: ErrorCode) ->
     assert f"{type(error).__name__}: {error}" == shown.message
     assert (error.path, error.position, "t") == (shown.path, shown.position, shown.detail["topic"])
     assert shown is of_engine(shown)
+
+
+def test_errors_without_a_code_get_one() -> None:
+    """Those of the engine theirs, those of the disk STORAGE; one that has a code keeps it."""
+    known = KafkaLogSparkError(ErrorCode.DATA_LOSS, "gone")
+    cases: list[tuple[Exception, ErrorCode, dict[str, object]]] = [
+        (LogLockedError("busy"), ErrorCode.LOCKED, {"topic": "t"}),
+        (FileNotFoundError(2, "gone", "/x"), ErrorCode.STORAGE, {"path": "/x", "topic": "t"}),
+        (known, ErrorCode.DATA_LOSS, {}),
+    ]
+    for error, code, detail in cases:
+        with pytest.raises(KafkaLogSparkError) as caught, coded_errors(topic="t"):
+            raise error
+        assert (code, detail) == (caught.value.code, caught.value.detail)
+        assert caught.value is known or caught.value.__cause__ is error
+    with pytest.raises(ZeroDivisionError), coded_errors():
+        _ = 1 // 0
 
 
 def test_import_of_options_and_plan_leaves_pyspark_alone() -> None:

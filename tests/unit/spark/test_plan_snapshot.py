@@ -14,6 +14,7 @@ from kafkalog import LogConfig, Record
 from kafkalog.files.posix import PosixFileHandle, PosixFileSystem
 from kafkalog.model import TopicPartition
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.jobs.asked import with_internal_topics
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import FilterSet, LogSnapshot
 from kafkalog.spark.plan.log_files import (
@@ -72,6 +73,9 @@ def test_snapshot_of_data_directory_has_live_partitions(tmp_path: Path) -> None:
     assert [30, 30, 30] == snapshot.log_ends.tolist()
     named = LogSnapshot.take(options(root, subscribe="__consumer_offsets"))
     assert ["__consumer_offsets-0"] == names(named)
+    assert ["__consumer_offsets-0"] == names(LogSnapshot.take(options(root / names(named)[0])))
+    every = LogSnapshot.take(with_internal_topics(options(root)))
+    assert ["__consumer_offsets-0", "a-2", "a-10", "b-0"] == names(every)
 
 
 def test_snapshot_of_several_directories_joins_them(tmp_path: Path) -> None:

@@ -379,3 +379,16 @@ def test_log_ends_new_segment_is_seen_when_it_is_its_directorys_turn(
         logs.refresh()
     assert [1, 1, 1, 5] == logs.log_ends.tolist()
     assert [1, 1, 1, 1] == before.tolist()
+
+
+def test_stream_disk_that_refuses_is_an_error_with_a_code(tmp_path: Path) -> None:
+    """Also where it is a question to the file system that fails, which no engine stands before."""
+    (tmp_path / "a-0").symlink_to(tmp_path / "a-0")
+    for path in (tmp_path, tmp_path / "a-0"):
+        plan = StreamPlan(ReadOptions.parse({"path": str(path)}, streaming=True))
+        with pytest.raises(KafkaLogSparkError) as caught:
+            plan.initial()
+        assert (ErrorCode.STORAGE, str(tmp_path / "a-0")) == (
+            caught.value.code,
+            caught.value.path,
+        )
