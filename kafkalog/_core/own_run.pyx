@@ -77,7 +77,7 @@ def own_run(data not None, int64_t size_limit):
     cdef int64_t last, next_offset = 0, record_count = 0
     cdef int codec = 0
     cdef bint is_good
-    cdef RunFacts facts = RunFacts()
+    cdef RunFacts facts = RunFacts.__new__(RunFacts)
     cdef PackedRun run = make_run(data, facts, 0, None)
     if isinstance(data, bytes):
         first = <const uint8_t*>PyBytes_AS_STRING(data)

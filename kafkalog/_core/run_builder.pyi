@@ -19,7 +19,6 @@ class RunBuilder(RecordsBuilder):
     nulls: Final[int]
     earliest: Final[int]
     latest: Final[int]
-    is_doubtful: Final[bool]
     def __new__(cls) -> Self: ...
     def reset(self) -> None: ...
     def close_batch(self, append_time: int = -1) -> int: ...
@@ -41,10 +40,10 @@ class RunBuilder(RecordsBuilder):
         append_time: int = -1,
     ) -> None: ...
     def finish(self, log_append_time_ms: int | None = None) -> PackedRun: ...
-    def run_of_records(
-        self,
-        records: list[Record],
-        limits: RunLimits,
-        now_ms: int,
-        default_timestamp_ms: int,
-    ) -> PackedRun: ...
+
+def plain_run(
+    records: list[Record],
+    limits: RunLimits,
+    now_ms: int,
+    default_timestamp_ms: int,
+) -> PackedRun | None: ...

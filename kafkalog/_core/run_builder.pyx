@@ -8,7 +8,11 @@ Thread-safety: none; one caller at a time. The GIL stays held, as in records_bui
 """
 
 cimport cython
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING,
+    PyByteArray_FromStringAndSize,
+    PyByteArray_Resize,
+)
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kafkalog._core.bytes_column cimport CellColumn, TimestampColumn
@@ -33,8 +37,9 @@ from kafkalog._core.run_limits cimport RunLimits
 cdef enum:
     # Asked for at least where there is too little, so that batches do not ask again and again.
     ROOM = 64 * 1024
-    # A run begins with room for the last one and an eighth more: at least, and at most.
-    USUAL_MIN = 512
+    # A run begins with room for the last one and an eighth more: at least, and at most. No batch
+    # is so small that it leaves half of the least, which would be given back.
+    USUAL_MIN = 128
     USUAL_MAX = 4 * 1024 * 1024
 
 
@@ -50,7 +55,6 @@ cdef class RunBuilder(RecordsBuilder):
         record_count: records in the closed batches.
         nulls: how many of them have no key.
         earliest, latest: smallest and largest timestamp of a record that has one, -1 for none.
-        is_doubtful: see `run_of_records`.
     """
 
     cdef bytearray _run
@@ -61,12 +65,11 @@ cdef class RunBuilder(RecordsBuilder):
     cdef readonly int64_t record_count
     cdef readonly int64_t nulls
     cdef readonly int64_t latest
-    cdef readonly bint is_doubtful
 
     def __cinit__(self):
         self._open(MAGIC_V2, RECORD_BATCH_OVERHEAD, 0)
         self._usual = USUAL_MIN
-        self.reset()
+        self._begin_run()
 
     @property
     def earliest(self):
@@ -74,16 +77,18 @@ cdef class RunBuilder(RecordsBuilder):
 
     def reset(self):
         """Begin another run."""
-        self._run = bytearray()
-        if self._facts is None or self._facts.count:
-            self._facts = RunFacts()
+        self._begin_run()
+
+    cdef int _begin_run(self) except -1:
+        self._run = PyByteArray_FromStringAndSize(NULL, self._usual)
+        self._facts = RunFacts.__new__(RunFacts)
         self._begins = 0
         self._earliest = <uint64_t>NO_TIMESTAMP
         self.record_count = 0
         self.nulls = 0
         self.latest = NO_TIMESTAMP
-        PyByteArray_Resize(self._run, self._usual)
         self._begin_batch()
+        return 0
 
     cdef int _begin_batch(self) except -1:
         self._start()
@@ -93,6 +98,7 @@ cdef class RunBuilder(RecordsBuilder):
 
     cdef int _make_room(self) except -1:
         cdef int64_t capacity = max(2 * self.draft.capacity, self.draft.needed)
+        self._check_begun()
         capacity = min(max(capacity, ROOM), INT32_MAX)
         PyByteArray_Resize(self._run, self._begins + capacity)
         self.draft.data = <uint8_t*>PyByteArray_AS_STRING(self._run) + self._begins
@@ -151,13 +157,18 @@ cdef class RunBuilder(RecordsBuilder):
 
         Arguments as for `extend_records` and `close_batch`.
         """
-        cdef list items = records if type(records) is list else list(records)
+        self._pack_records(records if type(records) is list else list(records),
+                           default_timestamp_ms, size_limit, append_time)
+
+    cdef int _pack_records(self, list items, int64_t default_timestamp_ms, int64_t size_limit,
+                           int64_t append_time) except -1:
         cdef Py_ssize_t slot = 0
         if self.draft.count:
             raise ValueError("there is a batch that was not closed")
         while slot < len(items):
             slot += self._extend_records(items, slot, default_timestamp_ms, size_limit)
             self._close_batch(append_time)
+        return 0
 
     def pack_columns(
         self,
@@ -195,32 +206,59 @@ cdef class RunBuilder(RecordsBuilder):
         Args:
             log_append_time_ms: what all records carry, None where they keep their own times.
         """
+        return self._finish(log_append_time_ms)
+
+    cdef int _check_begun(self) except -1:
+        if self._run is None:
+            raise ValueError("the run was finished: reset begins another")
+        return 0
+
+    cdef PackedRun _finish(self, object log_append_time_ms):
         cdef bytearray run = self._run
         cdef RunFacts facts = self._facts
+        self._check_begun()
         if self.draft.count:
             raise ValueError("there is a batch that was not closed")
         self._usual = min(max(self._begins + self._begins // 8, USUAL_MIN), USUAL_MAX)
         PyByteArray_Resize(run, self._begins)
-        self._facts = RunFacts()
-        self._run = bytearray()
-        self._begins = 0
-        self._begin_batch()
+        # Nothing is in the way of a run that goes on to be written: no room, so no record goes in.
+        self._run = None
+        self._facts = None
+        self._start()
+        self.draft.data = NULL
+        self.draft.capacity = 0
         return make_run(run, facts, self.record_count, log_append_time_ms)
 
-    def run_of_records(self, list records not None, RunLimits limits not None, int64_t now_ms,
-                       int64_t default_timestamp_ms):
-        """
-        Return the run of records in one call: what `reset`, `pack_records` and `finish` make.
-
-        `is_doubtful` says then whether a record or a batch of it may be refused.
-        """
-        cdef PackedRun run
-        self.reset()
-        self.pack_records(records, default_timestamp_ms, limits.batch_bytes,
-                          now_ms if limits.gives_time else NO_TIMESTAMP)
-        run = self.finish(now_ms if limits.gives_time else None)
-        self.is_doubtful = (
-            run.batches.size_bytes > limits.max_message_bytes
+    cdef bint _may_fail(self, RunLimits limits, int64_t now_ms) noexcept:
+        """Say whether a closed batch, or a record in it, is one that the limits forbid."""
+        return (
+            self._facts.largest_size() > limits.max_message_bytes
             or limits.may_fail(now_ms, self.nulls, <int64_t>self._earliest, self.latest)
         )
-        return run
+
+
+# Used by one call after the other, each of which takes it away meanwhile.
+cdef RunBuilder spare_builder = None
+
+
+def plain_run(list records not None, RunLimits limits not None, int64_t now_ms,
+              int64_t default_timestamp_ms):
+    """
+    Return the run of records: what `reset`, `pack_records` and `finish` of a RunBuilder make.
+
+    None where a record or a batch of it may have to be refused: who that is, others say.
+    """
+    global spare_builder
+    cdef RunBuilder builder = spare_builder
+    cdef PackedRun run = None
+    spare_builder = None
+    if builder is None:
+        builder = RunBuilder()
+    else:
+        builder._begin_run()
+    builder._pack_records(records, default_timestamp_ms, limits.batch_bytes,
+                          now_ms if limits.gives_time else NO_TIMESTAMP)
+    if not builder._may_fail(limits, now_ms):
+        run = builder._finish(now_ms if limits.gives_time else None)
+    spare_builder = builder
+    return run

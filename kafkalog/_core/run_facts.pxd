@@ -28,5 +28,6 @@ cdef class RunFacts:
         self, int64_t size_bytes, int64_t base_offset, int64_t last_offset, int64_t max_timestamp,
         int64_t shallow_offset,
     ) except -1
+    cdef int64_t largest_size(self) noexcept
     cdef Py_ssize_t newest_row(self) noexcept
     cdef object row_at(self, Py_ssize_t row)

@@ -89,8 +89,10 @@ cdef class RunFacts:
     Thread-safety: none.
     """
 
-    def __cinit__(self, rows=()):
+    def __cinit__(self):
         self._are_messages = True
+
+    def __init__(self, rows=()):
         for size_bytes, base_offset, last_offset, max_timestamp, shallow_offset in rows:
             self.add(size_bytes, base_offset, last_offset, max_timestamp, shallow_offset)
 
@@ -111,7 +113,7 @@ cdef class RunFacts:
             offsets: of each, rising.
             timestamps: of each, -1 where it has none.
         """
-        cdef RunFacts facts = RunFacts()
+        cdef RunFacts facts = RunFacts.__new__(RunFacts)
         cdef Py_ssize_t row, count = offsets.shape[0]
         cdef int64_t offset
         if starts.shape[0] != count + 1 or timestamps.shape[0] != count:
@@ -174,7 +176,7 @@ cdef class RunFacts:
 
     def shifted(self, int64_t shift):
         """Return the facts of the same batches so many offsets later."""
-        cdef RunFacts moved = RunFacts()
+        cdef RunFacts moved = RunFacts.__new__(RunFacts)
         moved.extend(self)
         shift_kernel(moved.rows, moved.count, shift)
         return moved
@@ -276,6 +278,14 @@ cdef class RunFacts:
         self.size_bytes += size_bytes
         self._are_messages = False
         return 0
+
+    cdef int64_t largest_size(self) noexcept:
+        """Bytes of the largest batch, 0 where there is none."""
+        cdef Py_ssize_t row
+        cdef int64_t largest = 0
+        for row in range(self.count):
+            largest = max(largest, self.rows[row].size_bytes)
+        return largest
 
     cdef Py_ssize_t newest_row(self) noexcept:
         """The earliest of those that have the largest timestamp."""

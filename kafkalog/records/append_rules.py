@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from kafkalog._core.run_limits import RunLimits
 from kafkalog.config import LogConfig
+from kafkalog.layout import MAGIC_V2
 from kafkalog.records.codecs import Codec
 
 __all__ = ["AppendRules"]
@@ -32,6 +33,7 @@ class AppendRules:
         before_ms, after_ms: how far a timestamp may lie from the time of the append.
         max_message_bytes, segment_bytes, batch_bytes, decompressed_max_bytes: limits of one batch.
         limits: what of this a kernel asks for.
+        is_plain: whether records become batches of format v2 that are not compressed.
     """
 
     magic: int
@@ -47,6 +49,7 @@ class AppendRules:
     batch_bytes: int
     decompressed_max_bytes: int
     limits: RunLimits = field(init=False, repr=False, compare=False)
+    is_plain: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         limits = RunLimits(
@@ -58,6 +61,8 @@ class AppendRules:
             gives_time=self.gives_time,
         )
         object.__setattr__(self, "limits", limits)
+        is_plain = self.magic == MAGIC_V2 and not self.wanted_codec
+        object.__setattr__(self, "is_plain", is_plain)
 
     @classmethod
     def of(cls, config: LogConfig) -> AppendRules:

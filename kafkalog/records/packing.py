@@ -22,10 +22,10 @@ from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.record import Record
 from kafkalog._core.records_builder import RecordsBuilder
+from kafkalog._core.run_builder import plain_run
 from kafkalog.errors import InvalidRecordError
-from kafkalog.layout import MAGIC_V2
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.run_packer import PlainPacker, RunPacker, pack_plain, packer_of
+from kafkalog.records.run_packer import PlainPacker, RunPacker, packer_of
 
 __all__ = [
     "ArrowTable",
@@ -91,8 +91,10 @@ def pack_records(
         # Now, and not when they are packed: what makes them may itself append.
         wanted = list(records)
     default_ms = now_ms if timestamp_ms is None else timestamp_ms
-    if rules.magic == MAGIC_V2 and not rules.wanted_codec:
-        return pack_plain(wanted, rules, now_ms, default_ms)
+    if rules.is_plain:
+        run = plain_run(wanted, rules.limits, now_ms, default_ms)
+        if run is not None:
+            return run
     limit = rules.batch_bytes
     return _pack(
         _Slots(

@@ -32,7 +32,7 @@ from kafkalog.records.codecs import Codec
 from kafkalog.records.drafts import Drafts, close_batch, too_large
 from kafkalog.records.record_faults import RecordFaults
 
-__all__ = ["PlainPacker", "RunPacker", "pack_plain", "packer_of"]
+__all__ = ["PlainPacker", "RunPacker", "packer_of"]
 
 
 class _Workshop(threading.local):
@@ -155,22 +155,6 @@ class PlainPacker:
         run = self.builder.finish(self._append_time)
         _check_plain(run, self.builder, self._rules, self._now_ms)
         return run
-
-
-def pack_plain(
-    records: list[Record], rules: AppendRules, now_ms: int, default_timestamp_ms: int
-) -> PackedRun:
-    """
-    Return the run of records in format v2 without a codec: what a PlainPacker makes.
-
-    Raises:
-        RecordTooLargeError, RecordValidationError: as for `RunPacker.close` and `run`.
-    """
-    builder = _WORKSHOP.run_builder
-    run = builder.run_of_records(records, rules.limits, now_ms, default_timestamp_ms)
-    if builder.is_doubtful:
-        _check_plain(run, builder, rules, now_ms)
-    return run
 
 
 def _check_plain(run: PackedRun, builder: RunBuilder, rules: AppendRules, now_ms: int) -> None:
