@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Protocol
+
+from kafkalog._core.system_clock import SystemClock
 
 __all__ = ["Clock", "SystemClock"]
 
@@ -18,13 +19,3 @@ class Clock(Protocol):
     def monotonic_ms(self) -> int:
         """Return milliseconds from an arbitrary start; never goes back."""
         ...
-
-
-class SystemClock:
-    """The machine's own clocks."""
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000

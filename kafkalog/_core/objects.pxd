@@ -33,3 +33,20 @@ cdef inline void set_item(list target, Py_ssize_t slot, object item) noexcept:
     """Fill a slot of a new list; the item's reference is counted here."""
     Py_INCREF(item)
     store_in_list(<PyObject*>target, slot, <PyObject*>item)
+
+
+cdef extern from "Python.h":
+    ctypedef struct TupleType "PyTypeObject":
+        object tp_new(type kind, tuple arguments, PyObject* keywords)
+    TupleType PyTuple_Type
+    PyObject* PyTuple_GetItem(object fields, Py_ssize_t slot) except NULL
+
+
+cdef inline object new_named_tuple(type kind, tuple fields):
+    """Return what `kind(*fields)` does, without the Python function that a named tuple has."""
+    return PyTuple_Type.tp_new(kind, (fields,), NULL)
+
+
+cdef inline object field_of(object fields, Py_ssize_t slot):
+    """Return `fields[slot]` of a named tuple, without asking its type how it is indexed."""
+    return <object>PyTuple_GetItem(fields, slot)

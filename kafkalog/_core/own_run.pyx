@@ -28,7 +28,7 @@ from kafkalog._core.layout cimport (
     NO_PARTITION_LEADER_EPOCH,
     NO_TIMESTAMP,
 )
-from kafkalog._core.packed_run cimport PackedRun, make_run
+from kafkalog._core.packed_run cimport EPOCHS_DIFFER, PackedRun, make_run
 from kafkalog._core.run_facts cimport FactsRow, RunFacts
 from kafkalog._core.status cimport STATUS_OK
 
@@ -99,7 +99,7 @@ def own_run(data not None, int64_t size_limit):
         if facts.count == 1:
             run.leader_epoch = fields.partition_leader_epoch
         elif run.leader_epoch != fields.partition_leader_epoch:
-            run.leader_epoch = NO_PARTITION_LEADER_EPOCH
+            run.leader_epoch = EPOCHS_DIFFER
         if fields.attributes & CODEC_MASK:
             codec = fields.attributes & CODEC_MASK
         run.has_producers = run.has_producers or fields.producer_id >= 0

@@ -6,6 +6,11 @@ from libc.stdint cimport int32_t, int64_t
 from kafkalog._core.run_facts cimport RunFacts
 
 
+cdef enum:
+    # No epoch of batches, which have -1 or more.
+    EPOCHS_DIFFER = -2
+
+
 @cython.final
 cdef class PackedRun:
     cdef readonly object data
@@ -18,6 +23,7 @@ cdef class PackedRun:
     cdef readonly bint assign_offsets
     cdef readonly bint has_producers
 
+    cdef object stamped(self, int64_t log_end_offset, int32_t partition_leader_epoch)
     cdef object _info(self, int64_t first_offset, int64_t last_offset, int64_t max_timestamp,
                       int64_t shallow_offset)
 

@@ -38,6 +38,6 @@ class PackedRun:
         rewriting: Rewriting = ...,
         made_at: Callable[[int], _Made] | None = None,
         has_producers: bool = False,
-        leader_epoch: int = -1,
+        leader_epoch: int = -2,
     ) -> None: ...
     def stamp(self, log_end_offset: int, partition_leader_epoch: int) -> AppendInfo: ...

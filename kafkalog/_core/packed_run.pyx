@@ -8,18 +8,13 @@ Thread-safety: a run belongs to one thread.
 """
 
 cimport cython
-from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 
+from kafkalog._core.objects cimport new_named_tuple
 from kafkalog._core.run_facts cimport FactsRow, RunFacts
 
 from kafkalog.errors import OffsetsOutOfOrderError
 from kafkalog.model import NOTHING_REWRITTEN, AppendInfo
-
-cdef extern from "Python.h":
-    ctypedef struct TupleType "PyTypeObject":
-        object tp_new(type kind, tuple arguments, PyObject* keywords)
-    TupleType PyTuple_Type
 
 cdef enum:
     NO_OFFSET = -1
@@ -44,13 +39,13 @@ cdef class PackedRun:
         made_at: makes the batches for another offset of the first record, where that takes more
             than a stamp: what it returns has `data` and `batches`. None where it does not.
         has_producers: whether a batch names a producer, whose state the log has to ask.
-        leader_epoch: of batches that keep their offsets, where all have the same; -1 where that is
-            not so, or not known.
+        leader_epoch: of batches that keep their offsets, where all have the same, which may be -1
+            for none; -2 where that is not so, or not known.
     """
 
     def __init__(self, data not None, RunFacts batches not None, int64_t record_count,
                  log_append_time_ms=None, *, bint assign_offsets=True, rewriting=NOTHING,
-                 made_at=None, bint has_producers=False, int32_t leader_epoch=-1):
+                 made_at=None, bint has_producers=False, int32_t leader_epoch=EPOCHS_DIFFER):
         self.data = data
         self.batches = batches
         self.record_count = record_count
@@ -75,6 +70,10 @@ cdef class PackedRun:
             OffsetsOutOfOrderError: the batches keep offsets that begin below the log end.
             RecordTooLargeError: a wrapper that had to be made for its offset has become too large.
         """
+        return self.stamped(log_end_offset, partition_leader_epoch)
+
+    cdef object stamped(self, int64_t log_end_offset, int32_t partition_leader_epoch):
+        """As `stamp`."""
         cdef RunFacts batches = self.batches
         cdef FactsRow* newest
         if batches.count == 0:
@@ -99,12 +98,11 @@ cdef class PackedRun:
     cdef object _info(self, int64_t first_offset, int64_t last_offset, int64_t max_timestamp,
                       int64_t shallow_offset):
         # As AppendInfo makes itself, without the Python function that it has for it.
-        return PyTuple_Type.tp_new(
+        return new_named_tuple(
             INFO,
-            ((first_offset, last_offset, self.record_count, self.batches.count,
-              self.batches.size_bytes, self.log_append_time_ms, max_timestamp, shallow_offset,
-              self.rewriting, False),),
-            NULL,
+            (first_offset, last_offset, self.record_count, self.batches.count,
+             self.batches.size_bytes, self.log_append_time_ms, max_timestamp, shallow_offset,
+             self.rewriting, False),
         )
 
 
@@ -118,5 +116,5 @@ cdef PackedRun make_run(object data, RunFacts batches, int64_t record_count,
     run.log_append_time_ms = log_append_time_ms
     run.assign_offsets = True
     run.rewriting = NOTHING
-    run.leader_epoch = -1
+    run.leader_epoch = EPOCHS_DIFFER
     return run

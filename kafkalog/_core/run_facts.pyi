@@ -1,7 +1,7 @@
 """Types of the facts of a run."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Self, final, overload
+from typing import NamedTuple, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ class RunFacts:
     def end_offset(self) -> int: ...
     @property
     def are_messages(self) -> bool: ...
-    def __new__(cls, rows: Iterable[tuple[int, int, int, int, int]] = ()) -> Self: ...
+    def __init__(self, rows: Iterable[tuple[int, int, int, int, int]] = ()) -> None: ...
     @staticmethod
     def of_messages(
         starts: NDArray[np.int64], offsets: NDArray[np.int64], timestamps: NDArray[np.int64]

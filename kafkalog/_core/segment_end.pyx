@@ -29,12 +29,6 @@ cdef class SegmentEnd:
         saved_bytes: size of the file before the last append.
     """
 
-    cdef readonly SegmentStage stage
-    cdef readonly int64_t saved_bytes
-    cdef FileEnd _file
-    cdef EntryMemory _offsets
-    cdef EntryMemory _times
-
     def __cinit__(self, SegmentStage stage not None, FileEnd file not None,
                   EntryMemory offsets not None, EntryMemory times not None):
         self.stage = stage
@@ -58,19 +52,30 @@ cdef class SegmentEnd:
             What `SegmentStage.take` does from the first batch on. Where that is not all, nothing
             is written: what was taken is to be committed.
         """
+        cdef int64_t size = 0
+        cdef Py_ssize_t row = self.write(data, facts, waited_ms, &size)
+        return row, size
+
+    cdef Py_ssize_t write(self, object data, RunFacts facts, int64_t waited_ms,
+                          int64_t* size) except -1:
+        """As `append`: return the row, and say the size."""
         cdef FileEnd file = self._file
         cdef SegmentStage stage = self.stage
-        cdef int64_t start = file.size_bytes, size
+        cdef int64_t start = file.size_bytes
         cdef Py_ssize_t row
         self.saved_bytes = start
         stage.save()
         row = stage.take_rows(facts, 0, start, waited_ms)
-        size = stage._state.size_bytes - start
+        size[0] = stage._state.size_bytes - start
         if row == facts.count:
-            file.append(data, size)
+            file.append(data, size[0])
             if stage.are_ready():
                 self.add_entries()
-        return row, size
+        return row
+
+    cdef int64_t end_position(self) noexcept:
+        """Where the next append goes."""
+        return self._file.size_bytes
 
     def commit(self, data not None, int64_t size):
         """Write the bytes that were taken, then let the indexes follow."""

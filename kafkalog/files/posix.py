@@ -31,6 +31,7 @@ from pathlib import Path
 
 from typing_extensions import Buffer
 
+from kafkalog._core.file_writer import Descriptor, FileWriter
 from kafkalog.files.filesystem import FileFacts, FileHandle, FileLock
 from kafkalog.files.write_back import keeps_errors
 
@@ -44,21 +45,7 @@ _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 102
 _IOV_MAX = _IOV_MAX if _IOV_MAX > 0 else 1024
 
 
-class _Descriptor:
-    """Owner of one open descriptor: the last reference to this object closes the number."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
-        # Linux frees the number even when close fails, and no unsynced byte was promised.
-        with contextlib.suppress(OSError):
-            _close(self.number)
-
-
-class PosixFileHandle:
+class PosixFileHandle(FileWriter):
     """
     One open regular file.
 
@@ -67,11 +54,11 @@ class PosixFileHandle:
     Thread-safety: reads and writes at different positions may run at the same time.
     """
 
-    __slots__ = ("_descriptor", "_path")
+    __slots__ = ("_path",)
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
-        self._descriptor: _Descriptor | None = _Descriptor(descriptor)
+        self._descriptor = Descriptor(descriptor)
 
     def __repr__(self) -> str:
         return f"<PosixFileHandle {self._path}{' closed' if self.closed else ''}>"
@@ -85,7 +72,7 @@ class PosixFileHandle:
     def closed(self) -> bool:
         return self._descriptor is None
 
-    def _open_descriptor(self) -> _Descriptor:
+    def _open_descriptor(self) -> Descriptor:
         descriptor = self._descriptor
         if descriptor is None:
             raise ValueError(f"{self._path}: the file is closed")
@@ -128,16 +115,6 @@ class PosixFileHandle:
             done += count
         return done
 
-    def pwrite(self, data: Buffer, position: int) -> None:
-        descriptor = self._descriptor or self._open_descriptor()
-        if type(data) is bytearray or type(data) is bytes:
-            size = len(data)
-        else:
-            size = memoryview(data).nbytes
-        done = os.pwrite(descriptor.number, data, position)
-        if done < size:
-            self._write_rest(descriptor, memoryview(data).cast("B"), done, position)
-
     def pwritev(self, parts: Sequence[Buffer], position: int) -> None:
         descriptor = self._open_descriptor()
         views = [view for view in (memoryview(part) for part in parts) if view.nbytes]
@@ -150,19 +127,19 @@ class PosixFileHandle:
             position += size
 
     def _write_group_rest(
-        self, descriptor: _Descriptor, group: Sequence[memoryview], done: int, position: int
+        self, descriptor: Descriptor, group: Sequence[memoryview], done: int, position: int
     ) -> None:
         """Finish a vectored write of which the system took only `done` bytes."""
         for view in group:
             size = view.nbytes
             if done < size:
-                self._write_rest(descriptor, view.cast("B"), done, position)
+                self._write_rest(descriptor, view, done, position)
             done = max(0, done - size)
             position += size
 
-    def _write_rest(
-        self, descriptor: _Descriptor, view: memoryview, done: int, position: int
-    ) -> None:
+    def _write_rest(self, descriptor: Descriptor, data: Buffer, done: int, position: int) -> None:
+        """Finish a write of which the system took only `done` bytes."""
+        view = memoryview(data).cast("B")
         size = view.nbytes
         while done < size:
             count = os.pwrite(descriptor.number, view[done:], position + done)

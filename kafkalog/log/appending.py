@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kafkalog._core.append_way import RunAppender
 from kafkalog._core.packed_run import PackedRun
 from kafkalog.files.errors import translate
 from kafkalog.layout import MAGIC_V2
 from kafkalog.log.adopting import BatchFile, adopt
 from kafkalog.log.changing import Changing
 from kafkalog.log.epochs import LogEpochs
-from kafkalog.log.local_log import LocalLog, UndoFailedError
+from kafkalog.log.local_log import LocalLog, Snapshot, UndoFailedError
 from kafkalog.log.producers import LogProducers, PendingAppend, duplicate_info
 from kafkalog.model import AppendInfo, AppendOrigin
 from kafkalog.records.append_rules import AppendRules
@@ -31,7 +32,7 @@ from kafkalog.records.append_rules import AppendRules
 __all__ = ["Appender"]
 
 
-class Appender:
+class Appender(RunAppender):
     """
     Appends runs to a log.
 
@@ -41,6 +42,9 @@ class Appender:
         epochs: its leader epochs.
         latch: called with an error after which nothing may be written.
     """
+
+    _local: LocalLog
+    _epochs: LogEpochs
 
     def __init__(
         self,
@@ -58,7 +62,7 @@ class Appender:
         self, run: PackedRun, rules: AppendRules, origin: AppendOrigin
     ) -> tuple[AppendInfo, bool]:
         """
-        Append a run; return what it is now, and whether a segment was begun.
+        Append any run; return what it is now, and whether a segment was begun.
 
         Raises:
             ProducerStateError: a producer may not append this, or not now.
@@ -75,29 +79,29 @@ class Appender:
             if pending.duplicates:
                 gives_time = rules.gives_time
                 return duplicate_info(pending.duplicates, run, gives_time=gives_time), False
-        if not run.assign_offsets:
-            is_settled = epochs.is_settled and run.leader_epoch == epochs.current
-        else:
-            is_settled = epochs.is_settled if rules.magic == MAGIC_V2 else epochs.is_empty
-        if not is_settled:
+        if not epochs.know(run):
             self._assign_epoch(run, rules, info)
         if pending is not None:
             self._producers.announce(pending)
         try:
-            local.append(run.data, run.batches)
+            rolled = local.append(run.data, run.batches)
         except BaseException as error:
             self._not_written(error, pending)
             raise
-        rolled = local.snapshot.segments is not before.segments
         if pending is not None:
             self._producers.commit(pending, before)
         elif rolled:
-            self._producers.rolled(before)
+            self._rolled(before)
         return info, rolled
+
+    def _rolled(self, before: Snapshot) -> None:
+        self._producers.rolled(before)
 
     def _assign_epoch(self, run: PackedRun, rules: AppendRules, info: AppendInfo) -> None:
         """Have the epoch of a run in its file before the run is in the log."""
         epochs = self._epochs
+        if run.assign_offsets and rules.magic < MAGIC_V2 and epochs.is_empty:
+            return
         with Changing(self._local, "assigning a leader epoch", self._latch):
             if not run.assign_offsets:
                 epochs.assign_run(run)

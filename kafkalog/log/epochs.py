@@ -27,6 +27,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from kafkalog._core.append_way import EpochsAtHand
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import parse_header
 from kafkalog._core.packed_run import PackedRun
@@ -47,7 +48,7 @@ logger = logging.getLogger(__name__)
 WALK_BATCHES = 4096
 
 
-class LogEpochs:
+class LogEpochs(EpochsAtHand):
     """
     The leader epochs of one log.
 
@@ -57,6 +58,8 @@ class LogEpochs:
         home: whose traces the note knows.
         note: the partition's sync note, None where there is none.
     """
+
+    _epochs: LeaderEpochs
 
     def __init__(
         self, epochs: LeaderEpochs, current: int, home: PartitionHome, note: SyncNote | None

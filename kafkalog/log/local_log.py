@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
+from kafkalog._core.append_way import LogEnd
 from kafkalog._core.run_facts import RunFacts
 from kafkalog.errors import OffsetOverflowError
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
@@ -55,7 +56,7 @@ class Snapshot(NamedTuple):
         return Bound(self.segments.segments[slot].size_bytes, following)
 
 
-class LocalLog:
+class LocalLog(LogEnd):
     """
     The segments of one partition directory.
 
@@ -66,9 +67,12 @@ class LocalLog:
         start_offset: log start offset.
 
     Attributes:
+        snapshot: what readers see.
         left_names: whether a file of a segment that left kept its name, since it would not be
             renamed: only the checkpoint of the log start hides it.
     """
+
+    snapshot: Snapshot
 
     def __init__(
         self,
@@ -87,38 +91,20 @@ class LocalLog:
 
     # ------------------------------------------------------------------------------- appending
 
-    def append(self, data: Buffer, batches: RunFacts) -> None:
-        """
-        Append batches that lie back to back in `data`, all of them or none.
-
-        Rolls wherever a batch calls for it. Bytes go out in one write a segment.
-
-        Crash points: within a write (a prefix of the run stays, the last batch torn), after the
-        creation of a segment, between the writes. Recovery keeps the whole batches and cuts the
-        torn one.
-        """
-        before = self.snapshot
-        segments, start_offset = before.segments, before.start_offset
-        active = segments.segments[-1]
-        fresh: list[LogSegment] | None = None
+    def _append_behind(self, data: Buffer, batches: RunFacts, row: int, size: int) -> None:
+        """Append batches of which the active segment takes those before `row`, staged already."""
+        segments, start_offset = self.snapshot.segments, self.snapshot.start_offset
+        active = segments.active
+        fresh: list[LogSegment] = []
         try:
-            row, size = active.append(data, batches)
-            if row < len(batches):
-                fresh = []
-                self._write_batches(memoryview(data), batches, active, fresh, row, size)
+            self._write_batches(memoryview(data), batches, active, fresh, row, size)
         except BaseException as error:
-            self._undo(active, fresh or [], error)
+            self._undo(active, fresh, error)
             raise
-        end_offset = batches.end_offset
-        if not fresh:
-            # As a Snapshot makes itself, without the function that it has for it: every append.
-            self.snapshot = tuple.__new__(
-                Snapshot, (segments, end_offset, active.file.size_bytes, start_offset)
-            )
-            return
         for segment in fresh:
             segments = segments.with_segment(segment)
-        self.snapshot = Snapshot(segments, end_offset, fresh[-1].file.size_bytes, start_offset)
+        end_position = fresh[-1].file.size_bytes
+        self.snapshot = Snapshot(segments, batches.end_offset, end_position, start_offset)
         self._seal([active, *fresh[:-1]])
 
     def roll(self, base_offset: int | None = None) -> LogSegment:

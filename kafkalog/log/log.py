@@ -80,7 +80,7 @@ class Log(CleanableLog, ClosedByWith):
         tail = ReadOnlyTail(local, home.read_start_offset) if lock is None else None
         super().__init__(home, local, tail, epochs, producers, scheduler, surroundings)
         self._report = report
-        self._rules = AppendRules.of(self.config)
+        self._obey(self.config)
         self._directory_lock = lock
         self._on_close = on_close
         self._committer = Committer(self._sync, durable_offset)
@@ -274,7 +274,7 @@ class Log(CleanableLog, ClosedByWith):
                 return change
             self._local.context.config = config.keeping(old, change.reopening)
             self._local.snapshot.segments.active.obey_settings()
-            self._rules = AppendRules.of(self.config)
+            self._obey(self.config)
             if self.config.flush_ms != old.flush_ms:
                 if self._flush_task is not None:
                     self._flush_task.cancel()
@@ -344,6 +344,11 @@ class Log(CleanableLog, ClosedByWith):
     def _end_session(self, *, in_order: bool) -> None:
         if os.getpid() == self._process and not self.is_read_only:
             self._home.end_session(in_order=in_order)
+
+    def _obey(self, config: LogConfig) -> None:
+        """Take what the settings say of every append."""
+        self._rules = AppendRules.of(config)
+        self._flush_messages = config.flush_messages
 
     def _schedule_flush(self) -> ScheduledTask | None:
         flush_ms = self._local.context.config.flush_ms

@@ -20,7 +20,6 @@ put others to rest while it holds its own; it does wait for a sync.
 from __future__ import annotations
 
 import logging
-from os import getpid
 from typing import Final
 
 from kafkalog.errors import LogStorageError
@@ -101,14 +100,7 @@ class RestingLog(TransactionalLog):
         return True
 
     def _ensure_writable(self) -> None:
-        # Asked twice by every append: one look at each reason, and a closer one only if it is one.
-        if (
-            self._closed
-            or self._tail is not None
-            or self._offline is not None
-            or getpid() != self._process
-        ):
-            super()._ensure_writable()
+        super()._ensure_writable()
         if self._is_resting:
             self._wake()
 

@@ -73,6 +73,7 @@ class LogSegment(SegmentIndexes):
         offset_index, time_index: its indexes.
         transactions: its transaction index.
         fences: damage known so far, in order of position.
+        end: where it takes appends, None where it takes none.
         is_resting: whether it is the active segment, and holds no file open for appending.
     """
 
@@ -85,7 +86,7 @@ class LogSegment(SegmentIndexes):
         self._is_preallocated = False
         self._max_timestamp: int | None = None
         self._offset_of_max_timestamp = -1
-        self._end: SegmentEnd | None = None
+        self.end: SegmentEnd | None = None
         self.transactions = SegmentTransactions(context, base_offset)
 
     def __repr__(self) -> str:
@@ -118,11 +119,15 @@ class LogSegment(SegmentIndexes):
 
     # ------------------------------------------------------------------ life as active segment
 
+    def age_ms(self) -> int:
+        """How long the segment is there, by the log's clock."""
+        return self._context.clock.now_ms() - self.created_ms
+
     def obey_settings(self) -> None:
         """Take those settings anew that count for a segment that has begun."""
-        if self._end is not None:
+        if self.end is not None:
             config = self._context.config
-            self._end.stage.set_limits(
+            self.end.stage.set_limits(
                 segment_bytes=config.segment_bytes,
                 interval_bytes=config.index_interval_bytes,
                 roll_after_ms=max(config.max_segment_ms - self.roll_jitter_ms, 0),
@@ -152,7 +157,7 @@ class LogSegment(SegmentIndexes):
             offset_of_max_timestamp=scan.offset_of_max_timestamp,
             rolling_timestamp=scan.first_max_timestamp if self.size_bytes else NO_TIMESTAMP,
         )
-        self._end = SegmentEnd(stage, self.file, offsets, times)
+        self.end = SegmentEnd(stage, self.file, offsets, times)
         self.obey_settings()
         self._is_preallocated = config.preallocate and is_last
         if self._is_preallocated:
@@ -163,17 +168,6 @@ class LogSegment(SegmentIndexes):
         """Let the files go until `activate`: as sealed, and still the active segment."""
         self.seal()
         self.is_resting = True
-
-    def append(self, data: Buffer, facts: RunFacts) -> tuple[int, int]:
-        """
-        Remember the present state, to `rewind` to, and write a run if all of it belongs here.
-
-        Returns:
-            What `stage` does from the first batch on. Where that is not all, nothing is written.
-        """
-        end = self._end or self._active_end()
-        waited_ms = 0 if end.stage.rolling_timestamp >= 0 else self._age_ms()
-        return end.append(data, facts, waited_ms)
 
     def stage(self, facts: RunFacts, first: int) -> tuple[int, int]:
         """
@@ -186,7 +180,7 @@ class LogSegment(SegmentIndexes):
             The row behind the last one taken, and the bytes of those taken.
         """
         stage = self._active_end().stage
-        waited_ms = 0 if stage.rolling_timestamp >= 0 else self._age_ms()
+        waited_ms = 0 if stage.rolling_timestamp >= 0 else self.age_ms()
         return stage.take(facts, first, self.file.size_bytes, waited_ms)
 
     def commit(self, data: Buffer, size: int) -> None:
@@ -194,7 +188,7 @@ class LogSegment(SegmentIndexes):
         self._active_end().commit(data, size)
 
     def rewind(self) -> None:
-        """Undo what was staged and written since `append`; none of it was published."""
+        """Undo what the last append staged and wrote; none of it was published."""
         end = self._active_end()
         entries = end.stage.restore()
         growing = (self.offset_index.growing, self.time_index.growing)
@@ -252,7 +246,7 @@ class LogSegment(SegmentIndexes):
     @property
     def max_timestamp(self) -> int:
         """Largest batch timestamp in the segment, -1 where there is none."""
-        end, known = self._end, self._max_timestamp
+        end, known = self.end, self._max_timestamp
         if end is not None:
             return end.stage.max_timestamp
         return self._load_max_timestamp() if known is None else known
@@ -260,7 +254,7 @@ class LogSegment(SegmentIndexes):
     @property
     def offset_of_max_timestamp(self) -> int:
         """Last offset of the earliest batch with the largest timestamp."""
-        end = self._end
+        end = self.end
         if end is not None:
             return end.stage.offset_of_max_timestamp
         if self._max_timestamp is None:
@@ -404,17 +398,14 @@ class LogSegment(SegmentIndexes):
 
     # ------------------------------------------------------------------------------- private
 
-    def _age_ms(self) -> int:
-        return self._context.clock.now_ms() - self.created_ms
-
     def _active_end(self) -> SegmentEnd:
-        if self._end is None:
+        if self.end is None:
             raise AssertionError(f"{self.path} is sealed")
-        return self._end
+        return self.end
 
     def _keep_max_timestamp(self) -> SegmentEnd | None:
         """Take no more batches; return what took them."""
-        end, self._end = self._end, None
+        end, self.end = self.end, None
         if end is not None:
             self._max_timestamp = end.stage.max_timestamp
             self._offset_of_max_timestamp = end.stage.offset_of_max_timestamp

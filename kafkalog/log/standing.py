@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
+from kafkalog._core.append_way import AppendEntrance
 from kafkalog.errors import ForkedLogError, LogClosedError, LogOfflineError, ReadOnlyLogError
 from kafkalog.log.changing import Changing
 from kafkalog.log.epochs import LogEpochs
@@ -27,7 +28,7 @@ __all__ = ["LogStanding"]
 logger = logging.getLogger(__name__)
 
 
-class LogStanding(LookupLog):
+class LogStanding(LookupLog, AppendEntrance):
     """
     What a log knows of its own right to be written.
 
@@ -40,6 +41,7 @@ class LogStanding(LookupLog):
     ) -> None:
         super().__init__(home, local, tail, epochs)
         self._write_lock = threading.RLock()
+        self._clock = local.context.clock
         self._process = os.getpid()
         self._offline: BaseException | None = None
         self._on_offline: Callable[[BaseException], object] | None = None

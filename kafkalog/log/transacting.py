@@ -42,6 +42,8 @@ class TransactionalLog(LogStanding):
         surroundings: says how often.
     """
 
+    _watchers: tuple[tuple[Callable[[], object]], ...]
+
     def __init__(
         self,
         home: PartitionHome,
@@ -58,7 +60,6 @@ class TransactionalLog(LogStanding):
         self._scheduler = scheduler
         self._producer_check_ms = surroundings.producer_check_ms
         self._expiry_task: ScheduledTask | None = None
-        self._watchers: tuple[tuple[Callable[[], object]], ...] = ()
         self._state: LogProducers | None = None
         if producers is not None:
             self._state = LogProducers(local, producers, self._stable, self._watch_producers)

@@ -14,13 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
-from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.record import Record
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.errors import storage_errors
@@ -47,8 +45,6 @@ from kafkalog.records.validation.leader import validate_for_leader
 __all__ = ["Wait", "WritableLog"]
 
 logger = logging.getLogger(__name__)
-
-_WAITS: Final = ("written", "durable")
 
 
 class WritableLog(RestingLog):
@@ -294,7 +290,8 @@ class WritableLog(RestingLog):
             if self._local.snapshot.end_offset > self._committer.durable_offset:
                 self._committer.flush()
             info = self._appender.adopt(file)
-        return self._after_append(info, True, "durable")
+        self._after_append(info, True, "durable")
+        return info
 
     def abort(self, producer_id: int, *, wait: Wait = "written") -> AppendInfo:
         """
@@ -311,37 +308,17 @@ class WritableLog(RestingLog):
             now_ms, origin = self._local.context.clock.now_ms(), AppendOrigin.COORDINATOR
             run = validate_for_leader(marker, self._rules, now_ms, origin)
             info, rolled = self._appender.append(run, self._rules, origin)
-        return self._after_append(info, rolled, wait)
+        self._after_append(info, rolled, wait)
+        return info
 
-    def _admit(self, wait: Wait) -> int:
-        """Refuse an append before anything is made ready for it; return the time of the append."""
-        self._ensure_writable()
-        if wait not in _WAITS:
-            raise ValueError(f'wait is "written" or "durable", not {wait!r}')
-        return self._local.context.clock.now_ms()
-
-    def _append(
-        self, run: PackedRun, wait: Wait, origin: AppendOrigin = AppendOrigin.EMBEDDED
-    ) -> AppendInfo:
-        lock = self._write_lock
-        # What `with` does, which looks up two methods for it: this is done for every append.
-        lock.acquire()
-        try:
-            self._ensure_writable()
-            info, rolled = self._appender.append(run, self._rules, origin)
-        finally:
-            lock.release()
-        return self._after_append(info, rolled, wait)
-
-    def _after_append(self, info: AppendInfo, rolled: bool, wait: Wait) -> AppendInfo:
+    def _after_append(self, info: AppendInfo, rolled: bool, wait: Wait) -> None:
         """Wait for the disk where the caller or `flush.messages` asks for it; outside the lock."""
         if rolled:
             self._scheduler.schedule("flush-log", self._flush_in_background, delay_ms=0)
         if self._watchers:
             self._tell_watchers()
-        committer, config = self._committer, self._local.context.config
+        committer = self._committer
         end_offset = info.last_offset + 1
         unflushed = end_offset - committer.durable_offset
-        if (wait == "durable" or unflushed >= config.flush_messages) and info.record_count:
+        if (wait == "durable" or unflushed >= self._flush_messages) and info.record_count:
             committer.wait_until_durable(end_offset)
-        return info

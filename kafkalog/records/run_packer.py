@@ -21,7 +21,6 @@ from kafkalog._core.header import parse_header
 from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.packed_run import PackedRun
-from kafkalog._core.record import Record
 from kafkalog._core.records_builder import RecordsBuilder
 from kafkalog._core.run_builder import RunBuilder
 from kafkalog._core.run_facts import RunFacts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.record import Record
-from kafkalog._core.run_builder import RunBuilder
+from kafkalog._core.run_builder import RunBuilder, plain_run
+from kafkalog._core.run_limits import RunLimits
 from kafkalog.errors import InvalidRecordError
 from tests.support.arrow_c import bitmap
 from tests.support.buffers import exact
@@ -91,7 +93,65 @@ def test_run_equals_batch_by_batch(
         builder.pack_records(tuple(records), -1, limit, append_time)
         run = builder.finish()
         assert expected == (bytes(run.data), list(run.batches))
+        made = plain_run(records, limits(batch_bytes=limit, gives_time=append_time >= 0), 77, -1)
+        assert made is not None
+        assert expected == (bytes(made.data), list(made.batches))
+        assert (len(rows), None if append_time < 0 else 77) == (
+            made.record_count,
+            made.log_append_time_ms,
+        )
         builder.reset()
+
+
+def limits(**changes: Any) -> RunLimits:
+    """Return limits that forbid nothing, but for the changes."""
+    usual: dict[str, Any] = {
+        "batch_bytes": 10**6,
+        "max_message_bytes": 10**6,
+        "before_ms": 2**62,
+        "after_ms": 2**62,
+        "needs_key": False,
+        "gives_time": False,
+    }
+    return RunLimits(**(usual | changes))
+
+
+def test_run_of_what_may_be_refused_is_left_to_others() -> None:
+    """A batch over the limit, no key, a time too far away; the next run is whole again."""
+    records = [Record(value=bytes(size), timestamp_ms=1000) for size in (10, 90, 20)]
+    size = 61 + 6 + 90 + 3
+    for forbidden in (
+        limits(batch_bytes=100, max_message_bytes=size - 1),
+        limits(needs_key=True),
+        limits(before_ms=10),
+    ):
+        assert plain_run(records, forbidden, 2000, -1) is None
+        assert plain_run([], forbidden, 2000, -1) is not None
+    run = plain_run(records, limits(batch_bytes=100, max_message_bytes=size), 2000, -1)
+    assert run is not None
+    assert 3 == run.record_count == len(run.batches)
+    with pytest.raises(InvalidRecordError):
+        plain_run([records[0], Record(timestamp_ms=-7)], limits(), 2000, -1)
+    run = plain_run(records, limits(), 2000, -1)
+    assert run is not None
+    assert (3, 1) == (run.record_count, len(run.batches))
+
+
+def test_run_that_was_finished_takes_no_more() -> None:
+    """Its memory is the caller's; `reset` begins another."""
+    builder, one = RunBuilder(), column([b"a"])
+    builder.pack_columns(one, one, 5, 1, 100)
+    data = bytes(builder.finish().data)
+    for call in (
+        lambda: builder.finish(),
+        lambda: builder.append(b"k", b"v"),
+        lambda: builder.pack_columns(one, one, 5, 1, 100),
+    ):
+        with pytest.raises(ValueError, match="was finished"):
+            call()
+    builder.reset()
+    builder.pack_columns(one, one, 5, 1, 100)
+    assert data == bytes(builder.finish().data)
 
 
 def test_run_of_large_batches_grows_and_is_kept() -> None:

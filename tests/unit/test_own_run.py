@@ -125,12 +125,12 @@ def test_one_look_says_what_a_look_at_each_does(
     )
 )
 def test_ordinary_batches_are_a_run_and_say_their_epoch(pieces: list[Any]) -> None:
-    """Of any known codec, with gaps, with producers; -1 where epochs differ."""
+    """Of any known codec, with gaps, with producers; -2 where epochs differ."""
     data, epochs = made_of(pieces)
     run = own_run(data, RULES.segment_bytes)
     assert run is not None
     assert len(pieces) == len(run.batches)
-    assert (epochs[0] if len(set(epochs)) == 1 else -1) == run.leader_epoch
+    assert (epochs[0] if len(set(epochs)) == 1 else -2) == run.leader_epoch
 
 
 def test_what_is_not_ordinary_is_left_to_others() -> None:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -113,6 +114,32 @@ def test_close_during_a_read_leaves_the_descriptor_to_the_read(
     assert 3 == len({other.fileno() for other in others})
 
 
+class may_grow_to:  # noqa: N801 - reads as what it is used for
+    """Let files grow to so many bytes at most, from now on, or while it is entered."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, self._before[1]))
+
+    def __enter__(self) -> None:
+        """It is in force already."""
+
+    def __exit__(self, *_error: object) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, self._before)
+
+
+def test_write_beyond_what_the_system_allows_says_why(
+    filesystem: PosixFileSystem, tmp_path: Path
+) -> None:
+    """The error has the system's number, whether nothing was taken or a part."""
+    handle = filesystem.open(tmp_path / "file", create=True)
+    for position in (0, 4):
+        with may_grow_to(4), pytest.raises(OSError, match="File too large") as caught:
+            handle.pwrite(b"xyzxyz", position)
+        assert errno.EFBIG == caught.value.errno
+    assert b"xyzx" == handle.pread(9, 0)
+
+
 def test_short_writes_and_reads_are_continued(
     filesystem: PosixFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +147,7 @@ def test_short_writes_and_reads_are_continued(
     real = os.pwrite, os.pwritev, os.pread, os.preadv
 
     def pwrite(descriptor: int, data: Buffer, position: int) -> int:
+        may_grow_to(resource.RLIM_INFINITY)
         return real[0](descriptor, memoryview(data)[:3], position)
 
     def pwritev(descriptor: int, parts: Sequence[Buffer], position: int) -> int:
@@ -140,7 +168,8 @@ def test_short_writes_and_reads_are_continued(
         monkeypatch.setattr(os, name, short)
     handle = filesystem.open(tmp_path / "file", create=True)
     data = bytes(range(100))
-    handle.pwrite(data, 0)
+    with may_grow_to(40):
+        handle.pwrite(data, 0)
     handle.pwritev([b"a", b"bcdefg", b"", b"hi"], 100)
     target = bytearray(200)
     assert 109 == handle.pread_into(target, 0)
@@ -154,8 +183,8 @@ def test_write_that_takes_nothing_is_an_error(
     """Zero bytes written is no progress and no success: it must not loop for ever."""
     monkeypatch.setattr(os, "pwrite", lambda *_: 0)
     handle = filesystem.open(tmp_path / "file", create=True)
-    with pytest.raises(OSError, match="wrote nothing") as caught:
-        handle.pwrite(b"x", 0)
+    with may_grow_to(1), pytest.raises(OSError, match="wrote nothing") as caught:
+        handle.pwrite(b"xy", 0)
     assert errno.EIO == caught.value.errno
 
 

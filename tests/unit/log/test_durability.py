@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog import AppendInfo, Log, LogOfflineError, LogStorageError, Record
+from kafkalog import Log, LogOfflineError, LogStorageError, Record
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.names import RECOVERY_POINT_CHECKPOINT
 from kafkalog.files.posix import PosixFileHandle, PosixFileSystem
@@ -317,14 +317,13 @@ def test_one_sync_covers_all_who_wait(directory: Path) -> None:
         def work(number: int) -> None:
             log.append([Record(value=b"%d" % number)], wait="durable")
 
-        original = log._appender.append
+        original = log._after_append
 
-        def counted(*arguments: Any) -> tuple[AppendInfo, bool]:
-            result = original(*arguments)
+        def counted(*arguments: Any) -> None:
             written.release()
-            return result
+            original(*arguments)
 
-        log._appender.append = counted  # type: ignore[assignment, method-assign]
+        log._after_append = counted  # type: ignore[assignment, method-assign]
         leader = threading.Thread(target=work, args=(0,))
         leader.start()
         assert files.begun.wait(WAIT_SECONDS)

@@ -8,6 +8,7 @@ import pytest
 
 from kafkalog._core.stamp import assign_offsets
 from kafkalog.files.names import LEADER_EPOCH_CHECKPOINT
+from kafkalog.log.epochs import LogEpochs
 from kafkalog.state.leader_epochs import UNKNOWN_EPOCH_END, EpochEnd
 from tests.support.logs import manual_log, numbered
 from tests.support.old_logs import chapter
@@ -246,6 +247,21 @@ def test_crash_while_epochs_are_forgotten_leaves_no_old_message_under_one() -> N
         if ended:
             return
     pytest.fail("the append makes more calls than were tried")
+
+
+def test_replicated_batches_without_an_epoch_ask_nothing_of_the_file(tmp_path: Path) -> None:
+    """As older leaders send them: in a log without epochs, and behind those of one that has some."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory) as log, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogEpochs, "assign_run", None)
+        log.append_batches(_with_epoch(0, -1), assign_offsets=False)
+        assert not (directory / LEADER_EPOCH_CHECKPOINT).exists()
+        patch.undo()
+        log.append_batches(_with_epoch(1, 4), assign_offsets=False)
+        patch.setattr(LogEpochs, "assign_run", None)
+        log.append_batches(_with_epoch(2, -1), assign_offsets=False)
+        assert ["4 1"] == epoch_lines(directory)
+        assert (4, 3) == (log.leader_epoch, log.log_end_offset)
 
 
 def test_append_of_an_old_format_to_an_old_log_writes_no_epochs(tmp_path: Path) -> None:

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from kafkalog import AppendInfo, CorruptRecordError, KafkaLogError, Log, Record
 from kafkalog._core.run_facts import RunFacts
 from kafkalog.log import reader, reading
-from kafkalog.log.local_log import LocalLog
-from kafkalog.log.segment import LogSegment
+from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.records.message_run import MessageRun
 from kafkalog.records.validation import follower
 from tests.support.logs import manual_log
@@ -205,32 +204,24 @@ def fill(
     return infos
 
 
-def append_nothing(segment: LogSegment, data: Any, facts: RunFacts) -> tuple[int, int]:
-    """Stage nothing before it is known where the first batch goes."""
-    return 0, 0
-
-
-def write_one_by_one(
-    local: LocalLog,
-    data: memoryview,
-    batches: RunFacts,
-    segment: LogSegment,
-    fresh: Any,
-    row: int,
-    size: int,
-) -> None:
-    """Stage and write each batch for itself: what `LocalLog` does with as many as fit."""
-    assert (0, 0) == (row, size)
-    position = 0
+def append_one_by_one(local: LocalLog, data: Any, batches: RunFacts) -> bool:
+    """Stage and write each batch for itself: what a log does with as many as fit."""
+    segments, start_offset = local.snapshot.segments, local.snapshot.start_offset
+    segment, full, position = segments.active, [], 0
     for facts in batches:
         row, size = segment.stage(RunFacts([facts]), 0)
         if not row:
+            full.append(segment)
             segment = local.create_segment(facts.base_offset)
-            fresh.append(segment)
+            segments = segments.with_segment(segment)
             row, size = segment.stage(RunFacts([facts]), 0)
         assert (1, facts.size_bytes) == (row, size)
-        segment.commit(data[position : position + size], size)
+        segment.commit(memoryview(data)[position : position + size], size)
         position += size
+    end_offset, end_position = batches.end_offset, segment.size_bytes
+    local.replace_all(Snapshot(segments, end_offset, end_position, start_offset))
+    local._seal(full)
+    return bool(full)
 
 
 @settings(max_examples=60)
@@ -268,8 +259,7 @@ def test_appended_runs_leave_the_files_that_single_messages_leave(
             clock = ManualClock()
             with pytest.MonkeyPatch.context() as patch:
                 if one_by_one:
-                    patch.setattr(LogSegment, "append", append_nothing)
-                    patch.setattr(LocalLog, "_write_batches", write_one_by_one)
+                    patch.setattr(LocalLog, "append", append_one_by_one)
                 with manual_log(
                     directory, clock=clock, message_format_version=RELEASES[magic], **changes
                 ) as log:

@@ -1,0 +1,95 @@
+"""Writing to an open file, of which every append does a little.
+
+A call uses the descriptor that was open when the call began, never a number that the system has
+since given to another file: the number is owned by a small object that closes it when the last
+reference goes, and each call holds one.
+
+Thread-safety: everything from any thread; the GIL is released while the system writes.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t
+
+cdef extern from "<unistd.h>" nogil:
+    ctypedef long long off_t
+    Py_ssize_t pwrite(int descriptor, const void* data, size_t size, off_t position)
+    int close(int descriptor)
+
+cdef enum:
+    # Some systems refuse to write more at a time.
+    WRITE_MAX = 1 << 30
+
+
+@cython.final
+cdef class Descriptor:
+    """
+    Owner of one open descriptor: the last reference to this object closes the number.
+
+    Attributes:
+        number: the descriptor.
+    """
+
+    cdef readonly int number
+
+    def __cinit__(self, int number):
+        self.number = number
+
+    def __dealloc__(self):
+        # Linux frees the number even when close fails, and no unsynced byte was promised.
+        close(self.number)
+
+    def __reduce__(self):
+        raise TypeError("a Descriptor cannot be pickled or copied")
+
+
+cdef class FileWriter:
+    """
+    What writes to an open file, at any position.
+
+    Subclasses say what `_open_descriptor` raises where it was closed, and how `_write_rest` goes on
+    where the system did not take everything at once.
+
+    Attributes:
+        _descriptor: the owner of the open descriptor, None once the file was closed.
+    """
+
+    cdef public Descriptor _descriptor
+
+    def pwrite(self, data not None, int64_t position):
+        """
+        Write all of `data` at `position`.
+
+        Raises:
+            OSError: the system takes no more; a part may have been written.
+        """
+        cdef Descriptor descriptor = self._descriptor
+        cdef Py_buffer view
+        cdef Py_ssize_t done
+        cdef bint is_all
+        if descriptor is None:
+            descriptor = self._open_descriptor()
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            done = write_once(descriptor.number, view.buf, view.len, position)
+            is_all = done == view.len
+        finally:
+            PyBuffer_Release(&view)
+        if not is_all:
+            self._write_rest(descriptor, data, done, position)
+
+
+cdef Py_ssize_t write_once(int descriptor, const void* data, Py_ssize_t size,
+                           int64_t position) except -1:
+    """Write what the system takes in one call; return how much that was."""
+    cdef Py_ssize_t count
+    with nogil:
+        count = pwrite(descriptor, data, <size_t>min(size, WRITE_MAX), position)
+    if count >= 0:
+        return count
+    if errno != EINTR:
+        PyErr_SetFromErrno(OSError)
+    PyErr_CheckSignals()
+    return 0
