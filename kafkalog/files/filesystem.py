@@ -70,6 +70,15 @@ class FileHandle(Protocol):
         """Put bytes and length on the disk (`fdatasync`)."""
         ...
 
+    def begin_write_back(self, position: int, size: int) -> None:
+        """Have the system begin to put written bytes on the disk. Promises nothing: `sync` does."""
+        ...
+
+    def let_go(self, position: int, size: int) -> None:
+        """Wait for the write-back of written bytes, and let the system forget them: nobody reads
+        them soon. Promises nothing; an error that it raises the next `sync` need not tell."""
+        ...
+
     def map(self, size: int) -> memoryview:
         """Map the first `size` bytes read-only (0 < size <= file size, else ValueError). The
         mapping goes when the last view of it does, also after `close` and unlink."""

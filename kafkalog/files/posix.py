@@ -28,6 +28,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 
 from typing_extensions import Buffer
 
@@ -155,6 +156,14 @@ class PosixFileHandle(FileWriter):
         descriptor = self._open_descriptor()
         _sync_descriptor(descriptor.number)
 
+    def begin_write_back(self, position: int, size: int) -> None:
+        descriptor = self._open_descriptor()
+        _write_behind().begin(descriptor.number, position, size)
+
+    def let_go(self, position: int, size: int) -> None:
+        descriptor = self._open_descriptor()
+        _write_behind().let_go(descriptor.number, position, size)
+
     def map(self, size: int) -> memoryview:
         descriptor = self._open_descriptor()
         if size <= 0:
@@ -169,6 +178,13 @@ class PosixFileHandle(FileWriter):
     def close(self) -> None:
         """Close the file; calls still running in other threads finish first. Idempotent."""
         self._descriptor = None
+
+
+def _write_behind() -> ModuleType:
+    """Return the module, loaded when it is first asked for: few programs write that much."""
+    from kafkalog.files import write_behind
+
+    return write_behind
 
 
 class PosixFileSystem:

@@ -1,7 +1,8 @@
 """A file of finished batches becomes the last segment of a log: renamed, not copied.
 
 What writes much at a time (a job, an import) encodes beside the log, in files that nobody reads,
-and hands them over. A file is looked through first, every CRC checked; then, under the log's lock:
+and hands them over. A file is looked through first, every CRC checked; or only the headers, where
+its writer answers for what is in the batches. Then, under the log's lock:
 
   1. everything that the log has is put on the disk, so that no crash leaves a hole before the file;
   2. the batches are stamped in place with their offsets and the leader epoch (16 bytes of each, the
@@ -37,7 +38,7 @@ import numpy as np
 from typing_extensions import Buffer
 
 from kafkalog._core.batch import check_batch
-from kafkalog._core.header import parse_header
+from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedForMessageFormatError
@@ -131,41 +132,66 @@ def file_batches(data: Buffer, path: Path, position: int = 0) -> list[FileBatch]
     view = memoryview(data)
     size, found = len(view), []
     while position < size:
-        if size - position < RECORD_BATCH_OVERHEAD:
-            raise _damaged(path, position, size)
-        if view[position + MAGIC_POSITION] < MAGIC_V2:
-            raise UnsupportedForMessageFormatError(
-                f"{path}: a batch of an old format cannot be taken over as it is", path=path
-            )
+        _ensure_new_format(view[position : position + RECORD_BATCH_OVERHEAD], path, position, size)
         if check_batch(view, position) != _OK:
             raise _damaged(path, position, size)
-        header = parse_header(view, position)
-        if header.producer_id >= 0 or header.is_control or header.is_transactional:
-            raise InvalidRecordError(
-                f"{path}: the batch at {position} is of a producer; append it with append_batches",
-                path=path,
-                position=position,
-            )
-        if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
-            raise InvalidRecordError(
-                f"{path}: the batch at {position} has {header.record_count} records for"
-                f" {header.last_offset_delta + 1} offsets; a log takes over only what leaves none"
-                " out",
-                path=path,
-                position=position,
-            )
-        found.append(
-            FileBatch(
-                position, header.size_bytes, header.record_count, header.crc, header.max_timestamp
-            )
-        )
-        position = header.end_position
+        found.append(_file_batch(parse_header(view, position), path, position))
+        position = found[-1].end_position
     return found
 
 
-def survey(context: SegmentContext, path: Path) -> BatchFile:
+def _headed_batches(handle: FileHandle, size: int, path: Path) -> list[FileBatch]:
+    """As `file_batches`, from the headers alone: what is in the batches is not read."""
+    position, found = 0, []
+    while position < size:
+        head = handle.pread(RECORD_BATCH_OVERHEAD, position)
+        _ensure_new_format(memoryview(head), path, position, size)
+        header = parse_header(head)
+        if header.size_bytes > size - position:
+            raise _damaged(path, position, size)
+        found.append(_file_batch(header, path, position))
+        position = found[-1].end_position
+    return found
+
+
+def _ensure_new_format(head: memoryview, path: Path, position: int, size: int) -> None:
+    if len(head) < RECORD_BATCH_OVERHEAD:
+        raise _damaged(path, position, size)
+    if head[MAGIC_POSITION] < MAGIC_V2:
+        raise UnsupportedForMessageFormatError(
+            f"{path}: a batch of an old format cannot be taken over as it is", path=path
+        )
+
+
+def _file_batch(header: BatchHeader, path: Path, position: int) -> FileBatch:
+    """Return what is kept of a header; raise where a log cannot take over such a batch."""
+    if header.producer_id >= 0 or header.is_control or header.is_transactional:
+        raise InvalidRecordError(
+            f"{path}: the batch at {position} is of a producer; append it with append_batches",
+            path=path,
+            position=position,
+        )
+    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        raise InvalidRecordError(
+            f"{path}: the batch at {position} has {header.record_count} records for"
+            f" {header.last_offset_delta + 1} offsets; a log takes over only what leaves none"
+            " out",
+            path=path,
+            position=position,
+        )
+    return FileBatch(
+        position, header.size_bytes, header.record_count, header.crc, header.max_timestamp
+    )
+
+
+def survey(context: SegmentContext, path: Path, *, check_crc: bool = True) -> BatchFile:
     """
     Look through a file that is to become a segment of a log.
+
+    Args:
+        context: of the log.
+        path: where the file is.
+        check_crc: read all of it, else the headers alone.
 
     Raises:
         FileNotFoundError: there is none.
@@ -185,7 +211,10 @@ def survey(context: SegmentContext, path: Path) -> BatchFile:
         size = handle.size()
         if not size:
             raise _damaged(path, 0, 0)
-        batches = file_batches(handle.map(size), path)
+        if check_crc:
+            batches = file_batches(handle.map(size), path)
+        else:
+            batches = _headed_batches(handle, size, path)
     finally:
         handle.close()
     file = BatchFile(path, size, batches, sum(batch.record_count for batch in batches))

@@ -262,7 +262,7 @@ class WritableLog(RestingLog):
         run = validate_for_leader(data, self._rules, now_ms, origin)
         return self._append(run, wait, origin)
 
-    def append_file(self, path: str | PathLike[str]) -> AppendInfo:
+    def append_file(self, path: str | PathLike[str], *, check_crc: bool = True) -> AppendInfo:
         """
         Take over a file of encoded batches as the last segment: it is renamed, not copied.
 
@@ -274,6 +274,8 @@ class WritableLog(RestingLog):
         Args:
             path: on the file system of the log, and nobody else's any more. While it is there the
                 log does not have it, whatever fails; when it has gone the log has it.
+            check_crc: read all of it. False is for who has encoded the batches himself, and synced
+                them since: their headers are still looked at, one by one.
 
         Raises:
             CorruptRecordError: it is not whole batches with good CRCs; nothing was changed.
@@ -284,7 +286,7 @@ class WritableLog(RestingLog):
         """
         self._ensure_writable()
         with storage_errors(Path(path), doing="looking through"):
-            file = survey(self._local.context, Path(path))
+            file = survey(self._local.context, Path(path), check_crc=check_crc)
         with self._write_lock:
             self._ensure_writable()
             if self._local.snapshot.end_offset > self._committer.durable_offset:

@@ -5,6 +5,9 @@ made for a row. A partition has a batch under construction; when it is full it i
 and written. Where very many partitions wait for more, the largest are closed early, so that memory
 stays bounded; for as many only some files are held open.
 
+What is large enough to become a segment by itself goes to the disk while it is written, and out of
+memory behind that (`write_behind`): a sync at the end has little left to do.
+
 Offsets count from zero in each file, the leader epoch is unknown: a commit fills in both, which the
 CRC does not cover. Files are synced before they are told of, their names too.
 
@@ -38,8 +41,9 @@ from kafkalog.spark.arrow_cells import array_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.partitioning import Partitioner, Rule
 from kafkalog.spark.txn.checking import partition_count
-from kafkalog.spark.txn.model import StagedFile, TransactionId
+from kafkalog.spark.txn.model import StagedFile, TransactionId, smallest_segment
 from kafkalog.spark.txn.staging import StagingArea
+from kafkalog.spark.write_behind import WriteBehind
 
 __all__ = ["EncodingRules", "TaskWriter", "topics_in"]
 
@@ -95,18 +99,20 @@ def topics_in(filesystem: FileSystem, directory: Path) -> dict[str, list[int]]:
 class _Target:
     """One partition of one topic: its batch under construction, and the file it goes to."""
 
-    def __init__(self, topic: str, partition: int, partition_count: int) -> None:
+    def __init__(self, topic: str, partition: int, partition_count: int, keep_bytes: int) -> None:
         self.topic = topic
         self.partition = partition
         self.partition_count = partition_count
         self.sequence = 0
         self.builder = BatchBuilder()
+        self._keep_bytes = keep_bytes
         self.begin()
 
     def begin(self) -> None:
         """Begin another file."""
         self.path: Path | None = None
         self.handle: FileHandle | None = None
+        self.behind = WriteBehind(self._keep_bytes)
         self.record_count = self.batch_count = self.size_bytes = 0
         self.largest_batch_bytes = self.null_key_count = 0
         self.min_timestamp = self.max_timestamp = NO_TIMESTAMP
@@ -269,7 +275,9 @@ class TaskWriter:
         target = self._targets.get((topic, partition))
         if target is None:
             count = self._partitioner(topic).partition_count
-            target = self._targets[topic, partition] = _Target(topic, partition, count)
+            keep_bytes = smallest_segment(self._rules.segment_bytes)
+            target = _Target(topic, partition, count, keep_bytes)
+            self._targets[topic, partition] = target
         times = self._times(rows)
         key, headers = _column(rows, "key"), _column(rows, "headers")
         keys = None if key is None else arrow_column(key)
@@ -323,6 +331,7 @@ class TaskWriter:
         handle = self._open(target)
         with storage_errors(target.path, doing="writing"):
             handle.pwrite(batch, target.size_bytes)
+            target.behind.wrote(handle, target.size_bytes, size)
         target.count_batch(size)
         builder.reset()
 

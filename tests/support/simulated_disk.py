@@ -544,17 +544,30 @@ class SimulatedFileHandle:
 
     def sync(self) -> None:
         with self._disk._guard:
-            try:
-                if self._enter("sync"):
-                    return
-            except (OSError, Killed):
-                self._file.fail_sync()
-                raise
-            if self._file.has_unseen_error:
-                self._file.has_unseen_error = False
-                self._file.fail_sync()
-                raise disk_error(errno.EIO, self._path)
-            self._file.sync()
+            if self._is_written("sync"):
+                self._file.sync()
+
+    def begin_write_back(self, position: int, size: int) -> None:
+        with self._disk._guard:
+            self._enter("begin_write_back")
+
+    def let_go(self, position: int, size: int) -> None:
+        with self._disk._guard:
+            self._is_written("let_go")
+
+    def _is_written(self, name: str) -> bool:
+        """Tell, once, an error of the disk, and of a write-back before; False: fake a sync."""
+        try:
+            if self._enter(name):
+                return False
+        except (OSError, Killed):
+            self._file.fail_sync()
+            raise
+        if self._file.has_unseen_error:
+            self._file.has_unseen_error = False
+            self._file.fail_sync()
+            raise disk_error(errno.EIO, self._path)
+        return True
 
     def map(self, size: int) -> memoryview:
         with self._disk._guard:

@@ -365,6 +365,17 @@ def test_failed_write_back_is_told_once_to_whoever_syncs_first(disk: SimulatedDi
     assert b"abcd" == disk.crash().snapshot()[str(FILE)]
 
 
+def test_failed_write_back_that_was_waited_for_is_not_told_again(disk: SimulatedDisk) -> None:
+    """Who lets go of bytes is told, and the sync behind that is not: their bytes are lost."""
+    handle = written(disk)
+    disk.fail_write_back(FILE)
+    handle.begin_write_back(0, 4)
+    with pytest.raises(OSError, match="error"):
+        handle.let_go(0, 4)
+    handle.sync()
+    assert b"ab" == disk.crash().snapshot()[str(FILE)]
+
+
 def test_system_that_keeps_no_errors_tells_of_no_write_back(disk: SimulatedDisk) -> None:
     """The first sync says "ok" already."""
     handle = written(disk)

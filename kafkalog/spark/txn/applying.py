@@ -1,8 +1,10 @@
 """An intent is carried out: each staged file goes to its log, whatever was done of that already.
 
 A file of a thirty-second of a segment or more becomes a segment (`Log.append_file`: renamed, not
-copied); of a smaller one the batches are appended. What a crash, or an error, left is told from the
-disk:
+copied), and so does one of any size where the log's last segment has nothing in it yet: it becomes
+that segment, and there is none more for it. Of another one the batches are appended. Only headers
+are read of a file that is renamed: its task has synced what it had encoded, and a reader checks
+every CRC anyway. What a crash, or an error, left is told from the disk:
 
   * a staged file that has gone was taken over: nothing is to be done;
   * one that is there, at a log that ends where its records are to begin, was not begun;
@@ -33,14 +35,12 @@ from kafkalog.log.adopting import FileBatch, file_batches
 from kafkalog.log.log import Log
 from kafkalog.manager.manager import LogManager
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
-from kafkalog.spark.txn.model import Intent, IntentEntry
+from kafkalog.spark.txn.model import Intent, IntentEntry, smallest_segment
 from kafkalog.spark.txn.state import SinkState
 
 __all__ = ["IntentApplier"]
 
-# A file is renamed where it is no very small segment; else it is copied, in such parts. Copying
-# takes the driver some 2.5 s a GiB, file after file; segments of 32 MiB instead of 1 GiB do not.
-_SEGMENT_SHARE: Final = 32
+# A file that becomes no segment is copied in such parts.
 _COPY_BYTES: Final = 32 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class IntentApplier:
                 self._state.write_intent(self.intent)
                 entry = left
         if self._is_segment(log, entry, facts.size_bytes):
-            log.append_file(path)
+            log.append_file(path, check_crc=False)
         else:
             self._append(log, entry, facts.size_bytes)
 
@@ -178,7 +178,9 @@ class IntentApplier:
 
     def _is_segment(self, log: Log, entry: IntentEntry, size: int) -> bool:
         config = log.config
-        if entry.position or not config.segment_bytes // _SEGMENT_SHARE <= size:
+        if entry.position:
+            return False
+        if size < smallest_segment(config.segment_bytes) and log.segments()[-1].size_bytes:
             return False
         # Never more than one entry for each interval; the time index has the larger ones.
         entries = size // max(config.index_interval_bytes, 1) + 1

@@ -167,6 +167,8 @@ def test_closed_handle_refuses_everything_but_close(disk: Disk, handle: FileHand
         lambda: handle.pwrite(b"x", 0),
         lambda: handle.pwritev([b"x"], 0),
         lambda: handle.truncate(0),
+        lambda: handle.begin_write_back(0, 4),
+        lambda: handle.let_go(0, 4),
         lambda: handle.map(1),
     ]
     for call in calls:
@@ -186,6 +188,18 @@ def test_sync_of_file_and_directory_succeeds(disk: Disk, handle: FileHandle) -> 
     disk.filesystem.sync_directory(disk.directory)
     with pytest.raises(FileNotFoundError):
         disk.filesystem.sync_directory(disk.directory / "none")
+
+
+def test_bytes_that_were_let_go_are_read_as_before(handle: FileHandle) -> None:
+    """They may have left memory; whole pages or not, written again or not, they are there."""
+    content = bytes(range(256)) * 80
+    handle.pwrite(content, 0)
+    handle.begin_write_back(0, len(content))
+    handle.let_go(4096, len(content) - 4096)
+    assert content == handle.pread(len(content), 0)
+    handle.pwrite(b"again", 8192)
+    handle.let_go(0, len(content))
+    assert content[:8192] + b"again" + content[8197:] == bytes(handle.map(len(content)))
 
 
 def test_stat_tells_size_kind_and_time(disk: Disk, handle: FileHandle) -> None:

@@ -15,6 +15,7 @@ from kafkalog.errors import (
     ReadOnlyLogError,
     UnsupportedForMessageFormatError,
 )
+from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.packing import pack_records
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
@@ -111,6 +112,42 @@ def test_append_file_with_damage_is_refused(tmp_path: Path, damage: str) -> None
         assert path.exists()
         assert 0 == log.log_end_offset
         log.append([Record(value=b"goes on")])
+
+
+@pytest.mark.parametrize("damage", ["magic", "length", "cut", "empty"])
+def test_append_file_by_headers_alone_refuses_what_they_contradict(
+    tmp_path: Path, damage: str
+) -> None:
+    """Without CRCs the headers still have to lead to the last byte of the file."""
+    path = staged(tmp_path / "staged")
+    content = bytearray(path.read_bytes())
+    if damage == "magic":
+        content[MAGIC_POSITION] = 1
+    elif damage == "length":
+        content[LOG_OVERHEAD - 1] += 1
+    kept = {"cut": len(content) - 1, "empty": 0}.get(damage, len(content))
+    path.write_bytes(content[:kept])
+    refused = UnsupportedForMessageFormatError if damage == "magic" else CorruptRecordError
+    with opened(tmp_path / "orders-0") as log:
+        with pytest.raises(refused):
+            log.append_file(path, check_crc=False)
+        assert path.exists()
+        assert 0 == log.log_end_offset
+
+
+def test_append_file_by_headers_alone_leaves_the_rest_to_readers(tmp_path: Path) -> None:
+    """What is in the batches is not read; who reads a damaged one later is told."""
+    path = staged(tmp_path / "staged")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with opened(tmp_path / "orders-0") as log:
+        log.append_file(path, check_crc=False)
+        assert not path.exists()
+        assert 100 == log.log_end_offset
+        assert b"v0" == next(log.records()).value
+        with pytest.raises(CorruptRecordError):
+            values(log)
 
 
 def test_append_file_larger_than_a_segment_or_its_index_is_refused(tmp_path: Path) -> None:

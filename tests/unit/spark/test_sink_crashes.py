@@ -25,6 +25,8 @@ STRIDE = max(1, 12 // STATES)
 EARLIER = ((0, 3), (1, 9))
 ROWS = ((0, 3), (1, 26), (0, 2), (1, 2), (0, 24))
 LATER = ((0, 2), (1, 22))
+# Of a first one: what an empty log takes over, and what is appended behind it.
+FIRST = ((0, 3), (1, 4), (0, 2))
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +104,27 @@ def test_commit_that_crashed_anywhere_has_every_row_once(
             assert [] == rig.problems(), f"state {number}, and the next batch"
         if number % 20 == 0:
             assert [] == rig.problems_of_opening(), f"state {number}, opened"
+
+
+@pytest.mark.parametrize("is_foreign_first", [False, True], ids=["replayed", "foreign first"])
+def test_first_commit_that_crashed_anywhere_has_every_row_once(is_foreign_first: bool) -> None:
+    """A log without a record takes over a file of any size; the one behind it is appended."""
+    disk = MomentDisk.of(new_disk())
+    disk.watch(STATES)
+    rig = SinkRig(disk)
+    rig.commit(1, FIRST)
+    disk.keep()
+    assert len(disk.states) > 10 * STATES
+    for number, state in enumerate(disk.states):
+        rig = SinkRig(state.crash())
+        if is_foreign_first:
+            rig.append_foreign("foreign")
+        rig.commit(1, FIRST)
+        assert [] == rig.problems(), f"state {number}"
+        if number % 20 == 0:
+            rig.commit(2, LATER)
+            found = rig.problems() + rig.problems_of_opening()
+            assert [] == found, f"state {number}, and the next batch"
 
 
 def test_recovery_that_crashed_anywhere_has_every_row_once(

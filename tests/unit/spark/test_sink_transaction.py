@@ -57,6 +57,13 @@ def names(disk: SimulatedDisk) -> list[str]:
     ]
 
 
+def identity_of(disk: SimulatedDisk, path: Path) -> int:
+    """Return the number of the file that has a name."""
+    facts = disk.stat(path)
+    assert facts is not None
+    return facts.file_id
+
+
 # ------------------------------------------------------------------------------ once
 
 
@@ -70,6 +77,36 @@ def test_commit_publishes_and_clears_up(rig: SinkRig) -> None:
         (each["partition"], each["start"], each["end"]) for each in report.ranges
     ]
     assert [] == names(rig.disk)
+
+
+def test_commit_renames_a_small_file_only_where_the_log_has_no_segment_with_records(
+    rig: SinkRig,
+) -> None:
+    """It becomes the empty segment, also behind others; elsewhere it would be one too many."""
+
+    def segments() -> list[int]:
+        with manager_of(rig.disk) as manager:
+            return [segment.base_offset for segment in manager.log(TOPIC, 0).segments()]
+
+    identities = []
+    for version, expected in enumerate(([0], [0])):
+        files = rig.stage(version, [(0, 3)])
+        identities.append(identity_of(rig.disk, Path(files[0].path)))
+        rig.transaction(version).commit(files)
+        assert expected == segments()
+    present = DATA / f"{TOPIC}-0" / f"{0:020d}.log"
+    assert identities[0] == identity_of(rig.disk, present)
+    with manager_of(rig.disk) as manager:
+        manager.log(TOPIC, 0).roll()
+    files = rig.stage(2, [(0, 3)])
+    identities.append(identity_of(rig.disk, Path(files[0].path)))
+    rig.transaction(2).commit(files)
+    assert [0, 6] == segments()
+    present = DATA / f"{TOPIC}-0" / f"{6:020d}.log"
+    assert identities[2] == identity_of(rig.disk, present)
+    for version in range(3):
+        rig.expect(version, [(0, 3)])
+    assert [] == rig.problems() + rig.problems_of_opening()
 
 
 @pytest.mark.parametrize("version", [3, 2, 0])
