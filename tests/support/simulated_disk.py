@@ -560,13 +560,12 @@ class SimulatedFileHandle:
         try:
             if self._enter(name):
                 return False
+            if self._file.has_unseen_error:
+                raise disk_error(errno.EIO, self._path)
         except (OSError, Killed):
-            self._file.fail_sync()
-            raise
-        if self._file.has_unseen_error:
             self._file.has_unseen_error = False
             self._file.fail_sync()
-            raise disk_error(errno.EIO, self._path)
+            raise
         return True
 
     def map(self, size: int) -> memoryview:
