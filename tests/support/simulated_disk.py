@@ -428,8 +428,7 @@ class SimulatedDisk(FaultyCalls):
         node = self._find_parts(parts)
         if isinstance(node, SimulatedDirectory):
             return node
-        error_number = errno.ENOENT if node is None else errno.ENOTDIR
-        raise disk_error(error_number, Path("/", *parts))
+        raise disk_error(errno.ENOENT if node is None else errno.ENOTDIR, Path("/", *parts))
 
     def _parent(self, path: Path) -> tuple[SimulatedDirectory, str]:
         parts = _parts(path)
