@@ -102,8 +102,8 @@ def import_(
     Raises:
         KafkaLogSparkError: PATH_NOT_FOUND, OPTION_INVALID, COLUMN_MISSING, TYPE_INVALID;
             RECORD_INVALID for two rows of one offset; OFFSET_OUT_OF_RANGE where a partition has
-            records at or behind the first row's offset; LOCKED where somebody has the data
-            directory open.
+            records at or behind the first row's offset; TXN_CONFLICT where somebody else has
+            appended since an earlier run; LOCKED where somebody has the data directory open.
     """
     begun = time.monotonic()
     if codec not in _CODECS:
@@ -472,10 +472,51 @@ def _append_file(log: Log, file: Mapping[str, Any], end_before: int) -> None:
     if log.log_end_offset == end_before == log.log_start_offset and end_before == 0:
         # Or retention would find a log that begins far below its first record.
         log.truncate_fully_and_start_at(file["first_offset"])
+    _ensure_own(log, file, end_before)
     for data in _pieces(Path(file["path"]), file["size_bytes"]):
         rest = _behind(data, log.log_end_offset)
         if len(rest):
             log.append_batches(rest, assign_offsets=False)
+
+
+def _ensure_own(log: Log, file: Mapping[str, Any], end_before: int) -> None:
+    """
+    Check that what a log got since the job was begun is what an earlier run of the job appended.
+
+    Raises:
+        KafkaLogSparkError: TXN_CONFLICT where somebody else has appended, whose records would be
+            taken for rows.
+    """
+    start, end = max(end_before, log.log_start_offset), log.log_end_offset
+    if start >= end:
+        return
+    config = log.config
+    # Where the log makes batches anew, their sums are its own.
+    is_kept = config.compression_type == "producer" and not config.is_log_append_time
+    own: set[tuple[int, int, int]] = set()
+    for data in _pieces(Path(file["path"]), file["size_bytes"]):
+        columns, _end = _scan(data)
+        rows = len(columns)
+        sums = columns.crc[:rows] if is_kept else np.zeros(rows, np.int64)
+        own.update(
+            zip(
+                columns.base_offset[:rows].tolist(),
+                columns.last_offset[:rows].tolist(),
+                sums.tolist(),
+                strict=True,
+            )
+        )
+    for view in log.batches(start):
+        header = view.header
+        if (header.base_offset, header.last_offset, header.crc if is_kept else 0) not in own:
+            raise KafkaLogSparkError(
+                ErrorCode.TXN_CONFLICT,
+                f"{log.directory.name} has got records of somebody else since the job was begun, at"
+                f" {header.base_offset}: rows would be passed over; run another job for the rest",
+                topic=file["topic"],
+                partition=file["partition"],
+                base_offset=header.base_offset,
+            )
 
 
 def _pieces(path: Path, size_bytes: int) -> Iterator[memoryview]:

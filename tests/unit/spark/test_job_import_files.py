@@ -19,9 +19,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from kafkalog import Codec, open_log
+from kafkalog import Codec, LogConfig, Record, open_log
+from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
-from kafkalog.spark.jobs.importing import OffsetKeepingWriter, import_
+from kafkalog.spark.jobs.importing import OffsetKeepingWriter, _append_file, import_
 
 Row = tuple[int, bytes | None, bytes | None, int | None, list[tuple[str, bytes | None]]]
 Rows = list[Row]
@@ -112,6 +113,38 @@ def test_files_hold_every_row_at_its_offset(
                 for record in log.records()
             ]
         assert rows == found
+
+
+@pytest.mark.parametrize("settings", [{}, {"message_timestamp_type": "LogAppendTime"}])
+def test_append_that_was_cut_goes_on_behind_its_own(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """What an earlier run has appended is not doubled; what others have is not taken for it."""
+    rows: Rows = [(offset, b"k", b"v%d" % offset, 1, []) for offset in range(20)]
+    writer = OffsetKeepingWriter(tmp_path, Codec.NONE, 100)
+    writer.add(batch_of([(0, rows)]))
+    (file,) = writer.finish()
+    data = Path(file["path"]).read_bytes()
+    config = LogConfig(**settings)
+    with open_log(tmp_path / "t-0", config=config) as log:
+        first = ends_of_batches(data)[0]
+        log.append_batches(data[:first], assign_offsets=False)
+        _append_file(log, file, 0)
+        _append_file(log, file, 0)
+        assert [value for _, _, value, *_ in rows] == [record.value for record in log.records()]
+    with open_log(tmp_path / "t-1", config=config) as log:
+        log.append([Record(value=b"of somebody else")])
+        with pytest.raises(KafkaLogSparkError, match=r"TXN_CONFLICT.*t-1 has got .* at 0:"):
+            _append_file(log, file, 0)
+        assert 1 == log.log_end_offset
+
+
+def ends_of_batches(data: bytes) -> list[int]:
+    """Return where each batch ends."""
+    columns = BatchColumns(100)
+    scan_batches(data, columns=columns)
+    ends = columns.position[: len(columns)] + columns.size_bytes[: len(columns)]
+    return [int(end) for end in ends]
 
 
 def test_two_rows_of_one_offset_are_refused(tmp_path: Path) -> None:
