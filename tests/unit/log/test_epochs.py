@@ -250,7 +250,7 @@ def test_crash_while_epochs_are_forgotten_leaves_no_old_message_under_one() -> N
 
 
 def test_replicated_batches_without_an_epoch_ask_nothing_of_the_file(tmp_path: Path) -> None:
-    """As older leaders send them: in a log without epochs, and behind those of one that has some."""
+    """As older leaders send them: in a log without epochs, and behind those that one has."""
     directory = tmp_path / "orders-0"
     with manual_log(directory) as log, pytest.MonkeyPatch.context() as patch:
         patch.setattr(LogEpochs, "assign_run", None)
