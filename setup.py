@@ -59,6 +59,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "run_facts": [],
     "packed_run": [],
     "own_run": [],
+    "leader_run": [],
     "segment_stage": [],
     "growing": [],
     "segment_end": [],

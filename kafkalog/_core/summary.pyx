@@ -31,11 +31,6 @@ from kafkalog._core.status cimport STATUS_OK, STATUS_TRAILING_BYTES
 cdef enum:
     NO_TIMESTAMP = -1
 
-cdef struct RecordFacts:
-    int64_t min_timestamp
-    int64_t max_timestamp
-    int64_t null_key_count
-
 
 class RecordSummary(NamedTuple):
     """

@@ -4,8 +4,9 @@ The rules are those of Kafka's LogValidator, stricter where that lets through wh
 read (offset deltas with gaps, record lengths that lie). Timestamps are set right in place; where
 `compression.type` wants another codec the records are compressed anew. Returns a `PackedRun` over a
 private copy: nothing the caller does later to its buffer reaches the log. Offsets are stamped by
-the run, under the log's lock. One bad batch refuses the run; bytes behind the last whole batch are
-refused, where Kafka drops them unsaid.
+the run, under the log's lock. Batches in which nothing has to be decompressed or set right are
+checked in one call; any other makes the whole run go the way of a batch at a time. One bad batch
+refuses the run; bytes behind the last whole batch are refused, where Kafka drops them unsaid.
 
 Not checked here: sequences of producers, their epochs and transactions, which need the log's state
 (`kafkalog.log.producers`); the run says whether there is anything to ask it. Where an old format
@@ -23,6 +24,7 @@ from typing_extensions import Buffer
 from kafkalog._core.batch import scan_batches
 from kafkalog._core.columns import RecordColumns, decode_columns
 from kafkalog._core.header import BatchHeader
+from kafkalog._core.leader_run import leader_run
 from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.repack import replace_payload
 from kafkalog._core.run_facts import RunFacts
@@ -90,7 +92,11 @@ def validate_for_leader(
     first_magic = copy[MAGIC_POSITION] if len(copy) > MAGIC_POSITION else MAGIC_V2
     if rules.magic < MAGIC_V2 or first_magic < MAGIC_V2:
         return OldFormatAppend(copy, rules, now_ms, origin).run()
-    return _LeaderAppend(copy, rules, now_ms, origin).run()
+    run: PackedRun | None = None
+    if not rules.wanted_codec and origin is not AppendOrigin.COORDINATOR:
+        of_client = origin is AppendOrigin.CLIENT
+        run = leader_run(copy, rules.limits, rules.segment_bytes, now_ms, of_client=of_client)
+    return _LeaderAppend(copy, rules, now_ms, origin).run() if run is None else run
 
 
 class _LeaderAppend:
