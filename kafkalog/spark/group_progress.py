@@ -22,9 +22,14 @@ from kafkalog.clients.group_offsets import GroupOffsets
 from kafkalog.clients.internal_topics import CONSUMER_OFFSETS
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
-from kafkalog.errors import KafkaLogError, UnknownTopicOrPartitionError
-from kafkalog.files.names import partition_directory_name, try_parse_partition_directory
+from kafkalog.errors import KafkaLogError, NotALogError, UnknownTopicOrPartitionError
+from kafkalog.files.names import (
+    partition_directory_name,
+    try_parse_partition_directory,
+    try_parse_segment_file,
+)
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.home import find_home
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
 from kafkalog.manager.overrides import SavedOverrides, read_overrides, write_overrides
@@ -68,7 +73,7 @@ class GroupProgress:
         if not changed:
             return True
         try:
-            with _open_logs(self._root) as logs:
+            with _open_logs(_data_directory(self._root)) as logs:
                 positions = GroupOffsets(logs, clock=self._clock)
                 positions.commit(self._group, changed, now_ms=self._clock.now_ms(), wait="written")
         except (KafkaLogError, OSError) as error:
@@ -78,6 +83,17 @@ class GroupProgress:
             return False
         self._published, self._problem = fresh, ""
         return True
+
+
+def _data_directory(path: Path) -> Path:
+    """Return the data directory that a path of a query lies in, or is: a log holds no other log."""
+    disk = PosixFileSystem()
+    if not any(try_parse_segment_file(name) is not None for name in disk.list(path)):
+        return path
+    found = find_home(disk, path).state_directory
+    if found == path:
+        raise NotALogError(f"{path} stands alone, in no data directory", path=path)
+    return found
 
 
 @contextmanager

@@ -70,6 +70,24 @@ def test_group_of_a_directory_in_use_is_told_once(
     assert progress.publish({"a": {"0": 2}})
 
 
+def test_group_of_a_stream_over_one_partition(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The positions lie in its data directory, not within its log; one that is alone has none."""
+    alone = tmp_path / "alone-0"
+    with LogManager([tmp_path / "data"]) as manager, kafkalog.open_log(alone) as log:
+        manager.create_topic("a", 1)
+        for each in (log, manager.log("a")):
+            each.append([Record(value=b"v")])
+    within = tmp_path / "data" / "a-0"
+    assert GroupProgress((str(within),), "etl").publish({"a": {"0": 1}})
+    assert (tmp_path / "data" / "__consumer_offsets-0").is_dir()
+    with caplog.at_level(logging.WARNING):
+        assert not GroupProgress((str(alone),), "etl").publish({"alone": {"0": 1}})
+    assert "stands alone" in caplog.text
+    assert [] == [path for path in (*within.iterdir(), *alone.iterdir()) if path.is_dir()]
+
+
 def test_stream_publishes_for_the_group_of_its_options(tmp_path: Path) -> None:
     """`groupId` is what `commit` tells the positions of."""
     with LogManager([tmp_path]) as manager:
