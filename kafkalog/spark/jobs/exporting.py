@@ -6,8 +6,8 @@ that is repeated writes the same files, and a job that goes on writes only what 
 file is put on the disk under another name first. When all is done, `manifest.json` says which files
 there are, with their rows and offsets.
 
-Crash points: before a rename, a file of another name is left, which nobody reads and the next run
-overwrites or removes; before the report of a task, its files are written once more, the same.
+Crash points: before a rename, a file of another name is left, which nobody reads and the end of the
+job removes; before the report of a task, its files are written once more, the same.
 
 Thread-safety: none.
 """
@@ -15,8 +15,8 @@ Thread-safety: none.
 from __future__ import annotations
 
 import json
-import os
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from os import PathLike, fspath
@@ -120,7 +120,7 @@ def export(
     if not ledger.is_planned("export"):
         _plan(ledger, task_bytes, cores_of(spark))
     reports = run_stage(spark, ledger, "export", on_progress)
-    _write_manifest(directory, job_id, reports)
+    _finish_files(directory, job_id, [each["files"] for each in reports.values()])
     outcome = _outcome(ledger, reports, begun)
     ledger.end(outcome.to_json())
     return outcome
@@ -142,8 +142,27 @@ def _plan(ledger: JobLedger, task_bytes: int, cores: int) -> None:
     ledger.plan("export", tasks)
 
 
-def _write_manifest(directory: Path, job_id: str, reports: Mapping[int, Mapping[str, Any]]) -> None:
-    files = [each for report in reports.values() for each in report["files"]]
+def _finish_files(directory: Path, job_id: str, files: list[list[dict[str, Any]]]) -> None:
+    """Say which files the tasks have written, when nothing else of the job's lies beside them."""
+    listed = [each for of_task in files for each in of_task]
+    _clear_away(listed)
+    _write_manifest(directory, job_id, listed)
+
+
+def _clear_away(files: Sequence[Mapping[str, Any]]) -> None:
+    """Remove what attempts that were killed have left beside the files of a job."""
+    by_folder: dict[Path, set[str]] = {}
+    for each in files:
+        path = Path(each["path"])
+        by_folder.setdefault(path.parent, set()).add(f".{path.name}")
+    for folder, names in by_folder.items():
+        with storage_errors(folder, doing="clearing up"):
+            for left in folder.iterdir():
+                if left.stem in names:
+                    left.unlink(missing_ok=True)
+
+
+def _write_manifest(directory: Path, job_id: str, files: list[dict[str, Any]]) -> None:
     files.sort(key=lambda each: (each["topic"], each["partition"], each["first_offset"]))
     with storage_errors(directory, doing="writing to"):
         text = json.dumps({"job_id": job_id, "files": files}, indent=1)
@@ -275,7 +294,8 @@ class _File:
         self._path = folder / name
         with storage_errors(folder, doing="making"):
             folder.mkdir(parents=True, exist_ok=True)
-        self._temporary = folder / f".{name}.{os.getpid()}"
+        # Of this attempt alone, on whatever machine it runs.
+        self._temporary = folder / f".{name}.{uuid.uuid4().hex}"
         self._codec = codec
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
