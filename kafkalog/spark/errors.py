@@ -119,7 +119,8 @@ def of_engine(
         code = next(fitting, ErrorCode.STORAGE)
     known = {"path": error.path, "position": error.position, "base_offset": error.base_offset}
     facts = {name: value for name, value in known.items() if value is not None}
-    return KafkaLogSparkError(code, f"{type(error).__name__}: {error}", **{**facts, **detail})
+    kind = type(error).__name__
+    return KafkaLogSparkError(code, f"{kind}: {error}", **{"error": kind, **facts, **detail})
 
 
 @contextmanager
@@ -140,7 +141,8 @@ def coded_errors(**detail: object) -> Iterator[None]:
     except KafkaLogError as error:
         raise of_engine(error, None, **detail) from error
     except OSError as error:
+        kind = type(error).__name__
         path = {} if error.filename is None else {"path": str(error.filename)}
         raise KafkaLogSparkError(
-            ErrorCode.STORAGE, f"{type(error).__name__}: {error}", **{**path, **detail}
+            ErrorCode.STORAGE, f"{kind}: {error}", **{"error": kind, **path, **detail}
         ) from error

@@ -218,8 +218,12 @@ def test_errors_without_a_code_get_one() -> None:
     """Those of the engine theirs, those of the disk STORAGE; one that has a code keeps it."""
     known = KafkaLogSparkError(ErrorCode.DATA_LOSS, "gone")
     cases: list[tuple[Exception, ErrorCode, dict[str, object]]] = [
-        (LogLockedError("busy"), ErrorCode.LOCKED, {"topic": "t"}),
-        (FileNotFoundError(2, "gone", "/x"), ErrorCode.STORAGE, {"path": "/x", "topic": "t"}),
+        (LogLockedError("busy"), ErrorCode.LOCKED, {"error": "LogLockedError", "topic": "t"}),
+        (
+            FileNotFoundError(2, "gone", "/x"),
+            ErrorCode.STORAGE,
+            {"error": "FileNotFoundError", "path": "/x", "topic": "t"},
+        ),
         (known, ErrorCode.DATA_LOSS, {}),
     ]
     for error, code, detail in cases:
