@@ -53,9 +53,10 @@ WorkDir: TypeAlias = Annotated[
     Path | None, typer.Option(help="For the job's files; beside the first directory if not given.")
 ]
 JobId: TypeAlias = Annotated[
-    str | None, typer.Option(help="Of an earlier run that is to be finished.")
+    str | None, typer.Option(help="A name for the job; that of an earlier run finishes it.")
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="The report as one JSON object.")]
+AsJsonLines: TypeAlias = Annotated[bool, typer.Option("--json", help="A JSON object a line.")]
 
 _SUMMED = ("bytes", "batches", "records")
 
@@ -126,13 +127,13 @@ def _show_rows(frame: DataFrame, *, as_json: bool) -> list[Mapping[str, Any]]:
 def verify(
     paths: Paths,
     deep: Annotated[bool, typer.Option(help="Open batches and look at every record.")] = False,
-    sample: Annotated[float | None, typer.Option(help="The share of segments.")] = None,
+    sample: Annotated[float | None, typer.Option(help="The share of segments: up to 1.")] = None,
     master: Master = "local[*]",
     conf: Conf = None,
     options: Options = None,
     work_dir: WorkDir = None,
     job_id: JobId = None,
-    as_json: AsJson = False,
+    as_json: AsJsonLines = False,
 ) -> None:
     """Look through every byte; a line for each segment that is bad, status 1 if there is one."""
     with _session(master, conf) as spark:
@@ -164,7 +165,7 @@ def stats(
     master: Master = "local[*]",
     conf: Conf = None,
     options: Options = None,
-    as_json: AsJson = False,
+    as_json: AsJsonLines = False,
 ) -> None:
     """Say what there is in each partition, by the headers of its batches."""
     with _session(master, conf) as spark:
