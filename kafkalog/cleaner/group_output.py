@@ -43,7 +43,7 @@ class GroupOutput:
         self._group = group
         self._filter = batch_filter
         self._throttle = throttle
-        self._unchanged: list[memoryview] = []
+        self._unchanged: list[tuple[int, int]] = []
         self._writer: SegmentWriter | None = None
 
     def add(self, run: BatchRun, *, old_tombstones_stay: bool) -> None:
@@ -60,7 +60,7 @@ class GroupOutput:
         parts = self._filter.filter(run, old_tombstones_stay=old_tombstones_stay)
         has_changed = statistics.batches_read - statistics.batches_copied > before
         if self._writer is None and not has_changed and len(self._group) == 1:
-            self._unchanged.append(run.data)
+            self._unchanged.append((run.position, len(run.data)))
         else:
             self._write(parts)
 
@@ -90,6 +90,7 @@ class GroupOutput:
                 self._place, first.segment.base_offset, last.bound.following_offset
             )
             unchanged, self._unchanged = self._unchanged, []
-            for data in unchanged:
+            for position, size in unchanged:
+                data = first.segment.file.read(position, size)
                 self._throttle(self._writer.write([data]))
         self._throttle(self._writer.write(parts))

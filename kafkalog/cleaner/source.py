@@ -23,8 +23,7 @@ from kafkalog.records.conversion.stretches import BatchRun
 
 __all__ = ["boundary_of", "grouped", "read_runs", "segments_between"]
 
-_OK: Final = STATUS_CODES["OK"]
-_FULL: Final = STATUS_CODES["FULL"]
+_TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 _RUN_BATCHES: Final = 4096
 
 
@@ -87,20 +86,26 @@ def read_runs(source: SegmentSource, run_bytes: int) -> Iterator[BatchRun]:
     if position is None:
         return
     expected = segment.base_offset
-    data = segment.file.whole()[: bound.end]
     columns = BatchColumns(_RUN_BATCHES)
+    wanted = run_bytes
     while position < bound.end:
-        walk = _walk(data[: position + run_bytes], position, expected, source, columns)
-        if walk.count == 0:
+        data, origin = segment.file.window(position, wanted, bound.end)
+        walk = _walk(data, position - origin, expected, source, columns)
+        if walk.count == 0 and origin + len(data) < bound.end:
             # Larger than a run, or damaged: all that follows tells.
-            walk = _walk(data, position, expected, source, BatchColumns(1))
+            wanted = max(2 * wanted, bound.end - position if walk.status != _TRUNCATED else 0)
+            continue
         if walk.count == 0:
             fence = segment.fence_at(
-                walk.position, bound, walk.status, walk.next_offset, walk.resume_min
+                origin + walk.position,
+                bound,
+                walk.status,
+                walk.next_offset,
+                origin + walk.resume_min,
             )
             raise fence.to_error()
-        yield BatchRun(data[position : walk.position], segment.path, position)
-        position, expected = walk.position, walk.next_offset
+        yield BatchRun(data[position - origin : walk.position], segment.path, position)
+        position, expected, wanted = origin + walk.position, walk.next_offset, run_bytes
 
 
 def _walk(

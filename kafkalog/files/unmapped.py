@@ -2,7 +2,8 @@
 
 For files of which another process owns the length. Where it cuts one that is mapped, whoever reads
 there is killed; a copy has zeros for what was cut before it was read. It costs the memory of what
-is mapped, so it is for small files, or for what happens rarely.
+is mapped, so segments of a log are read piece by piece (`kafkalog.log.segment_file`): a copy of all
+of one is for what happens rarely, as damage does.
 
 Thread-safety: that of the disk behind it.
 """
@@ -14,12 +15,17 @@ from typing import Any, cast
 
 from kafkalog.files.filesystem import FileHandle, FileSystem
 
-__all__ = ["unmapped"]
+__all__ = ["maps_files", "unmapped"]
 
 
 def unmapped(filesystem: FileSystem) -> FileSystem:
     """Return the same disk, without mappings."""
     return cast("FileSystem", _UnmappedFileSystem(filesystem))
+
+
+def maps_files(filesystem: FileSystem) -> bool:
+    """Say whether a mapping on a disk is one, and not a copy."""
+    return not isinstance(filesystem, _UnmappedFileSystem)
 
 
 class _UnmappedFileSystem:

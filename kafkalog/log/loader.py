@@ -36,7 +36,7 @@ from kafkalog.log.fences import FencedRange
 from kafkalog.log.leftovers import Leftovers, clear_leftovers, live_bases
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.report import CutTail, RecoveryReport
-from kafkalog.log.scanner import SegmentScan, scan_segment
+from kafkalog.log.scanner import SegmentScan, scan_file
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import SegmentContext
@@ -306,9 +306,8 @@ def _set_aside(context: SegmentContext, segments: list[LogSegment], findings: _F
 def _scan(
     context: SegmentContext, segment: LogSegment, following: int | None, findings: _Findings
 ) -> SegmentScan:
-    scan = scan_segment(
-        segment.file.whole(),
-        segment.path,
+    scan = scan_file(
+        segment.file,
         base_offset=segment.base_offset,
         interval=context.config.index_interval_bytes,
         next_offset=max(segment.base_offset, findings.next_offset),
@@ -335,8 +334,10 @@ def _trust_end(context: SegmentContext, segment: LogSegment, findings: _Findings
     try:
         data: memoryview | bytes = b""
         if size > SMALL_FILE_BYTES:
-            data = segment.file.whole()
-            tail = scan_batches(data, segment.tail_position(), next_offset=segment.base_offset)
+            start = segment.tail_position()
+            data = segment.file.read(start, size - start)
+            size = len(data)
+            tail = scan_batches(data, next_offset=segment.base_offset)
         else:
             if size:
                 found = read_whole(context.filesystem, segment.path, max_bytes=2 * size)
@@ -356,8 +357,9 @@ def _trust_tail(segment: LogSegment, findings: _Findings) -> bool:
         if segment.size_bytes == 0:
             scan = SegmentScan(next_offset=segment.base_offset)
         else:
-            data = segment.file.whole()
-            tail = scan_batches(data, segment.tail_position(), next_offset=segment.base_offset)
+            start = segment.tail_position()
+            data = segment.file.read(start, segment.size_bytes - start)
+            tail = scan_batches(data, next_offset=segment.base_offset)
             if tail.status != OK:
                 return False
             scan = segment.summary(tail.next_offset)

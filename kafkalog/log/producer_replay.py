@@ -12,7 +12,7 @@ from __future__ import annotations
 from kafkalog._core.batch import BatchColumns
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.producer_recovery import replay_batches
-from kafkalog.log.reading import start_position, walk_segment
+from kafkalog.log.reading import start_position, walk_windows
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.state.producer_append import CompletedTransaction
 from kafkalog.state.producers import ProducerStates
@@ -75,12 +75,11 @@ def replay_segments(
                 position = start_position(segment, states.end_offset, bound, "skip")
             if position is not None:
                 columns = columns or BatchColumns(WALK_BATCHES)
-                data = segment.file.whole()[: bound.end]
-                for _start, walk in walk_segment(
+                for data, origin, walk in walk_windows(
                     segment, position, bound, segment.base_offset, columns, "skip"
                 ):
                     completed += replay_batches(
-                        states, data, columns, walk.count, path=segment.path
+                        states, data, columns, walk.count, path=segment.path, position=origin
                     )
         if bound.following_offset > states.end_offset:
             states.advance_to(bound.following_offset)

@@ -10,6 +10,7 @@ and then the typed error; `"skip"` goes on behind the fence with the next whole 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Literal, NamedTuple, TypeVar
 
@@ -48,6 +49,7 @@ __all__ = [
     "try_records",
     "walk_ahead",
     "walk_segment",
+    "walk_windows",
 ]
 
 OnCorrupt = Literal["raise", "skip"]
@@ -56,7 +58,10 @@ _Decoded = TypeVar("_Decoded")
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
+TRUNCATED = STATUS_CODES["TRUNCATED"]
 
+# Of a file that is not mapped, at a time.
+WINDOW_BYTES = 1 << 20
 # Checked ahead of the batch that a reader gets: so many bytes of small batches, and of larger ones
 # so many batches. More than the last number cost memory, and no less time each.
 WALK_BYTES = 1024 * 1024
@@ -330,6 +335,46 @@ def walk_segment(
         position, expected = walk.position, walk.next_offset
         if walk.status not in (OK, FULL):
             position, expected = behind_damage(segment, bound, walk, on_corrupt)
+
+
+def walk_windows(
+    segment: LogSegment,
+    position: int,
+    bound: Bound,
+    expected: int,
+    columns: BatchColumns,
+    on_corrupt: OnCorrupt,
+) -> Iterator[tuple[memoryview, int, Walk]]:
+    """
+    As `walk_segment`, for those who need not have all bytes of the segment at hand.
+
+    Yields the bytes that a run is in, where they begin in the file, and the walk over it; positions
+    in that and in the columns are those in the bytes.
+    """
+    window_bytes = bound.end if segment.file.maps else WINDOW_BYTES
+    wanted = window_bytes
+    while position < bound.end:
+        data, origin = segment.file.window(position, wanted, bound.end)
+        columns.clear()
+        walk = walk_batches(
+            data,
+            position - origin,
+            columns,
+            next_offset=expected,
+            offset_max=bound.following_offset - 1,
+        )
+        is_cut = walk.status not in (OK, FULL) and origin + len(data) < bound.end
+        if is_cut and not walk.count:
+            # A batch that is larger than the window; or damage, of which all that follows tells.
+            wanted = max(2 * wanted, bound.end - position if walk.status != TRUNCATED else 0)
+            continue
+        if walk.count:
+            yield data, origin, walk
+        position, expected, wanted = origin + walk.position, walk.next_offset, window_bytes
+        if walk.status not in (OK, FULL) and not is_cut:
+            resume_min = origin + walk.resume_min
+            met = replace(walk, position=position, resume_min=resume_min)
+            position, expected = behind_damage(segment, bound, met, on_corrupt)
 
 
 def behind_damage(

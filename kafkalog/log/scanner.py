@@ -1,7 +1,8 @@
 """One pass over the bytes of a segment: what is whole, what is damaged, what its indexes must say.
 
 Used by recovery (with CRC), by the rebuild of an index, and by look-ups that met something odd.
-Works on a memoryview of the segment; knows no file system and changes nothing.
+Works on a memoryview of the segment, or on windows of its file where that is not mapped; changes
+nothing.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ from pathlib import Path
 
 import numpy as np
 
-from kafkalog._core.batch import BatchColumns
+from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.layout import CONTROL_MASK, MAGIC_V2
 from kafkalog.log.fences import FencedRange, find_fence
+from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.walk import walk_batches
 
-__all__ = ["SegmentScan", "scan_segment"]
+__all__ = ["SegmentScan", "largest_timestamp", "scan_file", "scan_segment"]
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
+TRUNCATED = STATUS_CODES["TRUNCATED"]
 
 CHUNK_BATCHES = 4096
+# Of a file that is not mapped, at a time.
+WINDOW_BYTES = 1 << 20
 RELATIVE_OFFSET_MAX = 2**31 - 1
 NO_EPOCH = -1
 
@@ -121,6 +126,90 @@ def scan_segment(
         scan.fences.append(fence)
     entries.finish(scan)
     return scan
+
+
+def scan_file(
+    file: SegmentFile,
+    *,
+    base_offset: int,
+    interval: int,
+    next_offset: int | None = None,
+    offset_max: int | None = None,
+) -> SegmentScan:
+    """
+    Scan a segment in its file: as `scan_segment`, and a file without damage window by window.
+
+    Args: as of `scan_segment`.
+    """
+    limit = base_offset + RELATIVE_OFFSET_MAX
+    limit = limit if offset_max is None else min(limit, offset_max)
+    first_offset = base_offset if next_offset is None else next_offset
+    scan = None
+    if not file.maps:
+        scan = _scan_windows(file, base_offset, interval, first_offset, limit)
+    if scan is None:
+        # What damage is, and how far it reaches, only all that follows tells.
+        scan = scan_segment(
+            file.whole(),
+            file.path,
+            base_offset=base_offset,
+            interval=interval,
+            next_offset=next_offset,
+            offset_max=offset_max,
+        )
+    return scan
+
+
+def _scan_windows(
+    file: SegmentFile, base_offset: int, interval: int, next_offset: int, limit: int
+) -> SegmentScan | None:
+    """Return what a scan finds; None where there is damage, or a torn tail."""
+    scan = SegmentScan(next_offset=next_offset)
+    columns = BatchColumns(CHUNK_BATCHES)
+    entries = _Entries(IndexEntrySelector(base_offset, interval))
+    size, position, wanted = file.size_bytes, 0, WINDOW_BYTES
+    while position < size:
+        data, _origin = file.window(position, wanted, size)
+        columns.clear()
+        walk = walk_batches(data, 0, columns, next_offset=scan.next_offset, offset_max=limit)
+        is_cut = walk.status == TRUNCATED and position + len(data) < size
+        if walk.status not in (OK, FULL) and not is_cut:
+            return None
+        if not walk.count:
+            # A batch that is larger than the window.
+            wanted *= 2
+            continue
+        columns.position[: walk.count] += position
+        _count(scan, columns, walk.count)
+        entries.select(columns, walk.count)
+        scan.next_offset = walk.next_offset
+        position, wanted = position + walk.position, WINDOW_BYTES
+        scan.whole_end = position
+    entries.finish(scan)
+    return scan
+
+
+def largest_timestamp(file: SegmentFile, position: int, next_offset: int) -> tuple[int, int] | None:
+    """
+    Return the largest timestamp of the batches from a position on, and the offset that has it.
+
+    Of the earliest of them the last offset, (-1, -1) where there is none. Headers are read, no sum
+    is checked; None where they are no run of whole batches.
+    """
+    found, size, wanted = (-1, -1), file.size_bytes, WINDOW_BYTES
+    while position < size:
+        data, origin = file.window(position, size if file.maps else wanted, size)
+        met = scan_batches(data, position - origin, check_crc=False, next_offset=next_offset)
+        is_cut = met.status == TRUNCATED and origin + len(data) < size
+        if met.status != OK and not is_cut:
+            return None
+        if not met.count:
+            wanted *= 2
+            continue
+        if met.max_timestamp > found[0]:
+            found = met.max_timestamp, met.offset_of_max_timestamp
+        position, next_offset, wanted = origin + met.position, met.next_offset, WINDOW_BYTES
+    return found
 
 
 class _Entries:

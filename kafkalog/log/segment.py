@@ -22,7 +22,6 @@ from typing_extensions import Buffer
 
 from kafkalog._core.batch import (
     BatchColumns,
-    ScanResult,
     find_offset,
     find_timestamp,
     scan_batches,
@@ -43,7 +42,7 @@ from kafkalog.log.hints import (
     read_whole_header,
     walk_headers,
 )
-from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan
+from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan, largest_timestamp
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_indexes import SegmentIndexes
 from kafkalog.log.segment_transactions import SegmentTransactions
@@ -316,8 +315,8 @@ class LogSegment(SegmentIndexes):
         no run of whole batches.
         """
         start = self._hints.start_before(offset, position)
-        data = self.file.whole()[:position]
-        found = scan_batches(data, start, check_crc=False, next_offset=self.base_offset)
+        data = self.file.read(start, position - start)
+        found = scan_batches(data, check_crc=False, next_offset=self.base_offset)
         return found.next_offset if found.status == OK else None
 
     def summary(self, next_offset: int) -> SegmentScan:
@@ -471,9 +470,9 @@ class LogSegment(SegmentIndexes):
         view = self.time_index.view
         latest = view.entry(len(view) - 1)[0] if len(view) else 0
         position = self._hints.start_for_time(latest, self.size_bytes, self.offset_max + 1)
-        data = self.file.whole()
-        result = scan_batches(data, position, check_crc=False, next_offset=self.base_offset)
-        found: ScanResult | SegmentScan = result if result.status == OK else self._source.scan()
-        self._offset_of_max_timestamp = found.offset_of_max_timestamp
-        self._max_timestamp = found.max_timestamp
-        return found.max_timestamp
+        found = largest_timestamp(self.file, position, self.base_offset)
+        if found is None:
+            scan = self._source.scan()
+            found = scan.max_timestamp, scan.offset_of_max_timestamp
+        self._max_timestamp, self._offset_of_max_timestamp = found
+        return found[0]

@@ -4,6 +4,10 @@ Reads are slices of a mapping of the file where it covers them, else `pread`. A 
 grows while anybody may have it mapped: truncation makes a new file (see `truncation.py`), and only
 bytes that were never published (a failed append, a torn tail at open) are cut in place.
 
+On a disk on which nothing is mapped (`kafkalog.files.unmapped`) what is read is a copy, made anew
+each time; whoever goes over all of a file asks for it window by window. What is read of a file that
+somebody has cut is zeros there.
+
 Zeros written ahead of the end are no bytes of the log. Crash points: before, within and behind that
 write; whatever of it is there is a tail of zeros, as a hole is, which the next start cuts.
 
@@ -20,6 +24,7 @@ from typing import Final
 from kafkalog._core.growing import FileEnd
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.pool import FilePool, PooledFile
+from kafkalog.files.unmapped import maps_files
 from kafkalog.log.when_touched import WhenTouched
 
 __all__ = ["SegmentFile"]
@@ -43,6 +48,9 @@ class SegmentFile(FileEnd):
         path: the file, or directory and name, of which its path is made when somebody wants it.
         size_bytes: bytes that belong to the log; what the file has behind them is ignored.
         handle: open descriptor where the file takes appends, or is followed read-only.
+
+    Attributes:
+        maps: whether `whole` is a mapping, and not a copy of all the bytes.
     """
 
     path: WhenTouched[Path] = WhenTouched(lambda file: _path_of(file._given_path))
@@ -64,6 +72,8 @@ class SegmentFile(FileEnd):
         self._handle: FileHandle | None = handle
         self._mapped_bytes = 0
         self._pinned: memoryview | None = None
+        self.maps = maps_files(filesystem)
+        self._kept: FileHandle | None = None
         self._synced_bytes = 0
         self._is_trimmed = False
         self._preallocated_bytes = self._zero_bytes = 0
@@ -78,6 +88,8 @@ class SegmentFile(FileEnd):
     def read(self, position: int, size: int) -> memoryview:
         """Return up to `size` bytes from `position`, fewer only where the file ends."""
         end = position + size
+        if not self.maps:
+            return self._copy(position, min(end, self.size_bytes) - position)
         # Once: another thread that maps fewer bytes may lower it at any moment.
         mapped_bytes = self._mapped_bytes
         if end <= mapped_bytes:
@@ -89,9 +101,25 @@ class SegmentFile(FileEnd):
                 return mapped[position:end]
         return memoryview(handle.pread(size, position))
 
+    def window(self, position: int, size: int, end: int) -> tuple[memoryview, int]:
+        """
+        Return bytes of the file that have those from `position` on, and where they begin.
+
+        Args:
+            position: wanted from here on.
+            size: how many, as far as the file goes.
+            end: none behind it are wanted.
+        """
+        stop = min(position + size, end)
+        if self.maps:
+            return self.whole()[:stop], 0
+        return self._copy(position, stop - position), position
+
     def whole(self) -> memoryview:
-        """Return all bytes of the log in this file, mapped."""
+        """Return all bytes of the log in this file, mapped where that may be."""
         size = self.size_bytes
+        if not self.maps:
+            return self._copy(0, size)
         mapped = self._map(size)
         self._mapped_bytes = size
         return mapped
@@ -106,17 +134,21 @@ class SegmentFile(FileEnd):
         Raises:
             OSError, ValueError: it cannot be opened, or was closed.
         """
-        if self._pinned is None:
+        if not self._is_pinned:
             try:
                 handle = self._pooled.lease()
             except (OSError, ValueError):
-                if self._pinned is None:
+                if not self._is_pinned:
                     raise
             else:
                 # Pinning comes before the name goes: not pinned yet, the handle is this file's.
-                if self._pinned is None:
+                if not self._is_pinned:
                     return handle
-        return None
+        return self._kept
+
+    @property
+    def _is_pinned(self) -> bool:
+        return self._pinned is not None or self._kept is not None
 
     def open_for_append(self) -> None:
         """Take appends behind the present bytes."""
@@ -177,7 +209,7 @@ class SegmentFile(FileEnd):
     @property
     def unsynced_bytes(self) -> int:
         """How much a sync would cover; nothing where the bytes are about to go."""
-        if self._pinned is not None:
+        if self._is_pinned:
             return 0
         return max(self.size_bytes - self._synced_bytes, 0)
 
@@ -229,7 +261,7 @@ class SegmentFile(FileEnd):
         """Put the end on the disk where a preallocated tail was cut off."""
         # Whatever is called synced: an empty file has an end, too, and a sync that runs beside
         # this may have begun before the cut.
-        if self._is_trimmed and self._pinned is None:
+        if self._is_trimmed and not self._is_pinned:
             self._sync()
             self._is_trimmed = False
 
@@ -241,7 +273,10 @@ class SegmentFile(FileEnd):
 
     def pin(self) -> None:
         """Keep the bytes readable from here on, though the file loses its name."""
-        self._pinned = self.whole()
+        if self.maps:
+            self._pinned = self.whole()
+        else:
+            self._kept = self._handle or self._pooled.lease()
 
     def close(self) -> None:
         """Let descriptor and mapping go; slices given out stay valid."""
@@ -252,6 +287,14 @@ class SegmentFile(FileEnd):
         pooled = SegmentFile._pooled.made(self)
         if pooled is not None:
             pooled.close()
+
+    def _copy(self, position: int, size: int) -> memoryview:
+        """Return a copy of bytes of the file, zeros where it has become shorter."""
+        memory = memoryview(bytearray(max(size, 0)))
+        handle = self._handle or self.lease()
+        if len(memory) and handle is not None:
+            handle.pread_into(memory, position)
+        return memory.toreadonly()
 
     def _map(self, size: int) -> memoryview:
         if self._pinned is None:

@@ -17,7 +17,7 @@ from kafkalog.config import LogConfig
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.pool import FilePool
-from kafkalog.log.scanner import SegmentScan, scan_segment
+from kafkalog.log.scanner import SegmentScan, scan_file
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.state.sync_note import SyncNote
 
@@ -107,9 +107,7 @@ class ScanSource:
         return self.file.size_bytes
 
     def scan(self) -> SegmentScan:
-        return scan_segment(
-            self.file.whole(), self.file.path, base_offset=self.base_offset, interval=self.interval
-        )
+        return scan_file(self.file, base_offset=self.base_offset, interval=self.interval)
 
     def offset_entries(self) -> bytes:
         return self.scan().offset_entries

@@ -29,6 +29,7 @@ from kafkalog.files.names import (
     try_parse_segment_file,
 )
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.files.unmapped import unmapped
 from kafkalog.log.home import find_home
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
@@ -110,6 +111,8 @@ class _LogsOfDirectory:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        # The directory may be on storage that others see, where nothing is to be mapped.
+        self._disk = unmapped(PosixFileSystem())
         self._open: dict[tuple[str, int], Log] = {}
 
     def log(self, topic: str, partition: int) -> Log:
@@ -119,7 +122,7 @@ class _LogsOfDirectory:
             directory = self._root / partition_directory_name(TopicPartition(topic, partition))
             if not directory.is_dir():
                 raise UnknownTopicOrPartitionError(f"{directory} is not there", path=directory)
-            log = self._open[topic, partition] = open_log(directory)
+            log = self._open[topic, partition] = open_log(directory, filesystem=self._disk)
         return log
 
     def topics(self) -> Mapping[str, tuple[int, ...]]:
@@ -140,7 +143,7 @@ class _LogsOfDirectory:
         for number in range(partition_count):
             directory = self._root / partition_directory_name(TopicPartition(topic, number))
             self._open[topic, number] = open_log(
-                directory, config=LogConfig.from_properties(settings)
+                directory, config=LogConfig.from_properties(settings), filesystem=self._disk
             )
         # The lock of the first log is that of the data directory: no manager is about.
         disk, now_ms = PosixFileSystem(), SystemClock().now_ms()

@@ -17,6 +17,7 @@ from kafkalog.config import LogConfig
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.files.unmapped import unmapped
 from kafkalog.files.whole import replace_whole
 from kafkalog.log.opening import open_log
 from kafkalog.log.segment import LogSegment
@@ -293,7 +294,11 @@ def _reindexed(task: Mapping[str, Any]) -> dict[str, Any]:
     config = LogConfig.from_properties(task["config"])
     outcome: dict[str, Any] = {"directory": str(directory), "status": "done"}
     try:
-        with open_log(directory, config=config) as log, storage_errors(directory, doing="indexing"):
+        disk = unmapped(PosixFileSystem())
+        with (
+            open_log(directory, config=config, filesystem=disk) as log,
+            storage_errors(directory, doing="indexing"),
+        ):
             segments = log.snapshot().segments.segments
             for segment in segments:
                 _reindex_segment(log.segment_context(), segment)

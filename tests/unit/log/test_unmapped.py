@@ -1,0 +1,179 @@
+"""A log on a disk without mappings: it says what one with them says, and never reads all of a file.
+
+Files that other machines see are read so: one that is mapped and then cut kills the process.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog import Log, LogConfig, open_log
+from kafkalog.cleaner.source import read_runs
+from kafkalog.cleaner.subject import subject_of
+from kafkalog.errors import CorruptRecordError
+from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.files.unmapped import unmapped
+from kafkalog.log import reading, scanner
+from kafkalog.log.conversion.source import sources
+from tests.support.compacted_logs import fill
+from tests.support.manual_time import ManualClock
+
+CONFIG = LogConfig(segment_bytes=12_000, index_interval_bytes=500)
+NOW_MS = 1_700_000_000_000
+WINDOW_BYTES = 700
+
+
+class WatchedDisk:
+    """A disk that maps nothing, and remembers how much of `.log` files was read at a time."""
+
+    def __init__(self) -> None:
+        self._disk = PosixFileSystem()
+        self.largest_read = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:
+        handle = self._disk.open(path, create=create, write=write)
+        return cast("FileHandle", WatchedHandle(self, handle, path.suffix == ".log"))
+
+
+class WatchedHandle:
+    """A file of such a disk."""
+
+    def __init__(self, disk: WatchedDisk, handle: FileHandle, is_log: bool) -> None:
+        self._disk = disk
+        self._handle = handle
+        self._is_log = is_log
+
+    def __getattr__(self, name: str) -> Any:
+        assert name != "map"
+        return getattr(self._handle, name)
+
+    def pread_into(self, target: memoryview, position: int) -> int:
+        if self._is_log:
+            self._disk.largest_read = max(self._disk.largest_read, len(target))
+        return self._handle.pread_into(target, position)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a log of several segments with transactions, not closed in order."""
+    directory = tmp_path_factory.mktemp("unmapped") / "orders-0"
+    clock = ManualClock(NOW_MS)
+    with open_log(directory, config=CONFIG, clock=clock) as log:
+        fill(log, clock.now_ms, batch_count=400, seed=3)
+        log.flush()
+        return Path(shutil.copytree(directory, directory.parent / "copy" / "orders-0"))
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a segment be many windows, some smaller than a batch."""
+    monkeypatch.setattr(reading, "WINDOW_BYTES", WINDOW_BYTES)
+    monkeypatch.setattr(scanner, "WINDOW_BYTES", WINDOW_BYTES)
+
+
+def opened(directory: Path, disk: WatchedDisk | None = None) -> Log:
+    filesystem = None if disk is None else unmapped(cast("FileSystem", disk))
+    return open_log(
+        directory, config=CONFIG, clock=ManualClock(NOW_MS), read_only=True, filesystem=filesystem
+    )
+
+
+def runs_of(log: Log, run_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield position and bytes of each run of each segment."""
+    for source in sources(log.snapshot()):
+        for run in read_runs(source, run_bytes):
+            yield run.position, bytes(run.data)
+
+
+def test_unmapped_log_is_the_same_log_and_reads_it_in_windows(made: Path) -> None:
+    """Recovery, facts for a cleaning, producers, transactions; a window or a batch at a time."""
+    disk = WatchedDisk()
+    with opened(made) as log, opened(made, disk) as other:
+        subject, unmapped_subject = subject_of(log), subject_of(other)
+        segments, others = log.snapshot().segments, other.snapshot().segments
+
+        assert len(segments) > 3
+        assert subject.facts == unmapped_subject.facts
+        assert subject.last_batches == unmapped_subject.last_batches
+        assert subject.open_transactions == unmapped_subject.open_transactions
+        for segment, its in zip(segments.segments, others.segments, strict=True):
+            assert segment.scan() == its.scan()
+        assert list(runs_of(log, 2_000)) == list(runs_of(other, 2_000))
+        largest = max(each.header.size_bytes for each in log.batches())
+        assert disk.largest_read <= max(2 * largest, 2_000)
+        assert list(log.records()) == list(other.records())
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 12_000), st.integers(0, 255), st.integers(1, 4_000))
+def test_damage_is_told_as_in_a_mapped_log(
+    tmp_path_factory: pytest.TempPathFactory,
+    made: Path,
+    position: int,
+    value: int,
+    run_bytes: int,
+) -> None:
+    """The same runs before it, the same range of it, and the same of what a scan finds behind."""
+    directory = tmp_path_factory.mktemp("damaged") / "orders-0"
+    shutil.copytree(made, directory)
+    first = min(directory.glob("*.log"))
+    data = bytearray(first.read_bytes())
+    data[position % len(data)] = value
+    first.write_bytes(data)
+    told: list[Any] = []
+    with opened(directory) as log, opened(directory, WatchedDisk()) as other:
+        for each in (log, other):
+            found: list[Any] = [segment.scan() for segment in each.snapshot().segments.segments]
+            runs = runs_of(each, run_bytes)
+            try:
+                found += runs
+            except CorruptRecordError as error:
+                found.append(str(error))
+            try:
+                found.append(subject_of(each).last_batches)
+            except CorruptRecordError as error:
+                found.append(str(error))
+            told.append(found)
+    assert told[0] == told[1]
+
+
+def test_file_that_was_cut_reads_as_zeros(made: Path, tmp_path: Path) -> None:
+    """What somebody cuts while it is read is damage, and kills nobody."""
+    directory = Path(shutil.copytree(made, tmp_path / "orders-0"))
+    with opened(directory, WatchedDisk()) as log:
+        segment = log.snapshot().segments.segments[0]
+        size = segment.size_bytes
+        with segment.path.open("r+b") as file:
+            file.truncate(100)
+        whole = segment.file.whole()
+
+        assert size == len(whole)
+        assert not any(whole[100:])
+        with pytest.raises(CorruptRecordError):
+            list(runs_of(log, 2_000))
+
+
+def test_segment_that_lost_its_name_is_read_on(made: Path, tmp_path: Path) -> None:
+    """By the descriptor that was kept: an exchange of segments takes no memory for the old ones."""
+    directory = Path(shutil.copytree(made, tmp_path / "orders-0"))
+    with opened(directory, WatchedDisk()) as log:
+        segment = log.snapshot().segments.segments[0]
+        expected = segment.path.read_bytes()
+        segment.file.pin()
+        segment.path.unlink()
+        segment.path.write_bytes(b"another")
+
+        assert expected == bytes(segment.file.whole())
+        assert expected[61:99] == bytes(segment.file.read(61, 38))
+        assert 0 == segment.file.unsynced_bytes
