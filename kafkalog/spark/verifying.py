@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog._core.index import OffsetIndexView, check_offset_index, check_time_index
+from kafkalog._core.index import check_offset_index, check_time_index
 from kafkalog.errors import OffsetOutOfRangeError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
@@ -30,6 +30,7 @@ from kafkalog.spark.plan import SplitRange
 __all__ = ["verified_segment"]
 
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
+_INDEX_ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 
 
 @dataclass(slots=True)
@@ -136,7 +137,9 @@ def _indexes_hold(
     count, holds = check_offset_index(offsets, segment_size=size)
     if not holds or not check_time_index(times)[1]:
         return False
-    view = OffsetIndexView(offsets, files.base_offset, count)
     starts = np.concatenate(found.starts) if found.starts else np.empty(0, np.int64)
-    named = np.array([view.entry(slot)[1] for slot in range(count)], np.int64)
-    return bool(np.isin(named[named < found.end_position], starts).all())
+    named = np.frombuffer(offsets, _INDEX_ENTRY, count)["position"].astype(np.int64)
+    named = named[named < found.end_position]
+    # Both rise: what an entry names is a start if it is where it would be put in among them.
+    slots = np.searchsorted(starts, named)
+    return bool((slots < len(starts)).all() and (starts[slots] == named).all())
