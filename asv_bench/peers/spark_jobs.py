@@ -2,7 +2,7 @@
 
     python -m asv_bench.peers.spark_jobs [--quick] [--rounds N] [--results FILE]
 
-A session of two threads, by the wall clock; files lie in the page cache.
+A session of two threads, by the wall clock, of a warm JVM; files lie in the page cache.
 
 verify   every sum and index of some gibibytes of segments; `binaryFile` reads the same files and
          sums up their sizes
@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asv_bench.peers.common import KEY_SIZE, Comparison, Goal, at_most
 from asv_bench.peers.results import THE_GOAL, Result
 from asv_bench.peers.spark_bench import (
+    compared,
     next_stage,
     noop,
     python_workers,
@@ -46,8 +47,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CORES = PARTITIONS = 2
-RECORDS = {100: 4_000_000, 1024: 500_000}
+RECORDS = {100: 4_000_000, 1024: 1_000_000}
 RECORDS_QUICK = {100: 1_000_000, 1024: 125_000}
+# Each is seconds long, and so are its peers: all take four minutes.
+ROUNDS, WARM_SECONDS = 3, 15.0
 # Of ten records of a key two stay.
 RECORDS_OF_A_KEY = 5
 # How often each partition is there for verify, under other names: 6 GB of the smaller values.
@@ -60,6 +63,11 @@ SHUFFLED_BYTES_A_RECORD = 22.0
 WORKER_BYTES = 150 << 20
 WORKERS = "pyspark.worker"
 MIB = 1 << 20
+
+
+def briefly(*arguments: Any, **named: Any) -> Comparison:
+    """Return a comparison as of other work on Spark, of fewer rounds."""
+    return replace(compared(*arguments, **named), rounds=ROUNDS, warm_seconds=WARM_SECONDS)
 
 
 def make_partitions(root: Path, count: int, value_size: int) -> int:
@@ -88,7 +96,7 @@ def verifying(spark: SparkSession, root: Path, workspace: Workspace, copies: int
         rows = verify(spark, many).selectExpr("sum(bytes)", "sum(bad)", "min(indexOk)").first()
         assert (size, 0, True) == tuple(rows)
 
-    return Comparison(
+    return briefly(
         f"{size / 1e9:.1f} GB",
         size >> 20,
         {
@@ -99,7 +107,6 @@ def verifying(spark: SparkSession, root: Path, workspace: Workspace, copies: int
             at_most("G9 verify", "verify", size / VERIFIED_BYTES_A_SECOND / CORES),
             Goal("G9 verify / binaryFile", "verify", "binaryFile", 0),
         ],
-        clock=time.perf_counter,
         unit="MiB",
     )
 
@@ -117,7 +124,7 @@ def exporting(
     limit = count / EXPORTED_RECORDS_A_SECOND
     if value_size != min(RECORDS):
         limit = count * (KEY_SIZE + value_size) / EXPORTED_BYTES_A_SECOND
-    return Comparison(
+    return briefly(
         f"{value_size} B, zstd",
         count,
         {
@@ -128,7 +135,6 @@ def exporting(
             at_most("G9 export", "export", limit),
             Goal("G9 export / Spark's writer", "export", "Spark", 0),
         ],
-        clock=time.perf_counter,
         prepare=lambda _case: shutil.rmtree(out, ignore_errors=True),
     )
 
@@ -180,7 +186,7 @@ def indexing(
 ) -> Iterator[Comparison]:
     """Yield the comparison of two ways to the latest records; what they shuffled comes behind."""
     indexed = Indexing(spark, root, workspace.fresh())
-    comparison = Comparison(
+    comparison = briefly(
         f"{value_size} B, {RECORDS_OF_A_KEY} records a key",
         count,
         {
@@ -191,7 +197,6 @@ def indexing(
             at_most("G10 index phase", "index", count / INDEXED_RECORDS_A_SECOND),
             Goal("G10 index phase / groupBy with max_by", "index", "groupBy", 0),
         ],
-        clock=time.perf_counter,
     )
     yield comparison
     ours, theirs = (

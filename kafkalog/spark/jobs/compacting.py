@@ -1,7 +1,7 @@
 """`compact`: the compaction of logs with more keys than one machine has memory.
 
     plan        partitions, how far each may be cleaned, and the files of its segments
-    keys        tasks read keys; a shuffle of hashes and offsets leaves the latest; bits of them
+    keys        tasks read keys; a shuffle of hashes and offsets leaves the latest
     clean       tasks write what stays into the job's directory: small partitions together, of a
                 large one runs of its segments side by side
     adopt       the driver exchanges the segments, under the log's own lock, partition by partition
@@ -42,6 +42,7 @@ from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.files.unmapped import unmapped
 from kafkalog.log.opening import open_log
 from kafkalog.spark.errors import coded_errors
 from kafkalog.spark.jobs.asked import (
@@ -54,7 +55,6 @@ from kafkalog.spark.jobs.asked import (
 )
 from kafkalog.spark.jobs.latest import KEY_TASK_BYTES, find_latest, plan_keys
 from kafkalog.spark.jobs.ledger import JobLedger
-from kafkalog.spark.jobs.marks import CHUNK_BITS
 from kafkalog.spark.jobs.stages import JobProgress, run_stage
 from kafkalog.spark.jobs.work import outcome_of
 from kafkalog.spark.options import ReadOptions
@@ -127,7 +127,7 @@ def compact(
     planned = _planned(spark, ledger, task_bytes)
     outcomes = _cleaned(spark, ledger, planned, task_bytes, on_progress, dry_run=dry_run)
     outcome = _report(ledger, outcomes, dry_run=dry_run, begun=begun)
-    for folder in ("staged", "bits", "keys", "clean"):
+    for folder in ("staged", "latest", "keys", "clean"):
         ledger.discard(folder)
     ledger.end(outcome.to_json())
     return outcome
@@ -143,9 +143,9 @@ def _cleaned(
     dry_run: bool,
 ) -> dict[int, dict[str, Any]]:
     """Do what is planned; return what became of each partition."""
-    chunks, errors = find_latest(spark, ledger, on_progress)
+    slices, errors = find_latest(spark, ledger, on_progress)
     good = [each for each in planned if each["number"] not in errors]
-    runs = [run for each in good for run in _runs_of(each, chunks.get(each["number"], []))]
+    runs = [run for each in good for run in _runs_of(each, slices.get(each["number"], []))]
     ledger.plan("clean", _packed(runs, task_bytes))
     reports: dict[int, list[dict[str, Any]]] = {}
     for report in run_stage(spark, ledger, "clean", on_progress).values():
@@ -162,15 +162,13 @@ def _cleaned(
     return outcomes
 
 
-def _runs_of(planned: dict[str, Any], chunks: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    """Yield what tasks are told of a partition: of each run, with the bits that it needs."""
+def _runs_of(planned: dict[str, Any], slices: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Yield what tasks are told of a partition: of each run, and where its latest offsets are."""
     runs = planned["runs"]
     ends = [*(run["start_offset"] for run in runs[1:]), planned["end"]]
     rest = {name: value for name, value in planned.items() if name != "runs"}
     for run, end in zip(runs, ends, strict=True):
-        first, last = run["start_offset"] >> CHUNK_BITS, (end - 1) >> CHUNK_BITS
-        needed = [chunk for chunk in chunks if first <= chunk[0] <= last]
-        yield {**rest, "run": run, "chunks": needed}
+        yield {**rest, "run": run, "run_end": end, "slices": slices}
 
 
 def _packed(runs: list[dict[str, Any]], task_bytes: int) -> list[dict[str, Any]]:
@@ -224,7 +222,7 @@ def _planned(spark: SparkSession, ledger: JobLedger, task_bytes: int) -> list[di
 
 
 def _roll(directory: str, config: LogConfig) -> None:
-    with open_log(directory, config=config) as log:
+    with open_log(directory, config=config, filesystem=unmapped(PosixFileSystem())) as log:
         log.roll()
 
 
@@ -232,7 +230,8 @@ def _plan_of(
     ledger: JobLedger, snapshot: LogSnapshot, row: int, config: LogConfig, task_bytes: int
 ) -> dict[str, Any]:
     directory = snapshot.directories[row]
-    with open_log(directory, config=config, read_only=True) as log:
+    disk = unmapped(snapshot.disk)
+    with open_log(directory, config=config, read_only=True, filesystem=disk) as log:
         subject = subject_of(log, now_ms=ledger.asked["now_ms"])
         span = subject.span()
         end = subject.boundary(span)
@@ -270,7 +269,8 @@ def _adopted(
     if dry_run:
         return {**outcome, "status": "would be compacted"}
     try:
-        with open_log(task["directory"], config=LogConfig.from_properties(task["config"])) as log:
+        config, disk = LogConfig.from_properties(task["config"]), unmapped(PosixFileSystem())
+        with open_log(task["directory"], config=config, filesystem=disk) as log:
             adopt_cleaning(log, staged)
     except KafkaLogError as error:
         return {**outcome, **outcome_of(error, "changed")}

@@ -1,10 +1,10 @@
-"""Latest records by key, of logs with more keys than a machine has memory.
+"""The keys of ranges of logs, as hashes and offsets of records that may be their keys' latest.
 
 A task reads ranges of the log and gives, for each key that it met, its hash and the last offset:
-what a map of a million keys held when it was full, or when the range ended. Spark brings those of
-one hash together, takes the greatest offset, and gives the offsets to writers, which make bits of
-them: one for each offset, in chunks. No value and no key is shuffled, and nothing of what is
-shuffled is a Python object.
+what a map of a million keys held when it was full, or when the range ended. They are dealt out by
+the hash into slices of the partition, and packed, some dozens to a row: so Spark, which brings the
+rows of a slice together (`latest_offsets` says what then), carries few large cells. No value and no
+key is shuffled, and nothing of what is shuffled is a Python object.
 
 The hash is SipHash-2-4 of 128 bits under a secret of the job: nobody can make two keys of one hash,
 and a thousand million keys of a partition have two of one by a chance of 10^-21.
@@ -15,39 +15,49 @@ Thread-safety: none; an object is one task's. Nothing here imports pyspark.
 from __future__ import annotations
 
 import mmap
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from kafkalog._core.offset_map import OffsetMap
-from kafkalog.cleaner.marks import LatestMarks
-from kafkalog.files.errors import storage_errors
-from kafkalog.files.posix import PosixFileSystem
 from kafkalog.spark.arrow_cells import array_of, numbers_of, validity_of
 
-__all__ = [
-    "CHUNK_BITS",
-    "LATEST_SCHEMA",
-    "OffsetBits",
-    "RangeKeys",
-    "chunks_by_partition",
-    "load_marks",
-]
+__all__ = ["ENTRY", "PACKED_SCHEMA", "RangeKeys", "cells_of", "slice_count"]
 
-# Offsets of a chunk: 2^20, whose bits are 128 KiB.
-CHUNK_BITS: Final = 20
-LATEST_SCHEMA: Final = pa.schema(
-    [("number", pa.int32()), ("high", pa.int64()), ("low", pa.int64()), ("offset", pa.int64())]
+# What is shuffled of a key: its hash, and the lower half of the offset.
+ENTRY: Final = np.dtype([("high", "<i8"), ("low", "<i8"), ("offset", "<u4")])
+PACKED_SCHEMA: Final = pa.schema(
+    [
+        ("number", pa.int32()),
+        ("slice", pa.int32()),
+        ("base", pa.int64()),
+        ("entries", pa.binary()),
+    ]
 )
 
+# Entries of a row. Spark brings rows back ten thousand at a time: 13 MB of these.
+_ROW_ENTRIES: Final = 64
 # Room for a million keys: a worker has to stay small.
 _MAP_BYTES: Final = 28 << 20
-_ROWS: Final = 1 << 16
+_BLOCK_ENTRIES: Final = 1 << 16
+# Of a slice: so many at most come to one task at a time, in five arrays of eight bytes each.
+_SLICE_ENTRIES_MAX: Final = 1 << 20
+# Fewer in a slice are not worth another file's share; so many slices let all cores have work.
+_SLICE_ENTRIES_MIN: Final = 1 << 16
+_SLICES_WANTED: Final = 8
+# Of a log with holes offsets say little of how many records there are; few are smaller than this.
+_RECORD_BYTES: Final = 32
+_HALF: Final = 32
+
+
+def slice_count(offsets: int, size_bytes: int) -> int:
+    """Return into how many slices the keys of a partition are dealt out."""
+    records = min(offsets, size_bytes // _RECORD_BYTES)
+    wanted = min(_SLICES_WANTED, records // _SLICE_ENTRIES_MIN)
+    return max(wanted, -(-records // _SLICE_ENTRIES_MAX), 1)
 
 
 class RangeKeys:
@@ -63,24 +73,28 @@ class RangeKeys:
         # Of the system, which gives no page before it is used.
         self._map = OffsetMap(mmap.mmap(-1, _MAP_BYTES), identity="siphash", secret=secret)
 
-    def latest(self, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def latest(
+        self, number: int, slices: int, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
         """
-        Yield (number, hash, offset) of the records that may be their keys' latest.
+        Yield, packed, hash and offset of the records that may be their keys' latest.
 
         Args:
             number: of the partition.
+            slices: how many it has, in every task.
             batches: with `offset` and `key`, of records one behind the other.
         """
         self._map.clear(secret=self._secret)
         for batch in batches:
             offsets = numbers_of(batch.column("offset"), np.int64)
-            yield from self._put(number, offsets, batch.column("key"))
-        yield from self._entries(number)
+            for _full in self._put(offsets, batch.column("key")):
+                yield from self._entries(number, slices)
+                self._map.clear(secret=self._secret)
+        yield from self._entries(number, slices)
 
-    def _put(
-        self, number: int, offsets: NDArray[np.int64], keys: pa.Array
-    ) -> Iterator[pa.RecordBatch]:
-        ends, data = _layout(keys)
+    def _put(self, offsets: NDArray[np.int64], keys: pa.Array) -> Iterator[None]:
+        """Put keys, and yield whenever the map is full: what it holds goes then."""
+        ends, data = cells_of(keys)
         sizes = np.diff(ends)
         if keys.null_count:
             sizes[~validity_of(keys)] = -1
@@ -88,117 +102,72 @@ class RangeKeys:
         while row < len(offsets):
             row, _status = self._map.put_run(data, positions, sizes, offsets, start=row)
             if row < len(offsets):
-                # The map is full, and what it holds goes; a key may come again.
-                yield from self._entries(number)
-                self._map.clear(secret=self._secret)
+                yield
 
-    def _entries(self, number: int) -> Iterator[pa.RecordBatch]:
+    def _entries(self, number: int, slices: int) -> Iterator[pa.RecordBatch]:
         slot, left = 0, len(self._map)
         while left:
-            columns = [np.empty(min(left, _ROWS), np.int64) for _ in range(3)]
-            slot, rows = self._map.entries(*columns, slot=slot)
-            left -= rows
-            arrays = [array_of(pa.int64(), column[:rows]) for column in columns]
-            arrays.insert(0, array_of(pa.int32(), np.full(rows, number, np.int32)))
-            yield pa.RecordBatch.from_arrays(arrays, schema=LATEST_SCHEMA)
+            columns = [np.empty(min(left, _BLOCK_ENTRIES), np.int64) for _ in range(3)]
+            slot, count = self._map.entries(*columns, slot=slot)
+            left -= count
+            yield from _packed(number, slices, *(column[:count] for column in columns))
 
 
-def _layout(keys: pa.Array) -> tuple[NDArray[np.int32], memoryview]:
-    """Return where the keys of a binary array end, and what they lie in."""
-    _validity, ends, data = keys.buffers()
-    count = len(keys)
-    found = np.frombuffer(ends, np.int32)[keys.offset : keys.offset + count + 1]
+def _packed(
+    number: int,
+    slices: int,
+    high: NDArray[np.int64],
+    low: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+) -> Iterator[pa.RecordBatch]:
+    """Yield entries by slices; those whose offsets have other upper halves by themselves."""
+    upper = offsets >> _HALF
+    is_first = upper == upper[0]
+    if not is_first.all():
+        rest = ~is_first
+        yield from _packed(number, slices, high[rest], low[rest], offsets[rest])
+        high, low, offsets = high[is_first], low[is_first], offsets[is_first]
+    of_each = _slices_of(high, slices)
+    order = np.argsort(of_each, kind="stable")
+    of_each = of_each[order]
+    entries = np.empty(len(order), ENTRY)
+    entries["high"], entries["low"] = high[order], low[order]
+    entries["offset"] = offsets[order] & 0xFFFFFFFF
+    starts = _row_starts(of_each)
+    ends = np.append(starts, len(order)).astype(np.int32) * ENTRY.itemsize
+    cells = pa.Array.from_buffers(
+        pa.binary(), len(starts), [None, pa.py_buffer(ends), pa.py_buffer(entries)]
+    )
+    arrays = [
+        array_of(pa.int32(), np.full(len(starts), number, np.int32)),
+        array_of(pa.int32(), of_each[starts].astype(np.int32)),
+        array_of(pa.int64(), np.full(len(starts), upper[0] << _HALF)),
+        cells,
+    ]
+    yield pa.RecordBatch.from_arrays(arrays, schema=PACKED_SCHEMA)
+
+
+def _slices_of(high: NDArray[np.int64], slices: int) -> NDArray[np.unsignedinteger]:
+    """Return the slice of each hash: all slices get about as many."""
+    found = ((high.view(np.uint64) >> np.uint64(_HALF)) * np.uint64(slices)) >> np.uint64(_HALF)
+    # Numbers of 16 bits are sorted by counting them.
+    return found.astype(np.uint16 if slices <= 1 << 16 else np.uint32)
+
+
+def _row_starts(of_each: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
+    """Return where rows begin: at each new slice, and behind so many entries of one."""
+    firsts = np.append(0, np.flatnonzero(np.diff(of_each)) + 1)
+    sizes = np.diff(np.append(firsts, len(of_each)))
+    rows = -(-sizes // _ROW_ENTRIES)
+    before = np.cumsum(rows) - rows
+    within = np.arange(rows.sum()) - np.repeat(before, rows)
+    starts: NDArray[np.int64] = np.repeat(firsts, rows) + within * _ROW_ENTRIES
+    return starts
+
+
+def cells_of(column: pa.Array) -> tuple[NDArray[np.int32], memoryview]:
+    """Return where the cells of a binary array end, and what they lie in."""
+    _validity, ends, data = column.buffers()
+    found = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
     # As bytes: Arrow says that its buffers hold signed ones.
     return found, memoryview(data).cast("B") if data is not None else memoryview(b"")
-
-
-class OffsetBits:
-    """Collects the offsets of latest records as bits, and writes them to one file."""
-
-    def __init__(self) -> None:
-        self._chunks: dict[tuple[int, int], NDArray[np.uint8]] = {}
-
-    def add(self, numbers: NDArray[np.int32], offsets: NDArray[np.int64]) -> None:
-        """Take offsets of partitions, by their numbers, in any order."""
-        order = np.lexsort((offsets, numbers))
-        sorted_numbers, sorted_offsets = numbers[order], offsets[order]
-        is_other = (np.diff(sorted_numbers) != 0) | (np.diff(sorted_offsets >> CHUNK_BITS) != 0)
-        cuts = np.flatnonzero(is_other) + 1
-        starts = [0, *cuts.tolist()] if len(order) else []
-        ends = [*cuts.tolist(), len(order)]
-        for start, end in zip(starts, ends, strict=False):
-            row = int(order[start])
-            key = int(numbers[row]), int(offsets[row]) >> CHUNK_BITS
-            bits = self._chunks.get(key)
-            if bits is None:
-                bits = self._chunks[key] = np.zeros(1 << (CHUNK_BITS - 3), np.uint8)
-            within = sorted_offsets[start:end] & ((1 << CHUNK_BITS) - 1)
-            np.bitwise_or.at(bits, within >> 3, np.left_shift(1, within & 7).astype(np.uint8))
-
-    def write(self, folder: Path) -> list[tuple[int, int, str, int, int]]:
-        """
-        Put the bits on the disk, in a file of their own.
-
-        Returns:
-            Of each chunk: number of the partition, of the chunk, file, position, size in bytes.
-        """
-        if not self._chunks:
-            return []
-        filesystem, path = PosixFileSystem(), folder / f"{uuid.uuid4().hex}.bits"
-        found, position = [], 0
-        with storage_errors(path, doing="writing"):
-            handle = filesystem.open(path, create=True, write=True)
-            try:
-                for (number, chunk), bits in sorted(self._chunks.items()):
-                    used = bits[: int(np.flatnonzero(bits)[-1]) + 1]
-                    handle.pwrite(used.data, position)
-                    found.append((number, chunk, path.name, position, len(used)))
-                    position += len(used)
-                handle.sync()
-            finally:
-                handle.close()
-            filesystem.sync_directory(folder)
-        return found
-
-
-def load_marks(folder: Path, chunks: Sequence[Sequence[Any]], start: int, end: int) -> LatestMarks:
-    """
-    Return the bits of a range of one partition.
-
-    Args:
-        folder: where the files are.
-        chunks: (chunk, file, position, size) of the partition.
-        start, end: the offsets.
-
-    Raises:
-        LogStorageError: the disk refused, or a file is shorter than it was.
-    """
-    filesystem = PosixFileSystem()
-    first = start >> CHUNK_BITS
-    count = max(0, (end - 1 >> CHUNK_BITS) - first + 1) if end > start else 0
-    bits = np.zeros(count << (CHUNK_BITS - 3), np.uint8)
-    for chunk, name, position, size in chunks:
-        slot = (chunk - first) << (CHUNK_BITS - 3)
-        if not 0 <= slot < len(bits):
-            continue
-        path = folder / name
-        with storage_errors(path, doing="reading"):
-            handle = filesystem.open(path)
-            try:
-                got = handle.pread_into(bits.data[slot : slot + size], position)
-            finally:
-                handle.close()
-            if got != size:
-                raise OSError(f"{got} bytes at {position}, where {size} were written")
-    base = first << CHUNK_BITS
-    return LatestMarks(bits, base, max(end, base))
-
-
-def chunks_by_partition(
-    chunks: Iterable[Sequence[Any]],
-) -> Mapping[int, list[tuple[int, str, int, int]]]:
-    """Return what `OffsetBits.write` said, by the numbers of the partitions."""
-    found: dict[int, list[tuple[int, str, int, int]]] = {}
-    for number, chunk, name, position, size in chunks:
-        found.setdefault(number, []).append((chunk, name, position, size))
-    return found

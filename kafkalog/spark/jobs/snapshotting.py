@@ -95,7 +95,7 @@ def _find(
     on_progress: Callable[[JobProgress], object] | None,
 ) -> None:
     """Find out which records are latest, and plan the reading of them."""
-    chunks, errors = find_latest(spark, ledger, on_progress)
+    slices, errors = find_latest(spark, ledger, on_progress)
     if errors:
         raise KafkaLogSparkError(
             ErrorCode.JOB_FAILED,
@@ -106,7 +106,7 @@ def _find(
     tasks = ledger.tasks("ranges")
     for task in tasks:
         wanted = {each[0] for each in task["ranges"]}
-        task["chunks"] = {str(number): chunks.get(number, []) for number in wanted}
+        task["slices"] = {str(number): slices.get(number, []) for number in wanted}
     ledger.plan("latest", tasks)
 
 

@@ -1,4 +1,4 @@
-"""The stages of a job as Spark runs them: tasks that read, that report, and that write bits.
+"""The stages of a job as Spark runs them: tasks that read, that report, and that take rows.
 
 Spark has no way to run a Python function over a list without carrying what it returns through the
 JVM row by row, or needing pandas; a data source has. Its partitions are the tasks of a stage, as
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,10 +31,10 @@ from pyspark.sql.datasource import (
 )
 
 from kafkalog.records.codecs import Codec
-from kafkalog.spark.arrow_cells import array_of, numbers_of, texts_of
+from kafkalog.spark.arrow_cells import array_of, texts_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors
+from kafkalog.spark.jobs.latest_offsets import LatestOffsets
 from kafkalog.spark.jobs.ledger import JobLedger
-from kafkalog.spark.jobs.marks import OffsetBits
 from kafkalog.spark.schema import VERIFY_COLUMNS, ddl_of
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ __all__ = [
     "MARKS_STAGE",
     "JobProgress",
     "KafkaLogJobSource",
+    "latest_slices",
     "register_stages",
     "report_batch",
     "run_stage",
@@ -56,7 +57,7 @@ __all__ = [
 MARKS_STAGE: Final = "marks"
 IMPORT_STAGE: Final = "import"
 _NAME: Final = "kafkalog-job"
-_LATEST: Final = "number int, high bigint, low bigint, offset bigint"
+_PACKED: Final = "number int, slice int, base bigint, entries binary"
 _REPORT: Final = "task int, report string"
 _RECORDS: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
@@ -65,7 +66,7 @@ _RECORDS: Final = (
 _VERIFIED: Final = f"{ddl_of(VERIFY_COLUMNS.values())}, error string"
 # What a stage's tasks do, as module and function, and the columns of what they give.
 _STAGES: Final = {
-    "keys": ("kafkalog.spark.jobs.work:read_keys", _LATEST),
+    "keys": ("kafkalog.spark.jobs.work:read_keys", _PACKED),
     "copy": ("kafkalog.spark.jobs.copying:copy_task", _REPORT),
     "clean": ("kafkalog.spark.jobs.work:stage_runs", _REPORT),
     "latest": ("kafkalog.spark.jobs.work:read_latest", _RECORDS),
@@ -76,6 +77,8 @@ _STAGES: Final = {
 # Of these what the tasks give is what counts, so all of them run each time somebody asks for it.
 _GIVING: Final = ("keys", "latest", "verify")
 _POLL_SECONDS: Final = 0.5
+
+_Given = TypeVar("_Given")
 
 Work = Callable[[JobLedger, int, dict[str, Any]], Iterator[pa.RecordBatch]]
 
@@ -114,9 +117,8 @@ class KafkaLogJobSource(DataSource):
         return _StageReader(self.options["ledger"], self.options["stage"])
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002
-        """Return what makes bits of offsets, or batches of rows."""
-        kind = _ImportWriter if self.options["stage"] == IMPORT_STAGE else _MarksWriter
-        return kind(self.options["ledger"])
+        """Return what makes files of batches of rows."""
+        return _ImportWriter(self.options["ledger"])
 
 
 class _StageReader(DataSourceReader):
@@ -142,41 +144,16 @@ class _StageReader(DataSourceReader):
         return _coded(work(JobLedger(Path(self._directory)), number, task))
 
 
-def _coded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _coded(batches: Iterator[_Given]) -> Iterator[_Given]:
     with coded_errors():
         yield from batches
 
 
 @dataclass
 class _Written(WriterCommitMessage):
-    """What one task has written: chunks of bits (`OffsetBits.write`), or files of batches."""
+    """What one task has written: files of batches."""
 
-    chunks: list[Any]
-
-
-class _MarksWriter(DataSourceArrowWriter):
-    """Makes bits of (number, offset); all offsets of a chunk have to come to one task."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-
-    @coded_errors()
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the bits of one task."""
-        bits = OffsetBits()
-        for batch in iterator:
-            numbers, offsets = batch.column("number"), batch.column("offset")
-            bits.add(numbers_of(numbers, np.int32), numbers_of(offsets, np.int64))
-        ledger = JobLedger(Path(self._directory))
-        return _Written(bits.write(ledger.folder("bits")))
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Write down which files count: an attempt that lost has left some that do not."""
-        chunks = [chunk for each in messages if isinstance(each, _Written) for chunk in each.chunks]
-        JobLedger(Path(self._directory)).finish(MARKS_STAGE, {"chunks": chunks})
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave the files: they count for nobody, and go with the job."""
+    files: list[Any]
 
 
 class _ImportWriter(DataSourceArrowWriter):
@@ -204,7 +181,7 @@ class _ImportWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Write down which files count."""
-        files = [file for each in messages if isinstance(each, _Written) for file in each.chunks]
+        files = [file for each in messages if isinstance(each, _Written) for file in each.files]
         JobLedger(Path(self._directory)).finish(IMPORT_STAGE, {"files": files})
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -221,6 +198,59 @@ def stage_frame(spark: SparkSession, ledger: JobLedger, stage: str) -> DataFrame
     register_stages(spark)
     reader = spark.read.format(_NAME).option("ledger", str(ledger.directory))
     return reader.option("stage", stage).load()
+
+
+class _LatestOfTask:
+    """
+    Writes what is latest of rows of packed entries, and says in the last of them where that is.
+
+    It is given to Spark as a function of columns and not as a writer, for what a writer returns
+    goes back by a call that loads pandas where that is installed.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def write(self, rows: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        """Yield a cell for each row of a task: null, but in the last one what was written."""
+        return _coded(self._cells(rows))
+
+    def _cells(self, rows: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        latest = LatestOffsets(JobLedger(Path(self._directory)).folder("latest"))
+        waiting = 0
+        try:
+            for columns in rows:
+                latest.add(*columns)
+                if waiting:
+                    yield pa.nulls(waiting, pa.string())
+                waiting = len(columns[0])
+            written = latest.finish()
+        except BaseException:
+            latest.abandon()
+            raise
+        if waiting:
+            told = [pa.nulls(waiting - 1, pa.string()), texts_of([json.dumps(written)])]
+            yield pa.concat_arrays(told)
+
+
+def latest_slices(spark: SparkSession, ledger: JobLedger) -> list[list[Any]]:
+    """Bring together what tasks of "keys" give, and return where the latest offsets are."""
+    from pyspark.sql.pandas import functions
+
+    writer = _LatestOfTask(str(ledger.directory))
+
+    def write(rows: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        return writer.write(rows)
+
+    # Its types know none that is told by hints alone.
+    arrow_udf: Any = functions.arrow_udf
+    # Not to be asked twice, once for the cells that are null and once for the others.
+    report = arrow_udf(write, "string").asNondeterministic()
+    slices = stage_frame(spark, ledger, "keys").repartition("number", "slice")
+    rows = slices.sortWithinPartitions("number", "slice")
+    told = rows.select(report("number", "slice", "base", "entries").alias("report"))
+    found = told.where("report is not null").collect()
+    return [each for row in found for each in json.loads(row["report"])]
 
 
 def run_stage(

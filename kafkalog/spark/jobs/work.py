@@ -4,6 +4,9 @@ A partition whose task fails for what is in it, a damaged batch or a segment tha
 reported so, and leaves the others alone. What is wrong with the worker or its disk fails the task,
 and Spark tries it again.
 
+A log is opened on a disk without mappings: the files are those of a writer, a cleaner or a broker,
+on storage that others see, and one that is mapped and then cut would kill the worker.
+
 Thread-safety: none; each call is one thread's. Nothing here imports pyspark.
 """
 
@@ -26,11 +29,14 @@ from kafkalog.errors import (
     LogLockedError,
     UnsupportedCodecError,
 )
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.files.unmapped import unmapped
 from kafkalog.log.opening import open_log
 from kafkalog.spark.arrow_cells import mask_of, numbers_of, validity_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
+from kafkalog.spark.jobs.latest_offsets import load_marks
 from kafkalog.spark.jobs.ledger import JobLedger
-from kafkalog.spark.jobs.marks import RangeKeys, load_marks
+from kafkalog.spark.jobs.marks import RangeKeys
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import LogSplit, SplitRange
 from kafkalog.spark.reading import read_split
@@ -105,11 +111,11 @@ def read_keys(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[
     """Yield the latest records by key of the ranges of a task; see `marks`."""
     options = ReadOptions.parse(ledger.asked["read"])
     keys = RangeKeys(bytes.fromhex(ledger.asked["secret"]))
-    errors: dict[int, str] = {}
+    slices, errors = task["slices"], dict[int, str]()
     for partition_number, each in ranges_of(task):
         try:
             batches = records_of(each, _KEYS, options)
-            yield from keys.latest(partition_number, batches)
+            yield from keys.latest(partition_number, slices[str(partition_number)], batches)
         except KafkaLogError as error:
             told = partition_error(error)
             if told is None:
@@ -133,11 +139,13 @@ def _staged(ledger: JobLedger, task: dict[str, Any]) -> dict[str, Any]:
     name = f"staged/{task['number']}/{run.first}"
     ledger.discard(name)
     folder = ledger.folder(name)
-    marks = load_marks(ledger.folder("bits"), task["chunks"], run.start_offset, task["end"])
+    latest = ledger.folder("latest")
+    marks = load_marks(latest, task["slices"], run.start_offset, task["end"], task["run_end"])
     expected = [SegmentIdentity(**each) for each in task["segments"]]
     config = LogConfig.from_properties(task["config"])
     try:
-        with open_log(task["directory"], config=config, read_only=True) as log:
+        disk = unmapped(PosixFileSystem())
+        with open_log(task["directory"], config=config, read_only=True, filesystem=disk) as log:
             subject = subject_of(log, now_ms=ledger.asked["now_ms"])
             staged = stage_cleaning(log, subject, marks, folder, expected=expected, run=run)
     except KafkaLogError as error:
@@ -161,9 +169,9 @@ def latest_records(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the latest records of the ranges of a task, in the columns of the source."""
     options = ReadOptions.parse(ledger.asked["read"])
-    folder = ledger.folder("bits")
+    folder = ledger.folder("latest")
     for partition_number, each in ranges_of(task):
-        marks = load_marks(folder, task["chunks"][str(partition_number)], each.start, each.end)
+        marks = load_marks(folder, task["slices"][str(partition_number)], each.start, each.end)
         for batch in records_of(each, tuple(RECORD_COLUMNS), options):
             mask = marks.takes(numbers_of(batch.column("offset"), np.int64))
             if drop_tombstones:

@@ -1,8 +1,9 @@
-"""Which records are latest: found range by range, brought together, written as bits, read back."""
+"""Which records are latest: found range by range, brought together, written, read back as bits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalog.errors import LogStorageError
 from kafkalog.spark.jobs import marks
-from kafkalog.spark.jobs.marks import OffsetBits, RangeKeys, chunks_by_partition, load_marks
+from kafkalog.spark.jobs.latest_offsets import LatestOffsets, load_marks, slices_by_partition
+from kafkalog.spark.jobs.marks import ENTRY, PACKED_SCHEMA, RangeKeys, slice_count
 
 SECRET = bytes(range(16))
 KEYS = st.sampled_from([None, b"", b"a", b"b", b"a longer key than others", b"\x00", b"c"])
@@ -31,27 +34,52 @@ def batches(records: list[tuple[int, bytes | None]], size: int) -> Iterator[pa.R
         yield batch.slice(1) if start else batch
 
 
-def greatest(found: list[pa.RecordBatch]) -> set[tuple[int, int]]:
-    """Do what the shuffle does."""
-    latest: dict[tuple[int, int, int], int] = {}
+def entries_of(found: list[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes, int]]:
+    """Yield number, slice, hash and offset of packed entries, one by one."""
     for batch in found:
         for row in batch.to_pylist():
-            key = row["number"], row["high"], row["low"]
-            latest[key] = max(latest.get(key, -1), row["offset"])
-    return {(number, offset) for (number, _, _), offset in latest.items()}
+            for entry in np.frombuffer(row["entries"], ENTRY):
+                offset = row["base"] + int(entry["offset"])
+                yield row["number"], row["slice"], entry.tobytes()[:16], offset
+
+
+def greatest(found: list[pa.RecordBatch]) -> set[tuple[int, int]]:
+    """Do what the shuffle and the task behind it do, entry by entry."""
+    latest: dict[tuple[int, bytes], int] = {}
+    slices: dict[tuple[int, bytes], int] = {}
+    for number, slice_number, key, offset in entries_of(found):
+        latest[number, key] = max(latest.get((number, key), -1), offset)
+        assert slice_number == slices.setdefault((number, key), slice_number)
+    return {(number, offset) for (number, _), offset in latest.items()}
+
+
+def shuffled(found: list[pa.RecordBatch], size: int) -> list[pa.RecordBatch]:
+    """Return the rows as a task gets them: sorted by partition and slice, in other batches."""
+    if not found:
+        return []
+    table = pa.Table.from_batches(found, PACKED_SCHEMA)
+    table = table.sort_by([("number", "ascending"), ("slice", "ascending")])
+    batches: list[pa.RecordBatch] = table.combine_chunks().to_batches(max_chunksize=size)
+    return batches
 
 
 @settings(max_examples=40)
-@given(st.lists(KEYS, max_size=60), st.integers(0, 5), st.integers(1, 9), st.data())
+@given(
+    st.lists(KEYS, max_size=60),
+    st.sampled_from([0, 5, 1 << 31]),
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.data(),
+)
 def test_latest_of_ranges_are_those_of_a_dict(
-    keys: list[bytes | None], gap: int, size: int, data: st.DataObject
+    keys: list[bytes | None], gap: int, size: int, slices: int, data: st.DataObject
 ) -> None:
     """However the records are cut into ranges and batches, with gaps between their offsets."""
     records = [(number * (gap + 1), key) for number, key in enumerate(keys)]
     cut = data.draw(st.integers(0, len(records)))
     found: list[pa.RecordBatch] = []
     for part in (records[:cut], records[cut:]):
-        found += RangeKeys(SECRET).latest(3, batches(part, size))
+        found += RangeKeys(SECRET).latest(3, slices, batches(part, size))
     expected = {key: offset for offset, key in records if key is not None}
 
     assert {(3, offset) for offset in expected.values()} == greatest(found)
@@ -62,61 +90,130 @@ def test_more_keys_than_the_map_takes_come_in_several_parts(
 ) -> None:
     """What a full map held is given, and the next one begins empty: no latest record is lost."""
     monkeypatch.setattr(marks, "_MAP_BYTES", 24 * 16)
-    monkeypatch.setattr(marks, "_ROWS", 5)
+    monkeypatch.setattr(marks, "_BLOCK_ENTRIES", 5)
+    monkeypatch.setattr(marks, "_ROW_ENTRIES", 3)
     records: list[tuple[int, bytes | None]] = [
         (number * 40, b"key %d" % (number % 30)) for number in range(90)
     ]
-    found = list(RangeKeys(SECRET).latest(0, batches(records, 37)))
+    found = list(RangeKeys(SECRET).latest(0, 1, batches(records, 37)))
+    sizes = [len(row["entries"]) // ENTRY.itemsize for each in found for row in each.to_pylist()]
 
     assert {(0, number * 40) for number in range(60, 90)} == greatest(found)
-    assert 90 == sum(map(len, found))
-    assert 5 == max(map(len, found))
+    assert 90 == sum(sizes)
+    assert {2, 3} == set(sizes[:2])
 
 
 def test_ranges_of_one_task_do_not_meet() -> None:
     """The second range knows nothing of the first one's keys."""
     keys = RangeKeys(SECRET)
-    first = list(keys.latest(0, batches([(7, b"a"), (9, b"b")], 2)))
-    second = list(keys.latest(1, batches([(3, b"a")], 2)))
+    first = list(keys.latest(0, 1, batches([(7, b"a"), (9, b"b")], 2)))
+    second = list(keys.latest(1, 1, batches([(3, b"a")], 2)))
+    found = [*first, *second]
 
-    assert {(0, 7), (0, 9), (1, 3)} == greatest([*first, *second])
-    assert 3 == sum(map(len, [*first, *second]))
+    assert {(0, 7), (0, 9), (1, 3)} == greatest(found)
+    assert 3 == len(list(entries_of(found)))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "size_bytes", "expected"),
+    [
+        (0, 0, 1),
+        (100, 1 << 40, 1),
+        (1 << 18, 1 << 40, 4),
+        (4 << 20, 1 << 40, 8),
+        (100 << 20, 1 << 40, 100),
+        # Few bytes behind many offsets: there are holes.
+        (100 << 20, 1 << 20, 1),
+    ],
+)
+def test_slice_count_is_of_records_that_there_may_be(
+    offsets: int, size_bytes: int, expected: int
+) -> None:
+    """Enough for all cores, and none with more than a task takes at a time."""
+    assert expected == slice_count(offsets, size_bytes)
 
 
 @settings(max_examples=40)
 @given(
-    st.dictionaries(st.integers(0, 3), st.sets(st.integers(0, 5 << 20), max_size=30), max_size=4),
-    st.integers(0, 3 << 20),
-    st.integers(1, 3 << 20),
+    st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5 << 17)), max_size=30)),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(0, 3 << 17),
+    st.integers(1, 3 << 17),
 )
-def test_bits_say_of_every_offset_what_was_given(
+def test_latest_of_all_tasks_are_read_back_as_bits(
     tmp_path_factory: pytest.TempPathFactory,
-    given_offsets: dict[int, set[int]],
+    tasks: list[list[tuple[int, int]]],
+    slices: int,
+    size: int,
     start: int,
     length: int,
 ) -> None:
-    """Through the files of two writers, for any range of a partition."""
-    folder = tmp_path_factory.mktemp("bits")
-    chunks = []
-    # All offsets of a chunk come to one writer.
-    for writer in (0, 1):
-        bits = OffsetBits()
-        pairs = [
-            (number, offset)
-            for number, offsets in given_offsets.items()
-            for offset in offsets
-            if (offset >> marks.CHUNK_BITS) % 2 == writer
-        ]
-        bits.add(
-            np.array([number for number, _ in pairs], np.int32),
-            np.array([offset for _, offset in pairs], np.int64),
-        )
-        chunks += bits.write(folder)
-    by_partition = chunks_by_partition(chunks)
-    for number, offsets in given_offsets.items():
-        end = start + length
-        loaded = load_marks(folder, by_partition.get(number, []), start, end)
+    """Of each key the greatest offset that any task met, for any range of the partition."""
+    folder = tmp_path_factory.mktemp("latest")
+    found: list[pa.RecordBatch] = []
+    expected: dict[int, dict[bytes, int]] = {0: {}, 1: {}}
+    for number, met in enumerate(tasks):
+        records = [(offset, b"%d" % key) for key, offset in sorted(met, key=lambda each: each[1])]
+        found += RangeKeys(SECRET).latest(number % 2, slices, batches([*records], 7))
+        for offset, key in records:
+            of_partition = expected[number % 2]
+            of_partition[key] = max(of_partition.get(key, -1), offset)
+    latest = LatestOffsets(folder)
+    for rows in shuffled(found, size):
+        latest.add(*rows.columns)
+    written = slices_by_partition(latest.finish())
+    for number, by_key in expected.items():
+        offsets, end = set(by_key.values()), start + length
+        loaded = load_marks(folder, written.get(number, []), start, end)
         asked = np.array(sorted({*offsets, start, end - 1}), np.int64)
-        asked = asked[(asked >= start) & (asked < end)]
+        within = (asked >= start) & (asked < end)
 
-        assert [offset in offsets for offset in asked.tolist()] == loaded.takes(asked).tolist()
+        assert [offset in offsets for offset in asked[within].tolist()] == loaded.takes(
+            asked[within]
+        ).tolist()
+        assert not loaded.takes(asked[~within]).any()
+
+
+def test_two_keys_with_half_a_hash_in_common_are_two(tmp_path: Path) -> None:
+    """By the other half, whatever order they come in."""
+    halves = [(7, 1), (7, 2), (7, 1), (8, 1), (7, 2)]
+    entries = np.array([(*half, 10 * row) for row, half in enumerate(halves)], ENTRY)
+    latest = LatestOffsets(tmp_path)
+    latest.add(
+        pa.array([0], pa.int32()),
+        pa.array([0], pa.int32()),
+        pa.array([1 << 40], pa.int64()),
+        pa.array([entries.tobytes()], pa.binary()),
+    )
+    written = slices_by_partition(latest.finish())
+    base = 1 << 40
+    loaded = load_marks(tmp_path, written[0], base, base + 50)
+
+    assert [False, False, True, True, True] == loaded.takes(np.arange(base, base + 50, 10)).tolist()
+
+
+def test_marks_stop_where_nothing_is_asked(tmp_path: Path) -> None:
+    """The bits speak of all of a partition, and only what one task needs is read."""
+    found = list(RangeKeys(SECRET).latest(0, 1, batches([(1, b"a"), (70_000, b"b")], 2)))
+    latest = LatestOffsets(tmp_path)
+    for rows in found:
+        latest.add(*rows.columns)
+    written = slices_by_partition(latest.finish())
+    loaded = load_marks(tmp_path, written[0], 0, 100_000, 2)
+
+    assert [True, False] == loaded.takes(np.array([1, 70_000])).tolist()
+    assert 99_999 == loaded.latest_offset
+
+
+def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:
+    """Bits that are not all there would take records for superseded."""
+    found = list(RangeKeys(SECRET).latest(0, 1, batches([(1, b"a"), (70_000, b"b")], 2)))
+    latest = LatestOffsets(tmp_path)
+    latest.add(*found[0].columns)
+    written = slices_by_partition(latest.finish())
+    path = tmp_path / written[0][0][0]
+    path.write_bytes(path.read_bytes()[:-1])
+
+    with pytest.raises(LogStorageError, match="where 4 were written"):
+        load_marks(tmp_path, written[0], 0, 100_000)
