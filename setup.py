@@ -38,6 +38,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "bytes_column": [],
     "arrow_source": [],
     "murmur2": [],
+    "partition_writer": [],
     "record": [],
     "columns": [],
     "compressed_run": [],

@@ -1,9 +1,10 @@
 """Arrow batches become files of Kafka batches, one or more for each partition: the work of a task.
 
-Rows are sorted by where they go, keeping their order, and encoded from the columns: no object is
-made for a row. A partition has a batch under construction; when it is full it is closed, compressed
-and written. Where very many partitions wait for more, the largest are closed early, so that memory
-stays bounded; for as many only some files are held open.
+Rows are encoded from the columns, in their order, each into the batch of its partition: no object
+is made for a row, and none is moved before that, but for very many partitions, or headers, where
+rows are brought together first. A batch that is full is closed, compressed and written. Where very
+many partitions wait for more, the largest are closed early, so that memory stays bounded; for as
+many only some files are held open.
 
 What is large enough to become a segment by itself goes to the disk while it is written, and out of
 memory behind that (`write_behind`): a sync at the end has little left to do.
@@ -30,6 +31,7 @@ import pyarrow.compute as pc
 
 from kafkalog._core.arrow_source import arrow_column, arrow_headers
 from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.partition_writer import extend_partitions
 from kafkalog.clock import Clock
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.errors import storage_errors
@@ -50,6 +52,8 @@ __all__ = ["EncodingRules", "TaskWriter", "topics_in"]
 # Bytes of batches under construction in one task; the largest are closed beyond it.
 _PENDING_BYTES: Final = 64 * 1024 * 1024
 _OPEN_FILES: Final = 64
+# As many batches are written to in turn, row by row; for more, rows are brought together first.
+_SPREAD_MAX: Final = 64
 _US_IN_MS: Final = 1000
 _INT16_MAX: Final = 2**15 - 1
 
@@ -199,8 +203,7 @@ class TaskWriter:
         if not batch.num_rows:
             return
         for topic, rows in self._by_topic(batch):
-            for partition, part in self._by_partition(topic, rows):
-                self._encode(topic, partition, part)
+            self._take(topic, rows)
         self._bound_memory()
 
     def finish(self) -> list[StagedFile]:
@@ -243,17 +246,19 @@ class TaskWriter:
             return
         yield from ((names[code], part) for code, part in _split(batch, np.asarray(coded.indices)))
 
-    def _by_partition(
-        self, topic: str, rows: pa.RecordBatch
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _take(self, topic: str, rows: pa.RecordBatch) -> None:
+        """Encode the rows of a topic."""
         partitioner = self._partitioner(topic)
         partitions = partitioner.partitions(
             _column(rows, "key"), _column(rows, "partition"), rows.num_rows, rows.nbytes
         )
         if isinstance(partitions, int):
-            yield partitions, rows
-            return
-        yield from _split(rows, partitions)
+            self._encode(topic, partitions, rows)
+        elif partitioner.partition_count <= _SPREAD_MAX and _column(rows, "headers") is None:
+            self._spread(topic, partitions, rows)
+        else:
+            for partition, part in _split(rows, partitions):
+                self._encode(topic, partition, part)
 
     def _partitioner(self, topic: str) -> Partitioner:
         found = self._partitioners.get(topic)
@@ -271,13 +276,33 @@ class TaskWriter:
         )
         return self._partitioners.setdefault(topic, made)
 
-    def _encode(self, topic: str, partition: int, rows: pa.RecordBatch) -> None:
+    def _target(self, topic: str, partition: int) -> _Target:
         target = self._targets.get((topic, partition))
         if target is None:
             count = self._partitioner(topic).partition_count
             keep_bytes = smallest_segment(self._rules.segment_bytes)
             target = _Target(topic, partition, count, keep_bytes)
             self._targets[topic, partition] = target
+        return target
+
+    def _spread(self, topic: str, partitions: npt.NDArray[np.int32], rows: pa.RecordBatch) -> None:
+        """Encode rows of several partitions in one pass, without moving them together first."""
+        targets = [
+            self._target(topic, number)
+            for number in range(self._partitioner(topic).partition_count)
+        ]
+        builders = [target.builder for target in targets]
+        key, times = _column(rows, "key"), self._times(rows)
+        keys = None if key is None else arrow_column(key)
+        values = arrow_column(rows.column("value"))
+        start, count, limit = 0, rows.num_rows, self._rules.batch_bytes
+        while start < count:
+            start = extend_partitions(builders, partitions, keys, values, times, start, limit)
+            if start < count:
+                self._close_batch(targets[partitions[start]])
+
+    def _encode(self, topic: str, partition: int, rows: pa.RecordBatch) -> None:
+        target = self._target(topic, partition)
         times = self._times(rows)
         key, headers = _column(rows, "key"), _column(rows, "headers")
         keys = None if key is None else arrow_column(key)
@@ -327,9 +352,14 @@ class TaskWriter:
             size = RECORD_BATCH_OVERHEAD + len(payload)
         if target.size_bytes + size > self._rules.segment_bytes:
             self._close_file(target)
-        batch = builder.finish(base_offset=target.record_count, codec=int(codec), payload=payload)
         handle = self._open(target)
-        with storage_errors(target.path, doing="writing"):
+        # A view that is alive when the builder goes on would have it take other memory each time.
+        with (
+            storage_errors(target.path, doing="writing"),
+            builder.finish(
+                base_offset=target.record_count, codec=int(codec), payload=payload
+            ) as batch,
+        ):
             handle.pwrite(batch, target.size_bytes)
             target.behind.wrote(handle, target.size_bytes, size)
         target.count_batch(size)

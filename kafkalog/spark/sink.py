@@ -135,6 +135,8 @@ class _Plan:
             try:
                 for batch in batches:
                     writer.write(batch.select(list(self.columns)))
+                    # Not one of them in memory while the next one comes.
+                    del batch
                 return StagedMessage(transaction, tuple(writer.finish()))
             except BaseException:
                 writer.abandon()

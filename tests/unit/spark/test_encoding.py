@@ -113,6 +113,17 @@ def test_rows_of_many_partitions_and_topics_go_where_they_belong(tmp_path: Path)
     } == found
 
 
+def test_rows_with_headers_go_where_they_belong(tmp_path: Path) -> None:
+    """They take another way than rows without."""
+    headers = pa.array([[{"key": "h", "value": b"%d" % row}] for row in range(200)], HEADERS)
+    partitions = pa.array([row % 2 for row in range(200)], pa.int32())
+    task = writer(tmp_path, rules(new_partitions=2))
+    task.write(table(200, partition=partitions, headers=headers))
+    for file in task.finish():
+        expected = [b"%d" % row for row in range(file.partition, 200, 2)]
+        assert expected == [value for _key, value, _time in rows_of(file)]
+
+
 def test_file_that_is_full_is_followed_by_another(tmp_path: Path) -> None:
     """No file is larger than a segment; their numbers say the order."""
     task = writer(tmp_path, rules(segment_bytes=3000))
@@ -218,10 +229,12 @@ def test_topic_whose_partitions_lie_elsewhere_too_is_refused(tmp_path: Path) -> 
     assert ErrorCode.UNSUPPORTED == caught.value.code
 
 
+@pytest.mark.parametrize("spread_max", [64, 1], ids=["spread", "brought together"])
 def test_many_partitions_are_bounded_in_memory_and_open_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread_max: int
 ) -> None:
     """The largest batches are closed early, and files are opened again."""
+    monkeypatch.setattr(encoding, "_SPREAD_MAX", spread_max)
     monkeypatch.setattr(encoding, "_PENDING_BYTES", 4000)
     monkeypatch.setattr(encoding, "_OPEN_FILES", 3)
     task = writer(tmp_path, rules(new_partitions=20, batch_bytes=1 << 20))
