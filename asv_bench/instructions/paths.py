@@ -375,6 +375,21 @@ def append_batch(folder: Path) -> tuple[int, Case]:
     return READY_BATCHES, case
 
 
+@path("append a batch to be stamped")
+def append_batch_to_be_stamped(folder: Path) -> tuple[int, Case]:
+    """The same of batches that get their offsets: every record is read."""
+    log, (keys, values, times) = open_log(folder), columns_of(standard())
+    builder = BatchBuilder()
+    builder.extend_columns(keys, values, times, 0, None, BATCH_BYTES)
+    batch = bytes(builder.finish())
+
+    def case() -> None:
+        for _number in range(READY_BATCHES):
+            log.append_batches(batch)
+
+    return READY_BATCHES, case
+
+
 @path("get")
 def get(folder: Path) -> tuple[int, Case]:
     """One record a call, anywhere."""
