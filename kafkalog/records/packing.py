@@ -95,6 +95,10 @@ def pack_records(
         run = plain_run(wanted, rules.limits, now_ms, default_ms)
         if run is not None:
             return run
+    return _pack_list(wanted, rules, now_ms, default_ms)
+
+
+def _pack_list(wanted: list[Record], rules: AppendRules, now_ms: int, default_ms: int) -> PackedRun:
     limit = rules.batch_bytes
     return _pack(
         _Slots(
