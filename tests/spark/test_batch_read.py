@@ -1,4 +1,4 @@
-"""A batch read, from `load` to rows: brokers' directories, filters, schemas, views, errors.
+"""A session, and a batch read from `load` to rows: filters, schemas, views, damage, errors.
 
 What the rows are is proved without a JVM (tests/unit/spark); here is that Spark gets them.
 """
@@ -77,6 +77,18 @@ def detail_of(text: str, code: str) -> dict[str, Any]:
     assert found is not None, text
     detail: dict[str, Any] = json.loads(found[1])
     return detail
+
+
+def test_session_started_runs_rows_through_python(spark: SparkSession) -> None:
+    """The JVM answers, and its Python workers have this package at hand."""
+
+    def package_of(_: int) -> str:
+        return kafkalog.__name__
+
+    answers = spark.sparkContext.parallelize([1, 2], 2).map(package_of).collect()
+
+    assert ["kafkalog", "kafkalog"] == answers
+    assert 10 == spark.range(10).count()
 
 
 def test_format_not_registered_is_found(spark: SparkSession, logs: Path) -> None:
