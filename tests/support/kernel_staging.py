@@ -60,6 +60,8 @@ class KernelStaging:
             before = self.stage.take(facts, row, size_bytes, waited)
             self.stage.restore()
             assert before == self.stage.take(facts, row, size_bytes, waited)
+            is_tried = before[0] == row and facts[row].base_offset == self.segments[-1][0]
+            assert size_bytes or not is_tried, "a batch that no segment takes"
             self.note(facts[row : before[0]], before[1])
             row = before[0]
             if row == len(facts):
