@@ -2,10 +2,10 @@
 
 Steps, in the order of the table below: lint, layers, types, checks, tests, asan, bench, wheel.
 Without a name all run; `--quick` leaves out what is slow and what needs a real Kafka. A failed
-step does not stop the later ones; the exit status is 1 if any failed. The tests have two
-cores to themselves and stream their output. What keeps one core busy runs behind them in two lanes,
-asan in one, bench and wheel in the other; each of these steps is shown when it ends. A table of all
-steps follows, and the last line is pytest's own summary.
+step does not stop the later ones; the exit status is 1 if any failed. What keeps one core busy
+comes first, in lanes of which two run side by side, the longest before the others; each of these
+steps is shown when it ends. The tests follow, which have two cores to themselves and stream their
+output, then a table of all steps, and the last line is pytest's own summary.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import environment
 
 ROOT = environment.ROOT
 COUNTED = re.compile(r"\b\d+ (?:passed|failed|skipped|errors?|deselected)\b.* in [\d.]+s")
+LANES_AT_ONCE = 2
 GROUPS = ("lint", "layers", "types", "checks", "tests", "asan", "bench", "wheel")
 
 
@@ -35,7 +36,8 @@ class Step:
 
     Attributes:
         group: the name by which it is chosen on the command line.
-        lane: steps of other lanes may run beside it, those of its own wait; None runs it alone.
+        lane: steps of other lanes may run beside it, those of its own wait; None runs it alone,
+            behind all others.
     """
 
     group: str
@@ -63,31 +65,34 @@ def steps(python: Path, *, quick: bool) -> list[Step]:
         f"kafkalog._core.{path.stem}" for path in (ROOT / "kafkalog" / "_core").glob("*.pyx")
     )
     every = [
-        Step("lint", "ruff check", [tool / "ruff", "check", "."]),
-        Step("lint", "ruff format", [tool / "ruff", "format", "--check", "."]),
-        Step("lint", "cython-lint", [tool / "cython-lint", "kafkalog"]),
-        Step("lint", "codespell", [tool / "codespell"]),
-        Step("layers", "import-linter", [tool / "lint-imports"]),
-        Step("types", "mypy", [tool / "mypy"]),
-        Step("types", "stubtest", [python, "-m", "mypy.stubtest", *_stubtest(), *core_modules]),
-        *_check_scripts(python),
-        Step("tests", "pytest", _pytest(python, quick=quick)),
         *_asan(python),
+        Step("lint", "ruff check", [tool / "ruff", "check", "."], lane=1),
+        Step("lint", "ruff format", [tool / "ruff", "format", "--check", "."], lane=1),
+        Step("lint", "cython-lint", [tool / "cython-lint", "kafkalog"], lane=1),
+        Step("lint", "codespell", [tool / "codespell"], lane=1),
+        Step("layers", "import-linter", [tool / "lint-imports"], lane=1),
+        Step("types", "mypy", [tool / "mypy"], lane=1),
+        Step("types", "stubtest", [*_stubtest(python), *core_modules], lane=1),
+        *_check_scripts(python),
         *_bench(python),
-        Step("wheel", "wheel", [python, "ci/check_wheel.py"], slow=True, lane=1),
+        Step("wheel", "wheel", [python, "ci/check_wheel.py"], slow=True, lane=4),
+        Step("tests", "pytest", _pytest(python, quick=quick)),
     ]
     return [step for step in every if not (quick and step.slow)]
 
 
-def _stubtest() -> list[str]:
-    return ["--mypy-config-file", "pyproject.toml", "--allowlist", "ci/stubtest-allowlist.txt"]
+def _stubtest(python: Path) -> list[str | Path]:
+    settings = ["--mypy-config-file", "pyproject.toml", "--allowlist", "ci/stubtest-allowlist.txt"]
+    return [python, "-m", "mypy.stubtest", *settings]
 
 
 def _check_scripts(python: Path) -> list[Step]:
     """Every quick `ci/check_*.py`; the wheel check has a step of its own."""
     names = sorted(path.name for path in (ROOT / "ci").glob("check_*.py"))
     names.remove("check_wheel.py")
-    return [Step("checks", name.removesuffix(".py"), [python, f"ci/{name}"]) for name in names]
+    return [
+        Step("checks", name.removesuffix(".py"), [python, f"ci/{name}"], lane=1) for name in names
+    ]
 
 
 def _pytest(python: Path, *, quick: bool) -> list[str | Path]:
@@ -108,25 +113,25 @@ def _bench(python: Path) -> list[Step]:
     suite: list[str | Path] = [python, "-m", "asv_bench.suite", "--rehearse", "records"]
     instructions: list[str | Path] = [python, "-m", "asv_bench.instructions", "--if-valgrind"]
     return [
-        Step("bench", "asv check", [*asv, "check", "-E", "existing"], folder, lane=1),
-        Step("bench", "benchmarks once", [python, "ci/bench_once.py"], slow=True, lane=1),
-        Step("bench", "suite once", suite, slow=True, lane=1),
-        Step("bench", "instructions", instructions, slow=True, lane=1),
+        Step("bench", "asv check", [*asv, "check", "-E", "existing"], folder, lane=2),
+        Step("bench", "benchmarks once", [python, "ci/bench_once.py"], slow=True, lane=2),
+        Step("bench", "suite once", suite, slow=True, lane=2),
+        Step("bench", "instructions", instructions, slow=True, lane=3),
     ]
 
 
 def perform_all(plan: Sequence[Step]) -> list[Outcome]:
-    """Run the steps without a lane in order, then the lanes side by side."""
-    outcomes = [perform(step) for step in plan if step.lane is None]
+    """Run the lanes, two side by side, then the steps without one in order."""
+    outcomes: list[Outcome] = []
     lanes = [
         [step for step in plan if step.lane == lane]
         for lane in sorted({step.lane for step in plan if step.lane is not None})
     ]
     aside = len(lanes) > 1
-    with ThreadPoolExecutor(max(1, len(lanes))) as pool:
+    with ThreadPoolExecutor(LANES_AT_ONCE) as pool:
         for ended in pool.map(lambda lane: [perform(step, aside=aside) for step in lane], lanes):
             outcomes += ended
-    return outcomes
+    return outcomes + [perform(step) for step in plan if step.lane is None]
 
 
 def perform(step: Step, *, aside: bool = False) -> Outcome:

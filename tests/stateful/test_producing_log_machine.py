@@ -497,4 +497,4 @@ def test_log_of_several_producers_agrees_with_its_model() -> None:
 @pytest.mark.slow
 def test_log_of_several_producers_agrees_with_its_model_for_long() -> None:
     """The same, with more and longer runs."""
-    run_state_machine_as_test(ProducingLogMachine, settings=run_lengths(200, 50))
+    run_state_machine_as_test(ProducingLogMachine, settings=run_lengths(80, 50))

@@ -341,18 +341,33 @@ def explore(scenario: Scenario, place: Place, *, limit: int, beyond: int = 0) ->
     Arguments as for `crashes`.
 
     Returns:
-        How many moments of crash there were, and how many states were reopened.
+        How many moments of crash there were, and how many states, those that came again too.
     """
     moments = states = 0
+    seen: set[tuple[bytes, str]] = set()
     for crash in crashes(scenario, place, limit=limit, beyond=beyond):
         moments = crash.number
         states += 1
         with crash.told():
             twice = _crash_while_opening(place, crash.disk.crash(), seed=moments + states)
-            verify_reopening(place, crash.disk, crash.rig.model, indexes_written=True)
+            _verify_once(place, crash.disk, crash.rig.model, seen)
             with _told("and crashed while it was opened", twice):
-                verify_reopening(place, twice, crash.rig.model, indexes_written=True)
+                _verify_once(place, twice, crash.rig.model, seen)
     return moments, states
+
+
+def _verify_once(
+    place: Place, disk: SimulatedDisk, model: LogModel, seen: set[tuple[bytes, str]]
+) -> None:
+    """
+    Reopen a disk, unless one was that was the same to the byte, and promised the same.
+
+    Nearly half of all states are: a crash one call later mostly leaves what one before it may.
+    """
+    state = disk.fingerprint(), repr(model)
+    if state not in seen:
+        seen.add(state)
+        verify_reopening(place, disk, model, indexes_written=True)
 
 
 def _crash_while_opening(place: Place, disk: SimulatedDisk, *, seed: int) -> SimulatedDisk:
