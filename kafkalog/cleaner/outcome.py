@@ -12,7 +12,7 @@ from kafkalog.model import TopicPartition
 
 __all__ = ["Cleaning", "CleaningProgress"]
 
-_MB = 1 << 20
+_KB, _MB = 1 << 10, 1 << 20
 _SECOND_MS = 1000
 
 
@@ -104,8 +104,8 @@ class Cleaning:
                 f" {self.segments_after}, {self.segments_unchanged} of them as they were"
             ),
             (
-                f"before: {size / _MB:,.1f} MB, {records:,} records;"
-                f" after: {left / _MB:,.1f} MB, {kept:,} records;"
+                f"before: {_amount(size)}, {records:,} records;"
+                f" after: {_amount(left)}, {kept:,} records;"
                 f" {_less(size, left)} smaller, {_less(records, kept)} fewer records"
             ),
         ]
@@ -125,8 +125,15 @@ class Cleaning:
 
 def _pace(size: int, duration_ms: int) -> str:
     seconds = duration_ms / _SECOND_MS
-    pace = size / _MB / max(seconds, 1 / _SECOND_MS)
-    return f"{size / _MB:,.1f} MB in {seconds:,.1f} s ({pace:,.1f} MB/s)"
+    pace = size / max(seconds, 1 / _SECOND_MS)
+    return f"{_amount(size)} in {seconds:,.1f} s ({_amount(pace)}/s)"
+
+
+def _amount(size: float) -> str:
+    """Return a number of bytes in the largest unit of which it has one."""
+    if size < _KB:
+        return f"{size:,.0f} bytes"
+    return f"{size / _KB:,.1f} KB" if size < _MB else f"{size / _MB:,.1f} MB"
 
 
 def _less(before: int, after: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,25 @@ def test_log_that_is_clean_stays_as_it_is(tmp_path: Path) -> None:
         assert cleaning.segments_before == cleaning.segments_unchanged > 0
         found = {path.name: path.stat().st_ino for path in log.directory.glob("*.log")}
         assert inodes == found
+
+
+def test_amounts_of_a_cleaning_are_told_in_units_that_have_one(tmp_path: Path) -> None:
+    """A broker's log tells megabytes alone: of a small log it says nothing."""
+    with manual_log(tmp_path / "orders-0", **COMPACT) as log:
+        fill(log, 80)
+        log.roll()
+        cleaning = compact_log(log)
+    assert " 0.0 MB" not in cleaning.describe()
+    for size, amount in (
+        (0, "0 bytes"),
+        (1023, "1,023 bytes"),
+        (1536, "1.5 KB"),
+        (5 << 20, "5.0 MB"),
+    ):
+        statistics = replace(cleaning.statistics, bytes_read=size)
+        told = replace(cleaning, statistics=statistics, duration_ms=cleaning.reading_ms).describe()
+        assert f"before: {amount}, " in told
+        assert f"rewritten: {amount} in 0.0 s (" in told
 
 
 @pytest.mark.parametrize("algorithm", ["md5", "siphash", "exact"])
