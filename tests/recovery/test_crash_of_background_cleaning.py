@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog import CleanerConfig, ManagerConfig, Record
 from kafkalog.files.names import CLEANER_OFFSET_CHECKPOINT
-from tests.support.crash_rig import MANY_STATES
+from tests.support.crash_rig import MANY_STATES, with_zeros_ahead
 from tests.support.managers import SMALL_LOG, ManualManager, checkpointed, manual_manager
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
@@ -22,6 +22,7 @@ CONFIG = ManagerConfig(
     num_recovery_threads_per_data_dir=1,
     cleaner=CleanerConfig(backoff_ms=1_000, dedupe_buffer_size=2 << 20),
 )
+ZEROS_AHEAD = CONFIG.replace(log=with_zeros_ahead(SMALL_LOG))
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 KEYS = 4
 TURNS = 4
@@ -66,9 +67,9 @@ def content(manager: ManualManager) -> list[tuple[bytes, bytes]]:
     return [(each.key or b"", each.value or b"") for each in manager.log("table").records()]
 
 
-def verify(disk: SimulatedDisk, table: Table) -> None:
+def verify(disk: SimulatedDisk, table: Table, config: ManagerConfig) -> None:
     """Open what a crash left; it says the same before and after it was cleaned again."""
-    manager = manual_manager(DATA, config=CONFIG, filesystem=disk)
+    manager = manual_manager(DATA, config=config, filesystem=disk)
     if manager.topics():
         assert table.allows(dict(content(manager)))
         manager.scheduler.advance(3_000)
@@ -81,14 +82,14 @@ def verify(disk: SimulatedDisk, table: Table) -> None:
         end = manager.log("table").log_end_offset
         assert checkpointed(DATA, CLEANER_OFFSET_CHECKPOINT, disk).get("table-0", 0) == end
     manager.close()
-    manager = manual_manager(DATA, config=CONFIG, filesystem=disk)
+    manager = manual_manager(DATA, config=config, filesystem=disk)
     if manager.topics():
         assert manager.log("table").recovery_report.clean
         assert found == content(manager)
     manager.close()
 
 
-def explore(states: int, step: int) -> tuple[int, int]:
+def explore(states: int, step: int, config: ManagerConfig = CONFIG) -> tuple[int, int]:
     """Let the power go at every `step`-th changing call; return how many, and cleanings."""
     moment = 1
     while True:
@@ -97,13 +98,13 @@ def explore(states: int, step: int) -> tuple[int, int]:
         cleanings = 0
         is_finished = False
         with contextlib.suppress(PowerCut):
-            manager = manual_manager(DATA, config=CONFIG, filesystem=disk)
+            manager = manual_manager(DATA, config=config, filesystem=disk)
             live(manager, table)
             cleanings = manager.health().cleaner.cleaning_count
             is_finished = True
         for choice, after in disk.crash_states(limit=states, seed=moment):
             try:
-                verify(after, table)
+                verify(after, table, config)
             except BaseException as error:
                 error.add_note(f"power cut at call {moment}, {choice}")
                 raise
@@ -115,6 +116,13 @@ def explore(states: int, step: int) -> tuple[int, int]:
 def test_power_gone_during_cleanings_takes_no_latest_value() -> None:
     """A few states of each of a few moments; the slow run takes more of both."""
     moments, cleanings = explore(states=2, step=31)
+    assert moments > 200
+    assert cleanings >= 3
+
+
+def test_power_gone_during_cleanings_beside_zeros_takes_no_latest_value() -> None:
+    """Some moments, with zeros written ahead of the records."""
+    moments, cleanings = explore(states=2, step=61, config=ZEROS_AHEAD)
     assert moments > 200
     assert cleanings >= 3
 

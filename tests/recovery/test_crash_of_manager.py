@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from kafkalog import ManagerConfig, Record
-from tests.support.crash_rig import MANY_STATES
+from tests.support.crash_rig import MANY_STATES, with_zeros_ahead
 from tests.support.managers import SMALL_LOG, ManualManager, has_marker, manual_manager, values
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 A, B = Path("/disks/a"), Path("/disks/b")
 CONFIG = ManagerConfig(log=SMALL_LOG, num_recovery_threads_per_data_dir=1)
+ZEROS_AHEAD = CONFIG.replace(log=with_zeros_ahead(SMALL_LOG))
 
 
 @dataclass
@@ -115,9 +116,9 @@ def coming_again(manager: ManualManager, promised: Promised) -> None:
     manager.close()
 
 
-def verify(disk: SimulatedDisk, promised: Promised) -> None:
+def verify(disk: SimulatedDisk, promised: Promised, config: ManagerConfig = CONFIG) -> None:
     """Open what a crash left; what was promised is there, and the manager works."""
-    manager = manual_manager(A, B, config=CONFIG, filesystem=disk)
+    manager = manual_manager(A, B, config=config, filesystem=disk)
     assert manager.health().is_healthy
     assert manager.config.log.retention_bytes in (promised.retention_bytes, 9999)
     topics = manager.topics()
@@ -144,13 +145,15 @@ def verify(disk: SimulatedDisk, promised: Promised) -> None:
     manager.close()
     assert has_marker(A, disk)
     assert has_marker(B, disk)
-    manager = manual_manager(A, B, config=CONFIG, filesystem=disk)
+    manager = manual_manager(A, B, config=config, filesystem=disk)
     for topic in manager.topics():
         assert manager.log(topic).recovery_report.clean
     manager.close()
 
 
-def explore(scenario: Scenario, first: int, states: int, step: int = 1) -> int:
+def explore(
+    scenario: Scenario, first: int, states: int, step: int = 1, config: ManagerConfig = CONFIG
+) -> int:
     """Let the power go at every `step`-th changing call from the first; return how many."""
     moment = first
     while True:
@@ -159,12 +162,12 @@ def explore(scenario: Scenario, first: int, states: int, step: int = 1) -> int:
         disk.crash_at(moment)
         finished = False
         with contextlib.suppress(PowerCut):
-            manager = manual_manager(A, B, config=CONFIG, filesystem=disk)
+            manager = manual_manager(A, B, config=config, filesystem=disk)
             scenario(manager, promised)
             finished = True
         for choice, after in disk.crash_states(limit=states, seed=moment):
             try:
-                verify(after, promised)
+                verify(after, promised, config)
             except BaseException as error:
                 error.add_note(f"power cut at call {moment}, {choice}")
                 raise
@@ -178,6 +181,12 @@ def explore(scenario: Scenario, first: int, states: int, step: int = 1) -> int:
 def test_power_gone_at_any_call_leaves_what_was_promised(scenario: Scenario) -> None:
     """A few states of each of a few moments; the slow run takes more of both."""
     assert explore(scenario, 1, 2, step=5) > 50
+
+
+@pytest.mark.parametrize("scenario", [living, closing, coming_again])
+def test_power_gone_beside_zeros_leaves_what_was_promised(scenario: Scenario) -> None:
+    """Some moments, with zeros written ahead of the records."""
+    assert explore(scenario, 1, 2, step=19, config=ZEROS_AHEAD) > 50
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog import KafkaLogError, Log, LogConfig, open_log
-from tests.support.crash_rig import small_config
+from tests.support.crash_rig import small_config, with_zeros_ahead
 from tests.support.logs import numbered
 from tests.support.manual_time import ManualClock, ManualScheduler
 from tests.support.producing import Client, committed_offsets, outcome_of
@@ -17,16 +17,18 @@ from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
 
 DIRECTORY = Path("/alone/orders-0")
 CONFIG: LogConfig = small_config(segment_bytes=500)
+ZEROS_AHEAD = with_zeros_ahead(CONFIG)
 
 
 class Partition:
     """A log on a simulated disk, with two producers."""
 
-    def __init__(self, disk: SimulatedDisk | None = None) -> None:
+    def __init__(self, disk: SimulatedDisk | None = None, config: LogConfig = CONFIG) -> None:
         if disk is None:
             disk = SimulatedDisk()
             disk.make_durable(DIRECTORY.parent)
         self.disk = disk
+        self.config = config
         self.clients = [Client(7), Client(8)]
         self.scheduler = ManualScheduler(ManualClock())
         self.opened: Log | None = None
@@ -35,7 +37,7 @@ class Partition:
         """Open the log."""
         self.opened = open_log(
             DIRECTORY,
-            config=CONFIG,
+            config=self.config,
             read_only=read_only,
             clock=self.scheduler.clock,
             scheduler=self.scheduler,
@@ -99,11 +101,13 @@ def close_and_go_on(partition: Partition) -> None:
 SCENARIOS = [transact, cut_and_go_on, close_and_go_on]
 
 
-def crashes(scenario: object, *, limit: int) -> Iterator[SimulatedDisk]:
-    """Yield what power cuts at every changing call of a scenario leave."""
+def crashes(
+    scenario: object, *, limit: int, config: LogConfig = CONFIG, step: int = 1
+) -> Iterator[SimulatedDisk]:
+    """Yield what power cuts at every `step`-th changing call of a scenario leave."""
     assert callable(scenario)
-    for number in range(1, 2000):
-        partition = Partition()
+    for number in range(1, 2000, step):
+        partition = Partition(config=config)
         partition.disk.crash_at(number)
         finished = False
         with contextlib.suppress(PowerCut):
@@ -121,9 +125,9 @@ def crashes(scenario: object, *, limit: int) -> Iterator[SimulatedDisk]:
     raise AssertionError("the scenario does not end")
 
 
-def verify(disk: SimulatedDisk) -> None:
+def verify(disk: SimulatedDisk, config: LogConfig = CONFIG) -> None:
     """Reopen what a crash left: all that is said of producers follows from the batches."""
-    partition = Partition(disk)
+    partition = Partition(disk, config)
     log = partition.open()
     outcome = outcome_of(log)
     assert outcome.first_unstable_offset == log.first_unstable_offset
@@ -154,6 +158,16 @@ def test_producers_crashed_at_any_call_are_those_of_the_batches_left(scenario: o
         verify(disk)
         count += 1
     assert count > 60
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)
+def test_producers_crashed_beside_zeros_are_those_of_the_batches_left(scenario: object) -> None:
+    """Some moments, with zeros written ahead of the records."""
+    count = 0
+    for disk in crashes(scenario, limit=2, config=ZEROS_AHEAD, step=9):
+        verify(disk, ZEROS_AHEAD)
+        count += 1
+    assert count > 6
 
 
 def test_truncation_cut_short_leaves_no_abort_that_hides_what_is_committed_later() -> None:

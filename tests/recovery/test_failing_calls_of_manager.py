@@ -7,9 +7,10 @@ import errno
 
 import pytest
 
-from kafkalog import KafkaLogError, LogManager
+from kafkalog import KafkaLogError, LogManager, ManagerConfig
 from tests.recovery.test_crash_of_manager import (
     CONFIG,
+    ZEROS_AHEAD,
     A,
     B,
     Promised,
@@ -25,7 +26,9 @@ from tests.support.simulated_disk import SimulatedDisk
 STEPS = 2_000
 
 
-def explore(scenario: Scenario, error_number: int, step: int) -> int:
+def explore(
+    scenario: Scenario, error_number: int, step: int, config: ManagerConfig = CONFIG
+) -> int:
     """Let every `step`-th call fail, one in each life; return how many calls a life has."""
     for moment in range(1, STEPS, step):
         disk = SimulatedDisk()
@@ -35,14 +38,14 @@ def explore(scenario: Scenario, error_number: int, step: int) -> int:
         manager: LogManager | None = None
         try:
             with contextlib.suppress(KafkaLogError):
-                manager = manual_manager(A, B, config=CONFIG, filesystem=disk)
+                manager = manual_manager(A, B, config=config, filesystem=disk)
                 scenario(manager, promised)
             if manager is not None:
                 with contextlib.suppress(KafkaLogError):
                     manager.close()
             failed = disk.faults_waiting == 0
             disk.clear_faults()
-            verify(disk, promised)
+            verify(disk, promised, config)
         except BaseException as error:
             error.add_note(f"call {moment} failed with {errno.errorcode[error_number]}")
             raise
@@ -58,6 +61,15 @@ def test_call_that_fails_costs_nothing_that_was_promised(
 ) -> None:
     """A few of the calls; the slow run takes all."""
     assert explore(scenario, error_number, 11) > 50
+
+
+@pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("scenario", [living, closing, coming_again])
+def test_call_that_fails_beside_zeros_costs_nothing_that_was_promised(
+    scenario: Scenario, error_number: int
+) -> None:
+    """Some of the calls, with zeros written ahead of the records."""
+    assert explore(scenario, error_number, 41, ZEROS_AHEAD) > 50
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ __all__ = [
     "explore",
     "small_config",
     "verify_reopening",
+    "with_zeros_ahead",
 ]
 
 # Crash states of each moment; the quick run takes 3 of them, the slow one the others. 30 take a
@@ -79,11 +80,16 @@ def small_config(**changes: object) -> LogConfig:
     return LogConfig(**(settings | changes))  # type: ignore[arg-type]
 
 
+def with_zeros_ahead(config: LogConfig) -> LogConfig:
+    """Return settings under which a segment is as large as it may become, and zeros lie ahead."""
+    return config.replace(preallocate=True, preallocate_zero_bytes=250)
+
+
 ALONE = Place("alone", Path("/alone/orders-0"), small_config())
 INSIDE = Place(
     "inside",
     Path("/data/orders-0"),
-    small_config(preallocate=True, preallocate_zero_bytes=250),
+    with_zeros_ahead(small_config()),
 )
 PLACES = (ALONE, INSIDE)
 
