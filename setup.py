@@ -48,6 +48,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "summary": [],
     "iteration": [],
     "point_read": [],
+    "segment_slice": [],
     "point_table": [],
     "time_read": [],
     "batch_memory": [],

@@ -21,20 +21,34 @@ cdef struct KnownBatch:
     int64_t position
 
 
+# A batch, where a look at headers alone has found it.
+cdef struct FoundBatch:
+    int64_t position
+    int64_t size_bytes
+
+
 @cython.final
 cdef class PointReader:
+    # The bytes, and a view of them to give slices of.
+    cdef readonly object data
     cdef PayloadHold _hold
     cdef OffsetIndexView _index
     cdef TimeIndexView _times
     cdef KnownBatch[KNOWN_BATCHES] _known
 
     cdef bint _open(self, Cursor* cursor, int64_t start) noexcept
+    cdef int64_t _entry_of(self, int64_t offset, int64_t* entry_offset) noexcept
     cdef bint _check(self, int64_t start, const uint8_t* position, const BatchFields* batch,
                      bint check_crcs) noexcept
     cdef const uint8_t* _batch_of(self, int64_t offset, bint check_crcs,
                                   BatchFields* batch) noexcept
     cdef bint _walk_of(self, int64_t timestamp_ms, bint check_crcs, TimeWalk* walk) noexcept
     cdef Record _made(self, const BatchFields* batch, const RecordFields* record)
+
+    # The batch that reading begins with for an offset, by headers alone; says whether it is plain.
+    # The segment is asked for up to `end`; no offset in it reaches `following_offset`.
+    cdef bint find_start(self, int64_t offset, int64_t base_offset, int64_t end,
+                         int64_t following_offset, FoundBatch* found) noexcept
 
     # The record at an offset, None where it is not plainly there.
     cdef Record read(self, int64_t offset, bint check_crcs)

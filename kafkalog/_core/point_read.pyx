@@ -10,6 +10,10 @@ the caller looks with its usual means, which say what is the matter.
 A reader holds the bytes of a segment and its indexes, so that one call does it all, and nothing is
 looked up in Python objects on the way; `point_table` has the readers of a log.
 
+Where reading begins for an offset is told by headers alone, as reading itself has it; what is not
+plain there: a wrapper of an old format, an index entry or a neighbour that says another thing, or
+more headers between than WALK_BYTES have.
+
 Whoever asks with `check_crcs=False` gets what is found without the sum of its batch, as a broker
 finds it. What is not plain is none the better for that: the usual means do check.
 
@@ -25,11 +29,19 @@ from kafkalog._core.header cimport (
     BatchFields,
     crc_of_batch,
     is_legacy,
+    is_wrapper,
     last_offset_of,
     load_whole_batch,
     prefetch_header,
 )
-from kafkalog._core.index cimport OffsetIndexView, TimeIndexView
+from kafkalog._core.index cimport (
+    KEY_OFFSET,
+    KEY_POSITION,
+    OffsetIndexView,
+    TimeIndexView,
+    find_near_slot,
+    load_key,
+)
 from kafkalog._core.layout cimport CODEC_MASK, CONTROL_MASK, RECORD_BATCH_OVERHEAD, RECORD_SIZE_MIN
 from kafkalog._core.message_set cimport MessageSet, finish_fields, messages_of_fields, next_message
 from kafkalog._core.prefetch cimport prefetch, prefetch_ahead, prefetch_first
@@ -66,17 +78,23 @@ cdef inline Py_ssize_t known_slot(int64_t start) noexcept nogil:
     return <Py_ssize_t>((<uint64_t>start * GOLDEN_RATIO) >> (64 - KNOWN_BITS))
 
 
-cdef bint find_batch_kernel(Cursor* cursor, int64_t offset, BatchFields* batch) noexcept nogil:
-    """Move the cursor to the plain batch that holds `offset`; say whether there is one."""
+cdef bint find_reaching_kernel(Cursor* cursor, int64_t offset, BatchFields* batch) noexcept nogil:
+    """Move the cursor to the first batch that reaches `offset`; say whether there is one."""
     while load_whole_batch(cursor, batch) == STATUS_OK:
         if last_offset_of(batch) >= offset:
-            return (
-                batch.base_offset <= offset
-                and batch.attributes & (CODEC_MASK | CONTROL_MASK) == 0
-            )
+            return True
         prefetch_header(cursor, batch.size_bytes)
         cursor.position += batch.size_bytes
     return False
+
+
+cdef bint find_batch_kernel(Cursor* cursor, int64_t offset, BatchFields* batch) noexcept nogil:
+    """Move the cursor to the plain batch that holds `offset`; say whether there is one."""
+    return (
+        find_reaching_kernel(cursor, offset, batch)
+        and batch.base_offset <= offset
+        and batch.attributes & (CODEC_MASK | CONTROL_MASK) == 0
+    )
 
 
 cdef const uint8_t* skip_records(const uint8_t* position, const uint8_t* limit,
@@ -199,6 +217,7 @@ cdef class PointReader:
     """
 
     def __cinit__(self, data not None, OffsetIndexView index not None, TimeIndexView times=None):
+        self.data = data if isinstance(data, memoryview) else memoryview(data)
         self._hold = PayloadHold.__new__(PayloadHold, data)
         self._index = index
         self._times = times
@@ -221,6 +240,54 @@ cdef class PointReader:
         cursor.position = <const uint8_t*>self._hold.view.buf + start
         cursor.end = cursor.position + min(size - start, WALK_BYTES)
         return True
+
+    cdef int64_t _entry_of(self, int64_t offset, int64_t* entry_offset) noexcept:
+        """Return the position that the index has for an offset, and of which offset; 0 for none."""
+        cdef OffsetIndexView index = self._index
+        cdef Py_ssize_t slot = -1
+        if offset >= index.base_offset:
+            slot = find_near_slot(index._first, index._count, offset - index.base_offset,
+                                  KEY_OFFSET) - 1
+        if slot < 0:
+            return 0
+        entry_offset[0] = index.base_offset + load_key(index._first, slot, KEY_OFFSET)
+        return load_key(index._first, slot, KEY_POSITION)
+
+    cdef bint find_start(self, int64_t offset, int64_t base_offset, int64_t end,
+                         int64_t following_offset, FoundBatch* found) noexcept:
+        cdef const uint8_t* data = <const uint8_t*>self._hold.view.buf
+        cdef int64_t entry_offset = 0
+        cdef int64_t start = self._entry_of(offset, &entry_offset)
+        cdef int64_t readable = min(end, <int64_t>self._hold.view.len)
+        cdef BatchFields batch
+        cdef BatchFields behind
+        cdef Cursor cursor
+        memset(&batch, 0, sizeof(batch))       # gcc does not see that the kernels load both
+        memset(&behind, 0, sizeof(behind))
+        if not 0 <= start < readable:
+            return False
+        cursor.position = data + start
+        cursor.end = data + min(start + WALK_BYTES, readable)
+        if start > 0 and (
+            load_whole_batch(&cursor, &batch) != STATUS_OK
+            or not base_offset <= batch.base_offset <= entry_offset
+        ):
+            return False
+        if not find_reaching_kernel(&cursor, offset, &batch) or is_wrapper(&batch):
+            return False
+        found.position = cursor.position - data
+        found.size_bytes = batch.size_bytes
+        if batch.base_offset > offset:
+            return False
+        cursor.position += batch.size_bytes
+        cursor.end = data + readable
+        # A last offset that is damaged would else claim what batches behind it have.
+        if cursor.position == data + end:
+            return last_offset_of(&batch) < following_offset
+        return (
+            load_whole_batch(&cursor, &behind) == STATUS_OK
+            and last_offset_of(&batch) < behind.base_offset
+        )
 
     cdef bint _check(self, int64_t start, const uint8_t* position, const BatchFields* batch,
                      bint check_crcs) noexcept:

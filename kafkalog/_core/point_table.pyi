@@ -5,6 +5,7 @@ from typing import Any, final
 
 from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
+from kafkalog._core.segment_slice import SegmentSlice
 
 @final
 class PointTable:
@@ -13,11 +14,24 @@ class PointTable:
     @property
     def known_times(self) -> int: ...
     def __init__(
-        self, owner: object, bases: Sequence[int], capacity: int, answer: type[Any] = ...
+        self,
+        owner: object,
+        bases: Sequence[int],
+        capacity: int,
+        answer: type[Any] = ...,
+        slices: type[SegmentSlice] = ...,
+        segments: Sequence[object] = (),
     ) -> None: ...
     def find(
         self, offset: int, snapshot: tuple[Any, int, int, int], check_crcs: bool = True
     ) -> Record | None: ...
+    def slice(
+        self,
+        offset: int,
+        max_bytes: int,
+        min_one_batch: bool,
+        snapshot: tuple[Any, int, int, int],
+    ) -> Any: ...
     def find_time(
         self, timestamp_ms: int, snapshot: tuple[Any, int, int, int], check_crcs: bool = True
     ) -> Any: ...

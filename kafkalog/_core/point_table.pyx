@@ -1,5 +1,7 @@
 """The point readers of a log's segments: one call from an offset, or a time, to a record.
 
+Or to the slice that begins with the batch of an offset.
+
 Thread-safety: see the class; the GIL is kept, for a look-up takes less than a microsecond.
 """
 
@@ -7,10 +9,11 @@ cimport cython
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memset
 
-from kafkalog._core.point_read cimport PointReader
+from kafkalog._core.point_read cimport FoundBatch, PointReader
+from kafkalog._core.segment_slice cimport SegmentSlice, new_slice
 from kafkalog._core.time_read cimport FoundTime
 
 import numpy
@@ -19,6 +22,7 @@ cdef enum:
     # Fields of a log's snapshot.
     SNAPSHOT_SEGMENTS = 0
     SNAPSHOT_END = 1
+    SNAPSHOT_POSITION = 2
     SNAPSHOT_START = 3
     SNAPSHOT_FIELDS = 4
 
@@ -78,22 +82,31 @@ cdef class PointTable:
         bases: base offsets of the segments, rising.
         capacity: how many readers are kept; one more, and all others go.
         answer: what `find_time` returns: a class of named tuples of three.
+        slices: what `slice` returns: a subclass of SegmentSlice without a constructor.
+        segments: what each slice is to hold, one for each base.
     """
 
     cdef readonly object owner
     cdef type _answer
+    cdef type _slices
+    cdef tuple _segments
     cdef const int64_t[::1] _bases
     cdef const int64_t[::1] _latest
     cdef list _readers
     cdef Py_ssize_t _capacity
     cdef Py_ssize_t _count
 
-    def __init__(self, owner, bases, Py_ssize_t capacity, type answer not None=tuple):
+    def __init__(self, owner, bases, Py_ssize_t capacity, type answer not None=tuple,
+                 type slices not None=SegmentSlice, segments=()):
         # Made without its constructor, it must have nothing but its items.
         if not issubclass(answer, tuple) or answer.__dictoffset__ != 0:
             raise TypeError(f"{answer!r} is no class of named tuples")
+        if not issubclass(slices, SegmentSlice):
+            raise TypeError(f"{slices!r} is no class of slices")
         self.owner = owner
         self._answer = answer
+        self._slices = slices
+        self._segments = tuple(segments)
         self._bases = numpy.array(bases, dtype=numpy.int64)
         self._latest = numpy.empty(0, dtype=numpy.int64)
         self._readers = [None] * len(bases)
@@ -107,25 +120,85 @@ cdef class PointTable:
             raise TypeError(f"a snapshot is a tuple of {SNAPSHOT_FIELDS}, not {snapshot!r}")
         return PyTuple_GET_ITEM(snapshot, SNAPSHOT_SEGMENTS) == <PyObject*>self.owner
 
-    def find(self, offset, snapshot, bint check_crcs=True):
-        """Return the record at `offset`, None where it is not plainly there or nobody looks."""
+    cdef Py_ssize_t _slot_of(self, offset, snapshot, int64_t above_end,
+                             int64_t* wanted) except -2:
+        """Return in which segment an offset is, -1 for none; `above_end` of them are no record's."""
         cdef int overflow = 0
-        cdef int64_t wanted
-        cdef Py_ssize_t slot
         if not self._owns(snapshot):
-            return None
-        wanted = PyLong_AsLongLongAndOverflow(offset, &overflow)
+            return -1
+        wanted[0] = PyLong_AsLongLongAndOverflow(offset, &overflow)
         if (
             overflow != 0
-            or wanted < number_in(snapshot, SNAPSHOT_START)
-            or wanted >= number_in(snapshot, SNAPSHOT_END)
+            or wanted[0] < number_in(snapshot, SNAPSHOT_START)
+            or wanted[0] - above_end >= number_in(snapshot, SNAPSHOT_END)
         ):
-            return None
-        slot = count_up_to(self._bases, wanted) - 1
+            return -1
+        return count_up_to(self._bases, wanted[0]) - 1
+
+    def find(self, offset, snapshot, bint check_crcs=True):
+        """Return the record at `offset`, None where it is not plainly there or nobody looks."""
+        cdef int64_t wanted = 0
+        cdef Py_ssize_t slot = self._slot_of(offset, snapshot, 0, &wanted)
         if slot < 0:
             return None
         reader = self._readers[slot]
         return None if reader is None else (<PointReader>reader).read(wanted, check_crcs)
+
+    def slice(self, offset, max_bytes, bint min_one_batch, snapshot):
+        """
+        Return up to `max_bytes` from the batch on that holds `offset`, perhaps the first one whole.
+
+        None where that is not plainly there, or nobody looks. At the end offset it is empty.
+        """
+        cdef int overflow = 0
+        cdef int64_t wanted = 0
+        cdef int64_t most = PyLong_AsLongLongAndOverflow(max_bytes, &overflow)
+        cdef int64_t end = 0
+        cdef int64_t following
+        cdef Py_ssize_t slot = self._slot_of(offset, snapshot, 1, &wanted)
+        cdef PointReader reader
+        cdef FoundBatch found
+        if overflow != 0:
+            most = INT64_MAX if overflow > 0 else -1
+        if most < 0:
+            raise ValueError(f"max_bytes is {max_bytes}; it must not be negative")
+        if not 0 <= slot < PyTuple_GET_SIZE(self._segments):
+            return None
+        reader = self._readers[slot]
+        if slot + 1 < self._bases.shape[0]:
+            # Nothing is added to it: who made the reader had all of it.
+            following = self._bases[slot + 1]
+            end = reader._hold.view.len if reader is not None else 0
+        else:
+            following = number_in(snapshot, SNAPSHOT_END)
+            end = number_in(snapshot, SNAPSHOT_POSITION)
+        if wanted == number_in(snapshot, SNAPSHOT_END):
+            found.position, found.size_bytes, most = end, 0, 0
+        elif reader is None or not reader.find_start(
+            wanted, self._bases[slot], end, following, &found
+        ):
+            return None
+        if min_one_batch:
+            most = max(most, found.size_bytes)
+        return self._made(slot, wanted, min(most, end - found.position), found.position,
+                          following, end, snapshot)
+
+    cdef SegmentSlice _made(self, Py_ssize_t slot, int64_t offset, int64_t size, int64_t position,
+                            int64_t following, int64_t end, snapshot):
+        cdef SegmentSlice made = new_slice(self._slices)
+        cdef PointReader reader = self._readers[slot]
+        made._segment = self._segments[slot]
+        made.start_offset = offset
+        made.position = position
+        made.size_bytes = size
+        made.following_offset = following
+        made.bound_position = end
+        made.log_start_offset = number_in(snapshot, SNAPSHOT_START)
+        made.log_end_offset = number_in(snapshot, SNAPSHOT_END)
+        # What was appended since the reader was made is not in its bytes.
+        if reader is not None and position + size <= reader._hold.view.len:
+            made._mapped = reader.data
+        return made
 
     def find_time(self, timestamp_ms, snapshot, bint check_crcs=True):
         """

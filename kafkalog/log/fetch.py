@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import parse_header
 from kafkalog._core.record import Record
+from kafkalog._core.segment_slice import SegmentSlice
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import (
     CorruptRecordError,
@@ -48,7 +48,7 @@ TRUNCATED = STATUS_CODES["TRUNCATED"]
 FULL = STATUS_CODES["FULL"]
 
 
-class FetchData:
+class FetchData(SegmentSlice):
     """
     A slice of a log: whole batches, the last one perhaps cut by `max_bytes` as in a Kafka fetch.
 
@@ -58,33 +58,19 @@ class FetchData:
         start_offset: the offset that was asked for.
         position: where the slice begins in its segment, in bytes.
         size_bytes: its length.
+        data: its bytes, read-only; of a sealed segment without a copy. Fetch them before `close`.
+        following_offset: an offset that nothing here reaches: that of the next segment, or the log
+            end.
         log_start_offset, log_end_offset: the log's range when the slice was taken.
         aborted_transactions: for a reader of committed records, what may hide batches of the
             slice, as a broker tells its consumers; None for others.
     """
 
-    def __init__(
-        self,
-        segment: LogSegment,
-        *,
-        start_offset: int,
-        position: int,
-        size_bytes: int,
-        bound: Bound,
-        log_start_offset: int,
-        log_end_offset: int,
-        aborted_transactions: tuple[AbortedTransaction, ...] | None = None,
-    ) -> None:
-        self.start_offset = start_offset
-        self.position = position
-        self.size_bytes = size_bytes
-        self.log_start_offset = log_start_offset
-        self.log_end_offset = log_end_offset
-        self.aborted_transactions = aborted_transactions
-        self._segment = segment
-        self._bound = bound
-        self._leased: FileHandle | None = None
-        self._sends_memory = False
+    __slots__ = ("__weakref__",)
+
+    _segment: LogSegment
+    _leased: FileHandle | None
+    aborted_transactions: tuple[AbortedTransaction, ...] | None
 
     def __repr__(self) -> str:
         return (
@@ -92,17 +78,12 @@ class FetchData:
             f" position={self.position}, size_bytes={self.size_bytes})"
         )
 
-    def __len__(self) -> int:
-        return self.size_bytes
-
     @property
     def path(self) -> Path:
         """The segment file that the bytes are in."""
         return self._segment.path
 
-    @cached_property
-    def data(self) -> memoryview:
-        """The bytes, read-only; of a sealed segment without a copy. Fetch them before `close`."""
+    def _fetch(self) -> memoryview:
         try:
             return self._segment.file.read(self.position, self.size_bytes)
         except ValueError as error:
@@ -157,7 +138,7 @@ class FetchData:
         """Return what to send from; None where that is memory."""
         if self._leased is None and not self._sends_memory:
             # What was fetched is what the reader has seen, whatever the name stands for by now.
-            if "data" not in self.__dict__:
+            if not self.is_fetched:
                 try:
                     self._leased = self._segment.file.lease()
                 except OSError as error:
@@ -183,11 +164,6 @@ class FetchData:
             # Within the log's limit; the view keeps what comes out.
             first.payload(self._segment.decompressed_max_bytes, strict=False)
         return first.base_offset
-
-    @property
-    def following_offset(self) -> int:
-        """An offset that nothing here reaches: that of the next segment, or the log end."""
-        return self._bound.following_offset
 
     @property
     def next_offset(self) -> int:
@@ -220,7 +196,7 @@ class FetchData:
                 position,
                 columns,
                 next_offset=expected,
-                offset_max=self._bound.following_offset - 1,
+                offset_max=self.following_offset - 1,
             )
             if walk.count:
                 yield walk, columns
@@ -316,7 +292,7 @@ class FetchData:
     def _damage(self, walk: Walk, next_offset: int) -> CorruptRecordError:
         return self._segment.fence_at(
             self.position + walk.position,
-            self._bound,
+            Bound(self.bound_position, self.following_offset),
             walk.status,
             next_offset,
             self.position + walk.resume_min,

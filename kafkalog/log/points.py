@@ -1,6 +1,6 @@
-"""Single records of a log: by their offset, or the first one at or above a time.
+"""Places in a log: a slice from an offset on, the record there, or the first at or above a time.
 
-Both go from the question to the record in one compiled call, once a table knows the segments; what
+All go from the question to the answer in one compiled call, once a table knows the segments; what
 that call leaves open is looked for with all the means of reading.
 
 Thread-safety: everything may be called from any thread, while another writes.
@@ -8,16 +8,19 @@ Thread-safety: everything may be called from any thread, while another writes.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from kafkalog._core.point_table import PointTable
 from kafkalog._core.record import Record
 from kafkalog.errors import KafkaLogError
+from kafkalog.log.fetch import FetchData
 from kafkalog.log.isolation import Isolation
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reader import LogReader
-from kafkalog.log.reading import find_latest, find_timestamp
+from kafkalog.log.reading import fetch, find_latest, find_timestamp
 from kafkalog.log.segment_file import REMAP_BYTES
+from kafkalog.log.transactions import aborted_between
 from kafkalog.model import TimestampOffset
 
 __all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "PointLog"]
@@ -34,9 +37,63 @@ NO_POINTS: Final = PointTable(None, (), 1)
 
 
 class PointLog(LogReader):
-    """A log that is asked for single records."""
+    """A log that is asked for slices and single records."""
 
     _points = NO_POINTS
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int = 1_048_576,
+        *,
+        min_one_batch: bool = True,
+        isolation: Isolation = "read_uncommitted",
+    ) -> FetchData:
+        """
+        Return a slice of the log that begins with the batch holding `offset`.
+
+        Args:
+            offset: first offset wanted.
+            max_bytes: size of the slice at most, unless its first batch alone is larger.
+            min_one_batch: whether that first batch is returned whole even so.
+            isolation: "read_committed" ends at the last stable offset, and tells which transactions
+                were aborted; "read_uncommitted" ends at the high watermark.
+
+        Raises:
+            OffsetOutOfRangeError: below the log start offset or above the log end offset.
+            CorruptRecordError: the offset lies in a damaged range.
+        """
+        if isolation == "read_uncommitted":
+            known: FetchData | None
+            snapshot = self._local.snapshot
+            known = self._points.slice(offset, max_bytes, min_one_batch, snapshot)
+            if known is not None:
+                return known
+        if max_bytes < 0:
+            raise ValueError(f"max_bytes is {max_bytes}; it must not be negative")
+        snapshot, limit = self._visible(isolation)
+        snapshot = self._check_range(snapshot, offset)
+        if isolation == "read_uncommitted" and offset < snapshot.end_offset:
+            self._try_to_know(snapshot, snapshot.segments.floor_slot(offset))
+        while True:
+            try:
+                with self._reading():
+                    fetched = fetch(
+                        snapshot, offset, max_bytes, min_one_batch=min_one_batch, end_offset=limit
+                    )
+                    if isolation == "read_committed":
+                        self._tell_aborted(fetched, snapshot, limit)
+                    if self._tail is not None:
+                        # Now: the other process may take the file away.
+                        fetched.data  # noqa: B018
+                    return fetched
+            except (KafkaLogError, ValueError) as error:
+                snapshot = self._snapshot_after(error, snapshot, offset)
+
+    def _tell_aborted(self, fetched: FetchData, snapshot: Snapshot, limit: int) -> None:
+        offset, end = fetched.start_offset, min(limit, fetched.following_offset)
+        aborted = aborted_between(self._local.context, snapshot, offset, end)
+        fetched.aborted_transactions = tuple(aborted)
 
     def get(
         self,
@@ -143,6 +200,12 @@ class PointLog(LogReader):
         """Let go of the mappings that are held for look-ups."""
         self._points = NO_POINTS
 
+    def _try_to_know(self, snapshot: Snapshot, slot: int) -> None:
+        """As `_know`; where files are gone, or the log is closed, whoever reads them says so."""
+        with contextlib.suppress(OSError, ValueError):
+            if slot >= 0:
+                self._know(snapshot, slot)
+
     def _know(self, snapshot: Snapshot, slot: int, *, with_times: bool = False) -> None:
         """See that the next look-up in a segment is one call."""
         # A log that follows another process has to look at the files each time, and one with a
@@ -151,7 +214,14 @@ class PointLog(LogReader):
             return
         points, segments = self._points, snapshot.segments
         if points.owner is not segments:
-            points = PointTable(segments, segments.bases, self.config.mappings_max, TimestampOffset)
+            points = PointTable(
+                segments,
+                segments.bases,
+                self.config.mappings_max,
+                TimestampOffset,
+                FetchData,
+                segments.segments,
+            )
             self._points = points
         bound, reader = snapshot.bound_of(slot), points.reader(slot)
         with_times = with_times or (reader is not None and reader.has_times)

@@ -26,7 +26,6 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.fences import FencedRange
-from kafkalog.log.fetch import FetchData
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.isolation import (
     Isolation,
@@ -39,7 +38,6 @@ from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.log.producer_loading import FollowedProducers
 from kafkalog.log.reading import (
     OnCorrupt,
-    fetch,
     read_batches,
     read_parts,
     try_records,
@@ -157,52 +155,6 @@ class LogReader:
             for fence in segment.fences
             if fence.next_offset > start or fence.first_offset >= start
         )
-
-    def read(
-        self,
-        offset: int,
-        max_bytes: int = 1_048_576,
-        *,
-        min_one_batch: bool = True,
-        isolation: Isolation = "read_uncommitted",
-    ) -> FetchData:
-        """
-        Return a slice of the log that begins with the batch holding `offset`.
-
-        Args:
-            offset: first offset wanted.
-            max_bytes: size of the slice at most, unless its first batch alone is larger.
-            min_one_batch: whether that first batch is returned whole even so.
-            isolation: "read_committed" ends at the last stable offset, and tells which transactions
-                were aborted; "read_uncommitted" ends at the high watermark.
-
-        Raises:
-            OffsetOutOfRangeError: below the log start offset or above the log end offset.
-            CorruptRecordError: the offset lies in a damaged range.
-        """
-        if max_bytes < 0:
-            raise ValueError(f"max_bytes is {max_bytes}; it must not be negative")
-        snapshot, limit = self._visible(isolation)
-        snapshot = self._check_range(snapshot, offset)
-        while True:
-            try:
-                with self._reading():
-                    fetched = fetch(
-                        snapshot, offset, max_bytes, min_one_batch=min_one_batch, end_offset=limit
-                    )
-                    if isolation == "read_committed":
-                        self._tell_aborted(fetched, snapshot, limit)
-                    if self._tail is not None:
-                        # Now: the other process may take the file away.
-                        fetched.data  # noqa: B018
-                    return fetched
-            except (KafkaLogError, ValueError) as error:
-                snapshot = self._snapshot_after(error, snapshot, offset)
-
-    def _tell_aborted(self, fetched: FetchData, snapshot: Snapshot, limit: int) -> None:
-        offset, end = fetched.start_offset, min(limit, fetched.following_offset)
-        aborted = aborted_between(self._local.context, snapshot, offset, end)
-        fetched.aborted_transactions = tuple(aborted)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Return the transactions whose abort may hide records from `start` up to `end`."""

@@ -81,7 +81,8 @@ def fetch(
         CorruptRecordError: the offset lies in a damaged range.
     """
     segments = snapshot.segments
-    for slot in range(max(segments.floor_slot(offset), 0), len(segments)):
+    first = max(segments.floor_slot(offset), 0) if offset < snapshot.end_offset else len(segments)
+    for slot in range(first, len(segments)):
         segment, bound = segments.segments[slot], snapshot.bound_of(slot)
         position = segment.find_position(offset, bound)
         if position is None:

@@ -50,6 +50,7 @@ class SegmentFile(FileEnd):
         handle: open descriptor where the file takes appends, or is followed read-only.
 
     Attributes:
+        is_closed: whether it was let go.
         maps: whether `whole` is a mapping, and not a copy of all the bytes.
     """
 
@@ -67,7 +68,7 @@ class SegmentFile(FileEnd):
         self._given_path = path
         self.size_bytes = size_bytes
         self._pool = pool
-        self._is_closed = False
+        self.is_closed = False
         self._filesystem = filesystem
         self._handle: FileHandle | None = handle
         self._mapped_bytes = 0
@@ -81,7 +82,7 @@ class SegmentFile(FileEnd):
         self._zeroed_bytes = _ALL
 
     def _open_pooled(self) -> PooledFile:
-        if self._is_closed:
+        if self.is_closed:
             raise ValueError(f"{self.path} is closed")
         return self._pool.open(self.path)
 
@@ -283,7 +284,7 @@ class SegmentFile(FileEnd):
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.close()
-        self._is_closed = True
+        self.is_closed = True
         pooled = SegmentFile._pooled.made(self)
         if pooled is not None:
             pooled.close()

@@ -8,6 +8,7 @@ from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.index import OffsetIndexView, TimeIndexView
 from kafkalog._core.point_read import PointReader
 from kafkalog._core.point_table import PointTable
+from kafkalog._core.segment_slice import SegmentSlice
 from kafkalog.model import TimestampOffset
 
 NO_ENTRIES = OffsetIndexView(b"", 0)
@@ -106,3 +107,42 @@ def test_table_refuses_what_it_cannot_work_with() -> None:
     for answer in (int, type("Loose", (tuple,), {})):
         with pytest.raises(TypeError, match="named tuples"):
             PointTable("segments", [0], 1, answer)
+
+
+def test_table_makes_slices_of_its_class_only() -> None:
+    """And none where it was told of no segments."""
+    with pytest.raises(TypeError, match="no class of slices"):
+        PointTable("segments", [0], 1, tuple, int)  # type: ignore[arg-type]
+    points, snapshot = PointTable("segments", [0], 1), ("segments", 3, 1000, 0)
+    points.put(0, PointReader(batch(0, [0, 1, 2]), NO_ENTRIES))
+    assert None is points.slice(1, 10, True, snapshot)
+
+
+def test_table_slices_what_the_snapshot_has() -> None:
+    """Not behind its end position, and whole where that is asked for; at its end offset nothing."""
+    first, second = batch(0, [0, 1, 2]), batch(3, [0, 1])
+    points = PointTable("segments", [0], 1, tuple, SegmentSlice, ["segment"])
+    points.put(0, PointReader(first + second, NO_ENTRIES))
+    snapshot = ("segments", 3, len(first), 0)
+    for max_bytes, whole, size in ((0, True, len(first)), (10, False, 10), (2**70, False, None)):
+        found = points.slice(1, max_bytes, whole, snapshot)
+        assert (0, len(first) if size is None else size) == (found.position, found.size_bytes)
+        assert (1, 3, len(first)) == (
+            found.start_offset,
+            found.following_offset,
+            found.bound_position,
+        )
+    assert (len(first), 0) == (
+        points.slice(3, 5, True, snapshot).position,
+        len(points.slice(3, 5, True, snapshot)),
+    )
+    later = ("segments", 5, len(first + second), 0)
+    assert (len(first), len(second)) == (
+        points.slice(4, 1, True, later).position,
+        points.slice(4, 1, True, later).size_bytes,
+    )
+    for outside in (-1, 6, 2**70):
+        assert None is points.slice(outside, 1, True, later)
+    for wrong in (-1, -(2**70)):
+        with pytest.raises(ValueError, match="negative"):
+            points.slice(1, wrong, True, later)

@@ -160,8 +160,10 @@ def test_reply_larger_than_its_length_is_refused(directory: Path) -> None:
     """Before anything is sent."""
 
     class Huge(FetchData):
+        size_bytes = 2**31 - 2
+
         def __init__(self) -> None:
-            self.size_bytes = 2**31 - 2
+            pass
 
     with pytest.raises(ValueError, match="31 bits"):
         FetchReply(Huge())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kafkalog import CorruptRecordError, Log, LogClosedError, Record, TimestampOffset
+from kafkalog import CorruptRecordError, FetchData, Log, LogClosedError, Record, TimestampOffset
 from kafkalog._core.point_read import PointReader
+from kafkalog.log.reading import fetch
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import Bound
 from tests.support.damage import batch_positions, flip, log_file
@@ -120,3 +122,133 @@ def test_sums_are_not_needed_where_nobody_asks_for_them(tmp_path: Path) -> None:
         for ask in (log.get, lambda offset: log.get_many(np.array([offset]))):
             with pytest.raises(CorruptRecordError):
                 ask(4)
+
+
+def slices_known(log: Log, offsets: range, max_bytes: int, *, min_one_batch: bool) -> int:
+    """Hold the slices that points give against those of reading; return how many there are."""
+    snapshot, count = log.snapshot(), 0
+    for offset in offsets:
+        known = log._points.slice(offset, max_bytes, min_one_batch, snapshot)
+        if known is None:
+            continue
+        count += 1
+        expected = fetch(
+            snapshot,
+            offset,
+            max_bytes,
+            min_one_batch=min_one_batch,
+            end_offset=snapshot.end_offset,
+        )
+        assert repr(expected) == repr(known)
+        assert bytes(expected.data) == bytes(known.data)
+        for name in ("following_offset", "bound_position", "log_start_offset", "log_end_offset"):
+            assert getattr(expected, name) == getattr(known, name)
+        assert isinstance(known, FetchData)
+    return count
+
+
+def know_all(log: Log) -> None:
+    """See that points know every segment."""
+    for slot in range(len(log.segments())):
+        log._know(log.snapshot(), slot)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"compression_type": "lz4"},
+        {"message_format_version": "0.9.0"},
+        {"message_format_version": "0.10.0", "compression_type": "gzip"},
+    ],
+)
+def test_slice_that_is_known_is_the_one_that_reading_gives(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """In all formats, from every offset on, while the log grows and loses its ends."""
+    with manual_log(tmp_path / "orders-0", **SMALL, **settings) as log:
+        for _part in range(12):
+            append(log, [1, 2, 3, 4, 5])
+        whole = range(-1, 63)
+        assert 0 == slices_known(log, whole, 1, min_one_batch=True)
+        know_all(log)
+        is_plain = "gzip" not in settings.values()
+        for max_bytes in (0, 1, 300, 2**70):
+            for min_one_batch in (False, True):
+                count = slices_known(log, whole, max_bytes, min_one_batch=min_one_batch)
+                assert count == 61 or not is_plain
+        log.delete_records_before(7)
+        log.roll()
+        append(log, [6])
+        know_all(log)
+        append(log, [7])
+        # What came since is behind the bytes that points have, but for the end.
+        assert slices_known(log, range(68), 2**40, min_one_batch=True) == 54 or not is_plain
+        log.truncate_to(33)
+        assert 0 == slices_known(log, whole, 1, min_one_batch=True)
+        know_all(log)
+        assert slices_known(log, whole, 1, min_one_batch=True) >= 24 * is_plain
+
+
+def test_slice_of_damaged_bytes_is_the_one_that_reading_gives_or_none(tmp_path: Path) -> None:
+    """A byte of a header, or of an index, that says another thing; then back again."""
+    source = random.Random(5)
+    with manual_log(tmp_path / "orders-0", **{**SMALL, "segment_bytes": 10_000}) as log:
+        for _part in range(12):
+            append(log, [1, 2, 3, 4, 5])
+        log.roll()
+        path, index = log.segments()[0].path, log.segments()[0].path.with_suffix(".index")
+        starts, index_size = batch_positions(path), index.stat().st_size
+        counts = set()
+        for number in range(120):
+            in_index = number % 4 == 0
+            file = index if in_index else path
+            position = source.randrange(index_size)
+            if not in_index:
+                position = source.choice(starts[:-1]) + source.randrange(61)
+            before = file.read_bytes()
+            flip(file, position, 1 << source.randrange(8))
+            log._forget_points()
+            log._know(log.snapshot(), 0)
+            counts.add(_slices_or_damage(log))
+            with file.open("r+b") as handle:
+                handle.write(before)
+        assert max(counts) == 60
+        assert len(counts) > 2
+
+
+def _slices_or_damage(log: Log) -> int:
+    """As `slices_known` of all of the log; what reading refuses nobody may know."""
+    count = 0
+    for offset in range(60):
+        try:
+            count += slices_known(log, range(offset, offset + 1), 1, min_one_batch=True)
+        except CorruptRecordError:
+            pytest.fail("points know what reading refuses")
+    return count
+
+
+def test_slice_of_a_closed_log_has_what_was_fetched_before(tmp_path: Path) -> None:
+    """Known or not, and nothing else."""
+    with manual_log(tmp_path / "orders-0", **SMALL) as log:
+        append(log, [1, 2, 3])
+        first = log.read(1)
+        known, late = log.read(1), log.read(1)
+        assert bytes(first.data) == bytes(known.data)
+        assert known.is_fetched
+    assert bytes(first.data) == bytes(known.data)
+    with pytest.raises(LogClosedError, match="before the bytes"):
+        late.data  # noqa: B018
+    with pytest.raises(LogClosedError):
+        log.read(1)
+
+
+@pytest.mark.parametrize("max_bytes", [-1, -(2**70)])
+def test_read_refuses_a_negative_size(tmp_path: Path, max_bytes: int) -> None:
+    """Whether or not points know the segment."""
+    with manual_log(tmp_path / "orders-0") as log:
+        append(log, [1])
+        for _again in range(2):
+            with pytest.raises(ValueError, match="negative"):
+                log.read(0, max_bytes)
+            assert log.read(0).size_bytes

@@ -108,7 +108,7 @@ def test_send_to_blocking_socket_moves_the_stored_bytes(
         fetched = log.read(120, 50_000, min_one_batch=False)
         assert expected(log, fetched) == received(fetched, *pair)
         assert fetched.size_bytes == sum(moved)
-        assert "data" not in vars(fetched)
+        assert not fetched.is_fetched
 
 
 def test_send_to_nonblocking_socket_is_resumed_where_it_was(

@@ -1,0 +1,70 @@
+"""A range of one segment's bytes: where it lies, and the bytes when they are asked for.
+
+The base of what a log's `read` returns, in one object without a dictionary, so that whoever finds
+the range in a compiled call makes it there, too.
+
+Thread-safety: what it says never changes; two threads may fetch the bytes twice.
+"""
+
+from cpython.object cimport PyObject, PyTypeObject
+from libc.stdint cimport int64_t
+
+
+cdef tuple NOTHING = ()
+
+
+cdef class SegmentSlice:
+    """
+    A range of one segment.
+
+    A subclass has `_fetch`, which returns the bytes from the segment, where nobody has found them
+    in memory. It adds no constructor: one that is found in a table is made without.
+
+    Args:
+        segment: has a `file` that says whether it `is_closed`.
+        start_offset: the offset that was asked for.
+        position: where the range begins in the segment, in bytes.
+        size_bytes: its length.
+        bound: how far the segment was readable: end of its bytes, and an offset that nothing in it
+            reaches.
+        log_start_offset, log_end_offset: the log's range.
+        aborted_transactions: as the subclass has it.
+    """
+
+    def __init__(self, segment, *, int64_t start_offset, int64_t position, int64_t size_bytes,
+                 bound not None, int64_t log_start_offset, int64_t log_end_offset,
+                 aborted_transactions=None):
+        self._segment = segment
+        self.start_offset = start_offset
+        self.position = position
+        self.size_bytes = size_bytes
+        self.bound_position, self.following_offset = bound
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.aborted_transactions = aborted_transactions
+
+    def __len__(self):
+        return self.size_bytes
+
+    @property
+    def is_fetched(self):
+        """Whether the bytes were asked for."""
+        return self._data is not None
+
+    @property
+    def data(self):
+        """The bytes, read-only; of a sealed segment without a copy. Fetch them before `close`."""
+        cdef object mapped
+        if self._data is None:
+            # Once: another thread may be about to let it go.
+            mapped = self._mapped
+            if mapped is not None and not self._segment.file.is_closed:
+                self._data = mapped[self.position:self.position + self.size_bytes]
+            else:
+                self._data = self._fetch()
+            self._mapped = None
+        return self._data
+
+
+cdef SegmentSlice new_slice(type kind):
+    return (<PyTypeObject*>kind).tp_new(kind, <PyObject*>NOTHING, NULL)
