@@ -12,12 +12,11 @@ cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 
-from kafkalog._core.arrow_memory cimport discard
 from kafkalog._core.columns cimport ColumnPointers, RecordColumns, decode_payload
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.header cimport BatchFields, crc_of_batch, is_legacy, load_whole_batch
 from kafkalog._core.layout cimport CODEC_MASK, RECORD_BATCH_OVERHEAD
-from kafkalog._core.payloads cimport Payloads, is_ours, open_payload
+from kafkalog._core.payloads cimport Payloads, discard_payloads, is_ours, open_payload
 from kafkalog._core.record cimport PayloadHold, open_payload as open_data
 from kafkalog._core.status cimport (
     STATUS_COMPRESSED,
@@ -59,7 +58,7 @@ cdef class PayloadMemory:
         self.payloads.limit_bytes = limit_bytes
 
     def __dealloc__(self):
-        discard(&self.payloads.memory)
+        discard_payloads(&self.payloads)
 
     def __len__(self):
         return self.payloads.memory.size

@@ -18,8 +18,11 @@ cdef struct Payloads:
     Given* given                       # in the order of their batches
     int64_t given_count
     int64_t next_given
+    void* zstd                         # the context of its library
 
 
+# Give back what undoing codecs has taken.
+cdef void discard_payloads(Payloads* payloads) noexcept nogil
 # Whether a codec is one of those that are undone here.
 cdef bint is_ours(int codec) noexcept nogil
 # What was given for a batch; NULL for nothing.

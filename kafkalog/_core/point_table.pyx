@@ -122,7 +122,7 @@ cdef class PointTable:
 
     cdef Py_ssize_t _slot_of(self, offset, snapshot, int64_t above_end,
                              int64_t* wanted) except -2:
-        """Return in which segment an offset is, -1 for none; `above_end` of them are no record's."""
+        """Return in which segment an offset is, -1 for none; `above_end` are no record's."""
         cdef int overflow = 0
         if not self._owns(snapshot):
             return -1

@@ -6,7 +6,7 @@ instructions that it does by way of positions and sizes, and no cache for those.
 
 A run is of plain batches, or of compressed ones: after the CRC their codec is undone into memory of
 the run's, and the records go on from there while they are in the near caches. Where that takes a
-library, the caller calls it for several batches at a time (`to_decompress`, `give`).
+library of Python's, the caller calls it for several batches at a time (`to_decompress`, `give`).
 
 What this way does not know it leaves alone: a batch of another format or the other kind, one that
 reaches beyond the offsets wanted, one whose records are not all good. Columns are then as they were
@@ -23,8 +23,6 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
-
-from kafkalog._core.arrow_memory cimport discard
 
 from kafkalog._core.crc32c cimport crc32c
 from kafkalog._core.cursor cimport Cursor
@@ -43,7 +41,7 @@ from kafkalog._core.layout cimport (
     RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_MASK,
 )
-from kafkalog._core.payloads cimport Given, given_for, is_ours, open_payload
+from kafkalog._core.payloads cimport Given, discard_payloads, given_for, is_ours, open_payload
 from kafkalog._core.record cimport (
     RecordFields,
     RecordsContext,
@@ -454,7 +452,7 @@ cdef class BatchRun:
     def __dealloc__(self):
         PyBuffer_Release(&self.view)
         PyBuffer_Release(&self._given)
-        discard(&self.payloads.memory)
+        discard_payloads(&self.payloads)
         free(self.payloads.given)
 
     @property

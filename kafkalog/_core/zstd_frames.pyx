@@ -49,18 +49,6 @@ cdef enum:
 WINDOW_SIZE_MAX = WINDOW_SIZE
 
 
-cdef enum Verdict:
-    WHOLE = 0
-    CUT_HEADER = 1
-    RESERVED_BIT = 2
-    LARGE_WINDOW = 3
-    NO_LAST_BLOCK = 4
-    RESERVED_BLOCK = 5
-    LARGE_BLOCK = 6
-    CUT_BLOCK = 7
-    NO_CHECKSUM = 8
-
-
 _MEANINGS = {
     CUT_HEADER: "the stream ends inside a frame header",
     RESERVED_BIT: "a reserved bit of a frame header is set",
@@ -69,15 +57,6 @@ _MEANINGS = {
     CUT_BLOCK: "the stream ends inside a block",
     NO_CHECKSUM: "the stream ends before its checksum",
 }
-
-
-cdef struct FrameFacts:
-    uint64_t content_size
-    bint has_content_size
-    uint64_t window_size
-    int64_t size_bound                 # bytes that come out of the blocks at most
-    int64_t block_size_max
-    int64_t bad_size                   # of a block that is too large
 
 
 cdef Verdict header_kernel(Cursor* cursor, uint8_t* descriptor, FrameFacts* frame) noexcept nogil:
@@ -153,6 +132,23 @@ cdef Verdict blocks_kernel(Cursor* cursor, FrameFacts* frame) noexcept nogil:
             return WHOLE
 
 
+cdef Verdict walk_frame_kernel(Cursor* cursor, FrameFacts* frame) noexcept nogil:
+    cdef uint8_t descriptor = 0
+    cdef Verdict verdict
+    if remaining(cursor) < MAGIC_SIZE or load_little_u32(cursor.position) != MAGIC:
+        return OTHER_MAGIC
+    cursor.position += MAGIC_SIZE
+    verdict = header_kernel(cursor, &descriptor, frame)
+    if verdict == WHOLE:
+        verdict = blocks_kernel(cursor, frame)
+    if verdict != WHOLE or descriptor & CHECKSUM == 0:
+        return verdict
+    if remaining(cursor) < CHECKSUM_SIZE:
+        return NO_CHECKSUM
+    cursor.position += CHECKSUM_SIZE
+    return WHOLE
+
+
 def walk_frame(const uint8_t[::1] data not None, Py_ssize_t position):
     """
     Look at the data frame at `position`.
@@ -166,22 +162,16 @@ def walk_frame(const uint8_t[::1] data not None, Py_ssize_t position):
     """
     cdef FrameFacts frame
     cdef Cursor cursor
-    cdef uint8_t descriptor = 0
     cdef Verdict verdict
     if not 0 <= position <= data.shape[0]:
         raise ValueError(f"position {position} of {data.shape[0]}")
-    if data.shape[0] - position < MAGIC_SIZE or load_little_u32(&data[position]) != MAGIC:
+    if data.shape[0] - position < MAGIC_SIZE:
         return None
-    cursor.position = &data[0] + position + MAGIC_SIZE
+    cursor.position = &data[0] + position
     cursor.end = &data[0] + data.shape[0]
-    verdict = header_kernel(&cursor, &descriptor, &frame)
-    if verdict == WHOLE:
-        verdict = blocks_kernel(&cursor, &frame)
-    if verdict == WHOLE and descriptor & CHECKSUM:
-        if remaining(&cursor) < CHECKSUM_SIZE:
-            verdict = NO_CHECKSUM
-        else:
-            cursor.position += CHECKSUM_SIZE
+    verdict = walk_frame_kernel(&cursor, &frame)
+    if verdict == OTHER_MAGIC:
+        return None
     if verdict != WHOLE:
         raise _error(verdict, &frame)
     content_size = frame.content_size if frame.has_content_size else None

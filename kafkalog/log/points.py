@@ -213,6 +213,8 @@ class PointLog(LogReader):
         if self._tail is not None or self._stable.visibility.high_watermark is not None:
             return
         points, segments = self._points, snapshot.segments
+        if not segments.segments[slot].file.maps:
+            return  # a reader would hold a copy of all of it
         if points.owner is not segments:
             points = PointTable(
                 segments,

@@ -18,6 +18,7 @@ Errors are CorruptRecordError.
 from __future__ import annotations
 
 import threading
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from kafkalog._core.zstd_frames import WINDOW_SIZE_MAX, walk_frame
@@ -55,15 +56,21 @@ class _Contexts(threading.local):
 _contexts = _Contexts()
 
 
+@cache
+def _package() -> Any:
+    """Return the package, which is imported when it is first needed."""
+    import zstandard
+
+    return zstandard
+
+
 def compress(data: memoryview, level: int) -> bytes:
     """Return one frame that holds `data`."""
     compressor = _contexts.compressors.get(level)
     if compressor is None:
-        import zstandard
-
         if len(_contexts.compressors) >= _COMPRESSORS_MAX:
             _contexts.compressors.clear()
-        compressor = zstandard.ZstdCompressor(level=level, write_content_size=False)
+        compressor = _package().ZstdCompressor(level=level, write_content_size=False)
         _contexts.compressors[level] = compressor
     frame: bytes = compressor.compress(data)
     return frame
@@ -124,11 +131,9 @@ def decompress_into(data: memoryview, target: memoryview) -> int:
     Raises:
         CorruptRecordError: the frame is damaged.
     """
-    import zstandard
-
     try:
         size: int = _decompressor().stream_reader(data).readinto(target)
-    except zstandard.ZstdError as error:
+    except _package().ZstdError as error:
         raise _broken("a frame does not decompress") from error
     return size
 
@@ -136,9 +141,7 @@ def decompress_into(data: memoryview, target: memoryview) -> int:
 def _decompressor() -> Any:
     """Return the context of this thread."""
     if _contexts.decompressor is None:
-        import zstandard
-
-        _contexts.decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_SIZE_MAX)
+        _contexts.decompressor = _package().ZstdDecompressor(max_window_size=WINDOW_SIZE_MAX)
     return _contexts.decompressor
 
 
@@ -155,8 +158,6 @@ def _skip(data: memoryview, position: int) -> int:
 
 def _decode(frame_data: memoryview, frame: Frame, remaining: int, limit_bytes: int) -> bytes:
     """Decode one frame whose blocks were walked."""
-    import zstandard
-
     declared = frame.content_size
     if declared is not None and declared > remaining:
         raise _too_large(limit_bytes)
@@ -168,7 +169,7 @@ def _decode(frame_data: memoryview, frame: Frame, remaining: int, limit_bytes: i
     capacity = min(frame.size_bound, remaining + 1)
     try:
         chunk: bytes = _decompressor().decompress(frame_data, max_output_size=capacity)
-    except zstandard.ZstdError as error:
+    except _package().ZstdError as error:
         if frame.size_bound > remaining and _is_cut_short(error):
             raise _too_large(limit_bytes) from error
         raise _broken("a frame does not decompress") from error

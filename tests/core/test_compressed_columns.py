@@ -99,13 +99,8 @@ def test_rows_of_a_run_equal_those_of_each_batch(
             rows_alone(data[position : position + len(made[count])], LIMIT_BYTES)
 
 
-@pytest.mark.parametrize("codec", OURS)
-@settings(max_examples=60)
-@given(hostile=HOSTILE, strict=st.booleans())
-def test_hostile_batch_is_left_to_who_takes_it_alone(
-    codec: Codec, hostile: Hostile, strict: bool
-) -> None:
-    """Behind a good one, whose rows are given; what is taken is what its codec makes."""
+def assert_taken_or_left(codec: Codec, hostile: Hostile, *, strict: bool) -> None:
+    """Assert that a damaged batch behind a good one gives what its codec makes of it, or none."""
     bad, limit_bytes = damaged(codec, hostile), hostile[2]
     one = [Entry(0, 0, b"k", b"v")]
     good = packed(header_for(one), reference.encode(one), codec)
@@ -121,6 +116,16 @@ def test_hostile_batch_is_left_to_who_takes_it_alone(
         assert (COMPRESSED, 1, len(good)) == (status, count, position)
     assert expected == rows_in(memory, columns)
     assert rows == len(expected)
+
+
+@pytest.mark.parametrize("codec", OURS)
+@settings(max_examples=60)
+@given(hostile=HOSTILE, strict=st.booleans())
+def test_hostile_batch_is_left_to_who_takes_it_alone(
+    codec: Codec, hostile: Hostile, strict: bool
+) -> None:
+    """Behind a good one, whose rows are given; what is taken is what its codec makes."""
+    assert_taken_or_left(codec, hostile, strict=strict)
 
 
 def test_batches_that_go_alone_are_left() -> None:

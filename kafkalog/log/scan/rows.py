@@ -27,14 +27,15 @@ from kafkalog._core.row_filter import BatchRuns
 from kafkalog._core.row_run import BatchRun
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, KafkaLogError, UnsupportedCodecError
-from kafkalog.layout import MAGIC_V2
+from kafkalog.layout import CODEC_MASK, MAGIC_V2
 from kafkalog.log.scan.options import ScanOptions
 from kafkalog.log.scan.stretches import Stretch
 from kafkalog.log.walk import BatchEnd, check_wrapper_offsets
 from kafkalog.records.batch_view import BatchView
-from kafkalog.records.codecs import is_codec_of
+from kafkalog.records.codecs import Codec, is_codec_of
 from kafkalog.records.decompressed_run import DecompressedRun
 from kafkalog.records.reused_columns import ReusedColumns
+from kafkalog.records.zstd_library import load_zstd_library
 
 __all__ = ["RowReader", "check_crcs"]
 
@@ -82,6 +83,7 @@ class RowReader:
         self._reused_columns: ReusedColumns | None = None
         self._decompressed: DecompressedRun | None = None
         self._payload_memory: PayloadMemory | None = None
+        self._is_zstd_prepared = False
 
     def rest(self) -> Iterator[ArrowBatch]:
         """Yield the last batch, which is not full."""
@@ -118,10 +120,20 @@ class RowReader:
             if not stretch.is_wanted:
                 check_crcs(stretch)
                 continue
+            if not stretch.is_plain:
+                self._prepare_codecs(stretch)
             if self._takes_runs:
                 yield from self._add_runs(stretch)
             else:
                 yield from self._add_all(self._decode(stretch, stretch.first, stretch.stop))
+
+    def _prepare_codecs(self, stretch: Stretch) -> None:
+        """See that kernels can undo zstd, if they ever can, once there is any."""
+        if not self._is_zstd_prepared:
+            codecs = stretch.batches.attributes[stretch.first : stretch.stop] & CODEC_MASK
+            if (codecs == Codec.ZSTD).any():
+                load_zstd_library()
+                self._is_zstd_prepared = True
 
     def _add_runs(self, stretch: Stretch) -> Iterator[ArrowBatch]:
         """Add batches without a step between; what the run leaves alone goes the other way."""

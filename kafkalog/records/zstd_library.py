@@ -1,0 +1,71 @@
+"""A shared library of Zstandard, for kernels that decompress many batches in one call.
+
+The package `zstandard` has the library inside, where only Python can call it: some 3 us for each
+batch, and the GIL between two of them. Kernels can call one that exports its functions: the
+package's module for CFFI, which is a shared library as well, or the system's own. It must be of
+the package's very version, for versions differ in which damaged streams they refuse; then both ways
+give the same bytes, and refuse the same. Where there is none, the package does everything.
+
+What is called is part of the library's stable interface; nothing of CFFI is used, nor needed.
+
+Thread-safety: may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from typing import Final
+
+from kafkalog._core.zstd_library import use
+
+__all__ = ["load_zstd_library"]
+
+logger = logging.getLogger(__name__)
+
+# Names that stand for the interface of version 1, as systems' loaders know them.
+_SYSTEM_NAMES: Final = ("libzstd.so.1", "libzstd.1.dylib")
+_FUNCTIONS: Final = (
+    "ZSTD_createDCtx",
+    "ZSTD_freeDCtx",
+    "ZSTD_decompressDCtx",
+    "ZSTD_isError",
+)
+
+
+@cache
+def load_zstd_library() -> bool:
+    """Let kernels call a library, the first time that this is called; say whether they do."""
+    try:
+        import ctypes
+
+        import zstandard
+    except ImportError:
+        return False
+    major, minor, patch = zstandard.ZSTD_VERSION
+    wanted = major * 10_000 + minor * 100 + patch
+    for name in _names():
+        try:
+            library = ctypes.CDLL(name)
+            if library.ZSTD_versionNumber() != wanted:
+                continue
+            addresses = [
+                ctypes.cast(getattr(library, function), ctypes.c_void_p).value or 0
+                for function in _FUNCTIONS
+            ]
+        except (OSError, AttributeError):
+            continue
+        logger.debug("kernels decompress zstd by %s, version %d", name, wanted)
+        use(*addresses)
+        return True
+    return False
+
+
+def _names() -> Iterator[str]:
+    """Yield where a library may be."""
+    found = find_spec("zstandard._cffi")
+    if found is not None and found.origin is not None:
+        yield found.origin
+    yield from _SYSTEM_NAMES
