@@ -9,9 +9,13 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.support.bytecode import kept_bytecode
+
 # How long an example takes says how busy the machine is.
 settings.register_profile("kafkalog", deadline=None)
 settings.load_profile("kafkalog")
+
+os.environ.update(kept_bytecode())
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

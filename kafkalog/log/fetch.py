@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import parse_header
@@ -34,12 +35,13 @@ from kafkalog.files.sending import (
 )
 from kafkalog.indexes.aborted_records import AbortedRecords
 from kafkalog.indexes.transaction_index import AbortedTransaction
-from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import Bound
 from kafkalog.log.walk import Walk, check_wrapper, walk_batches
 from kafkalog.records.batch_view import BatchView
-from kafkalog.records.conversion.fetch import ConvertedFetch
-from kafkalog.records.conversion.options import ConversionOptions
+
+if TYPE_CHECKING:
+    from kafkalog.log.segment import LogSegment
+    from kafkalog.records.conversion.fetch import ConvertedFetch
 
 __all__ = ["FetchData"]
 
@@ -280,6 +282,10 @@ class FetchData(SegmentSlice):
                 not. One further on only ends the data.
             CorruptRecordError: the first batch is damaged.
         """
+        # Who reads what it stores as it is need not load what converts it.
+        from kafkalog.records.conversion.fetch import ConvertedFetch
+        from kafkalog.records.conversion.options import ConversionOptions
+
         if magic not in (0, 1):
             raise ValueError(f"magic is {magic}; fetches are converted to 0 or 1")
         options = ConversionOptions(

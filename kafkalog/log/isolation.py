@@ -23,15 +23,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kafkalog.indexes.aborted_records import AbortedAhead
 from kafkalog.indexes.transaction_index import AbortedTransaction
-from kafkalog.log.local_log import Snapshot
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.transactions import aborted_between
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.message_run import Part
+
+if TYPE_CHECKING:
+    from kafkalog.log.local_log import Snapshot
 
 __all__ = [
     "AbortedBatches",

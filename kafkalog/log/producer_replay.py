@@ -9,14 +9,18 @@ Thread-safety: works on one snapshot of the log, without a lock; the states belo
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kafkalog._core.batch import BatchColumns
-from kafkalog.log.local_log import Snapshot
 from kafkalog.log.producer_recovery import replay_batches
 from kafkalog.log.reading import start_position, walk_windows
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.state.producer_append import CompletedTransaction
 from kafkalog.state.producers import ProducerStates
 from kafkalog.state.snapshot_files import SnapshotFiles
+
+if TYPE_CHECKING:
+    from kafkalog.log.local_log import Snapshot
 
 __all__ = ["load_states", "replay_segments"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,14 +24,16 @@ from kafkalog._core.time_read import first_record_at
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedCodecError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.log.fetch import FetchData
-from kafkalog.log.local_log import Snapshot
-from kafkalog.log.segment import LogSegment
-from kafkalog.log.segment_types import Bound
 from kafkalog.log.walk import Walk, walk_batches
 from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import is_codec_of
 from kafkalog.records.message_run import MessageRun
+
+if TYPE_CHECKING:
+    from kafkalog.log.local_log import Snapshot
+    from kafkalog.log.segment import LogSegment
+    from kafkalog.log.segment_types import Bound
 
 __all__ = [
     "OnCorrupt",

@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,6 @@ from kafkalog.indexes.transaction_index import (
     collect_aborted,
 )
 from kafkalog.layout import CONTROL_MASK
-from kafkalog.log.local_log import Snapshot
 from kafkalog.log.producer_recovery import aborted_of
 from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.reading import walk_segment
@@ -53,6 +52,9 @@ from kafkalog.log.segment_types import SegmentContext
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import ControlType
 from kafkalog.state.producer_snapshot import read_snapshot
+
+if TYPE_CHECKING:
+    from kafkalog.log.local_log import Snapshot
 
 __all__ = ["aborted_between", "add_aborted", "is_abort_marker", "none_is_open", "recover_indexes"]
 

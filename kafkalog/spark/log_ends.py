@@ -57,7 +57,7 @@ _TICK_NS: Final = 50_000_000
 # Looks at partitions that did not grow since the last time, and at directories among them: so many,
 # or what brings every directory's turn within so many looks.
 LOOKS_MAX: Final = 15_000
-DIRECTORY_LOOKS_MAX: Final = 500
+DIRECTORY_LOOKS_MAX: Final = 250
 _TURNS_MAX: Final = 25
 _NEVER: Final = -1
 

@@ -25,6 +25,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.bytecode import kept_bytecode
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -98,6 +100,7 @@ def environment(*, quick_start: bool = True) -> dict[str, str]:
     return {
         # Also for programs that start sessions by themselves.
         "SPARK_SUBMIT_OPTS": _flags() if quick_start else "",
+        **kept_bytecode(),
         "PYTHONPATH": os.pathsep.join(path),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,

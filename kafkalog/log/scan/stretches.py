@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +34,14 @@ from kafkalog.layout import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
-from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reading import OnCorrupt, Place, behind_damage, places, walk_ahead
 from kafkalog.log.scan.conditions import Integers
-from kafkalog.log.segment_types import Bound
 from kafkalog.log.walk import Walk, walk_batches
 from kafkalog.records.batch_view import BatchView
+
+if TYPE_CHECKING:
+    from kafkalog.log.local_log import Snapshot
+    from kafkalog.log.segment_types import Bound
 
 __all__ = [
     "Stretch",

@@ -13,6 +13,7 @@ Thread-safety: none; each call is one thread's. Nothing here imports pyspark.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -53,6 +54,7 @@ __all__ = [
 
 _COLUMNS: Final = {**RECORD_COLUMNS, **RECORD_EXTRAS}
 _KEYS: Final = ("offset", "key")
+_BATCH_BYTES: Final = 1 << 20
 # What is wrong with a partition, whoever reads it.
 _OF_PARTITION: Final = (
     CorruptRecordError,
@@ -98,6 +100,9 @@ def records_of(
     """Yield the records of a range, with some of the columns of the source."""
     columns = tuple(_COLUMNS[name] for name in names)
     schema = pa.schema([(column.name, arrow_type(column.kind)) for column in columns])
+    # What goes to Spark is large, since each batch costs the JVM something; what stays here is not.
+    size = min(options.arrow_batch_bytes, _BATCH_BYTES)
+    options = replace(options, arrow_batch_bytes=size)
     return read_split(LogSplit((each,), 0), columns, schema, options)
 
 

@@ -119,7 +119,7 @@ class ReadOptions:
     split_bytes: int = 256 * 1024**2
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
-    arrow_batch_bytes: int = 1024**2
+    arrow_batch_bytes: int = 4 * 1024**2
     arrow_batch_rows: int = 65536
     limits: StreamLimits = StreamLimits()
     group_id: str | None = None

@@ -341,7 +341,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         name="arrowBatchBytes",
         kind="bytes",
-        default="1m",
+        default="4m",
         lower=1024,
         upper=_GIB,
         where=_READ,

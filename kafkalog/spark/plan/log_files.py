@@ -32,7 +32,6 @@ from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.files.unmapped import unmapped
 from kafkalog.files.whole import read_whole
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
-from kafkalog.log.opening import open_log
 from kafkalog.log.ranges.producers import all_batches
 from kafkalog.log.scan.conditions import Integers
 from kafkalog.log.scan.rows import check_crcs
@@ -206,6 +205,9 @@ def _walk_to_end(
 
 def _ask_engine(filesystem: FileSystem, directory: Path, base_offset: int) -> tuple[int, int]:
     """Return where the engine says that a damaged log ends, for it knows what was durable once."""
+    # Planning seldom comes here, and starts sooner without what opens and writes logs.
+    from kafkalog.log.opening import open_log
+
     with open_log(directory, read_only=True, filesystem=unmapped(filesystem)) as log:
         snapshot = log.snapshot()
         if snapshot.segments.active.base_offset != base_offset:
