@@ -177,6 +177,7 @@ def explore(
         assert moment < 2_000
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("scenario", [living, closing, coming_again])
 def test_power_gone_at_any_call_leaves_what_was_promised(scenario: Scenario) -> None:
     """A few states of each of a few moments; the slow run takes more of both."""

@@ -54,6 +54,7 @@ def explore(
     raise AssertionError("the life never ended")
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("scenario", [living, closing, coming_again])
 def test_call_that_fails_costs_nothing_that_was_promised(

@@ -218,6 +218,7 @@ class LogMachine(RuleBasedStateMachine):
         assert not log.fences()
 
 
+@pytest.mark.sample
 def test_log_in_any_order_of_calls_and_crashes_agrees_with_its_model() -> None:
     """Append, read, look up, roll, flush, truncate, delete, close, crash, reopen."""
     run_state_machine_as_test(LogMachine, settings=run_lengths(60, 25))

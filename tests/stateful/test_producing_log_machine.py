@@ -489,6 +489,7 @@ class ProducingLogMachine(RuleBasedStateMachine):
         model.note_contents(log)
 
 
+@pytest.mark.sample
 def test_log_of_several_producers_agrees_with_its_model() -> None:
     """Send, send again, end, abort, replicate, cut, delete, lose files, crash, reopen."""
     run_state_machine_as_test(ProducingLogMachine, settings=run_lengths(50, 25))
