@@ -31,6 +31,7 @@ from tests.support.slow_staging import SlowStaging, StagingRules
 __all__ = ["append_as_leader", "append_own_run"]
 
 CONTROL, APPEND_TIME = 0x20, 0x08
+EPOCHS_DIFFER = -2
 ORIGINS = (AppendOrigin.EMBEDDED, AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)
 # Some timestamps of the seeds lie before it, some behind it, and some too far.
 NOW_MS = 1_700_000_000_500
@@ -105,7 +106,7 @@ def _assert_told(run: PackedRun, octets: bytes, walk: Scan, facts: list[BatchFac
     assert (octets, facts) == (bytes(run.data), list(run.batches))
     assert sum(header.record_count for header in headers) == run.record_count
     assert any(header.producer_id >= 0 for header in headers) == run.has_producers
-    assert (epochs.pop() if len(epochs) == 1 else -1) == run.leader_epoch
+    assert (epochs.pop() if len(epochs) == 1 else EPOCHS_DIFFER) == run.leader_epoch
     used = [header.attributes & 7 for header in headers if header.attributes & 7]
     assert (used[-1:] or [0]) == [run.rewriting.target_codec]
 
