@@ -411,6 +411,19 @@ def get_many(folder: Path) -> tuple[int, Case]:
     return POINTS, lambda: log.get_many(offsets)
 
 
+@path("read a slice")
+def read_slice(folder: Path) -> tuple[int, Case]:
+    """One batch a call, anywhere, and its bytes."""
+    log = filled_log(folder)
+    offsets = random.Random(1).choices(range(RECORDS), k=POINTS)
+
+    def case() -> None:
+        for offset in offsets:
+            log.read(offset, 1).data
+
+    return POINTS, case
+
+
 def _times() -> list[int]:
     """Return times of records anywhere."""
     times = standard().timestamps
