@@ -6,16 +6,21 @@ reference's rows up to there; and where they leave a batch, that one is out of t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
+from typing import NamedTuple
 
 from kafkalog._core.columns import RecordColumns
 from kafkalog._core.compressed_run import PayloadMemory, decode_compressed_run
 from kafkalog._core.row_builder import RowBuilder
 from kafkalog._core.row_run import BatchRun
 from kafkalog._core.status import STATUS_CODES, status_name
+from kafkalog._core.zstd_library import set_used
 from kafkalog.errors import KafkaLogError
 from kafkalog.records.codecs import Codec, decompress
 from kafkalog.records.decompressed_run import DecompressedRun
+from kafkalog.records.zstd_library import load_zstd_library
 from tests.fuzz.inputs import Choices, mended
 from tests.fuzz.rows import builder_of, names_of
 from tests.support import reference, reference_records
@@ -34,6 +39,7 @@ OURS = (Codec.SNAPPY, Codec.LZ4)
 LIMITS = (1 << 20, 0, 60, 150, 1000)
 LZ4_BLOCK_CHECKSUM = 0x10
 
+Codecs = tuple[Codec, ...]
 # Records by the position of their batch, where somebody else has undone the codec.
 Given = dict[int, bytes]
 
@@ -72,6 +78,17 @@ def _packed(run: bytes, wanted: bytes) -> bytes:
     return b"".join(parts) + run[walk.position :]
 
 
+@contextmanager
+def _kernel_codecs(calls_library: bool) -> Iterator[Codecs]:
+    """Let kernels call a library for zstd or not; give the codecs that they undo then."""
+    has_library = load_zstd_library() and calls_library
+    before = set_used(has_library)
+    try:
+        yield (*OURS, Codec.ZSTD) if has_library else OURS
+    finally:
+        set_used(before)
+
+
 def _records_of(batch: bytes, codec: int, limit_bytes: int) -> bytes | None:
     """Return the records of a batch by the reference; None where it refuses them, or so many."""
     try:
@@ -81,13 +98,16 @@ def _records_of(batch: bytes, codec: int, limit_bytes: int) -> bytes | None:
     return payload if len(payload) <= limit_bytes else None
 
 
-def _goes_alone(batch: bytes, codec: int, limit_bytes: int) -> bool:
+def _goes_alone(batch: bytes, codec: int, limit_bytes: int, kernels: Codecs) -> bool:
     """Say whether a batch may be left alone although the reference has records of it."""
     try:
         decompress(codec, batch[61:], limit_bytes=limit_bytes)
     except KafkaLogError:
         # For what the slow codecs do not look at, such as check sums.
         return True
+    if codec == Codec.ZSTD:
+        # Several frames, and those that say little of their size: the package takes them.
+        return Codec.ZSTD in kernels
     return codec == Codec.LZ4 and bool(batch[65] & LZ4_BLOCK_CHECKSUM)
 
 
@@ -97,7 +117,7 @@ def _goes_alone(batch: bytes, codec: int, limit_bytes: int) -> bool:
 def build_compressed_runs(data: bytes) -> None:
     """Compressed batches become the reference's rows, with what libraries made handed over."""
     choices = Choices(data)
-    check_crc, has_start, has_end, lies = choices.flags(4)
+    check_crc, has_start, has_end, lies, calls_library = choices.flags(5)
     names = names_of(choices)
     builder = builder_of(choices, names, text_keys=False)
     start = choices.number(2) if has_start else 0
@@ -112,7 +132,8 @@ def build_compressed_runs(data: bytes) -> None:
         compressed=True, limit_bytes=limit_bytes,
     )  # fmt: skip
     given: Given = {}
-    status, batches = _rows_of_run(run, builder, octets, limit_bytes, bytes_max, lie, given)
+    with _kernel_codecs(calls_library) as kernels:
+        status, batches = _rows_of_run(run, builder, octets, limit_bytes, bytes_max, lie, given)
     rows, count, position = [], 0, 0
     while position < len(octets):
         verdict, header = reference.whole_batch(octets[position:])
@@ -120,13 +141,18 @@ def build_compressed_runs(data: bytes) -> None:
             verdict = "ELSEWHERE"
             break
         batch = octets[position : position + header.size_bytes]
-        verdict, more = _taken(batch, header, names, (start, end), limit_bytes, given.get(position))
+        codec = header.attributes & 7
+        outside = header.base_offset < start or header.last_offset >= end
+        payload = given.get(position)
+        if codec in kernels:
+            payload = _records_of(batch, codec, limit_bytes)
+        verdict, more = ("ELSEWHERE", []) if outside else _taken(header, names, payload)
         if check_crc and verdict != "ELSEWHERE" and reference.check_batch(batch) != "OK":
             verdict = "CRC"
         if verdict != "OK":
             break
         if count == run.batch_count:
-            assert lies or _goes_alone(batch, header.attributes & 7, limit_bytes)
+            assert lies or _goes_alone(batch, codec, limit_bytes, kernels)
             verdict = "LEFT"
             break
         rows += more
@@ -203,15 +229,11 @@ def _give_lies(run: BatchRun, bytes_max: int, lie: bytes, given: Given) -> None:
 
 
 def _taken(
-    batch: bytes, header: Header, names: list[str], wanted: tuple[int, int], limit_bytes: int,
-    given: bytes | None,
-) -> tuple[str, list[tuple[object, ...]]]:  # fmt: skip
-    """Return whether the reference takes a batch, and its rows."""
-    codec = header.attributes & 7
-    outside = header.base_offset < wanted[0] or header.last_offset >= wanted[1]
-    if header.magic != 2 or not 0 < codec <= Codec.ZSTD or outside:
+    header: Header, names: list[str], payload: bytes | None
+) -> tuple[str, list[tuple[object, ...]]]:
+    """Return whether the reference takes a batch with these records, and its rows."""
+    if header.magic != 2 or not 0 < header.attributes & 7 <= Codec.ZSTD:
         return "ELSEWHERE", []
-    payload = given if codec not in OURS else _records_of(batch, codec, limit_bytes)
     if payload is None:
         return "REFUSED", []
     try:
@@ -223,59 +245,72 @@ def _taken(
 # ---- into columns of positions ----------------------------------------------------------------
 
 
-def decode_compressed_runs(data: bytes) -> None:
-    """Batches of codecs of ours, decoded into one memory: the reference's rows, batch by batch."""
-    choices = Choices(data)
-    check_crc, strict = choices.flags(2)
-    limit_bytes = choices.one_of(LIMITS)
-    columns = RecordColumns(choices.one_of([1000, 1, 3, 9]))
-    octets = _run_of(choices)
-    memory = PayloadMemory(limit_bytes)
-    position, status = 0, STATUS_CODES["FULL"]
-    while status == STATUS_CODES["FULL"]:
-        rows, count, end, status = decode_compressed_run(
-            exact(octets), position, columns, memory, check_crc=check_crc, strict=strict
-        )
-        assert rows == len(columns)
-        # One that is too large for the columns goes alone: they can be full only of others.
-        assert count or status != STATUS_CODES["FULL"]
-        expected = []
-        for _ in range(count):
-            verdict, header = reference.whole_batch(octets[position:])
-            assert verdict == "OK" and header is not None
-            batch = octets[position : position + header.size_bytes]
-            verdict, more = _decoded(
-                batch, header, columns.capacity, limit_bytes, check_crc=check_crc, strict=strict
-            )
-            assert verdict == "OK"
-            expected += more
-            position += len(batch)
-        assert (position, expected) == (end, _rows_in(memory, columns))
-    _assert_left(octets[position:], status_name(status), columns, limit_bytes, check_crc, strict)
-
-
 Row = tuple[int, int, bytes | None, bytes | None, int]
 
 
-def _decoded(
-    batch: bytes, header: Header, capacity: int, limit_bytes: int, *, check_crc: bool, strict: bool
-) -> tuple[str, list[Row]]:
-    """Return the verdict of the reference on one batch, and its rows."""
-    codec = header.attributes & 7
-    if header.magic != 2 or codec not in OURS:
-        return "COMPRESSED", []
-    if check_crc and reference.check_batch(batch) != "OK":
-        return "CRC", []
-    payload = _records_of(batch, codec, limit_bytes)
-    if header.record_count > capacity or payload is None:
-        return "COMPRESSED", []
-    try:
-        records = reference_records.decode(payload, header, strict=strict)
-    except Refused:
-        return "COMPRESSED", []
-    return "OK", [
-        (r.offset, r.timestamp, r.entry.key, r.entry.value, len(r.entry.headers)) for r in records
-    ]
+def decode_compressed_runs(data: bytes) -> None:
+    """Batches that kernels undo, into one memory: the reference's rows, batch by batch."""
+    choices = Choices(data)
+    check_crc, strict, calls_library = choices.flags(3)
+    limit_bytes = choices.one_of(LIMITS)
+    columns = RecordColumns(choices.one_of([1000, 1, 3, 9]))
+    octets = _run_of(choices)
+    with _kernel_codecs(calls_library) as kernels:
+        reference_of = _Decoder(kernels, columns.capacity, limit_bytes, check_crc, strict)
+        _assert_decoded(octets, columns, reference_of)
+
+
+class _Decoder(NamedTuple):
+    """What the reference makes of a batch, as the kernel was told to decode it."""
+
+    kernels: Codecs
+    capacity: int
+    limit_bytes: int
+    check_crc: bool
+    strict: bool
+
+    def decode(self, batch: bytes, header: Header) -> tuple[str, list[Row]]:
+        """Return the verdict on one batch, and its rows."""
+        codec = header.attributes & 7
+        if header.magic != 2 or codec not in self.kernels:
+            return "COMPRESSED", []
+        if self.check_crc and reference.check_batch(batch) != "OK":
+            return "CRC", []
+        payload = _records_of(batch, codec, self.limit_bytes)
+        if header.record_count > self.capacity or payload is None:
+            return "COMPRESSED", []
+        try:
+            records = reference_records.decode(payload, header, strict=self.strict)
+        except Refused:
+            return "COMPRESSED", []
+        return "OK", [
+            (r.offset, r.timestamp, r.entry.key, r.entry.value, len(r.entry.headers))
+            for r in records
+        ]
+
+
+def _assert_decoded(octets: bytes, columns: RecordColumns, expected: _Decoder) -> None:
+    """Decode a run to its end, or to what goes alone."""
+    memory = PayloadMemory(expected.limit_bytes)
+    position, status = 0, STATUS_CODES["FULL"]
+    while status == STATUS_CODES["FULL"]:
+        rows, count, end, status = decode_compressed_run(
+            exact(octets), position, columns, memory,
+            check_crc=expected.check_crc, strict=expected.strict,
+        )  # fmt: skip
+        assert rows == len(columns)
+        # One that is too large for the columns goes alone: they can be full only of others.
+        assert count or status != STATUS_CODES["FULL"]
+        known: list[Row] = []
+        for _ in range(count):
+            verdict, header = reference.whole_batch(octets[position:])
+            assert verdict == "OK" and header is not None
+            verdict, more = expected.decode(octets[position : position + header.size_bytes], header)
+            assert verdict == "OK"
+            known += more
+            position += header.size_bytes
+        assert (position, known) == (end, _rows_in(memory, columns))
+    _assert_left(octets[position:], status_name(status), expected)
 
 
 def _rows_in(memory: PayloadMemory, columns: RecordColumns) -> list[Row]:
@@ -290,10 +325,7 @@ def _rows_in(memory: PayloadMemory, columns: RecordColumns) -> list[Row]:
     return rows
 
 
-def _assert_left(
-    rest: bytes, status: str, columns: RecordColumns, limit_bytes: int, check_crc: bool,
-    strict: bool,
-) -> None:  # fmt: skip
+def _assert_left(rest: bytes, status: str, expected: _Decoder) -> None:
     """Assert that a run ended for the reason that the reference has, or at what goes alone."""
     if not rest:
         assert status == "OK"
@@ -301,9 +333,8 @@ def _assert_left(
     verdict, header = reference.whole_batch(rest)
     if verdict == "OK" and header is not None:
         batch = rest[: header.size_bytes]
-        verdict, _ = _decoded(
-            batch, header, columns.capacity, limit_bytes, check_crc=check_crc, strict=strict
-        )
-        if verdict == "OK" and _goes_alone(batch, header.attributes & 7, limit_bytes):
+        verdict, _ = expected.decode(batch, header)
+        codec = header.attributes & 7
+        if verdict == "OK" and _goes_alone(batch, codec, expected.limit_bytes, expected.kernels):
             verdict = "COMPRESSED"
     assert verdict == status

@@ -94,6 +94,10 @@ def _compressed() -> Iterator[tuple[str, bytes]]:
                 yield "compressed-rows", bytes([1, 0, 49, codec, 2, 2, 4, 0]) + tail
                 yield "compressed-runs", bytes([3, 0, 0]) + tail
                 yield "compressed-runs", bytes([1, 4, 3]) + tail
+                if codec == reference_codecs.ZSTD:
+                    # By a library that kernels call.
+                    yield "compressed-rows", bytes([17, 15, 255, codec, 0, 0, 0, 0]) + tail
+                    yield "compressed-runs", bytes([7, 0, 0]) + tail
             lie = bytes([1, 0, 100]) + MIXED_PAYLOAD[:100]
             front = bytes([9, 15, 255, codec, 0, 0, 0, 0, len(lie)])
             yield "compressed-rows", front + lie + packed
