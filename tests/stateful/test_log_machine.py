@@ -227,4 +227,4 @@ def test_log_in_any_order_of_calls_and_crashes_agrees_with_its_model() -> None:
 @pytest.mark.slow
 def test_log_in_many_orders_of_calls_and_crashes_agrees_with_its_model() -> None:
     """The same, for longer."""
-    run_state_machine_as_test(LogMachine, settings=run_lengths(60, 40))
+    run_state_machine_as_test(LogMachine, settings=run_lengths(120, 40))
