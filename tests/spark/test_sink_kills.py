@@ -19,8 +19,8 @@ from tests.support.spark_session import ROOT, environment, why_not
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-# Kills of one run, one for each moment; 50 in the nightly one.
-KILLS = int(os.environ.get("KAFKALOG_SINK_KILLS", "3"))
+# Kills of one run, at every moment at least one; 50 in the nightly one.
+KILLS = int(os.environ.get("KAFKALOG_SINK_KILLS", "5"))
 BATCHES = KILLS + 3
 ROWS = 3_000
 
