@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,10 @@ from kafkalog.records.validation.leader import validate_for_leader
 __all__ = ["Wait", "WritableLog"]
 
 logger = logging.getLogger(__name__)
+
+# To ask an enumeration for its member takes longer than to copy a small batch.
+_EMBEDDED: Final = AppendOrigin.EMBEDDED
+_REPLICATION: Final = AppendOrigin.REPLICATION
 
 
 class WritableLog(RestingLog):
@@ -253,12 +258,13 @@ class WritableLog(RestingLog):
                 `append`.
         """
         now_ms = self._admit(wait)
-        if origin is AppendOrigin.REPLICATION or (origin is None and not assign_offsets):
+        if origin is _REPLICATION or (origin is None and not assign_offsets):
             run = validate_own_offsets(data, self._rules)
-            return self._append(run, wait, AppendOrigin.REPLICATION)
+            return self._append(run, wait, _REPLICATION)
         if not assign_offsets:
             raise ValueError(f"batches of origin {origin} do not keep their offsets")
-        origin = origin or AppendOrigin.EMBEDDED
+        if origin is None:
+            origin = _EMBEDDED
         run = validate_for_leader(data, self._rules, now_ms, origin)
         return self._append(run, wait, origin)
 
