@@ -31,7 +31,9 @@ cdef inline const uint8_t* step_over_record(
     """Read when and where a record is and return its end; NULL where it is of no usual kind."""
     cdef const uint8_t* end = NULL
     position = read_fast_prefix(position, limit, &end, timestamp_delta, offset_delta)
-    return NULL if position == NULL or position > end else end
+    if position == NULL or position > end:
+        return NULL
+    return end
 
 
 # Move the cursor to the first batch that reaches the time; say whether it is a plain one. A time of
