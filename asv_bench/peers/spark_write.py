@@ -1,7 +1,8 @@
 """Write with Spark: `format("kafkalog")` beside Parquet and beside sinks that keep nothing.
 
 Records of 16 byte keys and 100 or 1,024 byte values, cut out of random bytes by Spark itself, with
-`local[2]`: what is timed is the whole write, planning and commit included, by the wall clock.
+`local[2]`: what is timed is the whole write, planning and commit included, by the wall clock, in a
+JVM that is warm (see `spark_bench`).
 `noop` is what making the records and handing them to a sink of Java costs by itself; `dropped` what
 it costs Spark to hand them to a Python writer of Arrow batches that looks at none, which is the
 ceiling for any.
@@ -17,7 +18,6 @@ import random
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,13 +27,13 @@ from pyspark.sql import functions
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
 from asv_bench.peers.common import Comparison, Goal, at_most, run_table
-from kafkalog.spark import start_session
+from asv_bench.peers.spark_bench import compared, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # Value size, records, records a second that are wanted, rows of an Arrow batch.
-WORK = ((100, 4_000_000, 2.4e6, 10_000), (1024, 1_000_000, 0.5e6, 10_000))
+WORK = ((100, 4_000_000, 2.4e6, 10_000), (1024, 600_000, 0.5e6, 10_000))
 PARTITIONS = 2
 POOL_BYTES = 64 * 1024
 
@@ -95,55 +95,55 @@ def writers(rows: DataFrame, directory: Path) -> dict[str, Callable[[], object]]
     }
 
 
+def writing(
+    rows: DataFrame, directory: Path, value_size: int, count: int, wanted: float
+) -> Comparison:
+    """Return the comparison of ways to write the rows, each time into an empty directory."""
+
+    def prepare(_case: str) -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+
+    return compared(
+        f"{value_size} B, {PARTITIONS} partitions",
+        count,
+        writers(rows, directory),
+        [
+            at_most("G7 write", "none", count / wanted),
+            Goal("G7 write / dropped", "none", "dropped", 0),
+            Goal("G7 write / parquet", "none", "parquet", 0),
+            Goal("G7 write / noop", "none", "noop", 0),
+            Goal("G7 write, zstd / parquet", "zstd", "parquet", 0),
+        ],
+        prepare=prepare,
+    )
+
+
 def comparisons(*, quick: bool) -> Iterator[Comparison]:
     """Yield a comparison for each size of a value, in one session."""
     with tempfile.TemporaryDirectory(prefix="kafkalog-spark-") as name:
         directory = Path(name)
-        spark = start_session(
-            f"local[{PARTITIONS}]",
-            spark__driver__memory="2g",
-            spark__local__dir=str(directory / "spark"),
-            spark__sql__warehouse__dir=str(directory / "warehouse"),
-            spark__ui__enabled="false",
-            spark__ui__showConsoleProgress="false",
-        )
-        spark.dataSource.register(DroppingSink)
-        spark.sparkContext.setLogLevel("ERROR")
-        try:
+        places = {
+            "spark__local__dir": str(directory / "spark"),
+            "spark__sql__warehouse__dir": str(directory / "warehouse"),
+        }
+        with session(**places) as spark:
+            spark.dataSource.register(DroppingSink)
             for value_size, count, wanted, batch_rows in WORK:
                 if quick:
                     count //= 10
                 spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", batch_rows)
                 rows = make_rows(spark, value_size, count)
                 out = directory / f"out-{value_size}"
-
-                def prepare(_case: str, out: Path = out) -> None:
-                    shutil.rmtree(out, ignore_errors=True)
-                    out.mkdir()
-
-                comparison = Comparison(
-                    f"{value_size} B, {PARTITIONS} partitions",
-                    count,
-                    writers(rows, out),
-                    [
-                        at_most("G7 write", "none", count / wanted),
-                        Goal("G7 write / dropped", "none", "dropped", 0),
-                        Goal("G7 write / parquet", "none", "parquet", 0),
-                        Goal("G7 write / noop", "none", "noop", 0),
-                        Goal("G7 write, zstd / parquet", "zstd", "parquet", 0),
-                    ],
-                    clock=time.perf_counter,
-                    prepare=prepare,
-                )
+                comparison = writing(rows, out, value_size, count, wanted)
                 yield comparison
+                shutil.rmtree(out, ignore_errors=True)
                 for case in comparison.cases:
                     rate = count / comparison.median(case)
                     comparison.notes.append(
                         f"G7, {value_size} B, {case}: {rate / 1e6:.2f} Mrec/s"
                         + (f", {wanted / 1e6:.1f} wanted" if case == "none" else "")
                     )
-        finally:
-            spark.stop()
 
 
 if __name__ == "__main__":

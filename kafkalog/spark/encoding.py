@@ -27,7 +27,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafkalog._core.arrow_source import arrow_column, arrow_headers
 from kafkalog._core.builder import BatchBuilder
@@ -239,7 +238,7 @@ class TaskWriter:
                 "a row has no topic, and no option gives it",
                 column="topic",
             )
-        coded = pc.dictionary_encode(column)
+        coded = column.dictionary_encode()
         names = coded.dictionary.to_pylist()
         if len(names) == 1:
             yield names[0], batch
