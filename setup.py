@@ -34,6 +34,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "header": [],
     "stamp": [],
     "batch": [],
+    "batch_tally": [],
     "index": [],
     "bytes_column": [],
     "arrow_source": [],

@@ -17,6 +17,7 @@ import operator
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from kafkalog.errors import ConfigError
@@ -197,6 +198,10 @@ class Setting:
         return float(number) if self.kind == "double" else number
 
 
+# Of each class that was asked for: a config is made for every log that is opened.
+_SETTINGS: Final[dict[type[Any], Mapping[str, Setting]]] = {}
+
+
 def setting(
     key: str,
     kind: Kind,
@@ -234,18 +239,23 @@ def setting(
     return field(default=default, metadata={"setting": described})
 
 
-def settings_of(cls: type[Any]) -> dict[str, Setting]:
+def settings_of(cls: type[Any]) -> Mapping[str, Setting]:
     """Return field name -> Setting of a dataclass, in the order of its fields that are settings."""
-    return {
-        each.name: each.metadata["setting"] for each in fields(cls) if "setting" in each.metadata
-    }
+    known = _SETTINGS.get(cls)
+    if known is None:
+        own = (each for each in fields(cls) if "setting" in each.metadata)
+        known = MappingProxyType({each.name: each.metadata["setting"] for each in own})
+        _SETTINGS[cls] = known
+    return known
 
 
 def checked(config: object) -> None:
     """Check every setting of a frozen dataclass under construction, and store it normalised."""
     for name, each in settings_of(type(config)).items():
-        value = each.check(getattr(config, name))
-        object.__setattr__(config, name, value)
+        given = getattr(config, name)
+        # Most have their default, which is as it should be.
+        if given is not each.default:
+            object.__setattr__(config, name, each.check(given))
 
 
 def parsed(

@@ -18,6 +18,7 @@ from kafkalog._core.byteorder cimport load_u32, load_u64
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.header cimport (
     BatchFields,
+    crc_in_run,
     crc_of_batch,
     last_offset_of,
     load_whole_batch,
@@ -153,7 +154,7 @@ cdef int scan_kernel(Cursor* cursor, const uint8_t* start, bint check_crc, bint 
             prefetch_header(cursor, fields.size_bytes * PREFETCH_BATCHES)
         if check_order and fields.base_offset < state.next_offset:
             return STATUS_OFFSET_ORDER
-        if check_crc and crc_of_batch(cursor.position, fields.size_bytes) != fields.crc:
+        if check_crc and crc_in_run(cursor.position, fields.size_bytes, cursor.end) != fields.crc:
             return STATUS_CRC
         if fields.max_timestamp > state.max_timestamp:
             state.max_timestamp = fields.max_timestamp

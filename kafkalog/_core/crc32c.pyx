@@ -13,6 +13,7 @@ from libc.stdint cimport uint8_t, uint32_t
 cdef extern from "crc32c_hw.h" nogil:
     void kafkalog_crc32c_setup()
     uint32_t kafkalog_crc32c(uint32_t start, const uint8_t* data, size_t size)
+    uint32_t kafkalog_crc32c_of_run(uint32_t start, const uint8_t* data, size_t size, size_t beyond)
     const char* kafkalog_crc32c_name(int number)
     uint32_t kafkalog_crc32c_with(int number, uint32_t start, const uint8_t* data, size_t size)
 
@@ -28,6 +29,10 @@ _PACKAGE = "package"
 
 cdef uint32_t crc32c(uint32_t start, const uint8_t* data, size_t size) noexcept nogil:
     return kafkalog_crc32c(start, data, size)
+
+
+cdef uint32_t crc32c_of_run(const uint8_t* data, size_t size, size_t beyond) noexcept nogil:
+    return kafkalog_crc32c_of_run(0, data, size, beyond)
 
 
 def _package_value(data, start):

@@ -28,6 +28,11 @@
 
 #include "crc_kernels.h"
 
+/* As a kernel; `beyond` bytes behind the data will be summed up next, and may be asked for. */
+typedef uint32_t (*run_function)(uint32_t crc, const uint8_t *data, size_t size, size_t beyond);
+
+static run_function of_run; /* of the fastest kernel, NULL where it asks for nothing */
+
 /* ---- x86-64 ---- */
 
 #if defined(KERNELS_X86)
@@ -140,25 +145,28 @@ AVX2 INLINE __m256i fold_32(__m256i word, __m256i powers, __m256i next)
                                                    _mm256_clmulepi64_epi128(word, powers, 0x11)));
 }
 
-AVX2 static uint32_t crc_avx2(uint32_t crc, const uint8_t *data, size_t size)
+AVX2 static uint32_t crc_avx2_of_run(uint32_t crc, const uint8_t *data, size_t size,
+                                     size_t beyond)
 {
     if (size < 256)
         return crc_serial(crc, data, size);
     const __m256i by_256 = twice_32(folds.by_256), by_128 = twice_32(folds.by_128);
     const __m256i by_64 = twice_32(folds.by_64), by_32 = twice_32(folds.by_32);
     __m256i words[8];
+    ask_ahead(data, size + beyond, 256);
     for (int i = 0; i < 8; i++)
         words[i] = load_32(data + 32 * i);
     words[0] = _mm256_xor_si256(words[0], _mm256_set_epi64x(0, 0, 0, (int64_t)crc));
     data += 256;
     size -= 256;
     while (size >= 256) {
-        ask_ahead(data, size, 256);
+        ask_ahead(data, size + beyond, 256);
         for (int i = 0; i < 8; i++)
             words[i] = fold_32(words[i], by_256, load_32(data + 32 * i));
         data += 256;
         size -= 256;
     }
+    ask_ahead(data, size + beyond, 256);
     for (int i = 0; i < 4; i++)
         words[i] = fold_32(words[i], by_128, words[i + 4]);
     if (size >= 128) {
@@ -183,15 +191,22 @@ AVX2 static uint32_t crc_avx2(uint32_t crc, const uint8_t *data, size_t size)
     return crc_serial(crc, data, size);
 }
 
+AVX2 static uint32_t crc_avx2(uint32_t crc, const uint8_t *data, size_t size)
+{
+    return crc_avx2_of_run(crc, data, size, 0);
+}
+
 /* -- 64-byte accumulators -- */
 
-AVX512 static uint32_t crc_avx512(uint32_t crc, const uint8_t *data, size_t size)
+AVX512 static uint32_t crc_avx512_of_run(uint32_t crc, const uint8_t *data, size_t size,
+                                         size_t beyond)
 {
     if (size < 256)
         return crc_serial(crc, data, size);
     const __m512i by_256 = powers_64(folds.by_256), by_128 = powers_64(folds.by_128);
     const __m512i by_64 = powers_64(folds.by_64);
     __m512i words[8];
+    ask_ahead(data, size + beyond, 512);
     for (int i = 0; i < 4; i++)
         words[i] = _mm512_loadu_si512(data + 64 * i);
     words[0] = _mm512_xor_si512(words[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int32_t)crc)));
@@ -204,12 +219,13 @@ AVX512 static uint32_t crc_avx512(uint32_t crc, const uint8_t *data, size_t size
         data += 256;
         size -= 256;
         while (size >= 512) {
-            ask_ahead(data, size, 512);
+            ask_ahead(data, size + beyond, 512);
             for (int i = 0; i < 8; i++)
                 words[i] = fold_64(words[i], by_512, _mm512_loadu_si512(data + 64 * i));
             data += 512;
             size -= 512;
         }
+        ask_ahead(data, size + beyond, 512);
         for (int i = 0; i < 4; i++)
             words[i] = fold_64(words[i], by_256, words[4 + i]);
         if (size >= 256) {
@@ -230,6 +246,11 @@ AVX512 static uint32_t crc_avx512(uint32_t crc, const uint8_t *data, size_t size
     return crc_serial(reduce_16(narrow_64(words[0])), data, size);
 }
 
+AVX512 static uint32_t crc_avx512(uint32_t crc, const uint8_t *data, size_t size)
+{
+    return crc_avx512_of_run(crc, data, size, 0);
+}
+
 static int add_hardware_kernels(kernel_entry *entries)
 {
     int count = 0;
@@ -237,10 +258,15 @@ static int add_hardware_kernels(kernel_entry *entries)
     if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("pclmul"))
         return 0;
     setup_x86();
-    if (has_avx512())
+    if (has_avx512()) {
         entries[count++] = (kernel_entry){"avx512", crc_avx512};
-    if (__builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx2"))
+        of_run = crc_avx512_of_run;
+    }
+    if (__builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx2")) {
         entries[count++] = (kernel_entry){"avx2", crc_avx2};
+        if (of_run == NULL)
+            of_run = crc_avx2_of_run;
+    }
     entries[count++] = (kernel_entry){"sse42", crc_sse42};
     return count;
 }
@@ -300,6 +326,11 @@ void kafkalog_crc32c_setup(void)
 uint32_t kafkalog_crc32c(uint32_t start, const uint8_t *data, size_t size)
 {
     return run_kernel(0, start, data, size);
+}
+
+uint32_t kafkalog_crc32c_of_run(uint32_t start, const uint8_t *data, size_t size, size_t beyond)
+{
+    return of_run == NULL ? run_kernel(0, start, data, size) : ~of_run(~start, data, size, beyond);
 }
 
 const char *kafkalog_crc32c_name(int number)

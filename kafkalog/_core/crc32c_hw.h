@@ -13,6 +13,10 @@ void kafkalog_crc32c_setup(void);
 /* CRC-32C of `size` bytes after a prefix whose CRC is `start` (0 for none). */
 uint32_t kafkalog_crc32c(uint32_t start, const uint8_t *data, size_t size);
 
+/* As kafkalog_crc32c, where `beyond` bytes behind the data are summed up next: the first of them
+ * are asked for while the last of the data are summed up. None of them is read. */
+uint32_t kafkalog_crc32c_of_run(uint32_t start, const uint8_t *data, size_t size, size_t beyond);
+
 /* Kernels this CPU can run, fastest first; NULL past the last one, which is always "portable". */
 const char *kafkalog_crc32c_name(int number);
 

@@ -69,7 +69,8 @@ INLINE uint64_t load_word(const uint8_t *data)
 /* Bytes are asked for a page ahead of their folding. The CPU's own prefetching ends with a page and
  * has to begin anew, and folds that wait for their bytes fill its queues, so that it does not see
  * how many loads follow: from memory this takes an eighth of the time away, from batches here and
- * there a fifth. Never beyond the end: who sums up one batch would pay for a page of the next. */
+ * there a fifth. Never beyond the end, for who sums up one batch would pay for a page of the next;
+ * but where the next is summed up as well, which takes 3 to 4 % more from batches of 16 KiB. */
 #define AHEAD 4096
 #define LINE 64
 

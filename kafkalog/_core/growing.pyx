@@ -63,7 +63,9 @@ cdef class EntryMemory:
 
     def __init__(self, Py_ssize_t entry_size, bytes entries=b""):
         self.entry_size = entry_size
-        self._start(entries, max(FIRST_CAPACITY * entry_size, 2 * PyBytes_GET_SIZE(entries)))
+        # No more than that beside many: whoever opens a log may append little to it.
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(entries)
+        self._start(entries, size + max(FIRST_CAPACITY * entry_size, size // 8))
 
     def __len__(self):
         return self._count

@@ -16,7 +16,7 @@ from libc.string cimport memset
 
 from kafkalog._core.byteorder cimport load_i16, load_i32, load_i64, load_u32
 from kafkalog._core.crc32 cimport crc32
-from kafkalog._core.crc32c cimport crc32c
+from kafkalog._core.crc32c cimport crc32c, crc32c_of_run
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.layout cimport (
     ATTRIBUTES_POSITION,
@@ -105,6 +105,16 @@ cdef inline uint32_t crc_of_batch(const uint8_t* batch, int64_t size_bytes) noex
         return crc32c(0, batch + ATTRIBUTES_POSITION, <size_t>(size_bytes - ATTRIBUTES_POSITION))
     return crc32(0, batch + MESSAGE_MAGIC_POSITION,
                  <size_t>(size_bytes - MESSAGE_MAGIC_POSITION))
+
+
+cdef inline uint32_t crc_in_run(const uint8_t* batch, int64_t size_bytes,
+                                const uint8_t* run_end) noexcept nogil:
+    """As `crc_of_batch`, where the batches behind, up to `run_end`, come next."""
+    if batch[MAGIC_POSITION] >= MAGIC_V2:
+        return crc32c_of_run(batch + ATTRIBUTES_POSITION,
+                             <size_t>(size_bytes - ATTRIBUTES_POSITION),
+                             <size_t>(run_end - batch - size_bytes))
+    return crc_of_batch(batch, size_bytes)
 
 
 cdef inline int load_batch_framing(const Cursor* cursor, BatchFields* fields) noexcept nogil:

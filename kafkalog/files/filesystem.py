@@ -57,6 +57,11 @@ class FileHandle(Protocol):
         """Fill `target` as far as the file goes; return the number of bytes read."""
         ...
 
+    def next_data(self, position: int) -> int | None:
+        """Return the first position from there on that may have other bytes than zeros, None where
+        there is none: what lies between is a hole. A system that knows no holes says `position`."""
+        ...
+
     def pwrite(self, data: Buffer, position: int) -> None: ...
     def pwritev(self, parts: Sequence[Buffer], position: int) -> None:
         """Write the parts one behind the other, in as few system calls as the system allows."""

@@ -308,7 +308,9 @@ def acquire_partition_lock(
         partition_key = _Key(filesystem, owner.directory / partition_directory.name)
         return PartitionLock(owner._key, partition_key, is_owners=owner.is_held)
     key = _key(filesystem, lock_directory)
-    return PartitionLock(key, _key(filesystem, partition_directory), is_owners=False)
+    is_alone = partition_directory == lock_directory
+    partition_key = key if is_alone else _key(filesystem, partition_directory)
+    return PartitionLock(key, partition_key, is_owners=False)
 
 
 def _key(filesystem: FileSystem, directory: Path) -> _Key:

@@ -51,13 +51,16 @@ def find_mount(path: str, table: str) -> Mount | None:
         path: an absolute path, symbolic links resolved.
         table: content of `/proc/self/mountinfo`.
     """
-    best: Mount | None = None
-    for mount in map(_parse, table.splitlines()):
-        if mount is None or not _is_below(path, mount.point):
+    best, where = "", ""
+    for line in table.splitlines():
+        # id, parent, device, root, point, options, ...: most lines are not wanted any further.
+        fields = line.split(" ", 5)
+        if len(fields) < 6:
             continue
-        if best is None or len(mount.point) >= len(best.point):
-            best = mount
-    return best
+        point = _plain(fields[4])
+        if len(point) >= len(where) and _is_below(path, point) and _parse(line) is not None:
+            best, where = line, point
+    return _parse(best)
 
 
 def _parse(line: str) -> Mount | None:
@@ -73,6 +76,8 @@ def _parse(line: str) -> Mount | None:
 
 def _plain(text: str) -> str:
     """Return a field with its escapes (of blanks, tabs, ...) undone."""
+    if "\\" not in text:
+        return text
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
 
 

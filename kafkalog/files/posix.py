@@ -29,6 +29,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 from typing_extensions import Buffer
 
@@ -41,6 +42,9 @@ __all__ = ["PosixFileHandle", "PosixFileSystem"]
 # Darwin has no fdatasync. (Its fsync leaves the bytes in the drive's cache as well; only Linux is
 # a supported home for data that has to survive a power cut.)
 _sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+# Where the name is unknown no system call knows its number either: EINVAL.
+_SEEK_DATA: Final[int] = getattr(os, "SEEK_DATA", 3)
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
 _IOV_MAX = _IOV_MAX if _IOV_MAX > 0 else 1024
@@ -115,6 +119,18 @@ class PosixFileHandle(FileWriter):
                 break
             done += count
         return done
+
+    def next_data(self, position: int) -> int | None:
+        descriptor = self._open_descriptor()
+        try:
+            return os.lseek(descriptor.number, position, _SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None  # nothing but a hole, or behind the end
+            if error.errno != errno.EINVAL:
+                raise
+        # The system, or this file system, does not tell holes.
+        return position if position < os.fstat(descriptor.number).st_size else None
 
     def pwritev(self, parts: Sequence[Buffer], position: int) -> None:
         descriptor = self._open_descriptor()

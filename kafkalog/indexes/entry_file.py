@@ -13,6 +13,7 @@ Never does: syncing (an index is derived data), raising for a full disk (`trim` 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +64,7 @@ class EntryFile(EntryMemory, Generic[View]):
         self._viewed: tuple[tuple[bytearray, int], View] | None = None
         self._handle: FileHandle | None = None
         self._filesystem = filesystem
-        self._open_file()
+        self._open_file(entries)
 
     @property
     def view(self) -> View:
@@ -122,18 +123,19 @@ class EntryFile(EntryMemory, Generic[View]):
             self._handle.close()
             self._handle = None
 
-    def _open_file(self) -> None:
+    def _open_file(self, entries: bytes) -> None:
         try:
             # A fresh file: readers, also of other processes, may have the old one mapped, and
             # entries of an earlier life must not stand in the zero tail.
-            if self._filesystem.stat(self.path) is not None:
+            with contextlib.suppress(FileNotFoundError):
                 self._filesystem.unlink(self.path)
             self._handle = self._filesystem.open(self.path, create=True, write=True)
             self._handle.truncate(self.max_entries * self.entry_size)
         except OSError as error:
             logger.warning("index %s is kept in memory only: %s", self.path, error)
             self.close()
-        self.write_behind()
+        if entries and self._write(entries, 0):
+            self._written = len(self)
 
     def _write(self, data: bytes, position: int) -> bool:
         if self._handle is None:

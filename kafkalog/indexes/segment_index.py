@@ -28,7 +28,7 @@ from typing_extensions import Buffer
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.pool import FilePool, PooledFile
 from kafkalog.files.whole import replace_whole
-from kafkalog.files.zeros import is_zero
+from kafkalog.files.zeros import is_zero, is_zero_behind
 from kafkalog.indexes.entry_file import EntryFile
 from kafkalog.indexes.kinds import IndexKind
 
@@ -160,16 +160,31 @@ class SegmentIndex(Generic[View]):
         size = len(view) * self.kind.entry_size
         return bytes(memoryview(self._entries)[:size])
 
+    def reads_as(self, entries: bytes) -> bool:
+        """
+        Say whether the file has these entries.
+
+        Zeros behind them, as in a file that was preallocated, make no difference.
+        """
+        handle = self._open()
+        if handle is None:
+            return False
+        size = len(entries)
+        try:
+            return handle.pread(size, 0) == entries and is_zero_behind(handle, size)
+        except OSError as error:
+            logger.warning("%s %s cannot be read: %s", self.kind.name, self.path, error)
+            return False
+        finally:
+            handle.close()
+
     def replace(self, entries: bytes) -> bool:
         """
         Make `entries`, which a scan of the segment gave, the content; say whether that changed it.
 
-        Zeros behind the entries, as in a file that was preallocated, are no change. The file is
-        written in any case: that it reads right does not say that the disk has it.
+        The file is written in any case: that it reads right does not say that the disk has it.
         """
-        present = self._map()
-        size = len(entries)
-        if present is not None and present[:size] == entries and is_zero(present[size:]):
+        if self.reads_as(entries):
             if not self._read_only:
                 self._replace_file(entries)
             self._adopt(entries)

@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from kafkalog._core.batch import scan_batches
 from kafkalog._core.status import STATUS_CODES, status_name
@@ -32,6 +33,7 @@ from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.names import FileKind, SegmentFiles, segment_file_name
 from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.files.zeros import is_zero
+from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.log.fences import FencedRange
 from kafkalog.log.leftovers import Leftovers, clear_leftovers, live_bases
 from kafkalog.log.local_log import LocalLog
@@ -104,6 +106,7 @@ class _Findings:
     fenced: list[FencedRange] = field(default_factory=list)
     next_offset: int = 0
     last_scan: SegmentScan | None = None
+    unindexed: SegmentScan | None = None
     last_is_fenced: bool = False
     duration_ms: int = 0
     facts: ScanFacts = field(default_factory=ScanFacts)
@@ -149,6 +152,7 @@ def load_log(
             _examine(context, segments, first, clean, recovery_point, findings)
         if findings.next_offset < recovery_point and not findings.last_is_fenced:
             _note_missing_end(segments[-1], recovery_point, findings)
+        _install_last_indexes(context, segments[-1], findings)
     start = max(start_offset or 0, segments[0].base_offset if segments else 0)
     if not context.read_only and segments and findings.next_offset < start:
         # Everything here lies below the log start: deleted records, whose files had not gone yet.
@@ -158,10 +162,8 @@ def load_log(
     end_offset = max(findings.next_offset, start) if segments else start
     rests = may_rest and bool(segments) and not findings.last_is_fenced
     local = _assemble(context, segments, findings, start, end_offset, rests=rests)
-    if context.read_only and not clean:
-        recovery_point = min(recovery_point, end_offset)
-    else:
-        recovery_point = end_offset
+    is_unsynced = context.read_only and not clean
+    recovery_point = min(recovery_point, end_offset) if is_unsynced else end_offset
     if not context.read_only and not rests:
         # Segments may have been made, and not called durable, by whoever had the log before. And
         # later ones must not outlive the name of a first one made here: the log would begin there.
@@ -266,9 +268,11 @@ def _examine(
             else:
                 _end_of_sealed(segment, scan, following or 0, findings)
         findings.last_scan = scan
-        _install_indexes(segment, scan, findings)
         if last:
+            # Its indexes wait until it is known what becomes of it.
+            findings.unindexed = scan
             return
+        _install_indexes(segment, scan, findings)
 
 
 def _holds_anything(segment: LogSegment) -> bool:
@@ -489,12 +493,34 @@ def _note_missing_end(segment: LogSegment, recovery_point: int, findings: _Findi
 
 def _install_indexes(segment: LogSegment, scan: SegmentScan, findings: _Findings) -> None:
     """Give a scanned segment the indexes that its batches call for."""
-    for index, entries in (
-        (segment.offset_index, scan.offset_entries),
-        (segment.time_index, scan.time_entries),
-    ):
+    for index, entries in _wanted_indexes(segment, scan):
         if index.replace(entries):
             findings.rebuilt.append(index.path)
+
+
+def _install_last_indexes(
+    context: SegmentContext, segment: LogSegment, findings: _Findings
+) -> None:
+    """As `_install_indexes`, for a last segment that was scanned."""
+    scan = findings.unindexed
+    if scan is None:
+        return
+    if context.read_only or findings.last_is_fenced:
+        _install_indexes(segment, scan, findings)
+        return
+    # It takes appends, and begins with files of its own: they are not written twice.
+    for index, entries in _wanted_indexes(segment, scan):
+        if not index.reads_as(entries):
+            findings.rebuilt.append(index.path)
+
+
+def _wanted_indexes(
+    segment: LogSegment, scan: SegmentScan
+) -> tuple[tuple[SegmentIndex[Any], bytes], ...]:
+    return (
+        (segment.offset_index, scan.offset_entries),
+        (segment.time_index, scan.time_entries),
+    )
 
 
 def _assemble(

@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.batch_tally import BatchTally
 from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.layout import CONTROL_MASK, MAGIC_V2
 from kafkalog.log.fences import FencedRange, find_fence
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.walk import walk_batches
@@ -96,12 +94,13 @@ def scan_segment(
     scan = SegmentScan(next_offset=base_offset if next_offset is None else next_offset)
     columns = BatchColumns(CHUNK_BATCHES)
     entries = _Entries(IndexEntrySelector(base_offset, interval))
+    tally = BatchTally()
     position, end = 0, len(data)
     while position < end:
         columns.clear()
         walk = walk_batches(data, position, columns, next_offset=scan.next_offset, offset_max=limit)
         if walk.count:
-            _count(scan, columns, walk.count)
+            tally.add(columns, walk.count)
             entries.select(columns, walk.count)
             scan.next_offset = walk.next_offset
             scan.whole_end = walk.position
@@ -125,6 +124,7 @@ def scan_segment(
             break
         scan.fences.append(fence)
     entries.finish(scan)
+    _take(scan, tally)
     return scan
 
 
@@ -167,6 +167,7 @@ def _scan_windows(
     scan = SegmentScan(next_offset=next_offset)
     columns = BatchColumns(CHUNK_BATCHES)
     entries = _Entries(IndexEntrySelector(base_offset, interval))
+    tally = BatchTally()
     size, position, wanted = file.size_bytes, 0, WINDOW_BYTES
     while position < size:
         data, _origin = file.window(position, wanted, size)
@@ -180,12 +181,13 @@ def _scan_windows(
             wanted *= 2
             continue
         columns.position[: walk.count] += position
-        _count(scan, columns, walk.count)
+        tally.add(columns, walk.count)
         entries.select(columns, walk.count)
         scan.next_offset = walk.next_offset
         position, wanted = position + walk.position, WINDOW_BYTES
         scan.whole_end = position
     entries.finish(scan)
+    _take(scan, tally)
     return scan
 
 
@@ -235,39 +237,9 @@ class _Entries:
         scan.offset_of_max_timestamp = self._selector.offset_of_max_timestamp
 
 
-def _count(scan: SegmentScan, columns: BatchColumns, count: int) -> None:
-    if scan.batch_count == 0:
-        scan.first_max_timestamp = int(columns.max_timestamp[0])
-    scan.batch_count += count
-    # A wrapper of an old format does not say how many records it holds: -1.
-    scan.record_count += int(np.maximum(columns.record_count[:count], 0).sum())
-    produced = columns.producer_id[:count] >= 0
-    if produced.any():
-        scan.has_producers = True
-        is_control = (columns.attributes[:count] & CONTROL_MASK) != 0
-        scan.has_markers = scan.has_markers or bool((produced & is_control).any())
-    _note_epochs(scan, columns, count)
-
-
-def _note_epochs(scan: SegmentScan, columns: BatchColumns, count: int) -> None:
-    start = 0
-    is_old = columns.magic[:count] < MAGIC_V2
-    if is_old.any():
-        last = int(np.flatnonzero(is_old)[-1])
-        _note_rising(scan, columns, 0, last)
-        scan.leader_epochs.append((NO_EPOCH, int(columns.base_offset[last])))
-        start = last + 1
-    if start < count:
-        _note_rising(scan, columns, start, count)
-
-
-def _note_rising(scan: SegmentScan, columns: BatchColumns, start: int, stop: int) -> None:
-    """Take note of the epochs of these rows that are above all since the last old message."""
-    epochs = columns.leader_epoch[start:stop]
-    known = scan.leader_epochs[-1][0] if scan.leader_epochs else NO_EPOCH
-    if not epochs.size or int(epochs.max()) <= known:
-        return
-    highest = np.maximum.accumulate(np.concatenate(([known], epochs)))
-    rows = np.flatnonzero(highest[1:] > highest[:-1])
-    offsets = columns.base_offset[start:stop][rows].tolist()
-    scan.leader_epochs += zip(epochs[rows].tolist(), offsets, strict=True)
+def _take(scan: SegmentScan, tally: BatchTally) -> None:
+    """Put what the batches say together into the result."""
+    scan.first_max_timestamp = tally.first_max_timestamp
+    scan.batch_count, scan.record_count = tally.batch_count, tally.record_count
+    scan.has_producers, scan.has_markers = tally.has_producers, tally.has_markers
+    scan.leader_epochs = tally.leader_epochs

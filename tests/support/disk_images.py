@@ -15,6 +15,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 from random import Random
 from typing import Final
 
@@ -120,6 +121,13 @@ class SimulatedFile:
         _resize(self.data, size)
         end = -(-size // SECTOR_BYTES)
         self.sectors = {sector for sector in self.sectors if sector < end}
+
+    def next_data(self, position: int) -> int | None:
+        """Return the first position from there on that has room on the disk, None for none."""
+        for sector in range(position // SECTOR_BYTES, -(-len(self.data) // SECTOR_BYTES)):
+            if sector in self.sectors:
+                return max(position, sector * SECTOR_BYTES)
+        return None
 
     def sync(self) -> None:
         """Make durable what was done since the last sync, failed ones too; the rest is lost."""
@@ -351,3 +359,12 @@ def walk(directory: SimulatedDirectory, prefix: str = "") -> Iterator[tuple[str,
         yield f"{prefix}/{name}", node
         if isinstance(node, SimulatedDirectory):
             yield from walk(node, f"{prefix}/{name}")
+
+
+def parts_of(path: Path | str) -> tuple[str, ...]:
+    """Return the names that a path has below the root."""
+    # A path has been taken apart once already, and this is asked with every call to the disk.
+    parts = path.parts if isinstance(path, Path) else PurePosixPath(path).parts
+    if ".." in parts:
+        raise ValueError(f"{path}: a simulated disk takes no '..'")
+    return parts[1:] if parts[:1] == ("/",) else parts

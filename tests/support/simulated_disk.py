@@ -84,6 +84,7 @@ from tests.support.disk_images import (
     SimulatedDirectory,
     SimulatedFile,
     copy_tree,
+    parts_of,
     walk,
     with_foundations,
 )
@@ -405,7 +406,7 @@ class SimulatedDisk(FaultyCalls):
         self._name_operations.append(operation)
 
     def _find(self, path: Path | str) -> Node | None:
-        return self._find_parts(_parts(path))
+        return self._find_parts(parts_of(path))
 
     def _find_parts(self, parts: Sequence[str]) -> Node | None:
         node: Node | None = self._root
@@ -422,7 +423,7 @@ class SimulatedDisk(FaultyCalls):
         return node
 
     def _directory(self, path: Path) -> SimulatedDirectory:
-        return self._directory_at(_parts(path))
+        return self._directory_at(parts_of(path))
 
     def _directory_at(self, parts: Sequence[str]) -> SimulatedDirectory:
         node = self._find_parts(parts)
@@ -431,7 +432,7 @@ class SimulatedDisk(FaultyCalls):
         raise disk_error(errno.ENOENT if node is None else errno.ENOTDIR, Path("/", *parts))
 
     def _parent(self, path: Path) -> tuple[SimulatedDirectory, str]:
-        parts = _parts(path)
+        parts = parts_of(path)
         if not parts:
             raise disk_error(errno.EBUSY, path)
         if len(parts[-1].encode()) > 255:
@@ -509,6 +510,11 @@ class SimulatedFileHandle:
             if data:
                 view.cast("B")[: len(data)] = data
             return len(data)
+
+    def next_data(self, position: int) -> int | None:
+        with self._disk._guard:
+            self._enter("next_data")
+            return self._file.next_data(position)
 
     def pwrite(self, data: Buffer, position: int) -> None:
         self._write("pwrite", memoryview(data).tobytes(), position)
@@ -590,11 +596,3 @@ class _SimulatedLock:
             if self._file is not None:
                 self._disk._locked.discard(self._file)
                 self._file = None
-
-
-def _parts(path: Path | str) -> tuple[str, ...]:
-    # A path has been taken apart once already, and this is asked with every call to the disk.
-    parts = path.parts if isinstance(path, Path) else PurePosixPath(path).parts
-    if ".." in parts:
-        raise ValueError(f"{path}: a simulated disk takes no '..'")
-    return parts[1:] if parts[:1] == ("/",) else parts

@@ -22,7 +22,7 @@ from tests.support.golden import GOLDEN
 HOUR_MS = 3_600_000
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
-MANAGER_SETTINGS = settings_of(ManagerConfig) | settings_of(CleanerConfig)
+MANAGER_SETTINGS = {**settings_of(ManagerConfig), **settings_of(CleanerConfig)}
 BY_KEY = {each.key: each for each in MANAGER_SETTINGS.values()}
 
 # What differs from Kafka 4.1 on purpose: (key, member) -> (ours, reason).

@@ -124,6 +124,20 @@ def test_truncate_cuts_and_extends_with_zeros(handle: FileHandle) -> None:
         handle.truncate(-1)
 
 
+def test_next_data_passes_over_holes(handle: FileHandle) -> None:
+    """What was never written is passed over as far as the system knows; no byte of data is."""
+    assert handle.next_data(0) is None
+    handle.pwrite(b"first", 0)
+    handle.pwrite(b"second", 1 << 20)
+    handle.truncate(4 << 20)
+    assert 3 == handle.next_data(3)
+    found = handle.next_data(64 * 1024)
+    assert found is not None
+    assert 64 * 1024 < found <= 1 << 20
+    assert handle.next_data(2 << 20) is None
+    assert handle.next_data(8 << 20) is None
+
+
 def test_map_shows_the_file_and_is_read_only(handle: FileHandle) -> None:
     """A mapping has exactly the size asked for, sees later writes, and takes none."""
     handle.pwrite(b"0123456789", 0)
@@ -164,6 +178,7 @@ def test_closed_handle_refuses_everything_but_close(disk: Disk, handle: FileHand
         handle.sync,
         lambda: handle.pread(4, 0),
         lambda: handle.pread_into(bytearray(4), 0),
+        lambda: handle.next_data(0),
         lambda: handle.pwrite(b"x", 0),
         lambda: handle.pwritev([b"x"], 0),
         lambda: handle.truncate(0),

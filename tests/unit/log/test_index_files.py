@@ -10,13 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog import Log, LogConfig, Record
-from kafkalog.files.names import SegmentFiles
+from kafkalog.files.filesystem import FileHandle
+from kafkalog.files.names import CLEAN_SHUTDOWN_MARKER, RECOVERY_POINT_CHECKPOINT, SegmentFiles
+from kafkalog.files.posix import PosixFileSystem
 from tests.support.logs import (
     SMALL_INDEX_BYTES,
     append_sized,
     expected_indexes,
     index_files,
     manual_log,
+    numbered,
     sized_record,
 )
 from tests.support.manual_time import START_MS
@@ -220,3 +223,48 @@ def test_index_of_one_append_with_many_batches_has_an_entry_for_each_interval(
         assert info.batch_count > 40
     assert expected_indexes(directory, 0, 500) == index_files(directory, 0)
     assert len(index_files(directory, 0)[0]) > 80
+
+
+class WrittenFiles(PosixFileSystem):
+    """The machine's disk; notes which files are opened for writing."""
+
+    __slots__ = ("names",)
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:
+        """Open a file, and note it."""
+        if create or write:
+            self.names.append(path.name)
+        return super().open(path, create=create, write=write)
+
+
+@pytest.mark.parametrize("tail", [bytes(240), bytes(90_000) + b"\1"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_recovery_writes_each_index_once(directory: Path, number: int, tail: bytes) -> None:
+    """Of the last segment too, and what it says of a file is what lies in it to its very end."""
+    with manual_log(directory, index_interval_bytes=100) as log:
+        for first in range(0, 60, 5):
+            log.append(numbered(first, 5))
+            if first == 30:
+                log.roll()
+    (directory / CLEAN_SHUTDOWN_MARKER).unlink()
+    (directory / RECOVERY_POINT_CHECKPOINT).unlink()
+    base_offset = (0, 35)[number]
+    index = SegmentFiles(directory, base_offset).offset_index
+    index.write_bytes(index.read_bytes() + tail)
+    files = WrittenFiles()
+    with manual_log(directory, index_interval_bytes=100, filesystem=files) as log:
+        written = [name for name in files.names if ".index" in name or ".timeindex" in name]
+        assert 2 == log.recovery_report.scanned_segments
+        assert ([index] if any(tail) else []) == list(log.recovery_report.rebuilt)
+        expected = []
+        for base, suffix in ((0, ".tmp"), (35, "")):
+            present = SegmentFiles(directory, base)
+            expected += [
+                f"{path.name}{suffix}" for path in (present.offset_index, present.time_index)
+            ]
+        assert expected == written
+    for base in (0, 35):
+        assert expected_indexes(directory, base, 100) == index_files(directory, base)
