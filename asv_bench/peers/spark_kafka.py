@@ -53,8 +53,10 @@ FOR_TESTS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms64m")
 class LongRunning(KafkaInstall):
     """Kafka's programs, as they are run to last."""
 
-    def command(self, main_class: str, *arguments: str, heap: str = "1g") -> list[str]:
-        """Return a command line without the switches for a quick start."""
+    def command(
+        self, main_class: str, *arguments: str, heap: str = "1g", leaves_archive: bool = False
+    ) -> list[str]:
+        """Return a command line without the switches for a quick start; it leaves no archive."""
         words = KafkaInstall.command(self, main_class, *arguments, heap=heap)
         return [word for word in words if word not in FOR_TESTS]
 
