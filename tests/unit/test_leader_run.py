@@ -17,6 +17,7 @@ from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec
 from kafkalog.records.validation import leader
 from tests.support.encoded_batches import NOW_MS, Made, batch, edited
+from tests.support.packed_runs import told
 
 RULES = AppendRules.of(LogConfig(segment_bytes=2**20))
 STRICT = AppendRules.of(
@@ -76,20 +77,6 @@ def look(data: bytes, rules: AppendRules, origin: AppendOrigin) -> PackedRun | N
     return run
 
 
-def told(run: PackedRun) -> tuple[Any, ...]:
-    """Everything that a run says."""
-    return (
-        bytes(run.data),
-        list(run.batches),
-        run.record_count,
-        run.assign_offsets,
-        run.rewriting,
-        run.has_producers,
-        run.log_append_time_ms,
-        run.leader_epoch,
-    )
-
-
 def made_of(pieces: list[Any]) -> bytes:
     """Return batches as producers send them."""
     data = b""
@@ -133,6 +120,7 @@ def test_one_look_says_what_a_look_at_each_does(
     except KafkaLogError as error:
         raise AssertionError("a run was made of what is refused") from error
     assert told(reference) == told(run)
+    assert reference.leader_epoch == run.leader_epoch
 
 
 @settings(max_examples=60)

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog._core.own_run import own_run
-from kafkalog._core.packed_run import PackedRun
 from kafkalog.config import LogConfig
 from kafkalog.errors import KafkaLogError
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec
 from kafkalog.records.validation import follower
 from tests.support.encoded_batches import Made, batch, edited
+from tests.support.packed_runs import told
 
 RULES = AppendRules.of(LogConfig(segment_bytes=2**20))
 CONTROL, TRANSACTIONAL = 0x20, 0x10
@@ -39,19 +39,6 @@ EDITS = st.sampled_from(
         (57, ">i", -1),
     ]
 )
-
-
-def told(run: PackedRun) -> tuple[Any, ...]:
-    """Everything that a run says, but for the epoch, which only the one look knows."""
-    return (
-        bytes(run.data),
-        list(run.batches),
-        run.record_count,
-        run.assign_offsets,
-        run.rewriting,
-        run.has_producers,
-        run.log_append_time_ms,
-    )
 
 
 def made_of(

@@ -1,0 +1,22 @@
+"""What the runs that logs append say of themselves, to hold one against another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalog._core.packed_run import PackedRun
+
+__all__ = ["told"]
+
+
+def told(run: PackedRun) -> tuple[Any, ...]:
+    """Everything that a run says, but for its leader epoch."""
+    return (
+        bytes(run.data),
+        list(run.batches),
+        run.record_count,
+        run.assign_offsets,
+        run.rewriting,
+        run.has_producers,
+        run.log_append_time_ms,
+    )
