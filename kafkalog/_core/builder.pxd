@@ -209,6 +209,21 @@ cdef inline int add_to_draft(
     return add_message(draft, parts, size_limit)
 
 
+cdef inline int add_row(
+    BatchDraft* draft, RecordParts* parts, const int64_t* timestamps, int64_t* slot,
+    int64_t size_limit,
+) noexcept nogil:
+    """Add a row of columns whose cells are in the parts, with its time if each has one; go on."""
+    cdef int status
+    if timestamps != NULL:
+        parts.timestamp_ms = timestamps[slot[0]]
+    parts.offset_delta = draft.last_offset_delta + 1
+    status = add_to_draft(draft, parts, size_limit)
+    if status == STATUS_OK:
+        slot[0] += 1
+    return status
+
+
 cdef inline object load_field(
     object field, str name, const uint8_t** data, int64_t* size
 ):

@@ -10,7 +10,7 @@ Thread-safety: pure functions; the draft belongs to one builder.
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from kafkalog._core.builder cimport BatchDraft, RecordParts, add_to_draft
+from kafkalog._core.builder cimport BatchDraft, RecordParts, add_row
 from kafkalog._core.bytes_column cimport BytesCells, end_of_cells, load_cell
 from kafkalog._core.copying cimport copy_bytes
 from kafkalog._core.layout cimport MAGIC_V2, NO_TIMESTAMP
@@ -186,10 +186,6 @@ cdef int extend_kernel(
             return status
         if parts.value_size > 0:
             asked = _prefetch_to(asked, parts.value, end_of_cells(values))
-        if timestamps != NULL:
-            parts.timestamp_ms = timestamps[slot[0]]
-        parts.offset_delta = draft.last_offset_delta + 1
-        status = add_to_draft(draft, parts, size_limit)
+        status = add_row(draft, parts, timestamps, slot, size_limit)
         if status != STATUS_OK:
             return status
-        slot[0] += 1

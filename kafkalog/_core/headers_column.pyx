@@ -14,7 +14,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from kafkalog._core.builder cimport (
     BatchDraft,
     RecordParts,
-    add_to_draft,
+    add_row,
     size_of_bytes,
     write_bytes,
 )
@@ -123,13 +123,9 @@ cdef int extend_with_headers_kernel(
             status = encode_headers(headers, slot[0], room, parts)
         if status != STATUS_OK:
             return status
-        if timestamps != NULL:
-            parts.timestamp_ms = timestamps[slot[0]]
-        parts.offset_delta = draft.last_offset_delta + 1
-        status = add_to_draft(draft, parts, size_limit)
+        status = add_row(draft, parts, timestamps, slot, size_limit)
         if status != STATUS_OK:
             return status
-        slot[0] += 1
     return STATUS_OK
 
 

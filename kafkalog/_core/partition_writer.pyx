@@ -9,7 +9,7 @@ Thread-safety: the builders belong to one caller at a time. The GIL stays held, 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
-from kafkalog._core.builder cimport ADD_OVER_LIMIT, BatchDraft, RecordParts, add_to_draft
+from kafkalog._core.builder cimport ADD_OVER_LIMIT, BatchDraft, RecordParts, add_row
 from kafkalog._core.bytes_column cimport (
     BytesCells,
     CellColumn,
@@ -43,13 +43,9 @@ cdef int _spread_kernel(
         status = load_cell(&cells[1], slot[0], &parts.value, &parts.value_size)
         if status != STATUS_OK:
             return status
-        if timestamps != NULL:
-            parts.timestamp_ms = timestamps[slot[0]]
-        parts.offset_delta = draft.last_offset_delta + 1
-        status = add_to_draft(draft, parts, size_limit)
+        status = add_row(draft, parts, timestamps, slot, size_limit)
         if status != STATUS_OK:
             return status
-        slot[0] += 1
     return STATUS_OK
 
 

@@ -116,7 +116,8 @@ def read_keys(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[
     """Yield the latest records by key of the ranges of a task; see `marks`."""
     options = ReadOptions.parse(ledger.asked["read"])
     keys = RangeKeys(bytes.fromhex(ledger.asked["secret"]))
-    slices, errors = task["slices"], dict[int, str]()
+    slices = task["slices"]
+    errors: dict[int, str] = {}
     for partition_number, each in ranges_of(task):
         try:
             batches = records_of(each, _KEYS, options)
