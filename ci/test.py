@@ -1,6 +1,6 @@
 """Set everything up and run every check: `python3 ci/test.py [--quick] [STEP ...]`.
 
-Steps, in the order of the table below: lint, layers, types, checks, tests, asan, bench, wheel.
+Steps, in the order of the table: lint, layers, types, checks, tests, asan, bench, proof, wheel.
 Without a name all run; `--quick` leaves out what is slow and what needs a real Kafka. A failed
 step does not stop the later ones; the exit status is 1 if any failed. What keeps one core busy
 comes first, in lanes of which two run side by side, the longest before the others; each of these
@@ -26,7 +26,7 @@ import environment
 ROOT = environment.ROOT
 COUNTED = re.compile(r"\b\d+ (?:passed|failed|skipped|errors?|deselected)\b.* in [\d.]+s")
 LANES_AT_ONCE = 2
-GROUPS = ("lint", "layers", "types", "checks", "tests", "asan", "bench", "wheel")
+GROUPS = ("lint", "layers", "types", "checks", "tests", "asan", "bench", "proof", "wheel")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def steps(python: Path, *, quick: bool) -> list[Step]:
         Step("types", "stubtest", [*_stubtest(python), *core_modules], lane=1),
         *_check_scripts(python),
         *_bench(python),
-        Step("wheel", "wheel", [python, "ci/check_wheel.py"], slow=True, lane=4),
+        Step("proof", "proof", [python, "-m", "tests.proof", "--gate"], slow=True, lane=4),
+        Step("wheel", "wheel", [python, "ci/check_wheel.py"], slow=True, lane=5),
         Step("tests", "pytest", _pytest(python, quick=quick)),
     ]
     return [step for step in every if not (quick and step.slow)]

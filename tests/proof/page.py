@@ -1,0 +1,99 @@
+"""The page of the proof in Markdown: the same results give the same page, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tests.proof.harness import Part
+from tests.proof.results import Result
+
+__all__ = ["page", "write_page"]
+
+HEAD = """# Proof
+
+What was done to kafkalog by programs that share no belief with it, and what they found. Drawn by
+`python3 ci/proof.py` from its results (`tests/proof/results.json`). Every part writes down what the
+library acknowledged, does something hostile to it, and then judges the files with code of its own.
+
+```text
+python3 ci/proof.py                          # every part, ten minutes each, with fresh seeds
+python3 ci/proof.py kills --minutes 60       # one part for an hour
+python3 ci/proof.py kills --seed 7           # the same choices as an earlier run
+python3 ci/proof.py --gate                   # the short forms, as the gate runs them
+```
+
+A broken promise makes the exit status 1 and leaves its evidence below `.proof/evidence`: the files,
+what was acknowledged, and the seed. What happens when is a matter of the machine, so the same seed
+repeats the choices and not the moment.
+"""
+
+
+def write_page(path: Path, parts: Sequence[Part], results: Mapping[str, Result]) -> None:
+    """Write the page."""
+    path.write_text(page(parts, results), "utf-8")
+
+
+def page(parts: Sequence[Part], results: Mapping[str, Result]) -> str:
+    """Return the text of the page."""
+    lines = [HEAD, *_summary(parts, results), *_machines(parts, results)]
+    for part in parts:
+        lines += _part(part, results.get(part.name))
+    return "".join(lines)
+
+
+def _summary(parts: Sequence[Part], results: Mapping[str, Result]) -> Iterator[str]:
+    yield "\n## Every part\n\n| part | day | commit | minutes | seed | broken |\n"
+    yield "|---|---|---|---|---|---|\n"
+    for part in parts:
+        result = results.get(part.name)
+        link = f"[{part.name}](#{_anchor(part.title)})"
+        if result is None:
+            yield f"| {link} | not run | | | | |\n"
+        elif result.skipped:
+            yield f"| {link} | {result.day} | `{result.commit}` | not run: {result.skipped} | | |\n"
+        else:
+            verdict = f"**{len(result.broken)}**" if result.broken else "0"
+            yield (
+                f"| {link} | {result.day} | `{result.commit}` | {result.minutes:g} "
+                f"| {result.seed} | {verdict} |\n"
+            )
+
+
+def _machines(parts: Sequence[Part], results: Mapping[str, Result]) -> Iterator[str]:
+    seen: list[dict[str, str]] = []
+    for part in parts:
+        result = results.get(part.name)
+        if result is not None and result.machine not in seen:
+            seen.append(result.machine)
+    for number, facts in enumerate(seen, start=1):
+        yield "\n## The machine\n" if number == 1 else f"\nMachine {number}:\n"
+        yield "\n| | |\n|---|---|\n"
+        yield from (f"| {name} | {text} |\n" for name, text in facts.items())
+
+
+def _part(part: Part, result: Result | None) -> Iterator[str]:
+    yield f"\n## {part.title}\n\n{part.about}\n"
+    if result is None:
+        yield "\nNot run yet.\n"
+        return
+    if result.skipped:
+        yield f"\nNot run: {result.skipped}.\n"
+        return
+    if result.counts:
+        yield "\n| counted | |\n|---|---|\n"
+        yield from (f"| {name} | {number:,} |\n" for name, number in result.counts.items())
+    if result.notes:
+        yield "\n"
+        yield from (f"- {note}\n" for note in result.notes)
+    if result.broken:
+        yield "\nBroken:\n\n"
+        for each in result.broken:
+            first = each["details"].strip().splitlines()[:1]
+            yield f"- {each['title']}: {''.join(first)[:200]}\n"
+
+
+def _anchor(title: str) -> str:
+    """Return what a heading is linked by."""
+    kept = [letter for letter in title.lower() if letter.isalnum() or letter in " -"]
+    return "".join(kept).replace(" ", "-")
