@@ -10,9 +10,11 @@ Thread-safety: a config is immutable and may be shared. Nothing here reads files
 from __future__ import annotations
 
 import functools
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any, Final
 
 from kafkalog.broker_keys import LOG_KEYS, log_properties, reason_without_use, resolve
@@ -206,6 +208,7 @@ class ManagerConfig:
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "log_dirs", _as_texts(self.log_dirs))
         checked(self)
         for name, kind in (("log", LogConfig), ("cleaner", CleanerConfig)):
             if not isinstance(getattr(self, name), kind):
@@ -266,6 +269,16 @@ class ManagerConfig:
             + change_between(self.cleaner, other.cleaner)
             + self.log.change_to(other.log)
         )
+
+
+def _as_texts(paths: object) -> object:
+    """Return paths as texts, a single one as a list of one; what is no path is for `checked`."""
+    if isinstance(paths, str | PathLike):
+        paths = (paths,)
+    if not isinstance(paths, Iterable) or isinstance(paths, bytes):
+        return paths
+    texts = [os.fspath(each) if isinstance(each, PathLike) else each for each in paths]
+    return set(texts) if isinstance(paths, set | frozenset) else texts
 
 
 @functools.cache

@@ -6,9 +6,6 @@ into the table below, with a test of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from os import PathLike
-from pathlib import Path
 from typing import Final
 
 from kafkalog.clock import Clock, SystemClock
@@ -19,6 +16,7 @@ from kafkalog.doctor.situation import Check, Situation
 from kafkalog.doctor.survey import survey_directory
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.machine import LocalMachine, Machine
+from kafkalog.files.paths import Paths, as_paths
 from kafkalog.files.posix import PosixFileSystem
 
 __all__ = ["CHECKS", "examine_directories"]
@@ -57,7 +55,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 def examine_directories(
-    directories: Sequence[str | PathLike[str]],
+    directories: Paths,
     *,
     config: LogConfig | None = None,
     machine: Machine | None = None,
@@ -72,7 +70,8 @@ def examine_directories(
     ['vm.swappiness']
 
     Args:
-        directories: what one manager or broker opens together; opened for reading at most.
+        directories: what one manager or broker opens together, one path or several; opened for
+            reading at most.
         config: settings of the logs, for what they need of the machine; the defaults if None.
         machine: the machine; this one if None.
         filesystem: the disk; this machine's if None.
@@ -84,7 +83,7 @@ def examine_directories(
     """
     clock = SystemClock() if clock is None else clock
     filesystem = PosixFileSystem() if filesystem is None else filesystem
-    paths = tuple(Path(directory).absolute() for directory in directories)
+    paths = as_paths(directories)
     situation = Situation(
         machine=LocalMachine() if machine is None else machine,
         surveys=tuple(survey_directory(filesystem, path, clock) for path in paths),

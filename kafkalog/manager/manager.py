@@ -33,6 +33,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.paths import Paths
 from kafkalog.files.pool import FilePool
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.deletion import SegmentDeletion
@@ -80,8 +81,8 @@ class LogManager(CompactingManager, ClosedByWith):
     ...     info = manager.log("orders", 0).append([Record(key=b"k", value=b"v")])
 
     Args:
-        directories: data directories, made where they are missing; `log.dirs` of the config where
-            there is none.
+        directories: data directories, one path or several, made where they are missing; `log.dirs`
+            of the config where there is none.
         config: settings; Kafka's defaults if None.
         topic_configs: what topics say otherwise, in place of what is kept of these topics from
             earlier; its defaults count as `config.log` where no config is given.
@@ -104,7 +105,7 @@ class LogManager(CompactingManager, ClosedByWith):
 
     def __init__(
         self,
-        directories: Sequence[str | PathLike[str]] = (),
+        directories: Paths = (),
         config: ManagerConfig | None = None,
         *,
         topic_configs: TopicConfigs | None = None,
@@ -225,14 +226,16 @@ class LogManager(CompactingManager, ClosedByWith):
             found = look_again(found, self._registry, self._supervisor.ledger)
         return self._opener.opened(found)
 
-    def scan(self, topics: Iterable[str] | None = None, **arguments: Unpack[ScanArguments]) -> Scan:
+    def scan(
+        self, topics: str | Iterable[str] | None = None, **arguments: Unpack[ScanArguments]
+    ) -> Scan:
         """
         Return the records of many partitions as columns, one partition after the other.
 
         Logs are opened when it is their turn.
 
         Args:
-            topics: whose partitions, as they are now; all if None.
+            topics: whose partitions, as they are now: a name or several; all if None.
             arguments: columns, filters, isolation and so on, as of `Log.scan`.
 
         Raises:
@@ -240,6 +243,8 @@ class LogManager(CompactingManager, ClosedByWith):
         """
         self._ensure_open()
         known = self._registry.topics()
+        if isinstance(topics, str):
+            topics = (topics,)
         names = [
             TopicPartition(topic, partition)
             for topic in (known if topics is None else topics)

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
-from os import PathLike
-from pathlib import Path
+from collections.abc import Sequence
 
 from kafkalog.clock import Clock
 from kafkalog.errors import (
@@ -24,6 +22,7 @@ from kafkalog.errors import (
     LogStorageError,
 )
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.paths import Paths, as_paths
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.identity import agree, complete
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
@@ -38,13 +37,10 @@ logger = logging.getLogger(__name__)
 Identity = tuple[str, int]
 
 
-def as_directories(
-    paths: Iterable[str | PathLike[str]], filesystem: FileSystem
-) -> list[DataDirectory]:
+def as_directories(paths: Paths, filesystem: FileSystem) -> list[DataDirectory]:
     """Return the directories of some paths; ConfigError where there is none, or one twice."""
     found: dict[str, DataDirectory] = {}
-    for each in paths:
-        path = Path(each).absolute()
+    for path in as_paths(paths):
         real = os.path.realpath(path)
         if real in found:
             raise ConfigError(f"{path} and {found[real].path} are one data directory", path=path)

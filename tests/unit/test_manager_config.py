@@ -217,7 +217,8 @@ def test_from_properties_wrong_is_refused_in_the_brokers_words(
     "arguments",
     [
         {"num_recovery_threads_per_data_dir": 0},
-        {"log_dirs": "/a"},
+        {"log_dirs": b"/a"},
+        {"log_dirs": ""},
         {"log_dirs": ("/a", 5)},
         {"log_dirs": ("",)},
         {"log": {"retention.ms": 5}},
