@@ -1,0 +1,158 @@
+"""Mutated directories: partitions of all brokers and of this library, changed in every way.
+
+Each case runs in a worker process with a bound on its time and its memory, on a folder in memory
+where there is one, for nothing here is about the disk. A case is made again by the name of its
+image and its seed: `python3 ci/proof.py mutations --option image=NAME --option case=SEED`.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from tests.proof.directory_case import CaseResult, changed_copy, run_case
+from tests.proof.harness import Proof
+from tests.proof.partition_images import Image, broker_images, own_images
+
+__all__ = ["run"]
+
+CASE_SECONDS = 30
+MEMORY_BYTES = 1 << 30
+IN_MEMORY = Path("/dev/shm")
+# A worker is replaced after so many cases, so that what one keeps does not add up.
+CASES_OF_WORKER = 2000
+
+
+def run(proof: Proof) -> None:
+    """Change directories until the time is over."""
+    with _folder(proof) as folder:
+        made = folder / "made"
+        images = [*own_images(made), *broker_images()]
+        shutil.rmtree(made)
+        proof.count("images", len(images))
+        wanted = proof.options.get("image")
+        if wanted is not None:
+            images = [image for image in images if image.name == wanted]
+        workers = [_Worker(images, folder / f"{number}") for number in range(_cores())]
+        try:
+            with ThreadPoolExecutor(len(workers)) as pool:
+                list(pool.map(lambda worker: _work(proof, images, worker), workers))
+        finally:
+            for worker in workers:
+                worker.stop()
+
+
+def _work(proof: Proof, images: Sequence[Image], worker: _Worker) -> None:
+    only = proof.options.get("case")
+    while proof.seconds_left() > 0:
+        seed = proof.random.getrandbits(48) if only is None else int(only)
+        number = seed % len(images)
+        _judge(proof, images[number], seed, worker.perform(number, seed))
+        if only is not None:
+            return
+
+
+def _judge(proof: Proof, image: Image, seed: int, result: CaseResult) -> None:
+    proof.count("mutated directories")
+    for name, count in sorted(result.counts.items()):
+        proof.count(name, count)
+    if result.problems:
+        with tempfile.TemporaryDirectory(prefix="kafkalog-proof-case-") as name:
+            changes = changed_copy(image, seed, Path(name))
+            lines = [*result.problems, *changes, f"image {image.name}, case {seed}"]
+            proof.broken(_title(result.problems[0]), "\n".join(lines), [Path(name)])
+
+
+def _title(problem: str) -> str:
+    """Return a problem without its numbers, so that equal ones can be counted."""
+    return " ".join("".join(each for each in problem if not each.isdigit()).split())[:80]
+
+
+@contextmanager
+def _folder(proof: Proof) -> Iterator[Path]:
+    if not os.access(IN_MEMORY, os.W_OK):
+        yield proof.folder
+        return
+    with tempfile.TemporaryDirectory(prefix="kafkalog-proof-", dir=IN_MEMORY) as name:
+        yield Path(name)
+
+
+def _cores() -> int:
+    return max(1, len(os.sched_getaffinity(0)))
+
+
+class _Worker:
+    """A process that runs cases; one that hangs or dies is replaced, and that is its result."""
+
+    def __init__(self, images: Sequence[Image], folder: Path) -> None:
+        self._images = images
+        self._folder = folder
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("fork")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve, args=(theirs, self._pipe, self._images, self._folder), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self._cases = 0
+
+    def perform(self, number: int, seed: int) -> CaseResult:
+        """Run one case; what ends the process is a problem."""
+        if self._cases >= CASES_OF_WORKER:
+            self.stop()
+            self._start()
+        self._cases += 1
+        try:
+            self._pipe.send((number, seed))
+            if self._pipe.poll(CASE_SECONDS):
+                result: CaseResult = self._pipe.recv()
+                return result
+            problem = f"no answer within {CASE_SECONDS} s"
+        except (EOFError, OSError):
+            self._process.join(5)
+            code = self._process.exitcode or 0
+            problem = f"the process ended: {signal.Signals(-code).name if code < 0 else code}"
+        self.stop()
+        self._start()
+        return CaseResult(problems=[problem])
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _serve(pipe: Connection, theirs: Connection, images: Sequence[Image], folder: Path) -> None:
+    theirs.close()
+    logging.disable()
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        try:
+            number, seed = pipe.recv()
+        except EOFError:
+            return
+        try:
+            result = run_case(images[number], seed, folder / "case")
+        except Exception:  # noqa: BLE001 - an error that has no type here is what is looked for
+            lines = traceback.format_exc().splitlines()
+            result = CaseResult(problems=[f"untyped error: {lines[-1]}"], changes=lines)
+        shutil.rmtree(folder / "case", ignore_errors=True)
+        pipe.send(result)

@@ -1,0 +1,63 @@
+"""The judge of mutated directories finds what is planted, and parses what brokers wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog.log.reader import LogReader
+from tests.proof.directory_case import run_case
+from tests.proof.entries import entries_of
+from tests.proof.partition_images import Image, own_images
+from tests.support import golden
+
+
+@pytest.fixture(name="image", scope="module")
+def fixture_image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """A partition of format v2, as a kill leaves it."""
+    images = {each.name: each for each in own_images(tmp_path_factory.mktemp("images"))}
+    return images["own/v2/killed"]
+
+
+@pytest.mark.parametrize("partition", ["plain-0", "transactions-0", "compact-none-0"])
+def test_entries_of_broker_segments_equal_the_manifest(partition: str) -> None:
+    """The judge's own parser agrees with Kafka's classes about every batch."""
+    manifest = golden.Manifest(golden.CLEAN, partition)
+    found = [
+        (entry.first_offset, entry.last_offset, len(entry.data))
+        for path in sorted(manifest.directory.glob("*.log"))
+        for entry in entries_of(path.read_bytes(), int(path.name[:20]))
+    ]
+    expected = [
+        (batch.base_offset, batch.last_offset, batch.batch_size) for batch in manifest.batches()
+    ]
+    assert expected == found
+
+
+def test_case_that_is_judged_right_has_no_problem(image: Image, tmp_path: Path) -> None:
+    """Three seeds whose damage is reported are not called broken."""
+    for seed in (1, 5, 8):
+        assert [] == run_case(image, seed, tmp_path / str(seed)).problems
+
+
+def test_case_with_a_record_left_out_is_a_problem(
+    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that leaves a record out without a word is found."""
+    read = LogReader.records
+    monkeypatch.setattr(
+        LogReader,
+        "records",
+        lambda self, *args, **kw: (each for each in read(self, *args, **kw) if each.offset != 4),
+    )
+    problems = run_case(image, 1, tmp_path / "case").problems
+    assert any("lost without a word" in each or "differ" in each for each in problems)
+
+
+def test_case_with_a_wrong_truth_is_a_problem(image: Image, tmp_path: Path) -> None:
+    """A record that is served with another content than was appended is found."""
+    truth = {**image.truth, 3: (0, b"", b"")}
+    wrong = Image(image.name, image.partition, image.files, truth, settings=image.settings)
+    problems = run_case(wrong, 1, tmp_path / "case").problems
+    assert "offset 3 serves what was never there" in problems
