@@ -1,9 +1,10 @@
 """Run the core's tests under AddressSanitizer and UBSan: `python ci/asan.py [PYTEST ARGUMENTS]`.
 
-Without arguments it runs `tests/core` and replays the corpora of `tests/fuzz`. The extensions are
-built with KAFKALOG_SANITIZE=1 in a temporary copy of the sources; the ones beside the sources stay
-as they are. The sanitizers' libraries are preloaded, because Python itself was built without them,
-and Python allocates by malloc, so that each block has its own bounds.
+Without arguments it runs `tests/core`, replays the corpora of `tests/fuzz`, and gives each of its
+targets new inputs for some seconds, by a fresh seed. The extensions are built with
+KAFKALOG_SANITIZE=1 in a temporary copy of the sources; the ones beside the sources stay as they
+are. The sanitizers' libraries are preloaded, because Python itself was built without them, and
+Python allocates by malloc, so that each block has its own bounds.
 
 Before the tests it is proved that the sanitizer sees: kernels are handed arrays that claim one byte
 more than was allocated, and each must die of it. The exit status is the answer: that of pytest, or
@@ -23,6 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARIES = ("libasan.so", "libubsan.so")
+# New inputs for each fuzz target; hours on demand: `python3 ci/proof.py fuzzing --minutes 60`.
+FUZZ_SECONDS = 2
 
 # One byte past a malloc'd block, behind the back of every bounds check but the sanitizer's. Each
 # has a process of its own, forked where all is imported: it is to die of it.
@@ -146,6 +149,13 @@ def run_tests(folder: Path, environment: dict[str, str], arguments: list[str]) -
     return status or (1 if reports else 0)
 
 
+def fuzz(folder: Path, environment: dict[str, str]) -> int:
+    """Run every fuzz target on inputs that no run had before; its seed is in the output."""
+    options = ["--blind", "--seconds", str(FUZZ_SECONDS), "--found", str(folder / "found")]
+    command = [sys.executable, "-m", "tests.fuzz", "all", *options]
+    return subprocess.run(command, cwd=folder, env=environment, check=False).returncode
+
+
 def build(folder: Path) -> dict[str, str] | None:
     """Build a copy of the sources with sanitizers; return the environment to run it in, or None."""
     libraries = preload()
@@ -177,7 +187,8 @@ def main(arguments: list[str]) -> int:
         environment = build(folder)
         if environment is None or not proves_itself(folder, environment):
             return 2
-        return run_tests(folder, environment, arguments or ["tests/core", "tests/fuzz"])
+        status = run_tests(folder, environment, arguments or ["tests/core", "tests/fuzz"])
+        return status or (0 if arguments else fuzz(folder, environment))
 
 
 if __name__ == "__main__":

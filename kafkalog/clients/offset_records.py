@@ -62,7 +62,7 @@ def encode_key(where: GroupPartition) -> bytes:
         KEY_VERSION.to_bytes(2)
         + plain_string(where.group)
         + plain_string(where.topic)
-        + where.partition.to_bytes(4)
+        + where.partition.to_bytes(4, signed=True)
     )
 
 
@@ -85,7 +85,7 @@ def encode_value(position: CommittedOffset) -> bytes:
     epoch = NO_LEADER_EPOCH if position.leader_epoch is None else position.leader_epoch
     return (
         VALUE_VERSION.to_bytes(2)
-        + position.offset.to_bytes(8)
+        + position.offset.to_bytes(8, signed=True)
         + epoch.to_bytes(4, signed=True)
         + plain_string(position.metadata)
         + position.commit_timestamp_ms.to_bytes(8, signed=True)

@@ -105,7 +105,7 @@ def encode_value(record: TransactionRecord) -> bytes:
         bytes(2),
         record.producer_id.to_bytes(8, signed=True),
         record.producer_epoch.to_bytes(2, signed=True),
-        record.timeout_ms.to_bytes(4),
+        record.timeout_ms.to_bytes(4, signed=True),
         record.state.to_bytes(1),
         _encode_partitions(record),
         record.last_update_ms.to_bytes(8, signed=True),
@@ -151,7 +151,7 @@ def _encode_partitions(record: TransactionRecord) -> bytes:
     parts = [len(topics).to_bytes(4)]
     for topic, numbers in topics:
         parts += [plain_string(topic), len(numbers).to_bytes(4)]
-        parts += [number.to_bytes(4) for number in numbers]
+        parts += [number.to_bytes(4, signed=True) for number in numbers]
     return b"".join(parts)
 
 

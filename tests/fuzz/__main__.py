@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
+import secrets
 import sys
 from pathlib import Path
 
@@ -36,6 +38,7 @@ INSTRUMENTED = (
     "tests.fuzz.inputs",
     "tests.fuzz.replies",
     "tests.fuzz.runs",
+    "tests.fuzz.state_files",
 )
 INPUT_BYTES_MAX = 2048
 
@@ -66,15 +69,22 @@ def fuzz(name: str, seconds: int, found: Path, arguments: list[str]) -> int:
     return 0
 
 
-def change(name: str, seconds: int, found: Path) -> int:
-    """Run a target without a fuzzer: over what was found so far, and changes of it."""
+def change(name: str, seconds: float, found: Path, seed: int) -> int:
+    """Run a target without a fuzzer: over what was found so far, and changes of it by a seed."""
+    # What is passed over is logged, which is most of it.
+    logging.disable()
     targets = importlib.import_module("tests.fuzz.targets")
     mutations = importlib.import_module("tests.fuzz.mutations")
     paths = [*targets.corpus_of(name), *sorted((found / name).glob("*"))]
     inputs = [path.read_bytes() for path in paths]
     target = targets.TARGETS[name]
-    count = mutations.run_mutations(target, inputs, seconds=seconds, size_max=INPUT_BYTES_MAX)
-    sys.stdout.write(f"{name}: {len(inputs)} inputs, and {count - len(inputs)} made of them\n")
+    made = f"{name}: {len(inputs)} inputs, seed {seed}"
+    sys.stdout.write(f"{made}\n")
+    sys.stdout.flush()
+    count = mutations.run_mutations(
+        target, inputs, seconds=seconds, size_max=INPUT_BYTES_MAX, seed=seed
+    )
+    sys.stdout.write(f"{made}, {count} run\n")
     return 0
 
 
@@ -82,7 +92,8 @@ def main(arguments: list[str]) -> int:
     """Parse the command line, and fuzz."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Run a fuzz target.")
     parser.add_argument("target", nargs="?", help="its name; without one all names are shown")
-    parser.add_argument("--seconds", type=int, default=60, help="how long; 60 if not given")
+    parser.add_argument("--seconds", type=int, default=60, help="for each target (60)")
+    parser.add_argument("--seed", type=int, help="of blind changes; a fresh one if not given")
     parser.add_argument("--asan", action="store_true", help="with the sanitizers of ci/asan.py")
     parser.add_argument("--blind", action="store_true", help="changes at random, no fuzzer")
     parser.add_argument("--found", type=Path, default=ROOT / ".fuzz", help="where finds go")
@@ -90,16 +101,19 @@ def main(arguments: list[str]) -> int:
     if known.target is None:
         sys.stdout.write("\n".join(names()) + "\n")
         return 0
+    seed = secrets.randbits(32) if known.seed is None else known.seed
     if known.asan:
         import runpy
 
         asan = runpy.run_path(str(ROOT / "ci" / "asan.py"))
         where = ["--seconds", str(known.seconds), "--found", str(known.found.resolve())]
+        where += ["--seed", str(seed)]
         chosen = names() if known.target == "all" else [known.target]
         runs = [["-m", "tests.fuzz", name, "--blind", *where] for name in chosen]
         return int(asan["run_python"](*runs))
     if known.blind:
-        return change(known.target, known.seconds, known.found)
+        chosen = names() if known.target == "all" else [known.target]
+        return max(change(name, known.seconds, known.found, seed) for name in chosen)
     return fuzz(known.target, known.seconds, known.found, rest)
 
 

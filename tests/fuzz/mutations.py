@@ -46,9 +46,9 @@ def run_mutations(
     *,
     seconds: float,
     size_max: int,
-    seed: int = 1,
+    seed: int,
 ) -> int:
-    """Run all inputs, then changed ones until the time is over; return how many ran."""
+    """Run all inputs, then ones changed by `seed` until the time is over; return how many ran."""
     source = random.Random(seed)
     for data in inputs:
         target(data)

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import json
 import struct
 import sys
 from collections.abc import Iterator
@@ -103,9 +105,36 @@ def _compressed() -> Iterator[tuple[str, bytes]]:
             yield "compressed-rows", front + lie + packed
 
 
+def _state_files() -> Iterator[bytes]:
+    """Yield one small file of every kind, most of them from brokers."""
+    data = golden.data_directory(golden.CLEAN)
+    transactions = data / "transactions-0"
+    contents = [
+        (data / "recovery-point-offset-checkpoint").read_bytes()[:400],
+        (data / "epochs-0" / "leader-epoch-checkpoint").read_bytes(),
+        (data / "meta.properties").read_bytes(),
+        (transactions / "partition.metadata").read_bytes(),
+        (data / ".kafka_cleanshutdown").read_bytes(),
+        b"generation=1\norders/cleanup.policy=compact\n",
+        min((path.read_bytes() for path in transactions.glob("*.snapshot")), key=len),
+        struct.pack(">8sBBH8sq", b"klsyncs1", 1, 1, 0, bytes(8), 100),
+        max((path.read_bytes() for path in transactions.glob("*.txnindex")), key=len)[:136],
+    ]
+    yield from (bytes([kind, 1]) + content for kind, content in enumerate(contents))
+    for kind, name in ((9, "__transaction_state"), (10, "__consumer_offsets")):
+        for record in itertools.islice(golden.Manifest(golden.CLEAN, f"{name}-0").records(), 12):
+            yield bytes([kind, 1]) + (record.key or b"")
+            yield bytes([kind, 0]) + (record.value or b"")
+    yield bytes([11, 0]) + bytes([4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 7])
+    yield bytes([12, 0]) + b"[" * 1900
+    entry = {"transaction": {"kind": "query", "name": "q", "version": 1}, "epoch": 1}
+    yield bytes([12, 0]) + json.dumps({"format": 1, **entry, "created_ms": 1}).encode()
+
+
 def seeds() -> Iterator[tuple[str, bytes]]:
     """Yield (target, input) of everything that a corpus is begun with."""
     yield from _compressed()
+    yield from (("state-files", content) for content in _state_files())
     runs = [run for run in _runs() if len(run) <= SIZE_MAX]
     for run in runs:
         yield "scan", b"\x02" + struct.pack(">q", 5) + run

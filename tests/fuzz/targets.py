@@ -17,6 +17,7 @@ from tests.fuzz import (
     replies,
     rows,
     runs,
+    state_files,
 )
 
 __all__ = ["CORPUS", "TARGETS", "corpus_of"]
@@ -43,6 +44,7 @@ TARGETS: Final[dict[str, Target]] = {
     "cleaning-runs": runs.clean_runs,
     "replies": replies.parse_replies,
     "reader": replies.read_replies,
+    "state-files": state_files.read_state,
 }
 
 CORPUS: Final = Path(__file__).resolve().parent / "corpus"

@@ -183,7 +183,10 @@ def _view(
     except kafkalog.KafkaLogError as error:
         result.problems.append(f"reading or appending failed: {error!r}"[:300])
     finally:
-        log.close()
+        try:
+            log.close()
+        except kafkalog.KafkaLogError as error:
+            result.problems.append(f"closing failed: {error!r}"[:300])
     return view
 
 

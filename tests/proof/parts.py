@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.proof import needs
 from tests.proof.harness import Part
 
 __all__ = ["PARTS"]
@@ -17,5 +18,15 @@ PARTS: tuple[Part, ...] = (
         "a second opening answers as the first.",
         "tests.proof.mutations",
         gate_seconds=45,
+    ),
+    Part(
+        "fuzzing",
+        "Fuzzing under AddressSanitizer",
+        "Every entry that takes bytes, state files and whole directories among them, is given "
+        "inputs that are changed at random, in a build with AddressSanitizer and UBSan: nothing "
+        "but the library's own errors, no access outside of a buffer, results equal to those of "
+        "slow reference codecs. The gate does it in its step of the sanitizers.",
+        "tests.proof.fuzzing",
+        needs=(needs.gcc,),
     ),
 )

@@ -239,7 +239,7 @@ def loaded(text: bytes, where: str) -> Mapping[str, Any]:
     """
     try:
         given = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptStateError(f"{where} is damaged: {error}", path=where) from error
     if not isinstance(given, dict) or given.get("format") != _FORMAT:
         raise CorruptStateError(f"{where} is of no format that is known here", path=where)
