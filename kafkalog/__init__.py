@@ -133,6 +133,7 @@ if TYPE_CHECKING:
     from kafkalog.manager.recovery import RecoveryProgress
     from kafkalog.manager_config import CleanerConfig, ManagerConfig
     from kafkalog.model import (
+        ActiveProducer,
         AppendInfo,
         AppendOrigin,
         OngoingTransaction,
@@ -161,6 +162,7 @@ __all__ = [
     "LATEST_TIMESTAMP",
     "MAX_TIMESTAMP",
     "AbortedTransaction",
+    "ActiveProducer",
     "AllOf",
     "AppendInfo",
     "AppendOrigin",
@@ -411,6 +413,7 @@ _HOMES = {
     "manager.recovery": ("RecoveryProgress",),
     "manager_config": ("CleanerConfig", "ManagerConfig"),
     "model": (
+        "ActiveProducer",
         "AppendInfo",
         "AppendOrigin",
         "OngoingTransaction",

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
     "NOTHING_REWRITTEN",
+    "ActiveProducer",
     "AppendInfo",
     "AppendOrigin",
     "Header",
@@ -66,6 +67,27 @@ class OngoingTransaction(NamedTuple):
     first_offset: int
     last_timestamp_ms: int
     idle_ms: int
+
+
+class ActiveProducer(NamedTuple):
+    """
+    What a log knows of a producer.
+
+    Attributes:
+        producer_id: its id.
+        producer_epoch: of its last batch or marker, -1 where nothing is known.
+        last_sequence: of its last batch of that epoch, -1 where there is none.
+        last_timestamp_ms: of its last batch or marker, -1 where none has a time.
+        coordinator_epoch: of its last marker, -1 where there was none.
+        transaction_first_offset: where its open transaction began, None where it has none.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_first_offset: int | None
 
 
 class AppendOrigin(Enum):

@@ -3,14 +3,18 @@
 Key, version 0: the transactional id. Value: whose producer id it is, its epoch, how long it may
 take, how far its transaction is, in which partitions, and when that was. A null value forgets it.
 Version 0 is written, which brokers of Kafka 0.11 and later read; version 1, of the flexible kind,
-is read too.
+is read too, with its tagged fields.
+
+Transactions of version 2 (KIP-890) have an epoch each: a decision, and its markers, have the epoch
+behind that of the data. In those of versions 0 and 1 all have the same. A record of version 1 says
+which by a tagged field; those that are written here have a header for it, which brokers pass over.
 
 Thread-safety: pure functions, immutable values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
@@ -21,6 +25,7 @@ from kafkalog.model import TopicPartition
 from kafkalog.records.message_fields import FieldReader, plain_string
 
 __all__ = [
+    "EPOCH_HEADERS",
     "TransactionRecord",
     "TransactionState",
     "decode_key",
@@ -30,6 +35,13 @@ __all__ = [
 ]
 
 FLEXIBLE_VERSION: Final = 1
+# From this version of transactions on each of them has an epoch of its own.
+EPOCH_EACH_VERSION: Final = 2
+EPOCH_HEADERS: Final = (("transaction.version", b"2"),)
+
+PREVIOUS_PRODUCER_ID_TAG: Final = 0
+NEXT_PRODUCER_ID_TAG: Final = 1
+TRANSACTION_VERSION_TAG: Final = 2
 
 
 class TransactionState(IntEnum):
@@ -72,6 +84,8 @@ class TransactionRecord:
         partitions: where it wrote, sorted.
         last_update_ms: when this was noted.
         start_ms: when the transaction began, -1 where there is none.
+        has_own_epochs: whether each transaction is known to have an epoch of its own.
+        other_producer_ids: those that it had before, or is to have next, where a broker says so.
     """
 
     producer_id: int
@@ -81,6 +95,8 @@ class TransactionRecord:
     partitions: tuple[TopicPartition, ...] = ()
     last_update_ms: int = -1
     start_ms: int = -1
+    has_own_epochs: bool = False
+    other_producer_ids: tuple[int, ...] = ()
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -130,15 +146,33 @@ def decode_value(value: bytes) -> TransactionRecord:
     if number not in TransactionState.__members__.values():
         raise CorruptRecordError(f"a transaction in state {number}")
     read = _flexible_partitions if version == FLEXIBLE_VERSION else _plain_partitions
+    partitions = tuple(sorted(read(reader)))
+    last_update_ms, start_ms = reader.int64(), reader.int64()
+    tags = reader.tags() if version == FLEXIBLE_VERSION else {}
+    others = (_number(tags, tag, 8) for tag in (PREVIOUS_PRODUCER_ID_TAG, NEXT_PRODUCER_ID_TAG))
     return TransactionRecord(
         producer_id,
         epoch,
         timeout_ms,
         TransactionState(number),
-        tuple(sorted(read(reader))),
-        reader.int64(),
-        reader.int64(),
+        partitions,
+        last_update_ms,
+        start_ms,
+        has_own_epochs=_number(tags, TRANSACTION_VERSION_TAG, 2) >= EPOCH_EACH_VERSION,
+        other_producer_ids=tuple(each for each in others if each >= 0),
     )
+
+
+def _number(tags: Mapping[int, bytes], tag: int, size: int) -> int:
+    """Return the number that a tagged field holds, -1 where it is not there."""
+    found = tags.get(tag)
+    if found is None:
+        return -1
+    if len(found) != size:
+        raise CorruptRecordError(
+            f"the value of a transaction has {len(found)} bytes under tag {tag}, not {size}"
+        )
+    return int.from_bytes(found, signed=True)
 
 
 def _encode_partitions(record: TransactionRecord) -> bytes:

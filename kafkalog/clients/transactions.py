@@ -16,7 +16,19 @@ producer is known and has none under way, is undone: its ONGOING did not survive
 
 Crash points: before 3 is synced the transaction is undone; all of its records, and its positions,
 stay unseen by readers of committed records. After, it is finished by the next coordinator, before
-anyone can read through it; the data was on the disk before the decision was.
+anyone can read through it; the data was on the disk before the decision was. Neither COMPLETE nor
+the ONGOING of the next transaction is synced: where both are lost, and data of the next one is
+there, the decision counts for its own data alone (`decisions`), and the rest is undone. Of the
+states that this takes:
+
+  * the markers of a commit are on the disk before COMPLETE is written, and so before the next
+    transaction's data; those of an abort need not be, since what is undone twice is undone;
+  * an epoch is given away once: EMPTY, and each decision, which raise it, are synced before any
+    batch has it. Before another producer id takes the place of one that has no more epochs,
+    nothing is open under that one any more, and that is on the disk.
+
+Each partition that was noted gets a marker, also where nothing was written there: a batch that
+comes late from a session that lost its name is refused everywhere.
 
 Damage in the topic is passed over. What a power cut leaves of it lies behind the last sync, and so
 behind every decision that counts. Where a disk garbles a decision later on, and the process ended
@@ -27,6 +39,8 @@ nobody opens a session under it.
 
 Each transaction has a producer epoch of its own, as with Kafka's transaction version 2: the record
 that decides raises it, the markers carry the raised one, and a batch that comes late is fenced.
+The epoch of the coordinator, which markers carry too, is the leader epoch of the partition that
+has the transactional id, or what the partition's log has seen, whichever is larger.
 
 Thread-safety: every method from any thread; sessions are opened one at a time, and each is used by
 one thread at a time.
@@ -37,15 +51,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Final
 
 from kafkalog._core.record import Record
+from kafkalog.clients.decisions import Decision, decision_after, is_committed
 from kafkalog.clients.internal_topics import TRANSACTION_STATE, InternalTopic, OnUnreadable
 from kafkalog.clients.producer_batch import Identity
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.transaction_records import (
+    EPOCH_HEADERS,
     TransactionRecord,
     TransactionState,
     decode_key,
@@ -59,9 +76,10 @@ from kafkalog.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
     LogStorageError,
+    UnsupportedForMessageFormatError,
 )
 from kafkalog.log.log import Log, Wait
-from kafkalog.model import AppendOrigin, TopicPartition
+from kafkalog.model import ActiveProducer, AppendOrigin, TopicPartition
 from kafkalog.records.control import encode_marker
 
 __all__ = ["TransactionCoordinator", "TransactionSession", "draw_producer_id"]
@@ -70,6 +88,8 @@ logger = logging.getLogger(__name__)
 
 # The last epoch of a producer id that a transaction may have: its markers have the next one.
 EPOCH_LAST: Final = 2**15 - 3
+# What 16 bits hold: the markers of a broker's last transaction of a producer id have it.
+EPOCH_MAX: Final = 2**15 - 1
 _STATES = TransactionState
 
 
@@ -126,6 +146,9 @@ class TransactionCoordinator:
         self._lock = threading.RLock()
         self._sessions: dict[str, TransactionSession] = {}
         self._states: dict[str, TransactionRecord] = {}
+        # What was decided last under each name, and the name of each producer id that was met.
+        self._decisions: dict[str, Decision] = {}
+        self._owners: dict[int, str] = {}
         # Transactional ids of which the last record cannot be understood.
         self._unreadable: dict[str, CorruptRecordError] = {}
         # Partition of the topic -> its log, and how far that was read.
@@ -172,7 +195,7 @@ class TransactionCoordinator:
             record = self._states.get(transactional_id)
             if record is not None and record.state.is_unfinished:
                 record = self._finish(transactional_id, record)
-            identity = self._next_identity(record)
+            identity = self._next_identity(transactional_id, record)
             session = TransactionSession(transactional_id, identity, timeout_ms)
             # On the disk: an epoch must not be given away twice.
             self._note(session, _STATES.EMPTY, wait="durable")
@@ -199,7 +222,12 @@ class TransactionCoordinator:
             if not fresh:
                 return
             for partition in fresh:
-                self.resolve(partition, self._source.log(*partition))
+                log = self._source.log(*partition)
+                self.resolve(partition, log)
+                producer = log.find_producer(session.identity.producer_id)
+                if producer is not None and producer.transaction_first_offset is not None:
+                    # What a session that lost the name wrote late has no part in this one.
+                    self._end(partition, log, session.transactional_id, producer)
             if session.start_ms < 0:
                 session.start_ms = self._clock.now_ms()
             session.partitions |= fresh
@@ -264,21 +292,23 @@ class TransactionCoordinator:
                 return
             if not log.is_read_only:
                 self._follow()
-                owners = {each.producer_id: key for key, each in self._states.items()}
                 for transaction in log.list_transactions():
-                    owner = owners.get(transaction.producer_id)
+                    owner = self._owners.get(transaction.producer_id)
                     if owner is None or self._is_under_way(owner, partition):
                         continue
-                    epoch = max(self._states[owner].producer_epoch, transaction.producer_epoch)
-                    self._mark(log, transaction.producer_id, epoch, is_abort=True)
+                    producer = log.find_producer(transaction.producer_id)
+                    assert producer is not None
+                    self._end(partition, log, owner, producer)
             self._resolved[partition] = log
 
     # ------------------------------------------------------------------ private, the lock is held
 
     def _is_under_way(self, owner: str, partition: TopicPartition) -> bool:
-        session, record = self._sessions.get(owner), self._states[owner]
+        session, record = self._sessions.get(owner), self._states.get(owner)
         if session is not None and partition in session.partitions:
             return True
+        if record is None:
+            return False
         return record.state.is_unfinished and partition in record.partitions
 
     def _check(self, session: TransactionSession) -> None:
@@ -301,10 +331,31 @@ class TransactionCoordinator:
             raise self._fenced(session)
         return record.state
 
-    def _next_identity(self, record: TransactionRecord | None) -> Identity:
-        if record is None or record.producer_epoch >= EPOCH_LAST:
+    def _next_identity(self, transactional_id: str, record: TransactionRecord | None) -> Identity:
+        if record is None:
+            return Identity(draw_producer_id(self._random), 0)
+        if record.producer_epoch >= EPOCH_LAST:
+            self._retire(transactional_id, record.producer_id)
             return Identity(draw_producer_id(self._random), 0)
         return Identity(record.producer_id, record.producer_epoch + 1)
+
+    def _retire(self, transactional_id: str, producer_id: int) -> None:
+        """End, on the disk, all that is open under a producer id which has no more epochs."""
+        for topic, numbers in self._source.topics().items():
+            for number in numbers:
+                where = TopicPartition(topic, number)
+                try:
+                    log = self._source.log(*where)
+                    producer = log.find_producer(producer_id)
+                    if producer is None:
+                        continue
+                    if producer.transaction_first_offset is not None:
+                        self._end(where, log, transactional_id, producer)
+                    if log.durable_offset < log.log_end_offset:
+                        log.flush()
+                except LogStorageError as error:
+                    # It is found again by the id's records in the topic, while those are there.
+                    logger.warning("%s: transactions of %d stay: %s", where, producer_id, error)
 
     def _begin_anew(self, session: TransactionSession) -> None:
         session.partitions = set()
@@ -313,7 +364,7 @@ class TransactionCoordinator:
         if record.producer_epoch < EPOCH_LAST:
             session.identity = Identity(record.producer_id, record.producer_epoch)
             return
-        session.identity = self._next_identity(None)
+        session.identity = self._next_identity(session.transactional_id, record)
         self._note(session, _STATES.EMPTY, wait="durable")
 
     def _note(
@@ -330,6 +381,7 @@ class TransactionCoordinator:
             partitions,
             self._clock.now_ms(),
             session.start_ms,
+            has_own_epochs=True,
         )
         self._write(session.transactional_id, record, wait=wait)
 
@@ -338,8 +390,11 @@ class TransactionCoordinator:
     ) -> None:
         log = self._topic.log(self._topic.ensure_partition_of(transactional_id))
         key, value = encode_key(transactional_id), encode_value(record)
-        log.append([Record(key=key, value=value, timestamp_ms=record.last_update_ms)], wait=wait)
-        self._states[transactional_id] = record
+        made = Record(
+            key=key, value=value, timestamp_ms=record.last_update_ms, headers=EPOCH_HEADERS
+        )
+        log.append([made], wait=wait)
+        self._learn(transactional_id, record)
 
     def _finish(self, transactional_id: str, record: TransactionRecord) -> TransactionRecord:
         """Write the markers of a transaction that is decided, or has nobody to decide it."""
@@ -347,20 +402,21 @@ class TransactionCoordinator:
         if record.state is _STATES.ONGOING:
             record = replace(
                 record,
-                producer_epoch=record.producer_epoch + 1,
+                producer_epoch=min(record.producer_epoch + 1, EPOCH_MAX),
                 state=_STATES.PREPARE_ABORT,
                 last_update_ms=self._clock.now_ms(),
             )
             self._write(transactional_id, record, wait="durable")
-        present = self._source.topics()
-        partitions = [
-            each for each in record.partitions if each.partition in present.get(each.topic, ())
-        ]
+        partitions = self._present(record.partitions, is_abort=is_abort)
         for partition in partitions:
             log = self._source.log(*partition)
-            owners = {each.producer_id for each in log.list_transactions()}
-            if record.producer_id in owners:
-                self._mark(log, record.producer_id, record.producer_epoch, is_abort=is_abort)
+            producer = log.find_producer(record.producer_id)
+            if producer is None or producer.transaction_first_offset is None:
+                if producer is None or producer.producer_epoch < record.producer_epoch:
+                    with suppress(UnsupportedForMessageFormatError):
+                        self._mark(log, transactional_id, record, producer, is_abort=is_abort)
+            else:
+                self._end(partition, log, transactional_id, producer)
         if not is_abort:
             self._sync(partitions)
         complete = replace(
@@ -372,19 +428,71 @@ class TransactionCoordinator:
         self._write(transactional_id, complete)
         return complete
 
-    def _mark(self, log: Log, producer_id: int, producer_epoch: int, *, is_abort: bool) -> None:
-        marker = encode_marker(
-            producer_id,
-            producer_epoch,
-            self._coordinator_epoch(),
-            self._clock.now_ms(),
-            is_abort=is_abort,
-        )
-        log.append_batches(marker, origin=AppendOrigin.COORDINATOR)
+    def _present(
+        self, partitions: Iterable[TopicPartition], *, is_abort: bool
+    ) -> list[TopicPartition]:
+        """
+        Return the partitions that were not deleted.
 
-    def _coordinator_epoch(self) -> int:
-        """Return the leader epoch of the topic, by which Kafka numbers its coordinators."""
-        return max((log.leader_epoch for log, _offset in self._followed.values()), default=0)
+        Raises:
+            LogOfflineError: one of a commit may lie in a directory that is offline.
+        """
+        present = self._source.topics()
+        found = []
+        for each in partitions:
+            if each.partition in present.get(each.topic, ()):
+                found.append(each)
+            elif not is_abort:
+                # An abort is made up for by `resolve`; a commit would be taken for one.
+                with suppress(LookupError):
+                    self._source.log(*each)
+        return found
+
+    def _end(
+        self, where: TopicPartition, log: Log, transactional_id: str, producer: ActiveProducer
+    ) -> None:
+        """End what a producer has open in a partition: commit what was decided, undo the rest."""
+        record = self._states.get(transactional_id)
+        is_pending = record is not None and record.state is _STATES.PREPARE_COMMIT
+        decision = self._decisions.get(transactional_id)
+        commits = is_committed(
+            decision,
+            where,
+            log,
+            producer,
+            is_pending=is_pending,
+            now_ms=self._clock.now_ms(),
+        )
+        self._mark(log, transactional_id, record, producer, is_abort=not commits)
+
+    def _mark(
+        self,
+        log: Log,
+        transactional_id: str,
+        record: TransactionRecord | None,
+        producer: ActiveProducer | None,
+        *,
+        is_abort: bool,
+    ) -> None:
+        """Write a marker that the log takes: of no epoch below those that it has seen."""
+        identity, coordinator_epoch, now_ms = Identity(), 0, self._clock.now_ms()
+        if record is not None:
+            identity = Identity(record.producer_id, record.producer_epoch)
+            # Behind the decision, whatever the clock does: by its time it is known for what it is.
+            now_ms = max(now_ms, record.last_update_ms)
+        if producer is not None:
+            coordinator_epoch = producer.coordinator_epoch
+            # The producer's id may be one that the name had before.
+            if producer.producer_id != identity.producer_id:
+                identity = Identity(producer.producer_id, producer.producer_epoch)
+            elif producer.producer_epoch > identity.producer_epoch:
+                identity = Identity(*producer[:2])
+        number = self._topic.partition_of(transactional_id)
+        followed = self._followed.get(-1 if number is None else number)
+        if followed is not None:
+            coordinator_epoch = max(coordinator_epoch, followed[0].leader_epoch)
+        marker = encode_marker(*identity, max(coordinator_epoch, 0), now_ms, is_abort=is_abort)
+        log.append_batches(marker, origin=AppendOrigin.COORDINATOR)
 
     def _sync(self, partitions: Collection[TopicPartition]) -> None:
         for partition in partitions:
@@ -423,6 +531,24 @@ class TransactionCoordinator:
             return
         if transactional_id is not None:
             self._unreadable.pop(transactional_id, None)
-            self._states.pop(transactional_id, None)
-            if state is not None:
-                self._states[transactional_id] = state
+            if state is None:
+                self._forget(transactional_id)
+                return
+            is_ours = set(EPOCH_HEADERS) <= set(record.headers)
+            self._learn(transactional_id, replace(state, has_own_epochs=True) if is_ours else state)
+
+    def _learn(self, transactional_id: str, record: TransactionRecord) -> None:
+        """Let a record of the topic be the last one of its transactional id."""
+        self._states[transactional_id] = record
+        for producer_id in (record.producer_id, *record.other_producer_ids):
+            self._owners[producer_id] = transactional_id
+        decision = decision_after(self._decisions.get(transactional_id), record)
+        if decision is not None:
+            self._decisions[transactional_id] = decision
+
+    def _forget(self, transactional_id: str) -> None:
+        """Know nothing more of a transactional id, as its null value says."""
+        self._states.pop(transactional_id, None)
+        self._decisions.pop(transactional_id, None)
+        for producer_id in [key for key, name in self._owners.items() if name == transactional_id]:
+            del self._owners[producer_id]

@@ -34,7 +34,7 @@ from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.log.producer_recovery import aborted_of, add_batch
 from kafkalog.log.producer_replay import replay_segments
 from kafkalog.log.transactions import add_aborted
-from kafkalog.model import AppendInfo, AppendOrigin, OngoingTransaction
+from kafkalog.model import ActiveProducer, AppendInfo, AppendOrigin, OngoingTransaction
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import encode_marker
 from kafkalog.state.producer_append import CompletedTransaction, ProducerAppend, ProducerChecks
@@ -194,6 +194,15 @@ class LogProducers:
             )
             for each in self._states.open_transactions()
         ]
+
+    def active(self) -> list[ActiveProducer]:
+        """Return the producers that are known, in the order of their ids."""
+        return [_active(entry) for _id, entry in sorted(self._states.entries.items())]
+
+    def find(self, producer_id: int) -> ActiveProducer | None:
+        """Return what is known of a producer, None where nothing is."""
+        entry = self._states.entries.get(producer_id)
+        return None if entry is None else _active(entry)
 
     def abort_marker(self, producer_id: int) -> bytes:
         """
@@ -384,6 +393,17 @@ def duplicate_info(
         shallow_offset_of_max_timestamp=newest.last_offset if newest.timestamp_ms >= 0 else -1,
         rewriting=run.rewriting,
         is_duplicate=True,
+    )
+
+
+def _active(entry: ProducerEntry) -> ActiveProducer:
+    return ActiveProducer(
+        entry.producer_id,
+        entry.producer_epoch,
+        entry.last_sequence if entry.batches else -1,
+        entry.last_timestamp_ms,
+        entry.coordinator_epoch,
+        entry.transaction_first_offset,
     )
 
 

@@ -21,7 +21,7 @@ from kafkalog.log.producers import LogProducers
 from kafkalog.log.standing import LogStanding
 from kafkalog.log.surroundings import Surroundings
 from kafkalog.log.tail import ReadOnlyTail
-from kafkalog.model import OngoingTransaction
+from kafkalog.model import ActiveProducer, OngoingTransaction
 from kafkalog.scheduler import ScheduledTask, Scheduler
 from kafkalog.state.leader_epochs import EpochEnd
 from kafkalog.state.producer_state_manager import ProducerStateManager
@@ -94,6 +94,30 @@ class TransactionalLog(LogStanding):
         with self._write_lock:
             self._ensure_in_charge()
             return self._producers.transactions()
+
+    def list_producers(self) -> list[ActiveProducer]:
+        """
+        Return what the log knows of its idempotent and transactional producers, by rising id.
+
+        A producer that was silent for `producer.id.expiration.ms` is forgotten.
+
+        Raises:
+            ReadOnlyLogError, LogClosedError: as for a write.
+        """
+        with self._write_lock:
+            self._ensure_in_charge()
+            return self._producers.active()
+
+    def find_producer(self, producer_id: int) -> ActiveProducer | None:
+        """
+        Return what the log knows of one producer, None where it knows nothing.
+
+        Raises:
+            ReadOnlyLogError, LogClosedError: as for a write.
+        """
+        with self._write_lock:
+            self._ensure_in_charge()
+            return self._producers.find(producer_id)
 
     def set_high_watermark(self, offset: int | None) -> int:
         """

@@ -99,9 +99,15 @@ class FieldReader:
         return [read() for _ in range(max(self.unsigned_varint() - 1, 0))]
 
     def skip_tags(self) -> None:
+        self.tags()
+
+    def tags(self) -> dict[int, bytes]:
+        """Take the tagged fields that end a structure: tag -> bytes."""
+        found = {}
         for _ in range(self.unsigned_varint()):
-            self.unsigned_varint()
-            self.take(self.unsigned_varint())
+            tag = self.unsigned_varint()
+            found[tag] = self.take(self.unsigned_varint())
+        return found
 
 
 def plain_string(text: str) -> bytes:

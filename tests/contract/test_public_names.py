@@ -12,6 +12,7 @@ NAMES = [
     "LATEST_TIMESTAMP",
     "MAX_TIMESTAMP",
     "AbortedTransaction",
+    "ActiveProducer",
     "AllOf",
     "AppendInfo",
     "AppendOrigin",

@@ -28,16 +28,25 @@ TOPICS = {"orders": 2, "__consumer_offsets": 1, "__transaction_state": 1}
 
 
 class Scene:
-    """Two topics' logs on a simulated disk, the first transaction committed."""
+    """
+    Two topics' logs on a simulated disk, the first transaction committed.
+
+    Of that one nothing is on the disk but what the commit itself has synced: its COMPLETE is not
+    (DUR-1).
+    """
 
     def __init__(self) -> None:
         self.disk = SimulatedDisk()
         self.disk.make_durable(DATA)
         self.logs = Logs(DATA, filesystem=self.disk, config=CONFIG)
         self.logs.create_topic("orders", 2)
+        for topic, count in TOPICS.items():
+            self.logs.take(topic, *range(count))
+            for number in range(count):
+                self.logs.log(topic, number)
+        self.disk.make_durable()
         self.producer = self.logs.clients().producer(transactional_id="t")
         self.step(b"first", 5)
-        self.disk.make_durable()
 
     def step(self, value: bytes, offset: int) -> None:
         """Commit a record in each partition, and a position."""

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from kafkalog import Record, TopicPartition
+from kafkalog import AppendOrigin, Log, LogOfflineError, Record, TopicPartition
 from kafkalog.clients import transactions
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.group_offsets import GroupOffsets
@@ -27,7 +27,7 @@ from kafkalog.errors import (
     TopicExistsError,
     TransactionAbortedError,
 )
-from kafkalog.records.control import ControlType
+from kafkalog.records.control import ControlType, encode_marker
 from tests.support.log_sources import Logs
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -186,6 +186,68 @@ def test_second_producer_of_a_name_fences_the_first(logs: Logs) -> None:
     with pytest.raises(InvalidProducerEpochError):
         first.close()
     assert [b"second"] == committed_values(logs)
+
+
+def test_batch_of_a_fenced_session_is_refused_where_it_had_written_nothing(logs: Logs) -> None:
+    """DUR-1: its partition was noted, so it has a marker; a late batch would join the next one."""
+    clients = logs.clients()
+    first = clients.producer(transactional_id="t")
+    first.begin_transaction()
+    late = first.send("orders", b"late", partition=0)
+    with clients.producer(transactional_id="t") as second:
+        first.flush()
+        assert isinstance(late.exception(), InvalidProducerEpochError)
+        assert logs.log("orders", 0).list_transactions() == []
+        with second.transaction():
+            second.send("orders", b"second", partition=0)
+    assert [b"second"] == committed_values(logs)
+    with pytest.raises(InvalidProducerEpochError):
+        first.close()
+
+
+def test_commit_waits_for_a_partition_that_may_be_offline(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DUR-1: completed without it, its part of the transaction would be undone later on."""
+    first = producer_of(logs)
+    first.begin_transaction()
+    for number in range(2):
+        first.send("orders", b"%d" % number, partition=number)
+    first.flush()
+    session, coordinator = first._session, first._coordinator
+    assert session is not None
+    assert coordinator is not None
+    coordinator._note(session, TransactionState.PREPARE_COMMIT, wait="durable")
+    find = logs.log
+
+    def found(topic: str, partition: int) -> Log:
+        if (topic, partition) == ("orders", 1):
+            raise LogOfflineError("its directory is away")
+        return find(topic, partition)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(logs, "log", found)
+        patch.setattr(logs, "topics", lambda: {"orders": (0, 2), "__transaction_state": (0,)})
+        next_process(logs)
+        with pytest.raises(LogOfflineError):
+            producer_of(logs)
+    assert states_of(logs)[-1] is TransactionState.PREPARE_COMMIT
+    next_process(logs)
+    assert [b"0", b"1"] == committed_values(logs)
+
+
+def test_marker_has_no_coordinator_epoch_below_one_that_the_log_has_seen(logs: Logs) -> None:
+    """A broker's coordinator may have had a larger one: the log would refuse the marker."""
+    with producer_of(logs) as producer:
+        with producer.transaction():
+            producer.send("orders", b"0", partition=0)
+        log = logs.log("orders", 0)
+        (known,) = log.list_producers()
+        marker = encode_marker(*known[:2], 9, logs.clock.now_ms(), is_abort=True)
+        log.append_batches(marker, origin=AppendOrigin.COORDINATOR)
+        with producer.transaction():
+            producer.send("orders", b"1", partition=0)
+    assert [b"0", b"1"] == committed_values(logs)
 
 
 def test_transactions_number_each_their_own_epoch(logs: Logs) -> None:
