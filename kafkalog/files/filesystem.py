@@ -137,6 +137,12 @@ class FileSystem(Protocol):
         of the file, whoever opens it, for as long as reads show what the disk did not get."""
         ...
 
+    def is_stored(self, path: Path, position: int) -> bool:
+        """Return whether the disk itself has what reads of a file show, from `position` to its
+        end; False where they differ, and where the system cannot read past its cache. The file
+        was synced after its last write."""
+        ...
+
     def set_modified_ms(self, path: Path, modified_ms: int) -> None: ...
     def lock(self, path: Path) -> FileLock | None:
         """Take the exclusive lock on `path` (created if absent); None where another holds it,

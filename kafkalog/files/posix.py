@@ -287,6 +287,12 @@ class PosixFileSystem:
     def keeps_errors(self, directory: Path) -> bool:
         return keeps_errors(directory)
 
+    def is_stored(self, path: Path, position: int) -> bool:
+        # Loaded when it is first asked for: only a recovery asks.
+        from kafkalog.files.stored import is_stored
+
+        return is_stored(path, position)
+
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 

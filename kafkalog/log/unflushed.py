@@ -1,27 +1,41 @@
-"""Bringing to the disk what no sync is known to have covered, before a recovery believes it.
+"""Making durable what no sync is known to have covered, before a recovery believes it.
 
 When a write-back fails, the system calls the pages clean all the same: reads go on to show bytes
-that the disk never got. The error is told once; who has been told, or was killed before it was, is
-gone. So before a log that was not closed in order is scanned, each file above its recovery point is
-synced, and what may have been told to a writer before, by its note (`state/sync_note.py`), is
-written once more first, each byte as it is read. Where that sync tells of an error that nobody had
-seen, the file is written once more from the recovery point on. What the scan then finds is what the
+that the disk never got. The error is reported once, and the process that got it may have ended. So
+before a log that was not closed in order is scanned, each file above its recovery point is synced,
+and the bytes that an earlier sync may have failed on, by the note of the writer
+(`state/sync_note.py`), are written again first, each byte as it is read. If that sync reports an
+error, the file is written again from the recovery point on. What the scan then finds is what the
 disk has.
 
-In place: the bytes are the same, so readers that have the file mapped see no change, a crash on the
-way leaves in each sector what was there or the same again, and no room is needed for a second copy.
+Written again in place, because that is cheap: readers that have the file mapped see no change, a
+crash on the way leaves in each sector the old bytes or the same bytes, and no space is needed. But
+in place is not enough everywhere. On ext4 a block whose first write failed stays marked as
+unwritten while its page is in memory: the second write and its sync succeed, and the block reads as
+zeros later. So what was written again is compared with what the disk itself has
+(`FileSystem.is_stored`). Where that differs or cannot be found out, the whole file is copied into
+new blocks, and the copy takes its name. Readers keep the old file, whose bytes are the same. The
+copy needs space: on a full disk the opening fails, and nothing is lost.
+
 Not from a mapping taken before: a clean page may be dropped at any moment, and what was read for
 the scan would not be what was written.
 
-Crash points: after any write or sync. Nothing has changed, and the note says "trying" all the time:
-the next start writes again what this one may have been told of. Before a file has its time of last
-modification back, it looks young, and retention waits the longer.
+Crash points:
+  1. after any write or sync in place: nothing has changed, and the note says "trying" all the time:
+     the next start does all of it again. Before a file has its time of last modification back, it
+     looks young, and retention waits the longer.
+  2. while the copy is written, synced or given its time: it is `.tmp` and removed at the next
+     start, which does all of it again.
+  3. after the rename, before the sync of the directory: the name stands for the old file or for the
+     copy, which was on the disk before. The next start does all of it again.
+The same holds for the transaction index of a segment.
 
 Thread-safety: pure functions over the disk; the holder of the directory's lock calls them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,11 +44,12 @@ import numpy as np
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.names import FileKind, SegmentFiles, temporary_path
 from kafkalog.files.zeros import is_zero
 from kafkalog.log.segment import LogSegment
 
-__all__ = ["make_durable", "rewrite", "unflushed_position"]
+__all__ = ["copy_to_new_blocks", "make_durable", "rewrite", "unflushed_position"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,30 +66,49 @@ def make_durable(
     doubtful_offset: int | None,
 ) -> int:
     """
-    Put segments on the disk as they read; return how many bytes were written once more.
+    Put segments on the disk as they read; return how many bytes were written again.
 
     Args:
         filesystem: the disk.
-        segments: not scanned yet.
+        segments: not scanned yet. One whose file was replaced by a copy has no mapping of the old
+            file afterwards.
         recovery_point: everything below it is on the disk for certain.
         doubtful_offset: what lies at or above it may be missing whatever a sync says; None where
             nothing is.
 
     Raises:
-        OSError: the disk takes the bytes in no way.
+        OSError: the disk takes the bytes neither in place nor in a new file. Nothing is lost.
     """
     written = 0
     for segment in segments:
-        position = segment.size_bytes
-        if doubtful_offset is not None:
-            position = _position(segment, doubtful_offset)
-        try:
-            written += rewrite(filesystem, segment.path, position)
-        except OSError as error:
-            logger.warning("%s is written once more: %s", segment.path, error)
-            position = _position(segment, recovery_point)
-            written += rewrite(filesystem, segment.path, position)
+        size, is_stored = _write_in_place(filesystem, segment, recovery_point, doubtful_offset)
+        written += size
+        if not is_stored:
+            # The search for a position may have mapped the old file.
+            segment.file.forget_mapping()
+            written += copy_to_new_blocks(filesystem, segment.path)
+            filesystem.sync_directory(segment.path.parent)
+        _store_transaction_index(filesystem, segment, is_doubtful=doubtful_offset is not None)
     return written
+
+
+def _write_in_place(
+    filesystem: FileSystem,
+    segment: LogSegment,
+    recovery_point: int,
+    doubtful_offset: int | None,
+) -> tuple[int, bool]:
+    """Rewrite what is in doubt; return how many bytes, and whether the disk has all of them."""
+    for offset in (doubtful_offset, recovery_point):
+        # Where nothing is in doubt the sync alone has to succeed.
+        position = segment.size_bytes if offset is None else _position(segment, offset)
+        try:
+            written = rewrite(filesystem, segment.path, position)
+        except OSError as error:
+            logger.warning("%s: the sync of a recovery failed: %s", segment.path, error)
+        else:
+            return written, not written or filesystem.is_stored(segment.path, position)
+    return 0, False
 
 
 def _position(segment: LogSegment, offset: int) -> int:
@@ -111,35 +145,106 @@ def unflushed_position(data: memoryview, *, base_offset: int, recovery_point: in
 
 def rewrite(filesystem: FileSystem, path: Path, position: int) -> int:
     """
-    Write the bytes of a file from `position` on once more, and sync; return how many.
+    Write the bytes of a file from `position` on again, in place, and sync; return how many.
 
     Where a file was made longer than what was written to it, its zeros are a hole, and stay one.
     Its time of last modification stays as well: records without timestamps have no other age.
 
     Raises:
-        OSError: the disk takes the bytes in no way.
+        OSError: the disk does not take the bytes.
     """
-    written = 0
     facts = filesystem.stat(path)
     handle = filesystem.open(path, write=True)
     try:
-        size = handle.size()
-        buffer = memoryview(bytearray(min(REWRITE_BYTES, max(size - position, 0))))
-        for start in range(position, size, REWRITE_BYTES):
-            chunk = buffer[: handle.pread_into(buffer[: size - start], start)]
-            if is_zero(chunk):
-                # The last byte goes out in any case: it takes the length of the file along.
-                start, chunk = start + len(chunk) - 1, chunk[-1:]
-                if start + 1 < size:
-                    continue
-            handle.pwrite(chunk, start)
-            written += len(chunk)
+        written = _copy(handle, handle, position)
         if written and facts is not None:
             _keep_time(filesystem, path, facts.modified_ms)
         handle.sync()
     finally:
         handle.close()
     return written
+
+
+def copy_to_new_blocks(filesystem: FileSystem, path: Path) -> int:
+    """
+    Replace a file by a synced copy of what reads show of it; return how many bytes were written.
+
+    Holes and the time of last modification stay. The caller syncs the directory. Crash points: see
+    the module.
+
+    Raises:
+        OSError: there is no space, or the disk does not take the bytes; the file is as it was.
+    """
+    temporary = temporary_path(path)
+    facts = filesystem.stat(path)
+    with contextlib.suppress(FileNotFoundError):
+        filesystem.unlink(temporary)
+    source = filesystem.open(path)
+    try:
+        try:
+            target = filesystem.open(temporary, create=True)
+            try:
+                written = _copy(source, target, 0)
+                target.sync()
+            finally:
+                target.close()
+            if facts is not None:
+                _keep_time(filesystem, temporary, facts.modified_ms)
+            filesystem.rename(temporary, path)
+        except OSError:
+            # The cause may be a full disk: free the space. The first error is the one to raise.
+            with contextlib.suppress(OSError):
+                filesystem.unlink(temporary)
+            raise
+    finally:
+        source.close()
+    logger.warning("%s: %d bytes were copied to new blocks of the disk", path, written)
+    return written
+
+
+def _copy(source: FileHandle, target: FileHandle, position: int) -> int:
+    """Write what a file shows from `position` on to the same place of a file; holes stay holes."""
+    written = 0
+    size = source.size()
+    buffer = memoryview(bytearray(min(REWRITE_BYTES, max(size - position, 0))))
+    for start in range(position, size, REWRITE_BYTES):
+        chunk = buffer[: source.pread_into(buffer[: size - start], start)]
+        if is_zero(chunk):
+            # The last byte goes out in any case: it takes the length of the file along.
+            start, chunk = start + len(chunk) - 1, chunk[-1:]
+            if start + 1 < size:
+                continue
+        target.pwrite(chunk, start)
+        written += len(chunk)
+    return written
+
+
+def _store_transaction_index(
+    filesystem: FileSystem, segment: LogSegment, *, is_doubtful: bool
+) -> None:
+    """
+    Put the transaction index of a segment on the disk as it reads.
+
+    Not for this library, which compares an index with its segment before it is used: a broker
+    believes the file as soon as the log was closed in order.
+
+    Raises:
+        OSError: the disk takes the bytes neither in place nor in a new file.
+    """
+    files = SegmentFiles(segment.path.parent, segment.base_offset)
+    path = files.path(FileKind.TRANSACTION_INDEX)
+    facts = filesystem.stat(path)
+    # An entry is smaller than its marker: a larger file is damaged, and will be replaced.
+    if facts is None or facts.is_directory or facts.size_bytes > segment.size_bytes:
+        return
+    try:
+        position = 0 if is_doubtful else facts.size_bytes
+        if not rewrite(filesystem, path, position) or filesystem.is_stored(path, position):
+            return
+    except OSError as error:
+        logger.warning("%s: the sync of a recovery failed: %s", path, error)
+    copy_to_new_blocks(filesystem, path)
+    filesystem.sync_directory(path.parent)
 
 
 def _keep_time(filesystem: FileSystem, path: Path, modified_ms: int) -> None:

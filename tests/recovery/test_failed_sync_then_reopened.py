@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.errors import LogStorageError
+from kafkalog.errors import DiskFullError, LogStorageError
 from tests.support.crash_rig import ALONE, PLACES, Place, Rig, small_config, verify_reopening
 from tests.support.model import observe
 from tests.support.simulated_disk import CrashChoice, SimulatedDisk
@@ -72,7 +72,8 @@ def test_sync_failing_again_while_opening_is_told_and_the_next_opening_recovers(
 ) -> None:
     """An opening that could not write is no opening; nothing of it is believed by the next.
 
-    The first failure may be an old one that nobody had seen, so the file is written once more.
+    The first failure may be an old one that nobody had seen, so the file is written again, and
+    after a second one copied to new blocks.
     """
     rig = Rig(place)
     rig.open()
@@ -81,16 +82,19 @@ def test_sync_failing_again_while_opening_is_told_and_the_next_opening_recovers(
     again = Rig(place, rig.disk)
     for number in (1, 2):
         rig.disk.fail_at(number, errno.EIO, only=SYNC, suffix=".log")
+    rig.disk.fail_at(1, errno.EIO, only=SYNC, suffix=".log.tmp")
     with pytest.raises(LogStorageError):
         again.open()
+    assert not [name for name in rig.disk.list(place.directory) if name.endswith(".tmp")]
     assert 5 == again.open().durable_offset
     verify_all_on_disk(place, rig.disk, 5)
     again.let_go()
 
 
-def test_reopening_needs_no_room() -> None:
-    """The disk may be full: the bytes are written where they are."""
+def failed_on_a_full_disk(*, keeps_unwritten: bool) -> Rig:
+    """Return a log of 60 records whose sync failed, on a disk without space for a copy."""
     rig = Rig(BIG)
+    rig.disk.keeps_unwritten = keeps_unwritten
     rig.open()
     rig.append(60, 90)
     size = rig.log.segments()[-1].size_bytes
@@ -99,6 +103,29 @@ def test_reopening_needs_no_room() -> None:
     free = 4096
     rig.disk.capacity_bytes = 512 * sum(-(-len(content) // 512) for content in held) + free
     assert free < size
+    return rig
+
+
+def test_reopening_needs_no_space_where_blocks_can_be_written_again() -> None:
+    """The disk may be full: the bytes are written where they are."""
+    rig = failed_on_a_full_disk(keeps_unwritten=False)
+    again = Rig(BIG, rig.disk)
+    assert 60 == again.open().durable_offset
+    verify_all_on_disk(BIG, rig.disk, 60)
+    again.let_go()
+
+
+def test_reopening_without_space_for_new_blocks_is_refused_and_loses_nothing() -> None:
+    """DUR-2: a typed error, as often as it is tried; readers see all; with space all is there."""
+    rig = failed_on_a_full_disk(keeps_unwritten=True)
+    names = rig.disk.list(BIG.directory)
+    for _ in range(3):
+        with pytest.raises(DiskFullError):
+            Rig(BIG, rig.disk).open()
+        assert names == rig.disk.list(BIG.directory)
+        with Rig(BIG, rig.disk).open(read_only=True) as reader:
+            assert 60 == len(observe(reader).records)
+    rig.disk.capacity_bytes = None
     again = Rig(BIG, rig.disk)
     assert 60 == again.open().durable_offset
     verify_all_on_disk(BIG, rig.disk, 60)
@@ -120,6 +147,13 @@ def test_what_lies_below_the_recovery_point_is_not_written_again() -> None:
     assert grown == report.scanned_bytes
 
 
+def facts_of(disk: SimulatedDisk, path: Path) -> tuple[int, int]:
+    """Return size and time of last modification of a file."""
+    facts = disk.stat(path)
+    assert facts is not None
+    return facts.size_bytes, facts.modified_ms
+
+
 def test_segments_that_are_written_again_are_no_younger_for_it() -> None:
     """Retention goes by the time of the file where records have none."""
     rig = Rig(ALONE)
@@ -127,10 +161,10 @@ def test_segments_that_are_written_again_are_no_younger_for_it() -> None:
     rig.append(30, 90)
     paths = [segment.path for segment in rig.log.segments()]
     fail_a_sync(rig)
-    before = [rig.disk.stat(path) for path in paths]
+    before = [facts_of(rig.disk, path) for path in paths]
     again = Rig(ALONE, rig.disk)
     assert 0 < again.open().recovery_report.rewritten_bytes
-    assert before == [rig.disk.stat(path) for path in paths]
+    assert before == [facts_of(rig.disk, path) for path in paths]
     again.let_go()
 
 

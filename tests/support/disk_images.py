@@ -20,6 +20,9 @@ from random import Random
 from typing import Final
 
 SECTOR_BYTES: Final = 512
+# A file system allots, and calls written, this much at a time.
+BLOCK_BYTES: Final = 4096
+SECTORS_OF_BLOCK: Final = BLOCK_BYTES // SECTOR_BYTES
 
 
 @dataclass(slots=True)
@@ -56,6 +59,11 @@ class DataOperation:
             start, end = self.new_size, self.old_size
         return range(start // SECTOR_BYTES, -(-max(start, end) // SECTOR_BYTES))
 
+    def blocks(self) -> range:
+        """Return the blocks whose bytes this operation may change."""
+        sectors = self.sectors()
+        return range(sectors.start // SECTORS_OF_BLOCK, -(-sectors.stop // SECTORS_OF_BLOCK))
+
 
 def _resize(image: bytearray, size: int) -> None:
     if size < len(image):
@@ -77,7 +85,9 @@ _FILE_IDS = itertools.count(1)
 class SimulatedFile:
     """Bytes under an inode: present content, the durable one, what lies between, live mappings."""
 
-    def __init__(self, content: bytes = b"", modified_ms: int = 0) -> None:
+    def __init__(
+        self, content: bytes = b"", modified_ms: int = 0, *, keeps_unwritten: bool = True
+    ) -> None:
         self.data = bytearray(content)
         self.modified_ms = modified_ms
         self.file_id = next(_FILE_IDS)
@@ -86,7 +96,11 @@ class SimulatedFile:
         self.sectors = set(range(-(-len(content) // SECTOR_BYTES)))
         # A write-back failed, and no sync has told anybody yet.
         self.has_unseen_error = False
+        self.keeps_unwritten = keeps_unwritten
         self._durable = bytearray(content)
+        # Blocks that a sync or a write-back brought to the disk, and those that none ever can.
+        self._written = set(range(-(-len(content) // BLOCK_BYTES)))
+        self._unwritten: set[int] = set()
         self._mappings: list[weakref.ref[MappedBytes]] = []
 
     # The calls of a file system.
@@ -121,6 +135,9 @@ class SimulatedFile:
         _resize(self.data, size)
         end = -(-size // SECTOR_BYTES)
         self.sectors = {sector for sector in self.sectors if sector < end}
+        blocks = -(-size // BLOCK_BYTES)
+        self._unwritten = {block for block in self._unwritten if block < blocks}
+        self._written = {block for block in self._written if block < blocks}
 
     def next_data(self, position: int) -> int | None:
         """Return the first position from there on that has room on the disk, None for none."""
@@ -133,13 +150,34 @@ class SimulatedFile:
         """Make durable what was done since the last sync, failed ones too; the rest is lost."""
         for operation in self.pending:
             if not operation.forgotten:
-                operation.apply(self._durable)
+                self._store(operation, self._durable)
+                if operation.data is not None:
+                    self._written.update(set(operation.blocks()) - self._unwritten)
         self.pending.clear()
+
+    def _store(self, operation: DataOperation, image: bytearray) -> None:
+        """Apply an operation as a disk does on which some blocks stay unwritten."""
+        hidden = [
+            (start, bytes(image[start : start + BLOCK_BYTES]))
+            for start in (block * BLOCK_BYTES for block in self._unwritten_of(operation))
+        ]
+        operation.apply(image)
+        for start, before in hidden:
+            after = len(image[start : start + BLOCK_BYTES])
+            image[start : start + after] = before[:after].ljust(after, b"\0")
+
+    def _unwritten_of(self, operation: DataOperation) -> set[int]:
+        if not self._unwritten or operation.data is None:
+            return set()
+        return self._unwritten.intersection(operation.blocks())
 
     def fail_sync(self) -> None:
         """Call clean what is dirty: in the cache it stays, and no later sync will write it."""
         for operation in self.pending:
-            operation.forgotten |= operation.data is not None
+            if operation.data is not None and not operation.forgotten:
+                operation.forgotten = True
+                if self.keeps_unwritten:
+                    self._unwritten.update(set(operation.blocks()) - self._written)
 
     def fail_write_back(self) -> None:
         """Fail to write in the background what is dirty; the next sync will tell."""
@@ -151,6 +189,9 @@ class SimulatedFile:
         size = len(self.data)
         self.pending = [operation for operation in self.pending if not operation.forgotten]
         self.has_unseen_error = False
+        # What tells the next write-back that a block is allotted already goes with its page.
+        dirty = {block for operation in self.pending for block in operation.blocks()}
+        self._unwritten &= dirty
         image = bytearray(self.image_whole())
         if len(image) != size:
             # The length is the inode's, which the failed write did not touch.
@@ -159,6 +200,10 @@ class SimulatedFile:
         self.data[:] = image
         for mapping in self._live_mappings():
             mapping[:] = image[: len(mapping)]
+
+    def is_stored(self, position: int) -> bool:
+        """Say whether the disk has what reads show, from a position on."""
+        return self.data[position:] == self._durable[position:]
 
     def map(self, size: int) -> memoryview:
         for mapping in self._live_mappings():
@@ -184,7 +229,7 @@ class SimulatedFile:
         for operation in self.pending:
             if operation.sequence > sequence:
                 break
-            operation.apply(image)
+            self._store(operation, image)
         return bytes(image)
 
     def image_whole(self) -> bytes:
@@ -210,7 +255,7 @@ class SimulatedFile:
         working = bytearray(self.image_until(-1))
         result = bytearray(working)
         for number, operation in enumerate(self.pending):
-            operation.apply(working)
+            self._store(operation, working)
             _copy_sectors(working, result, survivors.get(number, ()))
         _resize(result, _some_size(random, len(self._durable), self.pending))
         return bytes(result)
@@ -239,7 +284,7 @@ class SimulatedFile:
         result = bytearray(self.image_until(operation.sequence - 1))
         size_before = len(result)
         working = bytearray(result)
-        operation.apply(working)
+        self._store(operation, working)
         sectors = operation.sectors()
         if random.random() < 0.5:
             chosen = list(sectors[: random.randint(0, len(sectors))])
@@ -347,7 +392,9 @@ def copy_tree(
         if isinstance(node, SimulatedDirectory):
             copy.entries[name] = copy_tree(node, entries_of, content_of)
         else:
-            copy.entries[name] = SimulatedFile(content_of(node), node.modified_ms)
+            copy.entries[name] = SimulatedFile(
+                content_of(node), node.modified_ms, keeps_unwritten=node.keeps_unwritten
+            )
     copy.durable = dict(copy.entries)
     return copy
 

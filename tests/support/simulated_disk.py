@@ -21,10 +21,14 @@ would otherwise have to be made up. A directory that has lost its name takes wha
 on to show them, a crash may keep any of them or none, and no later sync makes them durable, however
 successful it is and whoever calls it: code that retries and believes the answer is found out, and
 so is code that closes the file, opens it again and believes what it reads. Only sectors that are
-written once more after the failure come under the next sync. Lengths that were set by truncation,
-and names, are otherwise: a file system with a journal forgets no change of its own structure, or
-stops for good. A failed `sync` or `sync_directory` leaves them in danger until the next that
-succeeds.
+written once more after the failure come under the next sync, and not even those in a block of 4 KiB
+whose first write failed: it stays unwritten, as on ext4, and whatever is written to it and synced
+later is zeros on the disk. It takes new blocks to end that: a truncation below it, another file, or
+the eviction of its page. With `keeps_unwritten` set to False, as on XFS, sectors that are written
+again are enough. `is_stored` compares reads with the disk itself; where `reads_past_cache` is False
+it cannot, and says no. Lengths that were set by truncation, and names, are otherwise: a file system
+with a journal forgets no change of its own structure, or stops for good. A failed `sync` or
+`sync_directory` leaves them in danger until the next that succeeds.
 
 *Failed write-backs.* `fail_write_back` does the same in the background: the error waits with the
 file and is told, once, by the next `sync` through any handle, also one opened later. `evict` drops
@@ -103,12 +107,17 @@ class SimulatedDisk(FaultyCalls):
 
     Attributes:
         errors_are_kept: whether a write-back that failed is told by the next sync.
+        keeps_unwritten: whether blocks whose first write failed stay unwritten; of files that are
+            made from here on.
+        reads_past_cache: whether `is_stored` can tell what the disk has.
     """
 
     def __init__(self, *, capacity_bytes: int | None = None, clock: Clock | None = None) -> None:
         super().__init__()
         self.capacity_bytes = capacity_bytes
         self.errors_are_kept = True
+        self.keeps_unwritten = True
+        self.reads_past_cache = True
         self._clock = clock
         self._guard = threading.RLock()
         self._root = SimulatedDirectory()
@@ -179,7 +188,7 @@ class SimulatedDisk(FaultyCalls):
         with self._guard:
             self._is_off = True
             disk = SimulatedDisk(capacity_bytes=self.capacity_bytes, clock=self._clock)
-            disk.errors_are_kept = self.errors_are_kept
+            self._give_nature(disk)
             disk._root, disk._files = self._root, self._files
             disk._sequence, disk._name_operations = self._sequence, self._name_operations
             return disk
@@ -212,11 +221,17 @@ class SimulatedDisk(FaultyCalls):
         for operation in names:
             operation.apply(entries_of)
         disk = SimulatedDisk(capacity_bytes=self.capacity_bytes, clock=self._clock)
-        disk.errors_are_kept = self.errors_are_kept
+        self._give_nature(disk)
         disk._root = copy_tree(self._root, entries_of, content_of)
         disk._sequence = self._sequence
         disk._files = {node for _, node in walk(disk._root) if isinstance(node, SimulatedFile)}
         return disk
+
+    def _give_nature(self, disk: SimulatedDisk) -> None:
+        """Let another disk be of the same kind as this one."""
+        disk.errors_are_kept = self.errors_are_kept
+        disk.keeps_unwritten = self.keeps_unwritten
+        disk.reads_past_cache = self.reads_past_cache
 
     def fingerprint(self) -> bytes:
         """Return a digest of all names and contents as they are now."""
@@ -249,7 +264,7 @@ class SimulatedDisk(FaultyCalls):
             parent, name = self._parent(path)
             if not create:
                 raise disk_error(errno.ENOENT, path)
-            node = SimulatedFile(modified_ms=self._now_ms())
+            node = SimulatedFile(modified_ms=self._now_ms(), keeps_unwritten=self.keeps_unwritten)
             self._files.add(node)
             self._change_names(f"create {path}", (parent, name, node))
         return node
@@ -348,6 +363,11 @@ class SimulatedDisk(FaultyCalls):
 
     def keeps_errors(self, directory: Path) -> bool:
         return self.errors_are_kept
+
+    def is_stored(self, path: Path, position: int) -> bool:
+        with self._guard:
+            self.enter_call("is_stored", path)
+            return self.reads_past_cache and self._file(path).is_stored(position)
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         with self._guard:

@@ -260,6 +260,7 @@ def test_sync_after_a_failed_sync_is_not_believed(disk: SimulatedDisk) -> None:
 
 def test_sectors_written_again_after_a_failed_sync_become_durable(disk: SimulatedDisk) -> None:
     """Those sectors, as the cache has them; their neighbours and the length behind them are not."""
+    disk.keeps_unwritten = False
     put(disk, FILE, b"")
     handle = disk.open(FILE, write=True)
     handle.pwrite(b"a" * 512 + b"b" * 512 + b"c" * 512, 0)
@@ -270,6 +271,53 @@ def test_sectors_written_again_after_a_failed_sync_become_durable(disk: Simulate
     handle.pwrite(handle.pread(1536, 0), 0)
     handle.sync()
     assert {b"a" * 512 + b"b" * 512 + b"c" * 512} == contents(disk)
+
+
+def test_block_whose_first_write_failed_stays_unwritten(disk: SimulatedDisk) -> None:
+    """DUR-2: its sectors, also those written later; others, and those written before, do not."""
+    put(disk, FILE, b"old")
+    handle = disk.open(FILE, write=True)
+    handle.pwrite(b"A" * 4096 + b"a" * 10, 0)
+    fail_one_sync(disk, handle)
+    handle.pwrite(b"A" * 4096 + b"a" * 600, 0)
+    handle.sync()
+    handle.pwrite(b"b" * 4096, 8192)
+    handle.sync()
+    assert not disk.is_stored(FILE, 0)
+    assert disk.is_stored(FILE, 8192)
+    assert {b"A" * 4096 + bytes(4096) + b"b" * 4096} == contents(disk)
+
+
+@pytest.mark.parametrize("way", ["truncation", "eviction", "another file"])
+def test_block_stays_unwritten_until_there_is_a_new_one(disk: SimulatedDisk, way: str) -> None:
+    """Whatever takes the block, or its page, away ends it."""
+    put(disk, FILE, b"")
+    handle = disk.open(FILE, write=True)
+    handle.pwrite(b"a" * 100, 0)
+    fail_one_sync(disk, handle)
+    if way == "truncation":
+        handle.truncate(0)
+    elif way == "eviction":
+        disk.evict(FILE)
+        assert bytes(100) == handle.pread(100, 0)
+    else:
+        disk.unlink(FILE)
+        handle = disk.open(FILE, create=True)
+        disk.sync_directory(DATA)
+    handle.pwrite(b"a" * 100, 0)
+    handle.sync()
+    assert disk.is_stored(FILE, 0)
+    assert {b"a" * 100} == contents(disk)
+
+
+def test_disk_behind_a_cache_that_cannot_be_passed_is_never_called_right(
+    disk: SimulatedDisk,
+) -> None:
+    """As a network file system: what it has nobody can tell."""
+    put(disk, FILE, b"x")
+    assert disk.is_stored(FILE, 0)
+    disk.reads_past_cache = False
+    assert not disk.is_stored(FILE, 0)
 
 
 def test_structure_is_not_forgotten_by_a_failed_sync(disk: SimulatedDisk) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kafkalog import Record
 from kafkalog._core.builder import BatchBuilder
-from kafkalog.log.unflushed import REWRITE_BYTES, rewrite, unflushed_position
+from kafkalog.log.unflushed import REWRITE_BYTES, copy_to_new_blocks, rewrite, unflushed_position
 from tests.support.simulated_disk import SimulatedDisk
 
 DATA = Path("/data")
@@ -71,6 +71,7 @@ def test_unflushed_position_does_not_follow_a_length_that_skips_a_batch() -> Non
 def written_after(content: bytes, position: int) -> tuple[SimulatedDisk, int]:
     """Rewrite a file whose sync failed; return the disk and what `rewrite` said."""
     disk = SimulatedDisk()
+    disk.keeps_unwritten = False
     disk.make_durable(DATA)
     handle = disk.open(FILE, create=True)
     handle.pwrite(content[:position], 0)
@@ -109,6 +110,25 @@ def test_rewrite_leaves_a_hole_a_hole() -> None:
     handle.truncate(10 * REWRITE_BYTES)
     assert REWRITE_BYTES + 1 == rewrite(disk, FILE, 0)
     assert 10 * REWRITE_BYTES == disk.open(FILE).size()
+
+
+def test_copy_to_new_blocks_leaves_holes_and_times_as_they_were() -> None:
+    """DUR-2: a preallocated tail takes no space, and retention goes by the time of the file."""
+    disk = SimulatedDisk()
+    disk.make_durable(DATA)
+    handle = disk.open(FILE, create=True)
+    handle.pwrite(b"x" * 1000, 0)
+    handle.truncate(3 * REWRITE_BYTES)
+    before, used = disk.stat(FILE), disk.used_bytes
+    assert REWRITE_BYTES + 1 == copy_to_new_blocks(disk, FILE)
+    after = disk.stat(FILE)
+    assert before is not None
+    assert after is not None
+    assert before.file_id != after.file_id
+    assert (before.size_bytes, before.modified_ms) == (after.size_bytes, after.modified_ms)
+    assert disk.used_bytes <= used + REWRITE_BYTES
+    assert b"x" * 1000 == disk.open(FILE).pread(1000, 0)
+    assert [FILE.name] == disk.list(DATA)
 
 
 def aged_file() -> tuple[SimulatedDisk, int]:

@@ -1,0 +1,135 @@
+"""Write-backs that fail on a disk whose blocks then stay unwritten, as ext4's do (DUR-2).
+
+The bytes in doubt must come to the disk in new blocks before anything is called durable: the rig
+cuts the power at every call of the opening that does it, and once more afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from tests.support.crash_rig import ALONE, PLACES, Place, Rig, verify_reopening
+from tests.support.model import observe
+from tests.support.simulated_disk import MUTATING, CrashChoice, PowerCut, SimulatedDisk
+
+
+def failed(place: Place, count: int = 12, *, reads_past_cache: bool = True) -> Rig:
+    """Return a killed writer's log, two records durable, and write-backs that failed unseen."""
+    rig = Rig(place)
+    rig.disk.reads_past_cache = reads_past_cache
+    rig.open()
+    rig.append(2, durable=True)
+    rig.append(count, 90)
+    disk = rig.disk.killed()
+    for path in logs_of(place, disk):
+        disk.fail_write_back(path)
+    return Rig(place, disk, rig.model)
+
+
+def logs_of(place: Place, disk: SimulatedDisk) -> list[Path]:
+    """Return the segments on a disk."""
+    return [place.directory / name for name in disk.list(place.directory) if name.endswith(".log")]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+@pytest.mark.parametrize("reads_past_cache", [True, False])
+def test_opening_that_copies_to_new_blocks_cut_at_any_call_loses_nothing(
+    place: Place, reads_past_cache: bool
+) -> None:
+    """DUR-2: during the copy, its sync, the rename and the sync of the directory."""
+    for number in range(1, 200):
+        rig = failed(place, reads_past_cache=reads_past_cache)
+        rig.disk.crash_at(number, only=MUTATING)
+        finished = False
+        with contextlib.suppress(PowerCut):
+            log = rig.open()
+            assert 14 == log.durable_offset == log.log_end_offset
+            rig.model.became_durable(14)
+            finished = True
+        for count, (_choice, state) in enumerate(rig.disk.crash_states(2, seed=number)):
+            if (number + count) % 6 == 0:
+                verify_reopening(place, state, rig.model.copy())
+            else:
+                after = Rig(place, state)
+                rig.model.verify(observe(after.open()))
+                after.let_go()
+        rig.let_go()
+        if finished:
+            assert number > 12
+            return
+    raise AssertionError("the opening does not end")
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_opening_killed_while_it_copies_is_done_again_by_the_next(place: Place) -> None:
+    """The page cache stays, the errors were reported to the one that was killed."""
+    for number in range(1, 30, 2):
+        rig = failed(place)
+        rig.disk.crash_at(number, only=MUTATING)
+        with contextlib.suppress(PowerCut):
+            rig.open()
+        again = Rig(place, rig.disk.killed(), rig.model.copy())
+        log = again.open()
+        assert 14 == len(observe(log).records) == log.durable_offset
+        assert not [name for name in again.disk.list(place.directory) if name.endswith(".tmp")]
+        after = Rig(place, again.disk.crash(CrashChoice("nothing")))
+        assert 14 == len(observe(after.open()).records)
+        after.let_go()
+        again.let_go()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_records_appended_behind_bytes_in_doubt_reach_the_disk(place: Place) -> None:
+    """DUR-2: neighbours in the same block were lost with them, though their sync succeeded."""
+    rig = failed(place, 1)
+    rig.open()
+    rig.append(3, durable=True)
+    after = Rig(place, rig.disk.crash(CrashChoice("nothing")))
+    assert rig.model.served() == list(observe(after.open()).records)
+    after.let_go()
+    rig.close()
+    # As a clean unmount and mount: everything is read from the disk.
+    for path in logs_of(place, rig.disk):
+        rig.disk.evict(path)
+    assert rig.model.served() == list(observe(rig.open()).records)
+    assert rig.log.recovery_report.clean
+    rig.let_go()
+
+
+def test_reader_keeps_the_old_file_and_follows_to_the_new_one() -> None:
+    """A read-only log that was open before the copy took the name goes on without a gap."""
+    rig = failed(ALONE)
+    reader = Rig(ALONE, rig.disk)
+    log = reader.open(read_only=True)
+    held = log.read(0)
+    before = [observe(log).records, bytes(held.data)]
+    ids = [rig.disk.stat(path) for path in logs_of(ALONE, rig.disk)]
+    rig.open()
+    assert ids != [rig.disk.stat(path) for path in logs_of(ALONE, rig.disk)]
+    assert before == [observe(log).records, bytes(held.data)]
+    rig.append(5, durable=True)
+    assert rig.model.served() == list(observe(log).records)
+    reader.let_go()
+    rig.let_go()
+
+
+def test_transaction_index_in_doubt_reaches_the_disk_before_the_recovery_point_rises() -> None:
+    """A broker believes the file once the log was closed in order."""
+    rig = Rig(ALONE)
+    rig.open()
+    rig.append(2)
+    path = rig.log.segments()[0].path.with_suffix(".txnindex")
+    entry = bytes(34)
+    rig.disk.open(path, create=True).pwrite(entry, 0)
+    disk = rig.disk.killed()
+    disk.fail_write_back(path)
+    again = Rig(ALONE, disk)
+    again.open()
+    after = disk.crash(CrashChoice("nothing"))
+    content = after.snapshot().get(str(path))
+    assert content in (entry, b"")
+    assert content == disk.snapshot()[str(path)]
+    again.let_go()
