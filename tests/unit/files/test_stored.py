@@ -1,0 +1,88 @@
+"""`kafkalog.files.stored`: what reads show, compared with the disk past the page cache."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kafkalog.files import stored
+from kafkalog.files.stored import is_stored
+
+MOUNT = "36 35 98:0 / / rw,relatime - {kind} /dev/sda1 rw\n"
+
+
+def mounts(folder: Path, kind: str) -> Path:
+    """Return a table in which everything is one file system of a kind."""
+    table = folder / "mountinfo"
+    table.write_text(MOUNT.format(kind=kind))
+    return table
+
+
+def synced(folder: Path, size: int) -> Path:
+    """Return a file that was synced."""
+    path = folder / "file"
+    with path.open("wb") as file:
+        file.write(bytes(1 + number % 251 for number in range(size)))
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+def has_direct_reads(path: Path) -> bool:
+    """Say whether the temporary directory is on a file system of which direct reads are known."""
+    return is_stored(path, 0)
+
+
+@pytest.mark.parametrize("size", [1, 4096, 70_001])
+def test_is_stored_synced_file_is_stored_from_every_position(tmp_path: Path, size: int) -> None:
+    """DUR-2: at the start, within a block and at the end, where the size is no multiple of it."""
+    path = synced(tmp_path, size)
+    if not has_direct_reads(path):
+        pytest.skip("no direct reads are known of this file system")
+    assert all(is_stored(path, position) for position in (0, 1, size // 2, size - 1, size))
+
+
+def test_is_stored_hole_reads_as_zeros(tmp_path: Path) -> None:
+    """The preallocated tail of a segment is the same in the cache and on the disk."""
+    path = synced(tmp_path, 5000)
+    if not has_direct_reads(path):
+        pytest.skip("no direct reads are known of this file system")
+    os.truncate(path, 3 * stored.PIECE_BYTES)
+    assert is_stored(path, 0)
+
+
+@pytest.mark.parametrize("kind", ["btrfs", "nfs4", "fuse.sshfs", "overlay", "tmpfs"])
+def test_is_stored_other_file_system_is_never_believed(tmp_path: Path, kind: str) -> None:
+    """DUR-2: a direct read may come from a cache there."""
+    path = synced(tmp_path, 5000)
+    assert not is_stored(path, 0, mounts=mounts(tmp_path, kind))
+    assert not is_stored(path, 0, mounts=tmp_path / "none")
+
+
+def test_is_stored_different_bytes_are_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DUR-2: the disk has zeros in the place of the last byte, as after a failed write-back."""
+    path = synced(tmp_path, 5000)
+    if not has_direct_reads(path):
+        pytest.skip("no direct reads are known of this file system")
+    read = stored._read_whole
+
+    def read_other(descriptor: int, target: bytearray, size: int, position: int) -> int:
+        count = read(descriptor, target, size, position)
+        target[count - 1] ^= 1
+        return count
+
+    monkeypatch.setattr(stored, "_read_whole", read_other)
+    assert not is_stored(path, 0)
+
+
+def test_is_stored_file_without_direct_reads_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Journaled data, encryption or an old kernel: the kernel states no alignment."""
+    path = synced(tmp_path, 5000)
+    monkeypatch.setattr(stored, "_statx", None)
+    assert not is_stored(path, 0)
