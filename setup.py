@@ -40,6 +40,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "arrow_source": [],
     "murmur2": [],
     "partition_writer": [],
+    "timestamps": [],
     "record": [],
     "columns": [],
     "compressed_run": [],

@@ -14,8 +14,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CORE = ROOT / "kafkalog" / "_core"
 
-# crc32c is the portable fallback of the checksum kernel; it is imported on first need only.
-ALLOWED_IMPORTS = {"__future__", "crc32c", "cython", "numpy", "sys", "typing"}
+# crc32c is the portable fallback of the checksum kernel. It and datetime are imported on first
+# need.
+ALLOWED_IMPORTS = {"__future__", "crc32c", "cython", "datetime", "numpy", "sys", "typing"}
 ALLOWED_IMPORTS |= {"kafkalog.errors", "kafkalog.model"}
 ALLOWED_CIMPORTS = {"cython", "cpython", "libc"}
 OWN = "kafkalog._core"

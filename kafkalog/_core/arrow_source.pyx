@@ -42,6 +42,13 @@ _LAYOUTS = {
     b"n": LAYOUT_NULL, b"z": LAYOUT_OFFSETS, b"u": LAYOUT_OFFSETS, b"Z": LAYOUT_WIDE_OFFSETS,
     b"U": LAYOUT_WIDE_OFFSETS, b"vz": LAYOUT_VIEWS, b"vu": LAYOUT_VIEWS,
 }
+_TYPE_NAMES = {
+    b"n": "null", b"b": "bool", b"c": "int8", b"C": "uint8", b"s": "int16", b"S": "uint16",
+    b"i": "int32", b"I": "uint32", b"l": "int64", b"L": "uint64", b"e": "float16",
+    b"f": "float32", b"g": "float64", b"z": "binary", b"Z": "large_binary", b"u": "string",
+    b"U": "large_string", b"vz": "binary_view", b"vu": "string_view", b"tdD": "date32",
+    b"tdm": "date64", b"+s": "struct", b"+l": "list", b"+L": "large_list", b"+m": "map",
+}
 
 
 @cython.final
@@ -288,14 +295,20 @@ cdef int _check_aligned(const void* buffer, uintptr_t size, str name) except -1:
 
 # ---- columns
 
+cdef str _type_name(bytes type_format):
+    """Return the name of a type; its format of the C interface where it is an unusual one."""
+    known = _TYPE_NAMES.get(type_format)
+    return known or f"the type {type_format.decode('ascii', 'replace')!r}"
+
+
 cdef int _layout_of(bytes type_format, str name) except -1:
     if type_format.startswith(b"w:"):
         return LAYOUT_FIXED
     layout = _LAYOUTS.get(type_format)
     if layout is None:
         raise InvalidRecordError(
-            f"Arrow: {name} has the type {type_format.decode('ascii', 'replace')!r}; binary or"
-            " string is wanted, large or as views too, or fixed-size binary"
+            f"Arrow: {name} must be binary or string (plain, large, as views) or fixed-size binary,"
+            f" got {_type_name(type_format)}"
         )
     return layout
 
@@ -416,8 +429,13 @@ cdef object _timestamps_of(
     told = _UNITS.get(type_format.split(b":")[0])
     if told is None:
         raise InvalidRecordError(
-            f"Arrow: timestamp has the type {type_format.decode('ascii', 'replace')!r};"
-            " int64 (milliseconds) or a timestamp of any unit is wanted"
+            f"Arrow: timestamp must be int64 (milliseconds) or a timestamp with a time zone, got"
+            f" {_type_name(type_format)}"
+        )
+    if type_format.startswith(b"ts") and not type_format.partition(b":")[2]:
+        raise InvalidRecordError(
+            "Arrow: timestamp must have a time zone, got one without; cast it to timestamp(unit,"
+            ' "UTC") if its times are UTC'
         )
     unit = told
     _check_array(schema, array, 2, 0, "timestamp")

@@ -13,9 +13,12 @@ from cpython.buffer cimport (
     PyBUF_FORMAT,
     PyBUF_SIMPLE,
     PyBuffer_Release,
+    PyObject_CheckBuffer,
     PyObject_GetBuffer,
 )
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+
+from kafkalog._core.timestamps cimport PyLong_CheckExact, timestamp_from
 
 
 cdef class CellColumn:
@@ -95,12 +98,16 @@ cdef class TimestampColumn:
 
     def __cinit__(self, timestamps):
         cdef char kind
-        if isinstance(timestamps, int):
-            self.constant = timestamps
+        if PyLong_CheckExact(timestamps) or not PyObject_CheckBuffer(timestamps):
+            self.constant = timestamp_from(timestamps, "timestamps")
             self.count = -1
             return
         # Not a typed view: making one takes longer than a batch of a dozen records.
         PyObject_GetBuffer(timestamps, &self._view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+        if self._view.ndim == 0:       # a NumPy scalar
+            self.constant = timestamp_from(timestamps, "timestamps")
+            self.count = -1
+            return
         kind = self._view.format[0] if self._view.format != NULL else 0
         if self._view.ndim != 1 or self._view.itemsize != 8 or not (
             (kind == c"l" or kind == c"q") and self._view.format[1] == 0

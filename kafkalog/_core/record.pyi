@@ -1,7 +1,8 @@
 """Types of the record object and its decoders."""
 
 from collections.abc import Iterable
-from typing import Final, Self, final
+from datetime import datetime
+from typing import Final, Self, SupportsIndex, final
 
 from typing_extensions import Buffer
 
@@ -22,7 +23,7 @@ class Record:
         key: bytes | bytearray | memoryview | None = None,
         value: bytes | bytearray | memoryview | None = None,
         headers: Iterable[tuple[str, bytes | bytearray | memoryview | None]] = (),
-        timestamp_ms: int = -1,
+        timestamp_ms: SupportsIndex | datetime = -1,
         offset: int = -1,
     ) -> None: ...
     @property

@@ -26,6 +26,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from kafkalog._core.header cimport BatchHeader
 from kafkalog._core.copying cimport copy_bytes
 from kafkalog._core.cursor cimport Cursor, remaining
+from kafkalog._core.layout cimport NO_TIMESTAMP
 from kafkalog._core.objects cimport new_field, set_item, store_in_list, store_in_tuple
 from kafkalog._core.status cimport (
     STATUS_HEADER_COUNT,
@@ -35,6 +36,7 @@ from kafkalog._core.status cimport (
     STATUS_TRUNCATED,
     raise_for_status,
 )
+from kafkalog._core.timestamps cimport timestamp_from
 from kafkalog._core.varint cimport read_varint, read_varlong
 
 cdef extern from "Python.h":
@@ -192,6 +194,9 @@ cdef class Record:
     """
     One record: to be appended, or read from a batch.
 
+    `timestamp_ms` is an int of milliseconds since 1970, -1 for none, or a datetime with a time
+    zone, rounded down to milliseconds; floats and naive datetimes are refused.
+
     Two records are equal if offset, timestamp, key, value and headers are. Records that were read
     make key, value and headers when they are touched and hold the buffer until then; `detach()`
     lets it go. Bytes of a header key that are not UTF-8 become surrogates (`surrogateescape`).
@@ -204,7 +209,7 @@ cdef class Record:
     """
 
     def __init__(
-        self, *, key=None, value=None, headers=(), int64_t timestamp_ms=-1, int64_t offset=-1
+        self, *, key=None, value=None, headers=(), timestamp_ms=NO_TIMESTAMP, int64_t offset=-1
     ):
         # A second call would change an object that others hold: nothing in here allows one.
         if self._headers is not None or self._hold is not None:
@@ -215,7 +220,7 @@ cdef class Record:
         self._key_size = -1 if self._key is None else 0
         self._value_size = -1 if self._value is None else 0
         self._header_count = <int32_t>len(self._headers)
-        self.timestamp_ms = timestamp_ms
+        self.timestamp_ms = timestamp_from(timestamp_ms, "timestamp_ms")
         self.offset = offset
 
     cdef bytes key_bytes(self):

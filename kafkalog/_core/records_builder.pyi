@@ -1,7 +1,8 @@
 """Types of what the builders of batches and of message sets share."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NoReturn, TypeAlias
+from datetime import datetime
+from typing import Final, NoReturn, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.record import Record
 
 _Field: TypeAlias = bytes | bytearray | memoryview | None
-_Timestamps: TypeAlias = int | NDArray[np.int64]
+_Timestamps: TypeAlias = SupportsIndex | datetime | NDArray[np.int64]
 
 @disjoint_base
 class RecordsBuilder:
@@ -29,7 +30,7 @@ class RecordsBuilder:
         self,
         key: _Field,
         value: _Field,
-        timestamp_ms: int = -1,
+        timestamp_ms: SupportsIndex | datetime = -1,
         headers: Iterable[tuple[str, _Field]] | None = None,
     ) -> int: ...
     def try_append(
@@ -37,7 +38,7 @@ class RecordsBuilder:
         size_limit: int,
         key: _Field,
         value: _Field,
-        timestamp_ms: int = -1,
+        timestamp_ms: SupportsIndex | datetime = -1,
         headers: Iterable[tuple[str, _Field]] | None = None,
     ) -> int: ...
     def append_at(
@@ -45,7 +46,7 @@ class RecordsBuilder:
         offset_delta: int,
         key: _Field,
         value: _Field,
-        timestamp_ms: int = -1,
+        timestamp_ms: SupportsIndex | datetime = -1,
         headers: Iterable[tuple[str, _Field]] | None = None,
     ) -> int: ...
     def append_record(self, record: Record, default_timestamp_ms: int = -1) -> int: ...

@@ -51,6 +51,7 @@ from kafkalog._core.status cimport (
     STATUS_TOO_LARGE,
     raise_for_status,
 )
+from kafkalog._core.timestamps cimport timestamp_from
 
 from kafkalog.errors import InvalidRecordError, UnsupportedForMessageFormatError
 
@@ -243,14 +244,14 @@ cdef class RecordsBuilder:
 
     # Not bound: a plain method of the type is called a few nanoseconds faster.
     @cython.binding(False)
-    def append(self, key, value, int64_t timestamp_ms=NO_TIMESTAMP, headers=None):
+    def append(self, key, value, timestamp_ms=NO_TIMESTAMP, headers=None):
         """
         Add a record at the next offset and return the size of the batch, header included.
 
         Args:
             key: bytes, bytearray or memoryview, or None.
             value: the same; None is a tombstone.
-            timestamp_ms: milliseconds since 1970, -1 for none.
+            timestamp_ms: milliseconds since 1970, -1 for none, or an aware datetime.
             headers: (str, bytes or None) pairs, or None; the formats before v2 have none.
 
         Raises:
@@ -258,7 +259,8 @@ cdef class RecordsBuilder:
                 format has no headers.
             RecordTooLargeError: the batch would not fit 32-bit lengths; it is unchanged.
         """
-        self._add_fields(key, value, timestamp_ms, headers, NEXT_DELTA, INT32_MAX)
+        cdef int64_t time = timestamp_from(timestamp_ms, "timestamp_ms")
+        self._add_fields(key, value, time, headers, NEXT_DELTA, INT32_MAX)
         return self.draft.size
 
     @cython.binding(False)
@@ -267,13 +269,14 @@ cdef class RecordsBuilder:
         int64_t size_limit,
         key,
         value,
-        int64_t timestamp_ms=NO_TIMESTAMP,
+        timestamp_ms=NO_TIMESTAMP,
         headers=None,
     ):
         """
         As `append`, if the batch stays within `size_limit` or is empty; else return 0.
         """
-        if not self._add_fields(key, value, timestamp_ms, headers, NEXT_DELTA, size_limit):
+        cdef int64_t time = timestamp_from(timestamp_ms, "timestamp_ms")
+        if not self._add_fields(key, value, time, headers, NEXT_DELTA, size_limit):
             return 0
         return self.draft.size
 
@@ -282,13 +285,14 @@ cdef class RecordsBuilder:
         int64_t offset_delta,
         key,
         value,
-        int64_t timestamp_ms=NO_TIMESTAMP,
+        timestamp_ms=NO_TIMESTAMP,
         headers=None,
     ):
         """As `append`, at an offset delta above all before: how compacted batches are written."""
         if offset_delta < 0:
             raise InvalidRecordError(f"offset delta {offset_delta} is negative")
-        self._add_fields(key, value, timestamp_ms, headers, offset_delta, INT32_MAX)
+        cdef int64_t time = timestamp_from(timestamp_ms, "timestamp_ms")
+        self._add_fields(key, value, time, headers, offset_delta, INT32_MAX)
         return self.draft.size
 
     cdef int _add_record(

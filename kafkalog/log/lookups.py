@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
 
 from kafkalog._core.record import Record
+from kafkalog._core.timestamps import to_timestamps_ms
 from kafkalog.errors import KafkaLogError
 from kafkalog.log.isolation import Isolation
 from kafkalog.log.local_log import Snapshot
@@ -72,7 +74,7 @@ class LookupLog(ScannableLog):
 
     def offsets_for_timestamps(
         self,
-        timestamps: Sequence[int] | _Offsets,
+        timestamps: Sequence[int | datetime] | _Offsets,
         *,
         isolation: Isolation = "read_uncommitted",
         check_crcs: bool = True,
@@ -81,7 +83,7 @@ class LookupLog(ScannableLog):
         Return for each time the offset that `offset_for_timestamp` finds, -1 where it finds none.
 
         Args:
-            timestamps: milliseconds since 1970, none below 0, in any order.
+            timestamps: milliseconds since 1970, or aware datetimes, none below 0, in any order.
             isolation, check_crcs: as for `offset_for_timestamp`.
 
         Returns:
@@ -90,9 +92,10 @@ class LookupLog(ScannableLog):
         Raises:
             UnsupportedCodecError: the library for a batch's codec is not installed.
         """
-        wanted, places = np.unique(_int64(timestamps), return_inverse=True)
+        times = to_timestamps_ms(timestamps, "timestamps", round_up=True)
+        wanted, places = np.unique(times, return_inverse=True)
         if wanted.size and wanted[0] < 0:
-            raise ValueError(f"{wanted[0]} is no time")
+            raise ValueError(f"timestamps must be >= 0, got {wanted[0]}")
         snapshot, limit = self._visible(isolation)
         while True:
             try:

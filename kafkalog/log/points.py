@@ -9,10 +9,12 @@ Thread-safety: everything may be called from any thread, while another writes.
 from __future__ import annotations
 
 import contextlib
+from datetime import datetime
 from typing import Final
 
 from kafkalog._core.point_table import PointTable
 from kafkalog._core.record import Record
+from kafkalog._core.timestamps import to_timestamp_ms
 from kafkalog.errors import KafkaLogError
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.isolation import Isolation
@@ -145,7 +147,7 @@ class PointLog(LogReader):
 
     def offset_for_timestamp(
         self,
-        timestamp_ms: int,
+        timestamp_ms: int | datetime,
         *,
         isolation: Isolation = "read_uncommitted",
         check_crcs: bool = True,
@@ -164,13 +166,15 @@ class PointLog(LogReader):
         at the price that older ones may be hidden. `batches` shows them, and `records` raises.
 
         Args:
-            timestamp_ms: milliseconds since 1970, or one of Kafka's names.
+            timestamp_ms: milliseconds since 1970, an aware datetime, or one of Kafka's names.
             isolation: as for `records`.
             check_crcs: whether the CRC of the batch with the record must be right, as for `get`.
 
         Raises:
             UnsupportedCodecError: the library for a batch's codec is not installed.
         """
+        if type(timestamp_ms) is not int:
+            timestamp_ms = to_timestamp_ms(timestamp_ms, round_up=True)
         if isolation == "read_uncommitted":
             found: TimestampOffset | None
             found = self._points.find_time(timestamp_ms, self._local.snapshot, check_crcs)

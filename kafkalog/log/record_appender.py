@@ -19,11 +19,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import datetime
 from typing import Final, Literal
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.record import Record
+from kafkalog._core.timestamps import to_timestamp_ms
 from kafkalog.clock import Clock
 from kafkalog.closing import ClosedByWith
 from kafkalog.errors import (
@@ -114,7 +116,7 @@ class RecordAppender(ClosedByWith):
         self,
         key: HeaderField,
         value: HeaderField,
-        timestamp_ms: int | None = None,
+        timestamp_ms: int | datetime | None = None,
         headers: Iterable[tuple[str, HeaderField]] | None = None,
     ) -> None:
         """
@@ -123,7 +125,8 @@ class RecordAppender(ClosedByWith):
         Args:
             key: bytes, bytearray or memoryview, or None.
             value: the same; None is a tombstone.
-            timestamp_ms: -1 for none; the clock's time if None.
+            timestamp_ms: milliseconds since 1970 or an aware datetime, -1 for none; the clock's
+                time if None.
             headers: (str, bytes or None) pairs.
 
         Raises:
@@ -135,6 +138,8 @@ class RecordAppender(ClosedByWith):
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = list(headers)
+        if timestamp_ms is not None and type(timestamp_ms) is not int:
+            timestamp_ms = to_timestamp_ms(timestamp_ms)
         with self._lock:
             self._ensure_open()
             if self._stuck is not None:

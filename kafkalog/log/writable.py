@@ -11,16 +11,17 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from types import EllipsisType
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 from typing_extensions import Buffer
 
 from kafkalog._core.record import Record
+from kafkalog._core.timestamps import to_timestamp_ms
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.errors import storage_errors
 from kafkalog.log.adopting import survey
@@ -35,10 +36,11 @@ from kafkalog.records.packing import (
     HeaderColumn,
     HeaderField,
     HeaderList,
-    Timestamps,
+    TimestampsLike,
     pack_columns,
     pack_lists,
     pack_records,
+    timestamps_of,
 )
 from kafkalog.records.validation.follower import validate_own_offsets
 from kafkalog.records.validation.leader import validate_for_leader
@@ -71,7 +73,7 @@ class WritableLog(RestingLog):
         records: Iterable[Record],
         *,
         wait: Wait = "written",
-        timestamp_ms: int | None = None,
+        timestamp_ms: int | datetime | None = None,
     ) -> AppendInfo:
         """
         Append records, all of them or none.
@@ -82,10 +84,11 @@ class WritableLog(RestingLog):
             records: what to append; their offsets are ignored.
             wait: "written" returns once the operating system has the bytes, "durable" once the
                 disk has them (one sync covers all threads that wait).
-            timestamp_ms: for records that have none (-1); the clock's time if None, and -1 to
-                leave them without.
+            timestamp_ms: for records that have none (-1), an int of milliseconds or an aware
+                datetime; the clock's time if None, and -1 to leave them without.
 
         Raises:
+            TypeError, ValueError: the timestamp is a float, or a datetime without a time zone.
             RecordTooLargeError: a batch would exceed `max.message.bytes`.
             InvalidRecordError: a record cannot be stored.
             RecordValidationError: records lack a key where the log is compacted, or their
@@ -94,16 +97,18 @@ class WritableLog(RestingLog):
             DiskFullError: no room; nothing is kept, the append may be tried again.
             LogOfflineError: an earlier failure latched the log.
         """
+        if timestamp_ms is not None and type(timestamp_ms) is not int:
+            timestamp_ms = to_timestamp_ms(timestamp_ms)
         now_ms = self._admit(wait)
         return self._append(pack_records(records, self._rules, now_ms, timestamp_ms), wait)
 
     def append_columns(
         self,
         keys: FieldColumn | ArrowTable,
-        values: FieldColumn = None,
+        values: FieldColumn | EllipsisType = ...,
         *,
         headers: HeaderColumn = None,
-        timestamps: Timestamps | None = None,
+        timestamps: TimestampsLike | None = None,
         wait: Wait = "written",
     ) -> AppendInfo:
         """
@@ -118,13 +123,15 @@ class WritableLog(RestingLog):
                 records without keys. Instead, and with nothing beside it but `timestamps` and
                 `wait`, a table: a record batch or a stream (`__arrow_c_array__`,
                 `__arrow_c_stream__`) with the columns `key`, `value`, `timestamp` (int64 in
-                milliseconds, or a timestamp of any unit) and `headers` (a list of structures of key
-                and value, or a map), of which one of the first two must be there. What a scan has
+                milliseconds, or a timestamp of any unit with a time zone) and `headers` (a list of
+                structures of key and value, or a map); only `value` must be there. What a scan has
                 beside these is passed over.
-            values: the same, and of the same length; None for tombstones.
+            values: the same, and of the same length; None for tombstones, which must be given: of a
+                table without the column `value`, too.
             headers: a `HeadersColumn`, or an Arrow array as the column of a table.
-            timestamps: one for all records, or an int64 array with one for each (-1, and null in a
-                table, is none); the clock's time if None.
+            timestamps: one for all records, or one for each (-1, and null in a table, is none):
+                ints of milliseconds, an array of integers, or aware datetimes; the clock's time if
+                None. Floats and naive datetimes are refused.
             wait: as for `append`.
 
         Raises:
@@ -134,9 +141,8 @@ class WritableLog(RestingLog):
             OSError: the stream failed.
         """
         now_ms = self._admit(wait)
-        return self._append(
-            pack_columns(keys, values, timestamps, self._rules, now_ms, headers), wait
-        )
+        times = now_ms if timestamps is None else timestamps_of(timestamps)
+        return self._append(pack_columns(keys, values, times, self._rules, now_ms, headers), wait)
 
     def append_lists(
         self,
@@ -144,7 +150,7 @@ class WritableLog(RestingLog):
         values: Sequence[HeaderField] | None,
         *,
         headers: HeaderList | None = None,
-        timestamps: int | Sequence[int] | npt.NDArray[np.int64] | None = None,
+        timestamps: TimestampsLike | None = None,
         wait: Wait = "written",
     ) -> AppendInfo:
         """
@@ -154,7 +160,7 @@ class WritableLog(RestingLog):
             keys: bytes or None; None instead of a list for records without keys.
             values: the same; None for tombstones.
             headers: for each record its (str, bytes or None) pairs, or None.
-            timestamps: one for all records, or one for each (-1 is none); the clock's time if None.
+            timestamps: as for `append_columns`.
             wait: as for `append`.
 
         Raises:
@@ -162,11 +168,7 @@ class WritableLog(RestingLog):
                 `append`.
         """
         now_ms = self._admit(wait)
-        times: Timestamps
-        if timestamps is None or isinstance(timestamps, int):
-            times = now_ms if timestamps is None else timestamps
-        else:
-            times = np.ascontiguousarray(timestamps, dtype=np.int64)
+        times = now_ms if timestamps is None else timestamps_of(timestamps)
         return self._append(pack_lists(keys, values, times, self._rules, now_ms, headers), wait)
 
     def appender(

@@ -11,7 +11,9 @@ the same thread packs again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeAlias, TypeGuard
+from datetime import datetime
+from types import EllipsisType
+from typing import Protocol, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,7 @@ from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.record import Record
 from kafkalog._core.records_builder import RecordsBuilder
 from kafkalog._core.run_builder import plain_run
+from kafkalog._core.timestamps import to_timestamp_ms, to_timestamps_ms
 from kafkalog.errors import InvalidRecordError
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.run_packer import PlainPacker, RunPacker, packer_of
@@ -34,9 +37,11 @@ __all__ = [
     "HeaderField",
     "HeaderList",
     "Timestamps",
+    "TimestampsLike",
     "pack_columns",
     "pack_lists",
     "pack_records",
+    "timestamps_of",
 ]
 
 
@@ -59,6 +64,7 @@ HeaderField: TypeAlias = bytes | bytearray | memoryview | None
 HeaderList: TypeAlias = Sequence[Iterable[tuple[str, HeaderField]] | None]
 HeaderColumn: TypeAlias = HeaderList | HeadersColumn | ExportsArray | None
 Timestamps: TypeAlias = int | npt.NDArray[np.int64]
+TimestampsLike: TypeAlias = int | datetime | Sequence[int | datetime] | npt.NDArray[np.generic]
 
 # Adds records to a builder while there is room for them, and says how many; 0 where all are in.
 _Feed: TypeAlias = Callable[[RecordsBuilder], int]
@@ -110,9 +116,29 @@ def _pack_list(wanted: list[Record], rules: AppendRules, now_ms: int, default_ms
     )
 
 
+def timestamps_of(timestamps: TimestampsLike) -> Timestamps:
+    """
+    Return what a caller gives as timestamps of an append: one for all records, or one for each.
+
+    Raises:
+        TypeError: floats, or another type; also an array of `datetime64`, which has no time zone.
+        ValueError: a datetime without a time zone, or before 1970.
+    """
+    if type(timestamps) is int:
+        return timestamps
+    if isinstance(timestamps, list | tuple):
+        return to_timestamps_ms(timestamps, "timestamps")
+    # Arrays of all libraries; a scalar of NumPy is one for all records.
+    if hasattr(timestamps, "__array__") and not isinstance(timestamps, np.generic):
+        return to_timestamps_ms(np.asarray(timestamps), "timestamps")
+    if isinstance(timestamps, Sequence) and not isinstance(timestamps, str | bytes):
+        return to_timestamps_ms(list(timestamps), "timestamps")
+    return to_timestamp_ms(cast("int | datetime", timestamps), "timestamps")
+
+
 def pack_columns(
     keys: FieldColumn | ArrowTable,
-    values: FieldColumn,
+    values: FieldColumn | EllipsisType,
     timestamps: Timestamps | None,
     rules: AppendRules,
     now_ms: int,
@@ -123,7 +149,8 @@ def pack_columns(
 
     Args:
         keys: a column; a table instead, where nothing else is given.
-        values: a column of the same kind; None for records that have none.
+        values: a column of the same kind; None for records that have none; `...` where the caller
+            gave nothing, so that a table must have its own.
         timestamps: one for all, or one for each; the time of the append if None.
         rules: batch size, compression, timestamp type, size limit.
         now_ms: time of the append.
@@ -136,11 +163,13 @@ def pack_columns(
         InvalidRecordError: what Arrow exports are no records, or a header has no key.
     """
     times = now_ms if timestamps is None else timestamps
-    if values is None and headers is None and _is_table(keys):
+    if (values is None or values is ...) and headers is None and _is_table(keys):
         if not isinstance(times, int):
             raise TypeError("the timestamps of a table are a column of it")
-        feed = _Batches(ArrowSource(keys), times, rules.batch_bytes)
+        feed = _Batches(ArrowSource(keys), times, rules.batch_bytes, has_values=values is ...)
         return _pack(feed, rules, now_ms, runs_foreign_code=True)
+    if values is ...:
+        raise TypeError("values must be given; pass values=None to write tombstones")
     if isinstance(keys, list | None) and isinstance(values, list | None):
         if not isinstance(headers, Sequence | None):
             raise TypeError("the headers beside lists are a list, too")
@@ -248,7 +277,10 @@ class _Slots:
 class _Batches:
     """A feed from Arrow's record batches; one batch of the log may be of several of them."""
 
-    def __init__(self, source: ArrowSource, default_ms: int, limit: int) -> None:
+    def __init__(
+        self, source: ArrowSource, default_ms: int, limit: int, *, has_values: bool
+    ) -> None:
+        self._has_values = has_values
         self._source = source
         self._default_ms = default_ms
         self._limit = limit
@@ -263,6 +295,11 @@ class _Batches:
                 self._rows, self._start = next(self._source, None), 0
                 if self._rows is None:
                     return taken
+                if self._has_values and self._rows.values is None:
+                    raise InvalidRecordError(
+                        "Arrow: the table has no column 'value', so each record would be a"
+                        " tombstone; pass values=None to write tombstones"
+                    )
                 continue
             times = self._default_ms if rows.timestamps is None else rows.timestamps
             count = builder.extend_columns(

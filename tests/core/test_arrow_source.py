@@ -128,8 +128,8 @@ def test_arrow_array_outlives_its_source() -> None:
     [
         (b"l", [5, None], [5, -1]),
         (b"tsm:UTC", [5, 6], [5, 6]),
-        (b"tss:", [5, None], [5000, -1]),
-        (b"tsu:", [5999, -1], [5, -1]),
+        (b"tss:+01:00", [5, None], [5000, -1]),
+        (b"tsu:UTC", [5999, -1], [5, -1]),
         (b"tsn:Europe/Berlin", [5_999_999, -1_000_001], [5, -2]),
     ],
 )

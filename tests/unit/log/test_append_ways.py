@@ -90,7 +90,7 @@ def test_append_columns_refuses_what_cannot_be_stored(directory: Path) -> None:
     with manual_log(directory, message_format_version="0.10.2") as log:
         headers = pa.table({"key": [b"k"], "headers": [[{"key": "a", "value": b"b"}]]})
         with pytest.raises(UnsupportedForMessageFormatError):
-            log.append_columns(headers)
+            log.append_columns(headers, None)
 
 
 def test_append_ways_refuse_mixtures(directory: Path) -> None:
@@ -108,7 +108,9 @@ def test_append_ways_refuse_mixtures(directory: Path) -> None:
             (lambda: log.append_columns(array, pa.table({"value": [b"a"]})), TypeError),
             (lambda: log.append_columns(array, pa.array([{"key": b"a"}])), InvalidRecordError),
             (
-                lambda: log.append_columns(pa.table({"key": [b"a"]}), timestamps=np.zeros(1, "i8")),
+                lambda: log.append_columns(
+                    pa.table({"key": [b"a"]}), None, timestamps=np.zeros(1, "i8")
+                ),
                 TypeError,
             ),
             (lambda: log.append_columns(pa.table({"key": ["a"], "no": [1]})), InvalidRecordError),
@@ -127,7 +129,7 @@ def test_append_ways_refuse_mixtures(directory: Path) -> None:
             with pytest.raises(error):
                 call()
         assert 0 == log.log_end_offset
-        log.append_columns(array)
+        log.append_columns(array, None)
         assert [(b"a", None)] == [(each.key, each.value) for each in log.records()]
 
 
