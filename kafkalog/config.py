@@ -23,6 +23,7 @@ from kafkalog.settings import (
     ConfigChange,
     change_between,
     checked,
+    names_unknown_fields,
     parsed,
     replaced,
     setting,
@@ -69,6 +70,7 @@ KEYS_WITHOUT_USE: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+@names_unknown_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
     """
@@ -293,6 +295,30 @@ class LogConfig:
                 wrong.
         """
         return cls(**parsed(cls, properties, KEYS_WITHOUT_USE))
+
+    @classmethod
+    def of(cls, given: LogConfig | Mapping[str, Any] | None) -> LogConfig:
+        """
+        Return what a caller gives as the settings of a log.
+
+        Args:
+            given: a config; or Kafka's dotted keys with texts, as of `from_properties`, or with
+                values of their fields' types; or None for the defaults.
+
+        Raises:
+            ConfigError: as `from_properties`.
+            TypeError: it is neither.
+        """
+        if given is None:
+            return cls()
+        if isinstance(given, LogConfig):
+            return given
+        if not isinstance(given, Mapping):
+            raise TypeError(
+                f"config must be a LogConfig or a mapping of Kafka's keys, got"
+                f" {type(given).__name__}"
+            )
+        return cls(**parsed(cls, given, KEYS_WITHOUT_USE, only_texts=False))
 
     def to_properties(self) -> dict[str, str]:
         """Return every setting as dotted key and text; `from_properties` takes it back."""

@@ -25,6 +25,7 @@ from kafkalog.settings import (
     ConfigChange,
     change_between,
     checked,
+    names_unknown_fields,
     replaced,
     setting,
     settings_of,
@@ -57,6 +58,7 @@ _DEDUPE_BYTES_MIN: Final = 1 << 20
 LOG_DIR: Final = "log.dir"
 
 
+@names_unknown_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerConfig:
     """
@@ -124,6 +126,7 @@ class CleanerConfig:
         return replaced(self, changes)
 
 
+@names_unknown_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerConfig:
     """

@@ -12,13 +12,14 @@ Thread-safety: everything here is immutable. Nothing here reads files or the env
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 import operator
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 
 from kafkalog.errors import ConfigError
 
@@ -35,6 +36,7 @@ __all__ = [
     "Setting",
     "change_between",
     "checked",
+    "names_unknown_fields",
     "parsed",
     "replaced",
     "setting",
@@ -50,6 +52,7 @@ LONG_MAX: Final = 2**63 - 1
 OWN_PREFIX: Final = "kafkalog."
 
 _Config = TypeVar("_Config", bound="DataclassInstance")
+_Kind = TypeVar("_Kind")
 
 Kind = Literal["int", "long", "double", "boolean", "string", "list"]
 # When a changed value counts: from the next call on, from the next segment on, or after closing and
@@ -166,7 +169,9 @@ class Setting:
         return self._check_number(value)
 
     def _check_list(self, value: Any) -> tuple[str, ...]:
-        # A string is iterable too, but its letters are not what anybody meant.
+        # A single word, or words as in a properties file; never the letters of it.
+        if isinstance(value, str) and self.choices:
+            value = self.parse(value)
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
             raise self.refusal(value)
         elements = sorted(value) if isinstance(value, set | frozenset) else list(value)
@@ -239,6 +244,35 @@ def setting(
     return field(default=default, metadata={"setting": described})
 
 
+def names_unknown_fields(cls: type[_Kind]) -> type[_Kind]:
+    """
+    Make a dataclass of settings name the nearest field where it is made with an unknown one.
+
+    The decorated class raises ConfigError for an unknown field, and for a mapping in place of
+    fields, where Python itself raises a TypeError without the nearest name.
+    """
+    generated = cls.__init__
+
+    @functools.wraps(generated)
+    def __init__(self: Any, *arguments: Any, **values: Any) -> None:  # noqa: N807
+        try:
+            generated(self, *arguments, **values)
+        except TypeError:
+            known = {each.name: each for each in fields(cast("Any", cls)) if each.init}
+            if arguments:
+                raise ConfigError(
+                    f"{cls.__name__} must be made of fields by name; of Kafka's keys with"
+                    f" {cls.__name__}.from_properties"
+                ) from None
+            for name in values:
+                if name not in known:
+                    raise unknown_name("field", name, known) from None
+            raise
+
+    cls.__init__ = __init__  # type: ignore[method-assign]
+    return cls
+
+
 def settings_of(cls: type[Any]) -> Mapping[str, Setting]:
     """Return field name -> Setting of a dataclass, in the order of its fields that are settings."""
     known = _SETTINGS.get(cls)
@@ -259,7 +293,11 @@ def checked(config: object) -> None:
 
 
 def parsed(
-    cls: type[Any], properties: Mapping[str, str], without_use: Mapping[str, str]
+    cls: type[Any],
+    properties: Mapping[str, Any],
+    without_use: Mapping[str, str],
+    *,
+    only_texts: bool = True,
 ) -> dict[str, Any]:
     """
     Return the keyword arguments for `cls` that dotted keys and texts stand for.
@@ -268,6 +306,7 @@ def parsed(
         cls: a dataclass of settings.
         properties: dotted key to text.
         without_use: keys that Kafka has and `cls` has not, and why.
+        only_texts: whether values must be texts; else others are passed on as they are.
 
     Raises:
         ConfigError: a key is unknown, or a text is not of the key's type.
@@ -280,7 +319,8 @@ def parsed(
             if key in without_use:
                 raise ConfigError(f"{key} has no meaning here: {without_use[key]}")
             raise unknown_name("setting", key, by_key)
-        arguments[found.name] = found.parse(text)
+        is_text = only_texts or isinstance(text, str)
+        arguments[found.name] = found.parse(text) if is_text else text
     return arguments
 
 

@@ -7,10 +7,10 @@ known as one), then loading and recovery. An error on the way gives all of it ba
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
@@ -42,8 +42,9 @@ logger = logging.getLogger(__name__)
 def open_log(
     directory: str | PathLike[str],
     *,
-    config: LogConfig | None = None,
+    config: LogConfig | Mapping[str, Any] | None = None,
     read_only: bool = False,
+    create: bool = True,
     clock: Clock | None = None,
     scheduler: Scheduler | None = None,
     filesystem: FileSystem | None = None,
@@ -57,8 +58,11 @@ def open_log(
     Args:
         directory: the partition directory (`topic-partition` inside a data directory, any name
             where it stands alone). A writer creates it where it is missing.
-        config: settings of the log; Kafka's defaults if None.
+        config: settings of the log, or a mapping of Kafka's keys to their values; Kafka's defaults
+            if None.
         read_only: take no lock and change nothing; appends of another process show as they land.
+        create: whether a writer creates the log where there is none; else NotALogError is raised,
+            and nothing is created or changed.
         clock: source of time; the machine's if None.
         scheduler: runs background work (flushes, delayed deletion); a thread of its own, started
             when first needed, if None.
@@ -69,16 +73,21 @@ def open_log(
         producer_expiration_ms: after how long a silent producer is forgotten.
 
     Raises:
-        NotALogError: the path is a file, a data directory, or holds other things than a log.
+        NotALogError: the path is a file, a data directory, or holds other things than a log; or
+            holds no log, where `read_only` or `create=False` lets none be created.
+        ConfigError: a setting of `config` is unknown or wrong.
         LogLockedError: another writer has it open.
         LogPermissionError: the file system does not let this process in.
         LogStorageError: the disk failed.
     """
+    settings = LogConfig.of(config)
     path = Path(directory).absolute()
     filesystem = PosixFileSystem() if filesystem is None else filesystem
     with storage_errors(path, doing="opening"):
         home = find_home(filesystem, path)
-        if not read_only:
+        if not create and not read_only:
+            _ensure_present(home)
+        elif not read_only:
             make_directories(filesystem, path)
     surroundings = Surroundings(
         clock=SystemClock() if clock is None else clock,
@@ -87,7 +96,7 @@ def open_log(
         on_deletion=on_deletion,
         producer_expiration_ms=producer_expiration_ms,
     )
-    return open_at_home(home, config or LogConfig(), surroundings, read_only=read_only)
+    return open_at_home(home, settings, surroundings, read_only=read_only)
 
 
 def open_at_home(
@@ -180,13 +189,22 @@ def _nothing() -> None:
     """Close nothing: the scheduler is the caller's."""
 
 
-def _load_read_only(home: PartitionHome, context: SegmentContext) -> _Opened:
+def _ensure_present(home: PartitionHome) -> None:
+    """Raise NotALogError where the directory is missing or has no segment."""
     facts = home.filesystem.stat(home.directory)
-    if facts is None or not live_bases(home.filesystem, home.directory):
+    if facts is None:
         raise NotALogError(
-            f"{home.directory} holds no segment, and read-only none is created",
+            f"No log found at {home.directory}: no such directory", path=home.directory
+        )
+    if not live_bases(home.filesystem, home.directory):
+        raise NotALogError(
+            f"No log found at {home.directory}: the directory holds no segment",
             path=home.directory,
         )
+
+
+def _load_read_only(home: PartitionHome, context: SegmentContext) -> _Opened:
+    _ensure_present(home)
     loaded = load_log(
         context,
         clean=home.was_closed_in_order(),

@@ -8,6 +8,7 @@ Thread-safety: everything may be called from any thread, while another writes.
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -50,7 +51,7 @@ from kafkalog.model import TopicPartition
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.message_run import MessageRun, Part
 
-__all__ = ["LogReader"]
+__all__ = ["LogReader", "whole_offset"]
 
 # Waits of a follower that misses a file: a quarter of a second in all, longer than a truncation.
 PAUSES_SECONDS = (0.0, 0.001, 0.004, 0.015, 0.06, 0.17)
@@ -187,7 +188,7 @@ class LogReader:
         snapshot, limit = self._visible(isolation)
         start = snapshot.start_offset if start is None else start
         snapshot = self._check_range(snapshot, start)
-        end = limit if end is None else min(end, limit)
+        end = limit if end is None else min(whole_offset("end", end), limit)
         read = self._visible_parts(read_batches, on_corrupt, isolation)
         return self._read(read, snapshot, start, end)
 
@@ -208,7 +209,7 @@ class LogReader:
         snapshot, limit = self._visible(isolation)
         start = snapshot.start_offset if start is None else start
         snapshot = self._check_range(snapshot, start)
-        end = limit if end is None else min(end, limit)
+        end = limit if end is None else min(whole_offset("end", end), limit)
         read = self._visible_parts(read_parts, on_corrupt, isolation)
         parts = self._read(read, snapshot, start, end)
         limit_bytes = self.config.decompressed_max_bytes
@@ -266,6 +267,8 @@ class LogReader:
         return self._local.snapshot
 
     def _check_range(self, snapshot: Snapshot, offset: int) -> Snapshot:
+        if type(offset) is not int:
+            offset = whole_offset("offset", offset)
         if snapshot.start_offset <= offset <= snapshot.end_offset:
             return snapshot
         raise OffsetOutOfRangeError(
@@ -411,3 +414,10 @@ def _lists_of_run(
 
 def _within(records: list[Record], start: int, end: int) -> list[Record]:
     return [record for record in records if start <= record.offset < end]
+
+
+def whole_offset(name: str, number: object) -> int:
+    """Return an offset that a caller gives; TypeError with its name where it is no integer."""
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise TypeError(f"{name} must be an int, got {type(number).__name__} {number!r:.80}")
+    return operator.index(number)

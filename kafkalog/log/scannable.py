@@ -12,6 +12,7 @@ from typing import Unpack
 from kafkalog.log.isolation import AbortedBatches, Isolation
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.points import PointLog
+from kafkalog.log.reader import whole_offset
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.log.scan.conditions import Filter
 from kafkalog.log.scan.options import (
@@ -91,7 +92,7 @@ class ScannableLog(PointLog):
         snapshot, limit = self._visible(options.isolation)
         start = snapshot.start_offset if start is None else start
         snapshot = self._check_range(snapshot, start)
-        end = limit if end is None else min(end, limit)
+        end = limit if end is None else min(whole_offset("end", end), limit)
         offsets = options.conditions.offsets
         start, end = max(start, offsets.first), min(end, offsets.last + 1)
         found = self._read(partial(self._read_stretches, options), snapshot, start, end)
@@ -113,17 +114,23 @@ class ScannableLog(PointLog):
         )
 
 
-def scan(logs: Iterable[ScannableLog], **arguments: Unpack[ScanArguments]) -> Scan:
+def scan(logs: ScannableLog | Iterable[ScannableLog], **arguments: Unpack[ScanArguments]) -> Scan:
     """
     Return the records of many logs as columns, one log after the other.
 
     Args:
-        logs: open logs, in the order wanted.
+        logs: open logs, in the order wanted; or one open log.
         arguments: columns, filters, isolation and so on, as of `Log.scan`.
     """
     options = make_options(**arguments)
+    logs = [logs] if isinstance(logs, ScannableLog) else list(logs)
+    for log in logs:
+        if not isinstance(log, ScannableLog):
+            raise TypeError(f"logs must be open logs, got {type(log).__name__}")
     return Scan([_source_of(log) for log in logs], options)
 
 
 def _source_of(log: ScannableLog, start: int | None = None, end: int | None = None) -> ScanSource:
+    start = None if start is None else whole_offset("start", start)
+    end = None if end is None else whole_offset("end", end)
     return ScanSource(log.topic_partition, lambda: log, start, end)

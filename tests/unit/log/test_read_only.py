@@ -251,7 +251,7 @@ def test_reader_of_a_log_without_indexes_reads_from_memory(
 
 def test_reader_needs_a_log(directory: Path) -> None:
     """Read-only nothing is created: a missing or empty directory is an error."""
-    with pytest.raises(NotALogError, match="read-only"):
+    with pytest.raises(NotALogError, match="No log found"):
         manual_log(directory, read_only=True)
     directory.mkdir()
     with pytest.raises(NotALogError, match="read-only"):

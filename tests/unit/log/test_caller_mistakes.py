@@ -1,0 +1,166 @@
+"""First calls of a newcomer: accepted where the meaning is plain, else refused in words."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog import (
+    ConfigError,
+    LogConfig,
+    ManagerConfig,
+    NotALogError,
+    Record,
+    open_log,
+)
+from kafkalog.manager_config import CleanerConfig
+from tests.support.logs import manual_log
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("compact", ("compact",)),
+        ("compact,delete", ("compact", "delete")),
+        (" delete , compact ", ("delete", "compact")),
+        ("", ()),
+        (["compact"], ("compact",)),
+    ],
+)
+def test_log_config_policy_as_a_word_is_a_list(given: Any, expected: tuple[str, ...]) -> None:
+    """USE-8: a single policy, or several as in a properties file."""
+    assert expected == LogConfig(cleanup_policy=given).cleanup_policy
+    assert expected == LogConfig().replace(cleanup_policy=given).cleanup_policy
+
+
+@pytest.mark.parametrize("given", ["compcat", "c", "compact,,delete", b"compact"])
+def test_log_config_policy_of_other_words_is_refused(given: Any) -> None:
+    """The letters of a word are no elements, nor is what lies between two commas."""
+    with pytest.raises(ConfigError, match=r"cleanup\.policy = .*compact, delete"):
+        LogConfig(cleanup_policy=given)
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "nearest"),
+    [
+        (LogConfig, "segment_byte", "segment_bytes"),
+        (LogConfig, "segment.bytes", "segment_bytes"),
+        (ManagerConfig, "log_dir", "log_dirs"),
+        (CleanerConfig, "thread", "threads"),
+    ],
+)
+def test_config_unknown_field_names_the_nearest(cls: Any, name: str, nearest: str) -> None:
+    """USE-8: docs/configuration.md promises a ConfigError, and Python raises a TypeError."""
+    with pytest.raises(ConfigError, match=rf"unknown field '{name}'; did you mean {nearest}\?"):
+        cls(**{name: 1})
+
+
+def test_config_mapping_in_place_of_fields_says_how_to_write_it() -> None:
+    """A mapping of Kafka's keys has a constructor of its own."""
+    make: Any = LogConfig
+    with pytest.raises(ConfigError, match=r"LogConfig\.from_properties"):
+        make({"segment.bytes": "1048576"})
+
+
+def test_config_with_named_fields_is_pickled_and_replaced_as_before() -> None:
+    """The check of names is beside the class, not in its values."""
+    config = LogConfig(segment_bytes=4096)
+    assert config == pickle.loads(pickle.dumps(config))
+    assert 8192 == config.replace(segment_bytes=8192).segment_bytes
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"segment.bytes": "4096", "cleanup.policy": "compact"},
+        {"segment.bytes": 4096, "cleanup.policy": ["compact"]},
+        LogConfig(segment_bytes=4096, cleanup_policy=("compact",)),
+    ],
+)
+def test_open_log_mapping_of_keys_is_a_config(tmp_path: Path, given: Any) -> None:
+    """USE-8: Kafka's keys, with texts or with values, mean what from_properties makes of them."""
+    with open_log(tmp_path / "t-0", config=given) as log:
+        assert LogConfig(segment_bytes=4096, cleanup_policy=("compact",)) == log.config
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"segment.byte": 1}, ConfigError, "did you mean segment.bytes"),
+        ({"segment.bytes": 1}, ConfigError, "segment.bytes = 1: must be an integer from 14"),
+        ({"segment.bytes": 4096.0}, ConfigError, "segment.bytes = 4096.0"),
+        ({"min.insync.replicas": 1}, ConfigError, "has no meaning here"),
+        ("segment.bytes=1", TypeError, "config must be a LogConfig or a mapping"),
+        (5, TypeError, "config must be a LogConfig or a mapping"),
+    ],
+)
+def test_open_log_wrong_config_creates_nothing(
+    tmp_path: Path, given: Any, error: type[Exception], text: str
+) -> None:
+    """USE-8: refused with the key before the directory is made."""
+    with pytest.raises(error, match=text):
+        open_log(tmp_path / "t-0", config=given)
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_open_log_create_false_of_nothing_is_refused(tmp_path: Path) -> None:
+    """USE-3: a mistyped path, an empty directory: an error, and nothing is created."""
+    (tmp_path / "empty-0").mkdir()
+    for name, text in (("oders-0", "no such directory"), ("empty-0", "holds no segment")):
+        for settings in ({"create": False}, {"create": False, "read_only": True}):
+            with pytest.raises(NotALogError, match=f"No log found at .*{name}: .*{text}"):
+                open_log(tmp_path / name, **settings)  # type: ignore[arg-type]
+    assert ["empty-0"] == [path.name for path in tmp_path.iterdir()]
+    assert [] == list((tmp_path / "empty-0").iterdir())
+
+
+def test_open_log_create_false_of_a_log_opens_it(tmp_path: Path) -> None:
+    """It writes to what is there, as ever."""
+    with manual_log(tmp_path / "t-0") as log:
+        log.append([Record(value=b"v")])
+    with open_log(tmp_path / "t-0", create=False) as log:
+        log.append([Record(value=b"w")])
+        assert [b"v", b"w"] == [each.value for each in log.records()]
+
+
+@pytest.mark.parametrize("given", ["1", 1.0, True, b"1"])
+def test_reads_offset_of_another_type_is_refused_with_its_name(tmp_path: Path, given: Any) -> None:
+    """USE-8: `'<=' not supported between instances of 'int' and 'str'` names nothing."""
+    with manual_log(tmp_path / "t-0") as log:
+        log.append([Record(value=b"v")] * 3)
+        for read in (log.records, log.batches, log.get, log.read):
+            with pytest.raises(TypeError, match="offset must be an int, got"):
+                read(given)
+        for read in (log.records, log.batches):
+            with pytest.raises(TypeError, match="end must be an int, got"):
+                read(0, given)
+        with pytest.raises(TypeError, match="start must be an int, got"):
+            log.scan(given)
+        with pytest.raises(TypeError, match="end must be an int, got"):
+            log.scan(0, given)
+
+
+def test_reads_offset_of_numpy_is_an_int(tmp_path: Path) -> None:
+    """What comes out of an array goes in."""
+    import numpy as np
+
+    with manual_log(tmp_path / "t-0") as log:
+        log.append([Record(value=b"%d" % number) for number in range(3)])
+        one: Any = np.int32(1)
+        assert [b"1", b"2"] == [each.value for each in log.records(one)]
+        assert [b"0"] == [each.value for each in log.records(0, one)]
+
+
+def test_scan_of_one_log_is_a_scan_of_a_list_of_it(tmp_path: Path) -> None:
+    """USE-8: the meaning is plain; other things than logs are refused."""
+    with manual_log(tmp_path / "t-0") as log:
+        log.append([Record(value=b"v")])
+        arrays = kafkalog.scan(log, columns=["offset"]).to_numpy()
+        assert [0] == list(arrays["offset"])
+        wrong: Any = [tmp_path]
+        with pytest.raises(TypeError, match="logs must be open logs, got PosixPath"):
+            kafkalog.scan(wrong)
