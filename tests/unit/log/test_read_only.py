@@ -254,7 +254,7 @@ def test_reader_needs_a_log(directory: Path) -> None:
     with pytest.raises(NotALogError, match="No log found"):
         manual_log(directory, read_only=True)
     directory.mkdir()
-    with pytest.raises(NotALogError, match="read-only"):
+    with pytest.raises(NotALogError, match="No log found"):
         manual_log(directory, read_only=True)
     assert [] == list(directory.iterdir())
 
