@@ -7,7 +7,50 @@ from tests.proof.harness import Part
 
 __all__ = ["PARTS"]
 
+_WORKLOAD = (
+    "Two workloads. Single logs: one to three logs, up to three threads each, appends of records,"
+    " lists, columns, encoded batches, files, through an appender, as a follower with leader epochs"
+    " and as idempotent producers; formats v0, v1 and v2, every codec, written and durable; rolls,"
+    " preallocation, retention, deletion, both truncations, compaction with tombstones, conversion"
+    " in place, closing and opening with other settings. Managers: one or two data directories,"
+    " topics of one to eight partitions, producers, transactions of two ids one behind the"
+    " other over several partitions, group positions alone and within transactions, a topic deleted"
+    " and made again under its name, the cleaner, checkpoints every 20 ms, retention, and commits"
+    " of the Spark sink.\n\n"
+    "After each start the files are read by a reader of the proof's own and by the library, which"
+    " must agree. Then: nothing acknowledged is lost or has moved, no acknowledged offset has other"
+    " content, nothing is there that nobody wrote, what was lost once or deleted never comes back,"
+    " transactions are whole or not there and only those that somebody asked to commit, the latest"
+    " values of keys survive compaction, a duplicate is recognized, positions of groups and rows of"
+    " the sink are kept, and opening never raises.\n\n"
+)
+
 PARTS: tuple[Part, ...] = (
+    Part(
+        "power-cuts",
+        "Power cuts",
+        _WORKLOAD
+        + "A loop device has ext4 or XFS on it. The file system's own shutdown call cuts the power:"
+        " what was not flushed is gone. It is mounted again and opened, or cut once more while it"
+        " recovers, closes or starts. In half of the cuts somebody syncs a few random files just"
+        " before, so that later writes survive where earlier ones do not. What was acknowledged"
+        " before the call began is evidence; what came later was only asked for. Beside it runs a"
+        " control without kafkalog, a plain write and fdatasync: where the answer of its fdatasync"
+        " came while the cut was under way its bytes may be gone, which is the kernel's matter.",
+        "tests.proof.power_cuts",
+        (needs.linux, needs.loop_devices),
+        gate_seconds=120,
+    ),
+    Part(
+        "kills",
+        "Kills",
+        _WORKLOAD
+        + "SIGKILL ends the process at a random moment, three times in ten within 40 ms of its"
+        " start. A kill loses nothing that was written, so every acknowledgement counts.",
+        "tests.proof.kills",
+        (needs.linux,),
+        gate_seconds=45,
+    ),
     Part(
         "mutations",
         "Mutated directories",

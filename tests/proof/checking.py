@@ -1,0 +1,153 @@
+"""Opens what a cut or a kill has left, reads it in two ways, and lets the oracle judge.
+
+The library recovers the files and serves them; beside it the files are read by `plain_log`. Both
+have to agree on every record between the log's start and its end, but for what the library fences.
+
+Runs in a process of its own: where it dies, hangs or raises, that is a broken promise as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+from kafkalog import Log, open_log
+from tests.proof.contents import Spec, content, identity
+from tests.proof.oracle import Observed, Oracle, Problem, Seen, View
+from tests.proof.plain_log import PlainBatch, PlainLog, PlainRecord, read_log
+from tests.proof.single_logs import config_of
+
+__all__ = ["check_logs", "observe"]
+
+
+def check_logs(root: Path, oracle: Oracle, seed: int) -> list[Problem]:
+    """Open the single logs of a disk, and judge them."""
+    logging.disable(logging.CRITICAL)
+    random = Random(seed)
+    problems: list[Problem] = []
+    view = View({})
+    opened = []
+    for stream in oracle.streams.values():
+        directory = root / stream.spec.directory
+        if not directory.exists():
+            continue
+        log = open_log(directory, config=config_of(stream.spec, random))
+        opened.append(log)
+        observed = observe(log, directory, stream.number, stream.spec, problems, random)
+        view.partitions[stream.spec.directory] = observed
+    problems += oracle.check(view)
+    if random.random() < 0.5:
+        for log in opened:
+            log.close()
+    return problems
+
+
+def observe(
+    log: Log,
+    directory: Path,
+    number: int,
+    spec: Spec,
+    problems: list[Problem],
+    random: Random,
+    *,
+    recovered: bool = True,
+) -> Observed:
+    """
+    Return what one log serves, after comparing the two ways of reading it.
+
+    With `recovered` nothing was appended since it was opened: all of it is durable then.
+    """
+    start, end = log.log_start_offset, log.log_end_offset
+    where = f"{spec.directory} [{start}, {end})"
+    if recovered and log.durable_offset != end:
+        text = f"{where}: {log.durable_offset}"
+        problems.append(Problem("what a recovered log serves is not all durable", text))
+    plain = read_log(directory)
+    outcomes, first_open = plain.outcomes()
+    bases = [batch.base_offset for batch in plain.batches]
+    if bases != sorted(set(bases)):
+        problems.append(Problem("offsets of the files do not rise", f"{where}: {bases}"))
+    written = {
+        record.offset: (batch, record)
+        for batch, record in plain.data()
+        if start <= record.offset < end
+    }
+    served = {each.offset: (each.key, each.value) for each in log.records(start)}
+    problems += _differences(log, where, served, written, plain)
+    problems += _committed(log, where, written, outcomes, first_open)
+    found = Observed(start, end, {}, log.durable_offset)
+    for offset in served.keys() & written.keys():
+        batch, record = written[offset]
+        name = identity(record.value, record.headers)
+        expected = None if name is None or name[0] != number else content(spec, *name)
+        if expected is None or name is None:
+            found.foreign.append(f"{offset}: {record}"[:300])
+        elif (expected.key, expected.value) != (record.key, record.value) or (
+            expected.headers and expected.headers != record.headers
+        ):
+            found.foreign.append(f"{offset}: {record} is not {expected}"[:600])
+        else:
+            found.records[offset] = Seen(*name, outcomes.get(batch.base_offset, ""))
+    problems += _looked_up(log, where, served, random)
+    return found
+
+
+Served = dict[int, tuple[bytes | None, bytes | None]]
+Written = dict[int, tuple[PlainBatch, PlainRecord]]
+
+
+def _differences(
+    log: Log, where: str, served: Served, written: Written, plain: PlainLog
+) -> Iterator[Problem]:
+    """Yield where the library serves other records than the files hold."""
+    for offset, (key, value) in served.items():
+        there = written.get(offset)
+        if there is None:
+            yield Problem("a record is served that no file holds", f"{where}: {offset}")
+        elif (there[1].key, there[1].value) != (key, value):
+            yield Problem("a record is served otherwise than it lies", f"{where}: {offset}")
+    fences = log.fences()
+    missing = [
+        offset
+        for offset in written.keys() - served.keys()
+        if not any(each.first_offset <= offset < each.next_offset for each in fences)
+    ]
+    if missing:
+        text = f"{where}: {sorted(missing)[:10]}, fences {fences}, stops {plain.stops}"
+        yield Problem("a whole record is not served, and not reported", text)
+
+
+def _committed(
+    log: Log,
+    where: str,
+    written: Written,
+    outcomes: dict[int, str],
+    first_open: int | None,
+) -> Iterator[Problem]:
+    """Yield where readers of committed records see others than the markers say."""
+    stable = log.last_stable_offset
+    limit = log.log_end_offset if first_open is None else first_open
+    if stable != limit and not log.fences():
+        text = f"{where}: {stable}, the markers say {limit}"
+        yield Problem("the last stable offset is not what the markers say", text)
+    shown = {each.offset for each in log.records(log.log_start_offset, isolation="read_committed")}
+    wanted = {
+        offset
+        for offset, (batch, _record) in written.items()
+        if outcomes.get(batch.base_offset, "committed") == "committed" and offset < stable
+    }
+    if shown != wanted and not log.fences():
+        more, less = sorted(shown - wanted)[:8], sorted(wanted - shown)[:8]
+        text = f"{where}: too many {more}, too few {less}"
+        yield Problem("readers of committed records see others than the markers say", text)
+
+
+def _looked_up(log: Log, where: str, served: Served, random: Random) -> Iterator[Problem]:
+    """Yield where looking up one offset gives another answer than reading them all."""
+    offsets = sorted(served)
+    for offset in random.sample(offsets, min(5, len(offsets))):
+        found = log.get(offset)
+        if found is None or (found.key, found.value) != served[offset]:
+            yield Problem("a look-up answers otherwise than a scan", f"{where}: {offset}: {found}")

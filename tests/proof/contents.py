@@ -1,0 +1,77 @@
+"""What each record of the workload holds: any record says which it is, and all else follows.
+
+A stream is one partition in one incarnation, an operation one append, `index` a record of it. Both
+the writer and the oracle make the content from these three; a tombstone says them in a header.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Content", "Spec", "content", "identity"]
+
+_FILLER = bytes(range(32, 127)) * 60
+
+
+@dataclass(frozen=True)
+class Spec:
+    """
+    What all records of a stream have in common.
+
+    Attributes:
+        directory: of the partition, relative to the root of the workload.
+        keys: how many keys there are; 0 for records without.
+        tombstones: some records have no value; they have headers then.
+        compact: its log is compacted.
+        magic: format of its batches.
+        trims: something deletes its oldest segments in the background.
+        topic: of a manager; empty for a log of its own.
+        partition: of that topic.
+    """
+
+    directory: str
+    keys: int = 0
+    tombstones: bool = False
+    compact: bool = False
+    magic: int = 2
+    trims: bool = False
+    topic: str = ""
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Key, value and headers of a record."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+
+
+def content(spec: Spec, stream: int, operation: int, index: int) -> Content:
+    """Return what a record holds."""
+    name = b"%d:%d:%d:" % (stream, operation, index)
+    drawn = zlib.crc32(name)
+    key = b"k%d" % (drawn % spec.keys) if spec.keys else None
+    if spec.tombstones and drawn % 11 == 0:
+        return Content(key, None, (("id", name),))
+    size = (drawn >> 8) % (40 if drawn % 7 else 900)
+    begin = drawn >> 20 & 63
+    headers = (("h", b"x"),) if spec.magic == 2 and drawn % 5 == 0 else ()
+    return Content(key, name + _FILLER[begin : begin + size], headers)
+
+
+def identity(
+    value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
+) -> tuple[int, int, int] | None:
+    """Return (stream, operation, index) of what a record holds, None where it is none of ours."""
+    name = value
+    if name is None:
+        name = next((held for header, held in headers if header == "id"), None)
+    parts = (name or b"").split(b":", 3)
+    try:
+        return int(parts[0]), int(parts[1]), int(parts[2])
+    except (IndexError, ValueError):
+        return None

@@ -1,0 +1,383 @@
+"""The workload with a `LogManager`: topics, producers, transactions, groups, the cleaner, the sink.
+
+Run in a process of its own, which is killed or loses its disk. Two topics are there for good and
+take part in transactions, one of them compacted; one is trimmed in the background; one is deleted
+and made again under its name, by turns.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+
+from kafkalog import LogManager, ManagerConfig, TopicPartition
+from kafkalog.clients.delivery import RecordMetadata
+from kafkalog.clients.producer import Producer
+from kafkalog.errors import (
+    LogCleaningAbortedError,
+    LogClosedError,
+    TopicExistsError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalog.spark.txn.model import StagedFile, TransactionId
+from kafkalog.spark.txn.transaction import SinkTransaction
+from tests.proof.appending import Appending, SharedLock
+from tests.proof.contents import Spec, content
+from tests.proof.ledger import Ledger
+from tests.proof.oracle import Oracle
+from tests.proof.plain_log import encode_batch
+from tests.proof.single_logs import guarded
+
+__all__ = [
+    "GROUP", "SINK_TOPIC", "TRANSACTIONAL_IDS", "directories_of", "manager_config", "write_topics",
+]  # fmt: skip
+
+GROUP = "group"
+SINK_TOPIC = "rows"
+TRANSACTIONAL_IDS = ("tx-0", "tx-1")
+FORMS = ("records", "lists", "columns", "batches", "raw")
+LASTING = ("kept", "keyed", "trimmed")
+VICTIM = "victim"
+
+
+def directories_of(root: Path, oracle: Oracle) -> list[Path]:
+    """Return the data directories of a disk; one, where a sink writes to it as well."""
+    count = 1 if oracle.seed % 3 else 2
+    return [root / f"data-{number}" for number in range(count)]
+
+
+def manager_config(random: Random, *, quiet: bool = False) -> ManagerConfig:
+    """Draw a manager's settings; a quiet one does nothing by itself."""
+    period = "86400000" if quiet else random.choice(("20", "50"))
+    return ManagerConfig.from_properties(
+        {
+            "log.segment.bytes": random.choice(("20000", "60000")),
+            "log.index.size.max.bytes": random.choice(("240", "10000")),
+            "log.segment.delete.delay.ms": random.choice(("0", "30", "60000")),
+            "log.initial.task.delay.ms": "86400000" if quiet else "10",
+            "log.retention.check.interval.ms": period,
+            "log.retention.ms": "-1",
+            "log.flush.offset.checkpoint.interval.ms": period,
+            "log.flush.start.offset.checkpoint.interval.ms": period,
+            "replica.high.watermark.checkpoint.interval.ms": period,
+            "log.cleaner.enable": "false" if quiet else "true",
+            "log.cleaner.backoff.ms": "20",
+            "log.cleaner.dedupe.buffer.size": str(3 << 20),
+            "log.cleaner.min.cleanable.ratio": "0.05",
+            "log.preallocate": random.choice(("true", "false")),
+            "log.flush.scheduler.interval.ms": random.choice(("1000000", "5")),
+        }
+    )
+
+
+def topic_settings(name: str, random: Random) -> dict[str, str]:
+    """Draw what a topic says otherwise."""
+    if name == "keyed":
+        delay = random.choice(("0", "86400000"))
+        return {"cleanup.policy": "compact", "segment.bytes": "20000", "delete.retention.ms": delay}
+    if name == "trimmed":
+        return {"retention.bytes": "40000", "segment.bytes": "20000"}
+    codec = random.choice(("producer", "lz4", "zstd", "gzip", "snappy", "uncompressed"))
+    return {"compression.type": codec}
+
+
+class TopicWriter:
+    """Works on the topics of one manager until the process ends."""
+
+    def __init__(
+        self, ledger: Ledger, root: Path, oracle: Oracle, seed: int, numbers: Iterator[int]
+    ) -> None:
+        self.ledger = ledger
+        self.oracle = oracle
+        self.numbers = numbers
+        self.random = Random(seed)
+        self.directories = directories_of(root, oracle)
+        self.incoming = root
+        self.victims = SharedLock()
+        self.streams: dict[str, list[tuple[int, Spec]]] = {}
+
+    # --------------------------------------------------------------------------------- beginning
+
+    def run(self) -> None:
+        """Let the sink write, perhaps; then open the manager, and let threads work on it."""
+        if len(self.directories) == 1 and self.random.random() < 0.4:
+            self.write_rows()
+        self.manager = LogManager(self.directories, manager_config(self.random))
+        self.ledger.add("kind", "openings of a manager")
+        producers = [
+            self.manager.producer(
+                transactional_id=name,
+                linger_ms=self.random.choice((0, 2)),
+                transaction_timeout_ms=60_000,
+            )
+            for name in TRANSACTIONAL_IDS
+        ]
+        for name in LASTING:
+            self.make(name)
+        self.find_victim()
+        work: list[Callable[[Random], None]] = [self.produce, self.append, self.commit_positions]
+        work += [
+            _transactions_of(self, number, producer) for number, producer in enumerate(producers)
+        ]
+        threads = [
+            threading.Thread(target=guarded, args=(self.ledger, each, self.drawn()))
+            for each in work
+        ]
+        for thread in threads:
+            thread.start()
+        self.administer(self.drawn())
+
+    def drawn(self) -> Random:
+        """Return a source of chances for one thread."""
+        return Random(self.random.getrandbits(32))
+
+    def spec(self, name: str, partition: int) -> Spec:
+        """Return what the records of a partition have in common."""
+        keys = {"keyed": 12, "kept": 0, "trimmed": 9, VICTIM: 0}[name]
+        return Spec(
+            f"{name}-{partition}",
+            keys,
+            tombstones=name == "keyed",
+            compact=name == "keyed",
+            trims=name == "trimmed",
+            topic=name,
+            partition=partition,
+        )
+
+    def make(self, name: str) -> None:
+        """Create a topic, unless it is there."""
+        draw = Random(f"{self.oracle.seed}{name}")
+        count = draw.choice((1, 2, 2, 3, 4, 8)) if name == "kept" else draw.randint(1, 3)
+        known = self.oracle.topics.get(name)
+        if name in self.manager.topics() and known is not None:
+            self.ledger.add("topic", name, "there", [])
+            if known.state == "gone":
+                self.ledger.add("wrong", "a deleted topic is back", name)
+            listed = [(each, self.spec(name, at)) for at, each in enumerate(known.streams)]
+            self.streams[name] = listed
+            return
+        listed = [(next(self.numbers), self.spec(name, each)) for each in range(count)]
+        for number, spec in listed:
+            self.ledger.add("stream", number, asdict(spec))
+        self.ledger.add("topic", name, "asked", [number for number, _ in listed])
+        try:
+            self.manager.create_topic(name, count, topic_settings(name, self.random))
+        except TopicExistsError:
+            self.ledger.add("wrong", "a topic exists that was not seen", name)
+            return
+        self.ledger.add("topic", name, "there", [])
+        self.streams[name] = listed
+
+    def find_victim(self) -> None:
+        """Take over the topic that comes and goes."""
+        if VICTIM in self.manager.topics() or self.random.random() < 0.7:
+            self.make(VICTIM)
+
+    # ----------------------------------------------------------------------------------- threads
+
+    def produce(self, random: Random) -> None:
+        """Send single records by an idempotent producer."""
+        wait = random.choice(("written", "durable"))
+        producer = self.manager.producer(
+            wait=wait,  # type: ignore[arg-type]
+            linger_ms=random.choice((0, 2)),
+            batch_size=random.choice((500, 16384)),
+            compression_type=random.choice(("none", "gzip", "snappy", "lz4", "zstd")),
+        )
+        for turn in range(600):
+            name = random.choice(LASTING)
+            stream, spec = random.choice(self.streams[name])
+            number = next(self.numbers)
+            self.ledger.add("ask", stream, number, 1)
+            self.send(producer, stream, spec, number).add_done_callback(
+                self.answered(stream, number, durable=wait == "durable")
+            )
+            if turn % 16 == 0:
+                if random.random() < 0.4:
+                    producer.flush()
+                time.sleep(random.random() * 0.004)
+
+    def send(
+        self, producer: Producer, stream: int, spec: Spec, number: int
+    ) -> Future[RecordMetadata]:
+        """Send the record of an operation."""
+        each = content(spec, stream, number, 0)
+        return producer.send(
+            spec.topic, each.value, key=each.key, headers=each.headers, partition=spec.partition
+        )
+
+    def answered(
+        self, stream: int, number: int, *, durable: bool
+    ) -> Callable[[Future[RecordMetadata]], None]:
+        """Return what notes the answer to a record."""
+
+        def note(future: Future[RecordMetadata]) -> None:
+            if future.exception() is None:
+                self.ledger.add("ack", stream, number, future.result().offset, durable)
+
+        return note
+
+    def append(self, random: Random) -> None:
+        """Append to logs themselves, in several forms."""
+        for _ in range(250):
+            with self.victims.shared():
+                names = [name for name in (*LASTING, VICTIM, VICTIM) if name in self.streams]
+                name = random.choice(names)
+                stream, spec = random.choice(self.streams[name])
+                log = self.manager.log(name, spec.partition)
+                appending = Appending(self.ledger, self.numbers, stream, spec, self.incoming)
+                appending.append(log, random.choice(FORMS), random)
+            if random.random() < 0.3:
+                time.sleep(random.random() * 0.004)
+
+    def commit_positions(self, random: Random) -> None:
+        """Put positions of a group."""
+        consumer = self.manager.consumer(GROUP)
+        for _ in range(100):
+            _stream, spec = random.choice(self.streams["kept"])
+            position = next(self.numbers)
+            wait = random.choice(("written", "durable"))
+            self.ledger.add("position", GROUP, spec.directory, position)
+            where = TopicPartition(spec.topic, spec.partition)
+            consumer.commit({where: position}, wait=wait)  # type: ignore[arg-type]
+            self.ledger.add("positioned", GROUP, spec.directory, position, wait == "durable")
+            time.sleep(random.random() * 0.01)
+
+    def transact(self, index: int, producer: Producer, random: Random) -> None:
+        """Run transactions of one transactional id, one behind the other."""
+        group = f"{GROUP}-{index}"
+        places = self.streams["kept"] + self.streams["keyed"]
+        for _ in range(150):
+            transaction = next(self.numbers)
+            self.ledger.add("transaction", transaction)
+            producer.begin_transaction()
+            sent = []
+            chosen = random.sample(places, min(len(places), random.choice((1, 2, 2, 4))))
+            for stream, spec in chosen * random.choice((1, 1, 3)):
+                number = next(self.numbers)
+                self.ledger.add("ask", stream, number, 1, transaction)
+                sent.append((stream, number, self.send(producer, stream, spec, number)))
+            if random.random() < 0.3:
+                where = f"kept-{index % len(self.streams['kept'])}"
+                self.ledger.add("position", group, where, transaction, transaction)
+                partition = TopicPartition("kept", index % len(self.streams["kept"]))
+                producer.send_offsets_to_transaction({partition: transaction}, group)
+            if random.random() < 0.7:
+                producer.flush()
+                self.note_sent(sent)
+            if random.random() < 0.5:
+                time.sleep(random.random() * random.choice((0.003, 0.03)))
+            if random.random() < 0.75:
+                self.ledger.add("commit", transaction, False)
+                producer.commit_transaction()
+                self.note_sent(sent)
+                self.ledger.add("commit", transaction, True)
+            else:
+                self.ledger.add("abort", transaction, False)
+                producer.abort_transaction()
+                self.ledger.add("abort", transaction, True)
+
+    def note_sent(self, sent: list[tuple[int, int, Future[RecordMetadata]]]) -> None:
+        """Note where the records of a transaction lie."""
+        for stream, number, future in sent:
+            self.ledger.add("ack", stream, number, future.result().offset, False)
+
+    # ----------------------------------------------------------------------------- administration
+
+    def administer(self, random: Random) -> None:
+        """Flush, roll, compact, delete and make topics, and close it all in the end."""
+        for _ in range(200):
+            kind = random.choice(("flush", "flush", "flush", "roll", "compact", "start", "victim"))
+            try:
+                getattr(self, f"_{kind}")(random)
+            except (LogCleaningAbortedError, LogClosedError, UnknownTopicOrPartitionError):
+                continue
+            self.ledger.add("kind", kind)
+            time.sleep(random.random() * 0.01)
+
+    def _flush(self, random: Random) -> None:
+        stream, spec = random.choice(self.streams[random.choice(LASTING)])
+        offset = self.manager.log(spec.topic, spec.partition).flush()
+        self.ledger.add("flush", stream, offset)
+
+    def _roll(self, random: Random) -> None:
+        _stream, spec = random.choice(self.streams[random.choice(LASTING)])
+        self.manager.log(spec.topic, spec.partition).roll()
+
+    def _compact(self, random: Random) -> None:
+        _stream, spec = random.choice(self.streams["keyed"])
+        active = random.random() < 0.7
+        self.manager.compact(spec.topic, spec.partition, include_active=active)
+
+    def _start(self, random: Random) -> None:
+        if random.random() < 0.7:
+            return
+        stream, spec = random.choice(self.streams["kept"])
+        log = self.manager.log(spec.topic, spec.partition)
+        offset = random.randint(log.log_start_offset, log.high_watermark)
+        self.ledger.add("delete", stream, offset)
+        log.delete_records_before(offset)
+        self.ledger.add("deleted", stream, offset)
+
+    def _victim(self, random: Random) -> None:
+        with self.victims.alone():
+            if VICTIM not in self.streams:
+                self.make(VICTIM)
+                return
+            self.ledger.add("topic", VICTIM, "deleting", [])
+            del self.streams[VICTIM]
+            self.manager.delete_topic(VICTIM)
+            self.ledger.add("topic", VICTIM, "gone", [])
+
+    # ------------------------------------------------------------------------------------ the sink
+
+    def write_rows(self) -> None:
+        """Commit one or two transactions of the Spark sink, which opens the directory itself."""
+        for _ in range(self.random.choice((1, 2))):
+            version = next(self.numbers)
+            parts = [(number, self.random.randrange(1, 9)) for number in range(2)]
+            sink = SinkTransaction(self.directories[0], TransactionId.of_query("query", version))
+            self.ledger.add("sink", version, parts, False)
+            sink.commit([self._staged(sink, version, *part) for part in parts])
+            self.ledger.add("sink", version, parts, True)
+
+    def _staged(
+        self, sink: SinkTransaction, version: int, partition: int, count: int
+    ) -> StagedFile:
+        """Stage rows as a task does."""
+        now_ms = int(time.time() * 1000)
+        rows = [(b"k", b"sink.%d.%d.%d" % (version, partition, row), ()) for row in range(count)]
+        data = encode_batch(rows, timestamp=now_ms)
+        handle = sink.staging.create(sink.transaction, f"{partition}-0")
+        handle.pwrite(data, 0)
+        handle.sync()
+        handle.close()
+        sink.staging.sync_names(sink.transaction)
+        return StagedFile(
+            str(handle.path), SINK_TOPIC, partition, 2, count, len(data), 1, len(data), now_ms,
+            now_ms, task=partition,
+        )  # fmt: skip
+
+
+def _transactions_of(
+    writer: TopicWriter, index: int, producer: Producer
+) -> Callable[[Random], None]:
+    return lambda random: writer.transact(index, producer, random)
+
+
+def write_topics(ledger: Ledger, root: Path, oracle: Oracle, seed: int, first: int) -> None:
+    """Work on the topics of a disk until something ends this process."""
+    logging.disable(logging.CRITICAL)
+    writer = TopicWriter(ledger, root, oracle, seed, itertools.count(first))
+    guarded(ledger, writer.run)
+    if Random(seed).random() < 0.3:
+        time.sleep(0.2)
+        guarded(ledger, writer.manager.close)
+    time.sleep(60)

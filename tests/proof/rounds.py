@@ -1,0 +1,324 @@
+"""Rounds of a workload that something ends: a cut of the power, or a kill; then a start, a check.
+
+The judge itself opens nothing of the library: it forks a writer, ends it, and forks a checker, so
+that it outlives whatever happens to them. Forks keep a round short; nothing here has threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import select
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from tests.proof.disks import Disk, run
+from tests.proof.harness import Proof
+from tests.proof.ledger import Event, Ledger
+from tests.proof.oracle import Oracle, Problem, Stream
+
+__all__ = ["Rounds", "Workload"]
+
+_CHECK_SECONDS = 90.0
+_CONTROL = "control"
+
+Write = Callable[[Ledger, Path, Oracle, int, int], None]
+Check = Callable[[Path, Oracle, int], list[Problem]]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """
+    What is done in the rounds of one kind.
+
+    Attributes:
+        name: for counters.
+        write: works until it is ended: (ledger, root, oracle, seed, first operation).
+        check: opens and judges: (root, oracle, seed).
+        longest: seconds until an end, at most, but for the early ends.
+    """
+
+    name: str
+    write: Write
+    check: Check
+    longest: float
+
+
+class Rounds:
+    """Rounds on one disk, or in one folder; the oracle remembers from round to round."""
+
+    def __init__(
+        self, proof: Proof, workload: Workload, folder: Path, disk: Disk | None = None
+    ) -> None:
+        self._proof = proof
+        self._workload = workload
+        self._disk = disk
+        self._folder = folder
+        self._root = folder / "root" if disk is None else disk.point
+        self._ledger = Ledger(folder / "ledger")
+        self._control = Ledger(folder / "ledger-of-control", 4 << 20)
+        self._controlled = 0
+        self._first = 1
+        self._others: list[int] = []
+        self._random = Random(proof.random.getrandbits(64))
+        self._oracle = Oracle(exact=disk is None)
+        self._history: list[str] = []
+        self._name = f"{'' if disk is None else disk.kind + ', '}{workload.name}"
+        self._unchecked = 0
+        self._is_over = True
+        self._left = 0
+
+    def renew(self) -> None:
+        """Begin with an empty disk."""
+        self._oracle = Oracle(exact=self._disk is None, seed=self._random.getrandbits(32))
+        self._history = []
+        self._controlled = 0
+        if self._disk is not None:
+            self._disk.make()
+        else:
+            shutil.rmtree(self._root, ignore_errors=True)
+            self._root.mkdir()
+        self._left = self._random.randint(8, 30)
+        self._is_over = False
+        self._unchecked = 0
+
+    def one(self) -> None:
+        """Let a writer work, end it, and mostly check what is left."""
+        if self._is_over or self._left == 0:
+            self.renew()
+        self._left -= 1
+        self._ledger.clear()
+        seed = self._random.getrandbits(32)
+        first = self._first = self._first + 100_000
+        if self._disk is not None:
+            self._control.clear()
+            start = self._controlled
+            control = self._fork(lambda: write_control(self._control, self._root, start))
+            self._others = [control]
+        writer = self._fork(
+            lambda: self._workload.write(self._ledger, self._root, self._oracle, seed, first)
+        )
+        early = self._random.random() < 0.3
+        if not early:
+            self._wait_for_opening()
+        time.sleep(self._random.random() * (0.04 if early else self._workload.longest))
+        self._end(writer, early)
+        if self._left == 0 or self._unchecked > 3 or self._random.random() < 0.65:
+            self._judge(seed)
+        else:
+            self._unchecked += 1
+
+    def _wait_for_opening(self) -> None:
+        """Wait until the writer has opened what it works on, or ended in an error."""
+        deadline = time.monotonic() + 10
+        position = 8
+        while time.monotonic() < deadline:
+            end = self._ledger.length()
+            for event in self._ledger.events(position, end):
+                if event[0] == "wrong" or (event[0] == "kind" and event[1].startswith("openings")):
+                    return
+            position = end
+            time.sleep(0.002)
+
+    def _streams(self) -> list[Stream]:
+        return list(self._oracle.streams.values())
+
+    # ----------------------------------------------------------------------------------- ending
+
+    def _end(self, writer: int, early: bool) -> None:
+        """Cut the power or kill, take in what was said by then, and start the machine again."""
+        count = self._proof.count
+        if self._disk is None:
+            os.kill(writer, signal.SIGKILL)
+            os.waitpid(writer, 0)
+            known = after = self._ledger.length()
+        else:
+            with self._disk.opened() as descriptor:
+                if self._random.random() < 0.5:
+                    self._sync_some()
+                known, control = self._ledger.length(), self._control.length()
+                self._disk.cut(descriptor)
+                # What is said now was under way at the cut, and is no evidence.
+                time.sleep(0.002)
+                for process in (writer, *self._others):
+                    os.kill(process, signal.SIGKILL)
+                    os.waitpid(process, 0)
+            after = self._ledger.length()
+        evidence = self._ledger.events(8, known)
+        rumours = self._ledger.events(known, after)
+        self._remember(evidence, rumours)
+        self._oracle.apply(evidence, evidence=True)
+        self._oracle.apply(rumours, evidence=False)
+        self._oracle.ended()
+        count(f"{self._name}: {'kills' if self._disk is None else 'cuts'}")
+        if early:
+            count(f"{self._name}: of these within 40 ms of a start")
+        for name in ("ack", "commit", "flush"):
+            found = sum(1 for event in evidence if event[0] == name and event[-1] is not False)
+            if found:
+                count(f"{self._name}: {_ANSWERS[name]}", found)
+        if self._disk is not None:
+            self._disk.again()
+            late = self._control.length()
+            told = [event[1] for event in self._control.events(8, control)]
+            said = [event[1] for event in self._control.events(control, late)]
+            self._judge_control(max(told, default=0), max(said, default=0))
+
+    def _sync_some(self) -> None:
+        """Sync some files, so that later writes are on the disk where earlier ones are not."""
+        pattern = self._random.choice(("*", "*.log", "*.log"))
+        files = [path for path in self._root.rglob(pattern) if path.is_file()]
+        if pattern == "*.log":
+            files = [path for path in files if path.stat().st_size]
+        count = self._random.randint(1, max(1, len(files) // 2))
+        for path in self._random.sample(files, min(count, len(files))):
+            try:
+                descriptor = os.open(path, os.O_RDONLY)
+            except OSError:
+                continue
+            try:
+                os.fdatasync(descriptor)
+            except OSError:
+                pass
+            finally:
+                os.close(descriptor)
+
+    def _judge_control(self, before: int, during: int) -> None:
+        """Compare the file of the plain program with what it acknowledged before and during."""
+        path = self._root / _CONTROL
+        data = path.read_bytes() if path.exists() else b""
+        kept = 0
+        while data[kept : kept + 512] == control_block(kept):
+            kept += 512
+        if kept < before:
+            text = f"{kept} of {before} bytes"
+            self._report(Problem("the control lost what was synced before the cut", text), [])
+        name = "control without kafkalog, cuts that lost an answer given"
+        self._proof.count(f"{name} before them", int(kept < before))
+        self._proof.count(f"{name} while they were under way", int(kept < during))
+        self._controlled = kept
+
+    def _remember(self, evidence: list[Event], rumours: list[Event]) -> None:
+        lines = [f"{event!r}\n" for event in evidence]
+        lines.append("---- the end came here ----\n")
+        lines += [f"{event!r}\n" for event in rumours]
+        self._history.append("".join(lines))
+        del self._history[:-12]
+
+    # ---------------------------------------------------------------------------------- checking
+
+    def _judge(self, seed: int) -> None:
+        """Let a checker open everything and compare it with what the oracle knows."""
+        self._unchecked = 0
+        before = self._folder / "before"
+        shutil.rmtree(before, ignore_errors=True)
+        # With its holes, which a preallocated file has.
+        run("cp", "-a", "--sparse=auto", str(self._root), str(before))
+        problems = self._in_a_child(lambda: self._workload.check(self._root, self._oracle, seed))
+        self._proof.count(f"{self._name}: checks")
+        streams = self._streams()
+        self._proof.count(f"{self._name}: logs recovered and compared", len(streams))
+        self._proof.count(
+            f"{self._name}: records held against what was asked",
+            sum(len(each.must) for each in streams),
+        )
+        for problem in problems[:4]:
+            self._report(problem, [before, self._root])
+        if problems:
+            self._is_over = True
+        for name, number in self._oracle.kinds.items():
+            self._proof.count(f"{self._name}: {name}", number)
+        self._oracle.kinds.clear()
+
+    def _report(self, problem: Problem, files: list[Path]) -> None:
+        log = self._folder / "events.txt"
+        log.write_text("".join(self._history))
+        details = f"{self._name}: {problem.details}"
+        self._proof.broken(problem.title, details, [log, *files])
+        self._is_over = True
+
+    def _fork(self, work: Callable[[], object]) -> int:
+        """Return the process that does this and nothing else."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        process = os.fork()
+        if process:
+            return process
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - the parent is told
+            text = traceback.format_exc()
+            self._ledger.add("wrong", f"a writer ended in {type(error).__name__}", text[-3000:])
+        finally:
+            os._exit(0)
+
+    def _in_a_child(self, check: Callable[[], list[Problem]]) -> list[Problem]:
+        """Run a check in a process; its death, its error and its silence are problems."""
+        reader, writer = os.pipe()
+        process = os.fork()
+        if process == 0:
+            os.close(reader)
+            try:
+                logging.raiseExceptions = False
+                answer: tuple[list[Problem], Oracle | None] = (check(), self._oracle)
+            except BaseException as error:  # noqa: BLE001 - the parent is told
+                title = f"opening raised {type(error).__name__}"
+                answer = ([Problem(title, traceback.format_exc()[-4000:])], None)
+            try:
+                with open(writer, "wb") as file:  # noqa: PTH123
+                    pickle.dump(answer, file)
+            finally:
+                os._exit(0)
+        os.close(writer)
+        data = b""
+        deadline = time.monotonic() + _CHECK_SECONDS
+        with open(reader, "rb", buffering=0) as file:  # noqa: PTH123
+            while select.select([file], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                part = file.read(1 << 20)
+                if not part:
+                    break
+                data += part
+            else:
+                os.kill(process, signal.SIGKILL)
+        _, status = os.waitpid(process, 0)
+        if os.WIFSIGNALED(status):
+            name = signal.Signals(os.WTERMSIG(status)).name
+            return [Problem(f"a start after it ended by {name}", "or hung, where it was SIGKILL")]
+        problems, oracle = pickle.loads(data)
+        if oracle is not None:
+            self._oracle = oracle
+        return list(problems)
+
+
+_ANSWERS = {
+    "ack": "appends acknowledged",
+    "commit": "transactions committed",
+    "flush": "durable offsets told",
+}
+
+
+def control_block(position: int) -> bytes:
+    """Return the 512 bytes of the control's file at a position."""
+    return b"%020d" % position * 25 + b"%012d" % (position % 10**12)
+
+
+def write_control(ledger: Ledger, root: Path, position: int) -> None:
+    """Be the plain program: write, sync, say so."""
+    try:
+        descriptor = os.open(root / _CONTROL, os.O_RDWR | os.O_CREAT, 0o644)
+        while position < 1 << 20:
+            os.pwrite(descriptor, control_block(position), position)
+            os.fdatasync(descriptor)
+            position += 512
+            ledger.add("control", position)
+            time.sleep(0.003)
+    except OSError:
+        return

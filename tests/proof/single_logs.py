@@ -1,0 +1,259 @@
+"""The workload with single logs: everything a `Log` can do, from several threads, until it ends.
+
+Run in a process of its own, which is killed or loses its disk. What would lie if it ran beside
+appends (truncations, a follower's appends, a conversion, closing) has the log alone; all else runs
+side by side.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from kafkalog import LogConfig, compact_log, convert_log, open_log
+from kafkalog.errors import KafkaLogError, LogCleaningAbortedError, OutOfOrderSequenceError
+from tests.proof.appending import FORMS, OLD_FORMS, Appending, SharedLock, raw_batch
+from tests.proof.contents import Spec, content
+from tests.proof.ledger import Ledger
+from tests.proof.oracle import Oracle
+
+__all__ = ["config_of", "new_specs", "write_logs"]
+
+RELEASES = {0: "0.9.0", 1: "0.10.2", 2: "4.1"}
+CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+NEVER = 2**63 - 1
+
+
+def new_specs(random: Random) -> list[Spec]:
+    """Draw the logs of a new disk."""
+    found = []
+    for number in range(random.choice((1, 2, 3))):
+        magic = random.choice((2, 2, 2, 2, 1, 0))
+        compact = random.random() < 0.35
+        keys = random.choice((5, 40)) if compact else random.choice((0, 0, 9))
+        tombstones = compact and magic == 2
+        found.append(Spec(f"log-{number}", keys, tombstones, compact, magic))
+    return found
+
+
+def config_of(spec: Spec, random: Random) -> LogConfig:
+    """Draw settings for one time that a log is open."""
+    codecs = CODECS if spec.magic == 2 else CODECS[:-1]
+    fields: dict[str, Any] = {
+        "segment_bytes": random.choice((20_000, 20_000, 60_000)),
+        "segment_index_bytes": random.choice((120, 10_000)),
+        "index_interval_bytes": random.choice((100, 4096)),
+        "compression_type": random.choice(codecs),
+        "preallocate": random.random() < 0.3,
+        "preallocate_zero_bytes": random.choice((0, 0, 8192)),
+        "flush_messages": random.choice((NEVER, NEVER, 1, 20)),
+        "flush_ms": random.choice((NEVER, NEVER, 5)),
+        "file_delete_delay_ms": random.choice((0, 20, 60_000)),
+        "batch_bytes": random.choice((1_000, 65_536)),
+        "retention_ms": -1,
+        "message_format_version": RELEASES[spec.magic],
+        "cleanup_policy": ("compact",) if spec.compact else ("delete",),
+        "delete_retention_ms": random.choice((0, 86_400_000)),
+    }
+    if not spec.compact:
+        fields["retention_bytes"] = random.choice((-1, 30_000, 100_000))
+    return LogConfig(**fields)
+
+
+class LogWriter:
+    """Works on one log until the process ends."""
+
+    def __init__(
+        self, ledger: Ledger, root: Path, oracle: Oracle, number: int, spec: Spec, seed: int
+    ) -> None:
+        self.ledger = ledger
+        self.number = number
+        self.spec = spec
+        self.random = Random(seed)
+        self.directory = root / spec.directory
+        self.gate = SharedLock()
+        stream = oracle.streams.get(number)
+        self.again = [] if stream is None else list(resendable(stream.operations, stream.must))
+        self.incoming = root
+        self.limit = 0
+
+    def run(self, numbers: Iterator[int]) -> None:
+        """Open the log, and let threads append to it."""
+        self.appending = Appending(self.ledger, numbers, self.number, self.spec, self.incoming)
+        self.open()
+        self.send_again()
+        threads = [
+            threading.Thread(target=guarded, args=(self.ledger, self.append, self.random.random()))
+            for _ in range(self.random.choice((0, 1, 2)))
+        ]
+        for thread in threads:
+            thread.start()
+        self.append(self.random.random(), maintains=True)
+
+    def open(self) -> None:
+        """Open the log with settings of this time."""
+        self.config = config_of(self.spec, self.random)
+        self.log = open_log(self.directory, config=self.config)
+        self.ledger.add("flush", self.number, self.log.durable_offset)
+        self.ledger.add("kind", "openings")
+
+    def send_again(self) -> None:
+        """Send batches of idempotent producers a second time: they have to be recognized."""
+        for operation, producer, count, first in self.again[:8]:
+            contents = [content(self.spec, self.number, operation, index) for index in range(count)]
+            try:
+                info = self.log.append_batches(raw_batch(contents, producer_id=producer))
+            except OutOfOrderSequenceError as error:
+                self.ledger.add("wrong", "a duplicate is not recognized", f"{first}: {error}")
+                continue
+            if not info.is_duplicate or info.first_offset != first:
+                text = f"{self.directory.name}: operation {operation} at {first}: {info}"
+                self.ledger.add("wrong", "a duplicate is not recognized", text)
+            self.ledger.add("kind", "duplicates sent again")
+
+    def append(self, seed: float, *, maintains: bool = False) -> None:
+        """Append in every form; the maintaining thread does everything else as well."""
+        random = Random(seed)
+        forms = FORMS if self.spec.magic == 2 else OLD_FORMS
+        for _ in range(400):
+            form = random.choice(forms)
+            if maintains and random.random() < 0.35:
+                self.maintain(random)
+                continue
+            if form == "follower":
+                if maintains:
+                    with self.gate.alone():
+                        self.appending.append(self.log, form, random)
+                continue
+            with self.gate.shared():
+                self.appending.append(self.log, form, random)
+            if random.random() < 0.2:
+                time.sleep(random.random() * 0.003)
+
+    def maintain(self, random: Random) -> None:
+        """Do one thing that is no append."""
+        kinds = ["flush", "flush", "durable", "roll", "roll", "start", "retain", "reopen"]
+        kinds += ["truncate", "truncate", "restart", "compact", "compact", "convert"]
+        kind = random.choice(kinds)
+        getattr(self, f"_{kind}")(random)
+        self.ledger.add("kind", kind)
+
+    def _flush(self, random: Random) -> None:
+        self.ledger.add("flush", self.number, self.log.flush())
+
+    def _durable(self, random: Random) -> None:
+        self.ledger.add("flush", self.number, self.log.durable_offset)
+
+    def _roll(self, random: Random) -> None:
+        self.log.roll()
+
+    def _start(self, random: Random) -> None:
+        offset = random.randint(self.log.log_start_offset, self.log.log_end_offset)
+        self.ledger.add("delete", self.number, offset)
+        self.log.delete_records_before(offset)
+        self.ledger.add("deleted", self.number, offset)
+
+    def _retain(self, random: Random) -> None:
+        with self.gate.alone():
+            self.ledger.add("delete", self.number, self.log.log_end_offset)
+            self.log.apply_retention()
+            self.ledger.add("settled", self.number, self.log.log_start_offset)
+
+    def _truncate(self, random: Random) -> None:
+        with self.gate.alone():
+            start = self.log.log_start_offset
+            firsts = [each for each in self.appending.firsts[-30:] if each >= start]
+            if not firsts:
+                return
+            first = random.choice(firsts)
+            offset = first + random.choice((0, 0, 1))
+            self.ledger.add("truncate", self.number, first)
+            self.log.truncate_to(offset)
+            self.ledger.add("truncated", self.number, offset)
+
+    def _restart(self, random: Random) -> None:
+        if random.random() < 0.7:
+            return
+        with self.gate.alone():
+            offset = max(0, self.log.log_end_offset + random.choice((-7, 0, 0, 50)))
+            self.ledger.add("truncate", self.number, 0)
+            self.ledger.add("delete", self.number, offset)
+            self.log.truncate_fully_and_start_at(offset)
+            self.ledger.add("truncated", self.number, 0)
+            self.ledger.add("settled", self.number, offset)
+
+    def _compact(self, random: Random) -> None:
+        if self.spec.compact:
+            # What superseded a record may go by a truncation; what was superseded is gone then.
+            self.appending.firsts.clear()
+            compact_log(self.log, include_active=random.random() < 0.7)
+
+    def _reopen(self, random: Random) -> None:
+        with self.gate.alone():
+            end = self.log.log_end_offset
+            self.log.close()
+            self.ledger.add("flush", self.number, end)
+            if random.random() < 0.1:
+                convert_log(self.directory, in_place=True, config=self.config)
+                self.ledger.add("kind", "conversions")
+            self.open()
+
+    def _convert(self, random: Random) -> None:
+        if random.random() < 0.2:
+            with self.gate.alone():
+                self.log.close()
+                convert_log(self.directory, in_place=True, config=self.config)
+                self.ledger.add("kind", "conversions")
+                self.open()
+
+
+def resendable(
+    operations: dict[int, Any], must: dict[int, tuple[int, int]]
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (operation, producer, count, first offset) of producers' durable last batches."""
+    there = set(must.values())
+    for number in sorted(operations, reverse=True):
+        each = operations[number]
+        whole = all((number, index) in there for index in range(each.count))
+        if each.produced is not None and each.first is not None and whole:
+            yield number, each.produced[0], each.count, each.first
+
+
+def guarded(ledger: Ledger, work: Any, *arguments: Any) -> None:
+    """Run something; an error is wrong where it comes before the power is cut."""
+    try:
+        work(*arguments)
+    except LogCleaningAbortedError:
+        pass
+    except KafkaLogError as error:
+        ledger.add("wrong", f"a writer met {type(error).__name__}", traceback.format_exc()[-2500:])
+    except BaseException as error:  # noqa: BLE001 - a bare error is what is looked for
+        ledger.add("wrong", f"a writer met a bare {type(error).__name__}", traceback.format_exc())
+
+
+def write_logs(ledger: Ledger, root: Path, oracle: Oracle, seed: int, first: int) -> None:
+    """Work on all logs of a disk until something ends this process."""
+    logging.disable(logging.CRITICAL)
+    numbers = itertools.count(first)
+    random = Random(seed)
+    writers = []
+    for number, spec in enumerate(new_specs(Random(oracle.seed))):
+        if number not in oracle.streams:
+            ledger.add("stream", number, asdict(spec))
+        writers.append(LogWriter(ledger, root, oracle, number, spec, random.getrandbits(32)))
+    threads = [
+        threading.Thread(target=guarded, args=(ledger, writer.run, numbers)) for writer in writers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    time.sleep(60)
