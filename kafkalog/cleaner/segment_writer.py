@@ -161,7 +161,7 @@ class SegmentWriter:
         filesystem, files = self._context.filesystem, self._context.files(base_offset)
         with self._place.in_charge():
             remove_cleaned(self._context, [base_offset])
-            handle = filesystem.open(files.log, create=True, write=True)
+            handle = filesystem.create_new(files.log)
         self.bases.append(base_offset)
         self._size = 0
         return handle

@@ -512,7 +512,7 @@ def _bring(filesystem: FileSystem, source: Path, target: Path) -> None:
         return
     facts = filesystem.stat(source)
     reading = filesystem.open(source)
-    writing = filesystem.open(target, create=True, write=True)
+    writing = filesystem.create_new(target)
     try:
         position = 0
         while piece := reading.pread(_COPY_BYTES, position):

@@ -103,7 +103,14 @@ class FileSystem(Protocol):
 
     def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:
         """Open a regular file; `create` (which implies write) makes it if absent, never truncates.
-        IsADirectoryError for a directory."""
+        IsADirectoryError for a directory. No symbolic link is followed for writing."""
+        ...
+
+    def create_new(self, path: Path) -> FileHandle:
+        """Create an empty file and open it for writing. Whatever has the name is removed first,
+        and not written to: neither what a link leads to nor what others have mapped. Crash points:
+        between the removal and the creation nothing has the name. IsADirectoryError for a
+        directory, FileExistsError where somebody else makes the name at the same time."""
         ...
 
     def stat(self, path: Path) -> FileFacts | None:

@@ -12,7 +12,8 @@ Invariants:
     closes *any* descriptor of that file.
 
 Thread-safety: everything may be called from any thread. It never truncates a file on open, never
-follows a glob, never writes through a mapping and never retries a failed sync.
+follows a glob, never follows a symbolic link in the last part of a path that it writes to, never
+waits for a FIFO, never writes through a mapping and never retries a failed sync.
 """
 
 from __future__ import annotations
@@ -203,6 +204,32 @@ def _write_behind() -> ModuleType:
     return write_behind
 
 
+def _open_regular(path: Path, flags: int) -> int:
+    """
+    Return a descriptor of a regular file.
+
+    Raises:
+        OSError: it cannot be opened; ELOOP, with words of its own, where `flags` forbid to follow a
+            link; EISDIR or EINVAL for what is no regular file.
+    """
+    # O_NONBLOCK means nothing to a regular file; without it, a FIFO that somebody named like a
+    # segment would hang the open for ever.
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
+            reason = "a symbolic link, which is not followed for writing"
+            raise OSError(errno.ELOOP, reason, str(path)) from error
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if stat_bits.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat_bits.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
 class PosixFileSystem:
     """
     The disks of this machine.
@@ -222,19 +249,21 @@ class PosixFileSystem:
         return "PosixFileSystem()"
 
     def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:
-        flags = os.O_RDWR if create or write else os.O_RDONLY
+        flags = os.O_RDONLY
+        if create or write:
+            # A link in a directory that others may write to must not lead this process, with its
+            # rights, to a file outside.
+            flags = os.O_RDWR | os.O_NOFOLLOW
         if create:
             flags |= os.O_CREAT
-        # O_NONBLOCK means nothing to a regular file; without it, a FIFO that somebody named like
-        # a segment would hang the open for ever.
-        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
-        handle = PosixFileHandle(path, descriptor)
-        mode = os.fstat(descriptor).st_mode
-        if stat_bits.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat_bits.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        return handle
+        descriptor = _open_regular(path, flags)
+        return PosixFileHandle(path, descriptor)
+
+    def create_new(self, path: Path) -> FileHandle:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        return PosixFileHandle(path, _open_regular(path, flags))
 
     def stat(self, path: Path) -> FileFacts | None:
         try:
@@ -294,7 +323,8 @@ class PosixFileSystem:
         return is_stored(path, position)
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
-        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+        moment_ns = modified_ms * 1_000_000
+        os.utime(path, ns=(moment_ns, moment_ns), follow_symlinks=False)
 
     def lock(self, path: Path) -> FileLock | None:
         return _HELD_LOCKS.take(path)
@@ -348,7 +378,7 @@ class _HeldLocks:
             while True:
                 if self._identity(path) in self._held:
                     return None
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                descriptor = _open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
                 try:
                     fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError as error:
@@ -370,7 +400,7 @@ class _HeldLocks:
             if sys.platform != "linux":
                 return None  # struct flock is laid out differently elsewhere
             try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = _open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
             except OSError:
                 return None
             try:

@@ -3,7 +3,7 @@
 Replacing writes `NAME.tmp`, syncs it, renames it over `NAME` and syncs the directory. After a crash
 
   1. before the rename reached the disk, `NAME` is what it was; a `NAME.tmp` with anything in it may
-     be left, which the next replacement overwrites;
+     be left, which the next replacement removes;
   2. after it, `NAME` is the new content, whole: its bytes were on the disk before the name was.
 
 Without `durable` nothing is synced: other processes and a restart after a kill see old or new, but
@@ -56,12 +56,10 @@ def replace_whole(
 ) -> None:
     """Put `data` in place of a file's content; if `durable`, on the disk when this returns."""
     temporary = temporary_path(path)
-    handle = filesystem.open(temporary, create=True)
+    # A crash may have left one, and somebody else may have put a link there.
+    handle = filesystem.create_new(temporary)
     try:
         try:
-            # A crash may have left a longer one.
-            if handle.size():
-                handle.truncate(0)
             handle.pwrite(data, 0)
             if durable:
                 handle.sync()
@@ -93,9 +91,8 @@ def sync_names(filesystem: FileSystem, directory: Path) -> None:
 
 def write_synced(filesystem: FileSystem, path: Path, data: Buffer) -> None:
     """Write a file that nobody reads yet, onto the disk; its name is the caller's to sync."""
-    handle = filesystem.open(path, create=True, write=True)
+    handle = filesystem.create_new(path)
     try:
-        handle.truncate(0)
         handle.pwrite(data, 0)
         handle.sync()
     finally:

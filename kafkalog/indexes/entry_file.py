@@ -13,7 +13,6 @@ Never does: syncing (an index is derived data), raising for a full disk (`trim` 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -127,9 +126,7 @@ class EntryFile(EntryMemory, Generic[View]):
         try:
             # A fresh file: readers, also of other processes, may have the old one mapped, and
             # entries of an earlier life must not stand in the zero tail.
-            with contextlib.suppress(FileNotFoundError):
-                self._filesystem.unlink(self.path)
-            self._handle = self._filesystem.open(self.path, create=True, write=True)
+            self._handle = self._filesystem.create_new(self.path)
             self._handle.truncate(self.max_entries * self.entry_size)
         except OSError as error:
             logger.warning("index %s is kept in memory only: %s", self.path, error)

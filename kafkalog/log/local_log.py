@@ -129,9 +129,7 @@ class LocalLog(LogEnd):
         path = context.files(base_offset).log
         self._name_changes += 1
         try:
-            handle = context.filesystem.open(path, create=True, write=True)
-            if handle.size():
-                handle.truncate(0)
+            handle = context.filesystem.create_new(path)
             segment = LogSegment(
                 context,
                 base_offset,

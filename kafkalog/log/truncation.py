@@ -127,9 +127,8 @@ def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment
 def _copy_prefix(local: LocalLog, segment: LogSegment, size: int) -> Path:
     filesystem = local.context.filesystem
     target = _files(local, segment).in_state(FileState.TEMPORARY).log
-    handle = filesystem.open(target, create=True, write=True)
+    handle = filesystem.create_new(target)
     try:
-        handle.truncate(0)
         for position in range(0, size, COPY_BYTES):
             part = segment.file.read(position, min(COPY_BYTES, size - position))
             handle.pwrite(part, position)

@@ -36,9 +36,11 @@ Thread-safety: pure functions over the disk; the holder of the directory's lock 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -55,6 +57,11 @@ logger = logging.getLogger(__name__)
 
 FULL = STATUS_CODES["FULL"]
 
+# Not of the disk, but of what has the name: a link, a device, a file of somebody else. A copy of it
+# would be no cure.
+_REFUSALS: Final = frozenset(
+    {errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENXIO}
+)
 CHUNK_BATCHES = 4096
 REWRITE_BYTES = 1024 * 1024
 
@@ -105,6 +112,8 @@ def _write_in_place(
         try:
             written = rewrite(filesystem, segment.path, position)
         except OSError as error:
+            if error.errno in _REFUSALS:
+                raise
             logger.warning("%s: the sync of a recovery failed: %s", segment.path, error)
         else:
             return written, not written or filesystem.is_stored(segment.path, position)
@@ -177,12 +186,10 @@ def copy_to_new_blocks(filesystem: FileSystem, path: Path) -> int:
     """
     temporary = temporary_path(path)
     facts = filesystem.stat(path)
-    with contextlib.suppress(FileNotFoundError):
-        filesystem.unlink(temporary)
     source = filesystem.open(path)
     try:
         try:
-            target = filesystem.open(temporary, create=True)
+            target = filesystem.create_new(temporary)
             try:
                 written = _copy(source, target, 0)
                 target.sync()
@@ -242,6 +249,8 @@ def _store_transaction_index(
         if not rewrite(filesystem, path, position) or filesystem.is_stored(path, position):
             return
     except OSError as error:
+        if error.errno in _REFUSALS:
+            raise
         logger.warning("%s: the sync of a recovery failed: %s", path, error)
     copy_to_new_blocks(filesystem, path)
     filesystem.sync_directory(path.parent)

@@ -269,6 +269,12 @@ class SimulatedDisk(FaultyCalls):
             self._change_names(f"create {path}", (parent, name, node))
         return node
 
+    def create_new(self, path: Path) -> FileHandle:
+        with self._guard:
+            if self._find(path) is not None:
+                self.unlink(path)
+            return SimulatedFileHandle(self, path, self._open_file(path, create=True), True)
+
     def stat(self, path: Path) -> FileFacts | None:
         with self._guard:
             self.enter_call("stat", path)

@@ -148,7 +148,7 @@ class SegmentsBuilder:
     def _empty_log(self, base_offset: int) -> LocalLog:
         context = self._context
         path = context.files(base_offset).log
-        handle = context.filesystem.open(path, create=True, write=True)
+        handle = context.filesystem.create_new(path)
         segment = LogSegment(
             context, base_offset, SegmentFile(context.pool, context.filesystem, path, 0, handle)
         )

@@ -258,9 +258,8 @@ def _copy_file(filesystem: FileSystem, old: Path, new: Path, size: int | None) -
     try:
         facts = filesystem.stat(old)
         wanted = reading.size() if size is None else size
-        writing = filesystem.open(temporary, create=True, write=True)
+        writing = filesystem.create_new(temporary)
         try:
-            writing.truncate(0)
             position = 0
             while position < wanted:
                 piece = reading.pread(min(_PIECE_BYTES, wanted - position), position)

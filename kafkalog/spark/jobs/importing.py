@@ -317,7 +317,7 @@ class OffsetKeepingWriter:
     def _begin(self, topic: str, partition: int) -> _Target:
         path = self._folder / f"{uuid.uuid4().hex}.batches"
         with storage_errors(path, doing="writing"):
-            handle = self._filesystem.open(path, create=True, write=True)
+            handle = self._filesystem.create_new(path)
         return _Target(topic, partition, path, handle, BatchBuilder())
 
     def _flush(self, target: _Target) -> None:

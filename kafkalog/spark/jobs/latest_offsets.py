@@ -113,7 +113,7 @@ class LatestOffsets:
         chunks, ends = numbers[firsts], np.append(firsts[1:], len(latest))
         with storage_errors(self._path, doing="writing"):
             if self._handle is None:
-                self._handle = PosixFileSystem().open(self._path, create=True, write=True)
+                self._handle = PosixFileSystem().create_new(self._path)
             position = self._position
             lower = (latest & ((1 << _CHUNK_BITS) - 1)).astype("<u2")
             for part in (chunks.astype("<i8"), ends.astype("<i8"), lower):

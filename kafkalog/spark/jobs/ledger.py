@@ -285,7 +285,7 @@ class JobLedger:
         with storage_errors(path, doing="writing"):
             self._make(path.parent)
             temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
-            handle = self._filesystem.open(temporary, create=True, write=True)
+            handle = self._filesystem.create_new(temporary)
             try:
                 handle.pwrite(json.dumps(value).encode(), 0)
                 handle.sync()

@@ -66,7 +66,7 @@ class StagingArea:
             try:
                 if self._filesystem.stat(directory) is None:
                     make_directories(self._filesystem, directory)
-                return self._filesystem.open(path, create=True, write=True)
+                return self._filesystem.create_new(path)
             except FileNotFoundError:
                 # Somebody has removed what he found empty.
                 if last:

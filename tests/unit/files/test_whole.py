@@ -53,7 +53,7 @@ def test_crash_at_every_call_leaves_old_or_new() -> None:
         else:
             assert {NEW} == {s.snapshot()[str(PATH)] for _, s in disk.crash_states(60)}
             break
-    assert 6 == number  # truncate, write, sync, rename, directory sync, and nothing more
+    assert 7 == number  # unlink, create, write, sync, rename, directory sync, and nothing more
 
 
 def test_replacement_that_need_not_last_syncs_nothing_and_shows_old_or_new() -> None:
@@ -67,7 +67,7 @@ def test_replacement_that_need_not_last_syncs_nothing_and_shows_old_or_new() -> 
             assert disk.crash(CrashChoice("all")).snapshot()[str(PATH)] in (OLD, NEW)
         else:
             break
-    assert 4 == number
+    assert 5 == number
     assert NEW == disk.snapshot()[str(PATH)]
     assert 0 == disk.calls["sync"] + disk.calls["sync_directory"]
 
@@ -87,7 +87,7 @@ def test_failure_of_every_call_leaves_old_or_new_and_no_temporary_file() -> None
             assert number == 1 or ["checkpoint"] == names
         else:
             break
-    assert 8 == number
+    assert 7 == number
 
 
 def test_full_disk_keeps_the_old_content_and_gives_room_back() -> None:

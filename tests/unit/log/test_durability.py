@@ -284,7 +284,13 @@ class SlowSyncs(PosixFileSystem):
 
     def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:
         handle = super().open(path, create=create, write=write)
-        if path.suffix != ".log" or not write:
+        return self._slowed(path, handle) if write else handle
+
+    def create_new(self, path: Path) -> FileHandle:
+        return self._slowed(path, super().create_new(path))
+
+    def _slowed(self, path: Path, handle: FileHandle) -> FileHandle:
+        if path.suffix != ".log":
             return handle
         assert isinstance(handle, PosixFileHandle)
         return _SlowHandle(self, handle)

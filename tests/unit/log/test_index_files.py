@@ -239,6 +239,11 @@ class WrittenFiles(PosixFileSystem):
             self.names.append(path.name)
         return super().open(path, create=create, write=write)
 
+    def create_new(self, path: Path) -> FileHandle:
+        """Create a file, and note it."""
+        self.names.append(path.name)
+        return super().create_new(path)
+
 
 @pytest.mark.parametrize("tail", [bytes(240), bytes(90_000) + b"\1"])
 @pytest.mark.parametrize("number", [0, 1])

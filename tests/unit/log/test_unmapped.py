@@ -45,6 +45,10 @@ class WatchedDisk:
         handle = self._disk.open(path, create=create, write=write)
         return cast("FileHandle", WatchedHandle(self, handle, path.suffix == ".log"))
 
+    def create_new(self, path: Path) -> FileHandle:
+        handle = self._disk.create_new(path)
+        return cast("FileHandle", WatchedHandle(self, handle, path.suffix == ".log"))
+
 
 class WatchedHandle:
     """A file of such a disk."""
