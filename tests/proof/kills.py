@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.proof.disks import shared_folder
 from tests.proof.harness import Proof
-from tests.proof.rounds import Rounds
+from tests.proof.rounds import Rounds, in_order
 from tests.proof.workloads import workloads
 
 __all__ = ["run"]
@@ -21,3 +21,4 @@ def run(proof: Proof) -> None:
         while proof.seconds_left() and len(proof.found) < 20:
             for each in rounds:
                 each.one()
+    in_order(proof)

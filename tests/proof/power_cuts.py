@@ -7,7 +7,7 @@ import shutil
 
 from tests.proof.disks import SIZES, Disk, shared_folder
 from tests.proof.harness import Proof
-from tests.proof.rounds import Rounds
+from tests.proof.rounds import Rounds, in_order
 from tests.proof.workloads import workloads
 
 __all__ = ["run"]
@@ -34,3 +34,4 @@ def run(proof: Proof) -> None:
         while proof.seconds_left() and len(proof.found) < 20:
             for each in rounds:
                 each.one()
+    in_order(proof)

@@ -25,7 +25,7 @@ from tests.proof.harness import Proof
 from tests.proof.ledger import Event, Ledger
 from tests.proof.oracle import Oracle, Problem, Stream
 
-__all__ = ["Rounds", "Workload"]
+__all__ = ["Rounds", "Workload", "in_order"]
 
 _CHECK_SECONDS = 90.0
 _CONTROL = "control"
@@ -68,6 +68,7 @@ class Rounds:
         self._controlled = 0
         self._first = 1
         self._others: list[int] = []
+        self._running: list[int] = []
         self._random = Random(proof.random.getrandbits(64))
         self._oracle = Oracle(exact=disk is None)
         self._history: list[str] = []
@@ -107,10 +108,14 @@ class Rounds:
             lambda: self._workload.write(self._ledger, self._root, self._oracle, seed, first)
         )
         early = self._random.random() < 0.3
-        if not early:
-            self._wait_for_opening()
-        time.sleep(self._random.random() * (0.04 if early else self._workload.longest))
-        self._end(writer, early)
+        self._running = [writer, *self._others]
+        try:
+            if not early:
+                self._wait_for_opening()
+            time.sleep(self._random.random() * (0.04 if early else self._workload.longest))
+            self._end(early)
+        finally:
+            self._kill()
         if self._left == 0 or self._unchecked > 3 or self._random.random() < 0.65:
             self._judge(seed)
         else:
@@ -133,12 +138,18 @@ class Rounds:
 
     # ----------------------------------------------------------------------------------- ending
 
-    def _end(self, writer: int, early: bool) -> None:
+    def _kill(self) -> None:
+        """End the processes of this round that have not ended."""
+        for process in self._running:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+        self._running = []
+
+    def _end(self, early: bool) -> None:
         """Cut the power or kill, take in what was said by then, and start the machine again."""
         count = self._proof.count
         if self._disk is None:
-            os.kill(writer, signal.SIGKILL)
-            os.waitpid(writer, 0)
+            self._kill()
             known = after = self._ledger.length()
         else:
             with self._disk.opened() as descriptor:
@@ -148,9 +159,7 @@ class Rounds:
                 self._disk.cut(descriptor)
                 # What is said now was under way at the cut, and is no evidence.
                 time.sleep(0.002)
-                for process in (writer, *self._others):
-                    os.kill(process, signal.SIGKILL)
-                    os.waitpid(process, 0)
+                self._kill()
             after = self._ledger.length()
         evidence = self._ledger.events(8, known)
         rumours = self._ledger.events(known, after)
@@ -174,10 +183,13 @@ class Rounds:
 
     def _sync_some(self) -> None:
         """Sync some files, so that later writes are on the disk where earlier ones are not."""
-        pattern = self._random.choice(("*", "*.log", "*.log"))
-        files = [path for path in self._root.rglob(pattern) if path.is_file()]
-        if pattern == "*.log":
-            files = [path for path in files if path.stat().st_size]
+        is_log = self._random.random() < 0.7
+        try:
+            files = list(self._root.rglob("*.log" if is_log else "*"))
+            files = [path for path in files if path.is_file() and path.stat().st_size]
+        except OSError:
+            # Something was deleted meanwhile.
+            return
         count = self._random.randint(1, max(1, len(files) // 2))
         for path in self._random.sample(files, min(count, len(files))):
             try:
@@ -303,6 +315,13 @@ _ANSWERS = {
     "commit": "transactions committed",
     "flush": "durable offsets told",
 }
+
+
+def in_order(proof: Proof) -> None:
+    """Put counters of one workload side by side."""
+    counts = sorted(proof.counts.items())
+    proof.counts.clear()
+    proof.counts.update(dict(counts))
 
 
 def control_block(position: int) -> bytes:
