@@ -26,6 +26,9 @@ from kafkalog._core.layout cimport (
     CRC_POSITION,
     MAGIC_V2,
     NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
     NO_TIMESTAMP,
 )
 from kafkalog._core.packed_run cimport EPOCHS_DIFFER, PackedRun, make_run
@@ -48,6 +51,9 @@ cdef inline bint is_ordinary(const BatchFields* fields, int64_t next_offset,
         and fields.attributes & CONTROL_MASK == 0
         and fields.attributes & CODEC_MASK <= CODEC_ZSTD
         and fields.partition_leader_epoch >= NO_PARTITION_LEADER_EPOCH
+        and fields.producer_id >= NO_PRODUCER_ID
+        and fields.producer_epoch >= NO_PRODUCER_EPOCH
+        and fields.base_sequence >= NO_SEQUENCE
     )
 
 
@@ -66,7 +72,8 @@ def own_run(data not None, int64_t size_limit):
     Return a PackedRun of batches that keep their offsets; None unless all of them are ordinary.
 
     They are whole, of format v2, in order and with good sums; none is a control batch, none has an
-    unknown codec or more bytes than the limit. What is wrong with others is not said here.
+    unknown codec, more bytes than the limit, or a producer's field below -1. What is wrong with
+    others is not said here.
 
     Args:
         data: bytes, or a bytearray that nobody else has.

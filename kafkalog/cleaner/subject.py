@@ -234,7 +234,8 @@ def subject_of(
             rolled = SegmentFacts(snapshot.end_offset, 0)
             facts = replace(facts, segments=(*facts.segments[:-1], sealed, rolled))
         modified = tuple(_modified_ms(segment, context) for segment in snapshot.segments.segments)
-        states = load_states(context, snapshot.start_offset, snapshot.end_offset)
+        first_offset = snapshot.segments.segments[0].base_offset
+        states = load_states(context, first_offset, snapshot.end_offset)
         replay_segments(states, snapshot)
     if log.is_read_only:
         # As far as its batches and snapshots tell: its writer may have forgotten some.

@@ -54,17 +54,20 @@ def load_producer_state(
     """
     context, snapshot = loaded.local.context, loaded.local.snapshot
     files = SnapshotFiles(context.filesystem, context.directory)
-    states = ProducerStates(context.directory, end_offset=snapshot.start_offset)
+    # Not from the log start, which may lie within the segment: a producer whose last batch is below
+    # it is known until the segment goes.
+    first_offset = snapshot.segments.segments[0].base_offset
+    states = ProducerStates(context.directory, end_offset=first_offset)
     manager = ProducerStateManager(states, files, expiration_ms)
     note = context.note
     if files.latest_offset is None:
-        states.clear(max(_first_doubtful_offset(loaded), snapshot.start_offset))
+        states.clear(max(_first_doubtful_offset(loaded), first_offset))
     else:
         files.before_last = None if note is None else note.doubt_producers
         files.remove_strays(snapshot.segments.bases)
-        files.truncate(snapshot.start_offset, _believed_end(loaded, recovery_point))
+        files.truncate(first_offset, _believed_end(loaded, recovery_point))
         now_ms = context.clock.now_ms()
-        manager.truncate_and_reload(snapshot.start_offset, snapshot.end_offset, now_ms)
+        manager.truncate_and_reload(first_offset, snapshot.end_offset, now_ms)
         files.before_last = None
     replay_segments(states, snapshot)
     if manager.is_behind:

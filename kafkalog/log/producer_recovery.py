@@ -25,12 +25,15 @@ from kafkalog.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import ControlType
 from kafkalog.state.producer_append import CompletedTransaction, ProducerAppend, ProducerChecks
-from kafkalog.state.producer_entry import WINDOW_BATCHES
+from kafkalog.state.producer_entry import NO_SEQUENCE, WINDOW_BATCHES
 from kafkalog.state.producers import ProducerStates
 
 __all__ = ["aborted_of", "add_batch", "replay_batches"]
 
 logger = logging.getLogger(__name__)
+
+NO_PRODUCER_EPOCH = -1
+NO_COORDINATOR_EPOCH = -1
 
 _Rows = npt.NDArray[np.intp]
 
@@ -135,7 +138,7 @@ def add_marker(append: ProducerAppend, batch: BatchView) -> None:
     append.add_marker(
         header.producer_id,
         header.producer_epoch,
-        record.fields["coordinatorEpoch"],
+        max(record.fields["coordinatorEpoch"], NO_COORDINATOR_EPOCH),
         header.base_offset,
         header.max_timestamp,
         is_abort=record.type is ControlType.ABORT,
@@ -160,7 +163,12 @@ def _rows_that_matter(columns: BatchColumns, used: int, end_offset: int) -> _Row
     Of each producer: its markers, the first batch of each transaction, and the last five batches.
     """
     producers = columns.producer_id[:used]
-    rows = np.flatnonzero((producers >= 0) & (columns.last_offset[:used] >= end_offset))
+    matters = (producers >= 0) & (columns.last_offset[:used] >= end_offset)
+    # No producer has such an epoch or sequence, and no snapshot takes it: a batch of nobody.
+    matters &= columns.producer_epoch[:used] >= NO_PRODUCER_EPOCH
+    is_marker = (columns.attributes[:used] & CONTROL_MASK) != 0
+    matters &= (columns.base_sequence[:used] >= NO_SEQUENCE) | is_marker
+    rows = np.flatnonzero(matters)
     if len(rows) <= WINDOW_BATCHES:
         return rows
     order = np.argsort(producers[rows], kind="stable")

@@ -246,7 +246,8 @@ class LogProducers:
             self._high_watermark = min(self._high_watermark, snapshot.end_offset)
         if self.are_known:
             now_ms = self._local.context.clock.now_ms()
-            self._manager.truncate_and_reload(snapshot.start_offset, snapshot.end_offset, now_ms)
+            first_offset = snapshot.segments.segments[0].base_offset
+            self._manager.truncate_and_reload(first_offset, snapshot.end_offset, now_ms)
             replay_segments(self._states, snapshot)
             try:
                 self._manager.take_snapshot()

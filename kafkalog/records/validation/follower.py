@@ -44,6 +44,7 @@ __all__ = ["validate_own_offsets"]
 _OK: Final = STATUS_CODES["OK"]
 _OFFSET_ORDER: Final = STATUS_CODES["OFFSET_ORDER"]
 _NO_LEADER_EPOCH: Final = -1
+_NO_PRODUCER: Final = -1
 # Plain messages that are looked at together, first and at most.
 _ENTRIES_AHEAD: Final = 16
 _ENTRIES_MAX: Final = 4096
@@ -66,8 +67,8 @@ def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
             wrapper, the first message inside.
         RecordTooLargeError: a batch is larger than `segment.bytes`.
         UnsupportedCodecError: its codec is unknown; it need not be installed.
-        InvalidRecordError: its leader epoch is below -1, or it is a control batch that says
-            nothing known.
+        InvalidRecordError: its leader epoch, producer id, producer epoch or base sequence is below
+            -1, or it is a control batch that says nothing known.
     """
     # Nothing is stamped into them: bytes that cannot change need not be copied.
     copy = data if type(data) is bytes else bytearray(data)
@@ -161,6 +162,12 @@ def _check_content(data: bytes | bytearray, header: BatchHeader, rules: AppendRu
         Codec.of(header.codec)
     if header.partition_leader_epoch < _NO_LEADER_EPOCH:
         raise refusal(header, f"leader epoch {header.partition_leader_epoch}")
+    if min(header.producer_id, header.producer_epoch, header.base_sequence) < _NO_PRODUCER:
+        raise refusal(
+            header,
+            f"producer id {header.producer_id}, epoch {header.producer_epoch} and base sequence"
+            f" {header.base_sequence} must be -1 or more",
+        )
     if header.is_control:
         check_control_records(header, plain_records(data, header, rules))
 
