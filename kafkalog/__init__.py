@@ -108,7 +108,7 @@ if TYPE_CHECKING:
     from kafkalog.log.opening import open_log
     from kafkalog.log.points import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
     from kafkalog.log.record_appender import RecordAppender
-    from kafkalog.log.report import CutTail, RecoveryReport
+    from kafkalog.log.report import CutTail, RecoveryReport, RefusedSwap
     from kafkalog.log.retention import (
         AllOf,
         LogFacts,
@@ -263,6 +263,7 @@ __all__ = [
     "RecordValidationError",
     "RecoveryProgress",
     "RecoveryReport",
+    "RefusedSwap",
     "RetentionDecision",
     "RetentionPolicy",
     "RetentionReason",
@@ -392,7 +393,7 @@ _HOMES = {
     "log.opening": ("open_log",),
     "log.points": ("EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP"),
     "log.record_appender": ("RecordAppender",),
-    "log.report": ("CutTail", "RecoveryReport"),
+    "log.report": ("CutTail", "RecoveryReport", "RefusedSwap"),
     "log.retention": (
         "AllOf",
         "LogFacts",

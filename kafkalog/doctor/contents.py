@@ -77,9 +77,10 @@ _UNFINISHED: Final = {
     FileState.CLEANED: "output of a compaction or conversion that was interrupted; the next opening"
     " removes it",
     FileState.SWAP: "output of a compaction or conversion that was interrupted while it took the"
-    " place of older segments; the next opening completes that, or undoes it",
-    FileState.COVERED: "marks segments that a compaction was replacing when it was interrupted; the"
-    " next opening removes those, or only the marks",
+    " place of older segments; the next opening completes that where they are whole and cover"
+    " those, and sets them aside as .broken otherwise",
+    FileState.COVERED: "names the segments that a compaction was replacing when it was interrupted;"
+    " it counts only with the `.swap` files that it names, and the next opening removes it",
     FileState.DELETED: "segments whose file.delete.delay.ms was not over; the next opening removes"
     " them",
     FileState.TEMPORARY: "a small file that was being replaced, and is what it was; the next"

@@ -18,7 +18,7 @@ from kafkalog.errors import LogCleaningAbortedError
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.cleaning_facts import LogFacts, cleaning_facts
 from kafkalog.log.deletion import Deleter
-from kafkalog.log.replacement import mark_covered, remove_marks, replace_segments
+from kafkalog.log.replacement import mark_exchange, remove_mark, replace_segments
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.transactions import aborted_between
@@ -165,7 +165,7 @@ class CleanableLog(WritableLog):
         """
         context = self._local.context
         with self._changing("marking segments"):
-            mark_covered(context, leaving, bases)
+            mark_exchange(context, leaving, bases)
         with self._write_lock:
             self._ensure_writable()
             with self._changing("replacing segments"):
@@ -173,8 +173,7 @@ class CleanableLog(WritableLog):
             if gone:
                 self._producers.forget_snapshots(gone)
                 self._deleter.delete_replaced(gone)
-        if gone:
-            try:
-                remove_marks(context, gone)
-            except OSError as error:
-                logger.warning("%s keeps marks of %s: %s", self.directory, gone, error)
+        try:
+            remove_mark(context, bases)
+        except OSError as error:
+            logger.warning("%s keeps the mark of an exchange: %s", self.directory, error)

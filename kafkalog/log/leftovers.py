@@ -3,20 +3,27 @@
     .deleted   a segment that was leaving: removed
     .tmp       a file that was to replace another: removed
     .cleaned   output of a compaction or split that had not finished: removed
-    .swap      output that had: it is swapped in, unless a `.cleaned` file at or below its base
-               offset shows that the renames to `.swap` had only begun (they go downwards)
-    .covered   marks an old segment in whose place a lower one comes, or has come: that goes, as
-               long as no `.cleaned` file speaks against it
+    .swap      output that had: it takes the place of the old segments where `exchanges` finds it
+               whole and covering; otherwise it is set aside as `.broken`, the old ones stay, and
+               the report names it. Where an old one is `.deleted` already, it gets its name back.
+               With a `.cleaned` file at or below its base offset the renames to `.swap` had only
+               begun (they go downwards): removed
+    .covered   the mark of an exchange, which counts only with its `.swap` files: removed
     .broken    bytes that a recovery cut: kept for people
 
-Crash points while a swap is completed: after the removal of any covered file, after any rename.
-What is covered is gone from the disk before the first `.swap` file takes its name, and they take
-them in order of offset (upwards or downwards is all the same), each on the disk before the next. So
-the next start finds a `.swap` name for all that is not done yet, and nothing that is done already
-between the lowest and the highest of them. Markers go last: what they name is gone by then.
+Crash points while a swap is completed: after the removal of any old segment, after any rename. What
+leaves is gone from the disk before the first `.swap` file takes its name, and each name is on the
+disk before the next. Without a mark the old segment of the lowest base offset is gone from the disk
+before any other, which shows the next start that the exchange had begun. With one, the lowest
+`.swap` file takes its name over that segment. So the next start finds a `.swap` name for all that
+is not done yet. The mark goes last.
 
-Crash points while an unfinished one is undone: `.swap` files and markers are gone from the disk
-before the `.cleaned` ones that speak against them.
+Crash points while one is refused: after the rename to `.broken`, and after that of any old file;
+the next start finds no `.swap` file, and the old segments. Names of old files come back first, and
+are on the disk before the `.swap` file loses its name.
+
+Crash points while an unfinished one is undone: `.swap` files are gone from the disk before the
+`.cleaned` ones that speak against them.
 
 Removals that nothing rests on are left to the directory sync at the end of the opening.
 """
@@ -31,6 +38,7 @@ from typing import Final
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.listing import segment_files
 from kafkalog.files.names import (
+    MAX_OFFSET,
     OFFSET_DIGITS,
     FileKind,
     FileState,
@@ -40,8 +48,8 @@ from kafkalog.files.names import (
     segment_file_name,
     try_parse_segment_file,
 )
-from kafkalog.log.covering import is_covered
-from kafkalog.log.scanner import scan_segment
+from kafkalog.log.exchanges import Exchange, judge_exchanges, present_segments
+from kafkalog.log.report import RefusedSwap
 
 __all__ = ["Leftovers", "clear_leftovers", "live_bases"]
 
@@ -56,39 +64,32 @@ _INDEXES: Final = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACT
 
 @dataclass(slots=True)
 class Leftovers:
-    """What was removed, which segments a finished compaction left to be swapped in, and the bases
-    of all segments that are there now, ascending."""
+    """
+    What an opening found and did.
+
+    Attributes:
+        removed: files that were removed.
+        completed_swaps: segments of a finished exchange that got their names.
+        refused_swaps: `.swap` files that were set aside.
+        bases: base offsets of the segments that are there now, ascending.
+        swapped: those of them whose files are `.swap` yet, for a log that is only read.
+    """
 
     removed: list[Path] = field(default_factory=list)
     completed_swaps: list[Path] = field(default_factory=list)
+    refused_swaps: list[RefusedSwap] = field(default_factory=list)
     bases: list[int] = field(default_factory=list)
+    swapped: frozenset[int] = frozenset()
 
     @property
     def are_none(self) -> bool:
         """Whether nothing was found."""
-        return not self.removed and not self.completed_swaps
+        return not (self.removed or self.completed_swaps or self.refused_swaps)
 
 
 def live_bases(filesystem: FileSystem, directory: Path) -> list[int]:
-    """
-    Return the base offsets of the segments in a directory, ascending.
-
-    Without those that are marked as covered, once the new segment has its name (`replacement`): who
-    looks in the midst of an exchange sees no record twice.
-    """
-    names = filesystem.list(directory)
-    bases = _log_bases(names, FileState.LIVE)
-    covered = _log_bases(names, FileState.COVERED)
-    if covered and not _log_bases(names, FileState.SWAP) | _log_bases(names, FileState.CLEANED):
-        bases -= {base for base in covered if is_covered(filesystem, directory, base)}
-    return sorted(bases)
-
-
-def _log_bases(names: list[str], state: FileState) -> set[int]:
-    # Of a log of many segments most names do not end with this.
-    suffix = FileKind.LOG.value + state.value
-    parsed = (try_parse_segment_file(name) for name in names if name.endswith(suffix))
-    return {name.base_offset for name in parsed if name is not None}
+    """Return the base offsets of the segments in a directory, ascending; see `exchanges`."""
+    return present_segments(filesystem, directory).bases
 
 
 def clear_leftovers(filesystem: FileSystem, directory: Path) -> Leftovers:
@@ -110,7 +111,7 @@ def _clear_unfinished(filesystem: FileSystem, directory: Path, done: Leftovers) 
     first_cleaned = min(cleaned, default=None)
     swaps: list[SegmentFileName] = []
     for name in files:
-        if name.state not in (FileState.SWAP, FileState.COVERED):
+        if name.state is not FileState.SWAP:
             continue
         if first_cleaned is not None and name.base_offset >= first_cleaned:
             _remove(filesystem, directory, name, done)
@@ -118,40 +119,98 @@ def _clear_unfinished(filesystem: FileSystem, directory: Path, done: Leftovers) 
             swaps.append(name)
     if done.removed:
         filesystem.sync_directory(directory)
-    for name in files:
+    exchanges = judge_exchanges(filesystem, directory) if swaps else []
+    for exchange in exchanges:
+        if exchange.refusal is not None:
+            _refuse(filesystem, directory, exchange, done)
+    for name in segment_files(filesystem, directory):
         if name.state in (FileState.DELETED, FileState.TEMPORARY, FileState.CLEANED):
             _remove(filesystem, directory, name, done)
-    if swaps:
-        _complete_swaps(filesystem, directory, swaps, done)
+    for exchange in exchanges:
+        if exchange.refusal is None:
+            _complete(filesystem, directory, exchange, done)
+    _finish(filesystem, directory, done)
 
 
-def _complete_swaps(
-    filesystem: FileSystem, directory: Path, swaps: list[SegmentFileName], done: Leftovers
-) -> None:
-    markers = [name for name in swaps if name.state is FileState.COVERED]
-    swaps = [name for name in swaps if name.state is FileState.SWAP]
-    logs = sorted(name for name in swaps if name.kind is FileKind.LOG)
-    covered = {
-        name.base_offset for name in markers if is_covered(filesystem, directory, name.base_offset)
-    }
-    lower = upper = 0
-    if logs:
-        lower = logs[0].base_offset
-        upper = max(_next_offset(filesystem, directory, name) for name in logs)
+def _refuse(filesystem: FileSystem, directory: Path, exchange: Exchange, done: Leftovers) -> None:
+    """Set `.swap` files aside; give old segments that had begun to leave their names back."""
+    _give_back(filesystem, directory, exchange.swaps[0])
+    for base in exchange.swaps:
+        files = SegmentFiles(directory, base, FileState.SWAP)
+        number, kept = None, files.broken(FileKind.LOG)
+        while filesystem.stat(kept) is not None:
+            # Kept by an earlier opening.
+            number = 0 if number is None else number + 1
+            kept = files.broken(FileKind.LOG, number)
+        filesystem.rename(files.log, kept)
+        reason = exchange.refusal or ""
+        logger.warning("%s replaces nothing: %s; kept in %s", files.log, reason, kept)
+        done.refused_swaps.append(RefusedSwap(files.log, reason, kept))
+        for path in files:
+            if filesystem.stat(path) is not None:
+                filesystem.unlink(path)
+                done.removed.append(path)
+    filesystem.sync_directory(directory)
+
+
+def _give_back(filesystem: FileSystem, directory: Path, base: int) -> None:
+    """Undo the renames to `.deleted` of an exchange whose new segment is not to be used."""
+    files = segment_files(filesystem, directory)
+    live = {name.base_offset for name in files if name[1:3] == (FileKind.LOG, FileState.LIVE)}
+    if base in live:
+        return
+    following = min((each for each in live if each > base), default=MAX_OFFSET + 1)
+    back = [
+        name
+        for name in files
+        if name.state is FileState.DELETED
+        and name.kind is not FileKind.SNAPSHOT
+        and base <= name.base_offset < following
+    ]
+    for name in sorted(back):
+        target = directory / segment_file_name(name.base_offset, name.kind)
+        filesystem.rename(directory / segment_file_name(*name), target)
+        logger.warning("%s is back: nothing whole was to take its place", target)
+    if back:
+        filesystem.sync_directory(directory)
+
+
+def _complete(filesystem: FileSystem, directory: Path, exchange: Exchange, done: Leftovers) -> None:
+    """Remove what leaves, and give `.swap` segments their names."""
+    fresh = set(exchange.swaps)
+    lowest = SegmentFiles(directory, exchange.swaps[0]).log
+    if exchange.leaving and not exchange.is_marked and filesystem.stat(lowest) is not None:
+        # From here on the exchange has begun, for the next start too: see `exchanges`.
+        filesystem.unlink(lowest)
+        done.removed.append(lowest)
+        filesystem.sync_directory(directory)
     for name in segment_files(filesystem, directory):
-        is_old = lower <= name.base_offset < upper or name.base_offset in covered
-        if name.state is FileState.LIVE and is_old:
+        if name.state is not FileState.LIVE:
+            continue
+        # An index of the old segment beside the new one would speak of other positions.
+        is_index = name.kind in _INDEXES and name.base_offset in fresh
+        if name.base_offset in exchange.leaving or is_index:
             _remove(filesystem, directory, name, done)
     filesystem.sync_directory(directory)
-    for name in logs:
+    for base in sorted(exchange.swaps, reverse=True):
+        name = SegmentFileName(base, FileKind.LOG, FileState.SWAP)
         done.completed_swaps.append(_swap_in(filesystem, directory, name))
         filesystem.sync_directory(directory)
-    for name in swaps:
-        if name.kind is not FileKind.LOG:
+    done.completed_swaps.sort()
+
+
+def _finish(filesystem: FileSystem, directory: Path, done: Leftovers) -> None:
+    """Give the index files of completed segments their names, and remove the marks."""
+    names = segment_files(filesystem, directory)
+    live = {name.base_offset for name in names if name[1:3] == (FileKind.LOG, FileState.LIVE)}
+    found = [name for name in names if name.state in (FileState.SWAP, FileState.COVERED)]
+    for name in found:
+        if name.state is FileState.SWAP and name.base_offset in live:
             _swap_in(filesystem, directory, name)
-    for name in markers:
-        _remove(filesystem, directory, name, done)
-    filesystem.sync_directory(directory)
+        else:
+            _remove(filesystem, directory, name, done)
+    if found:
+        filesystem.sync_directory(directory)
 
 
 def _swap_in(filesystem: FileSystem, directory: Path, name: SegmentFileName) -> Path:
@@ -159,18 +218,6 @@ def _swap_in(filesystem: FileSystem, directory: Path, name: SegmentFileName) -> 
     filesystem.rename(directory / segment_file_name(*name), target)
     logger.info("completed the swap of %s", target)
     return target
-
-
-def _next_offset(filesystem: FileSystem, directory: Path, name: SegmentFileName) -> int:
-    """Return the offset behind the last whole batch of a swap file."""
-    path = SegmentFiles(directory, name.base_offset, FileState.SWAP).log
-    handle = filesystem.open(path)
-    try:
-        size = handle.size()
-        data = handle.map(size) if size else memoryview(b"")
-    finally:
-        handle.close()
-    return scan_segment(data, path, base_offset=name.base_offset, interval=2**31 - 1).next_offset
 
 
 def _remove_orphans(

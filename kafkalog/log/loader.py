@@ -21,8 +21,8 @@ Read-only, nothing on disk changes: the same findings are held in memory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,13 @@ from typing import Any
 from kafkalog._core.batch import scan_batches
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
-from kafkalog.files.names import FileKind, SegmentFiles, segment_file_name
+from kafkalog.files.names import FileKind, FileState, SegmentFiles, segment_file_name
 from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.files.zeros import is_zero
 from kafkalog.indexes.segment_index import SegmentIndex
+from kafkalog.log.exchanges import present_segments
 from kafkalog.log.fences import FencedRange
-from kafkalog.log.leftovers import Leftovers, clear_leftovers, live_bases
+from kafkalog.log.leftovers import Leftovers, clear_leftovers
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.report import CutTail, RecoveryReport
 from kafkalog.log.scanner import SegmentScan, scan_file
@@ -137,7 +138,7 @@ def load_log(
     filesystem, directory = context.filesystem, context.directory
     leftovers = _clear(context)
     may_rest = may_rest and clean and leftovers.are_none
-    segments = _open_segments(context, leftovers.bases)
+    segments = _open_segments(context, leftovers)
     findings = _Findings()
     if segments:
         first = len(segments) - 1 if clean else max(_floor(segments, recovery_point), 0)
@@ -176,7 +177,8 @@ def load_log(
 def _clear(context: SegmentContext) -> Leftovers:
     """Clear what unfinished work left, but read-only; either way say which segments there are."""
     if context.read_only:
-        return Leftovers(bases=live_bases(context.filesystem, context.directory))
+        present = present_segments(context.filesystem, context.directory)
+        return Leftovers(bases=present.bases, swapped=present.swapped)
     return clear_leftovers(context.filesystem, context.directory)
 
 
@@ -195,6 +197,7 @@ def _report(
         fenced=tuple(findings.fenced),
         removed=tuple(leftovers.removed),
         completed_swaps=tuple(leftovers.completed_swaps),
+        refused_swaps=tuple(leftovers.refused_swaps),
         log_start_offset=local.snapshot.start_offset,
         log_end_offset=local.snapshot.end_offset,
         recovery_point=recovery_point,
@@ -202,12 +205,18 @@ def _report(
     )
 
 
-def _open_segments(context: SegmentContext, bases: Sequence[int]) -> list[LogSegment]:
+def _open_segments(context: SegmentContext, found: Leftovers) -> list[LogSegment]:
     """Return the segments that were found, with one look at the directory for all of them."""
-    if not bases:
+    if not found.bases:
         return []
     sizes = context.filesystem.file_sizes(context.directory, FileKind.LOG)
-    return [open_segment(context, base, sizes) for base in bases]
+    swapping = replace(context, state=FileState.SWAP) if found.swapped else context
+    return [
+        open_segment(swapping, base)
+        if base in found.swapped
+        else open_segment(context, base, sizes)
+        for base in found.bases
+    ]
 
 
 def open_segment(

@@ -1,34 +1,37 @@
 """Putting finished segments in the place of old ones: the end of a conversion, as of a compaction.
 
 Several take the place of one that was split or converted; one takes the place of several that were
-compacted. They hold the same records, or fewer, under the same offsets; the first has the base
-offset of the first old one. They are complete, and synced, under names `.cleaned`. From there, each
-step on the disk before the next:
+compacted. They hold the same records,
+or fewer, under the same offsets; the first has the base offset of the first old one. They are
+complete, and synced, under names `.cleaned`. From there, each step on the disk before the next:
 
-  1. each *covered* segment, an old one in whose place none of its own base offset comes, gets a
-     marker `.covered`;
+  1. one mark `.covered` names all old and all new files (`covering`);
   2. `.cleaned` becomes `.swap`; the lowest comes last, and with it the new ones count;
-  3. `.swap` loses its suffix, the highest base offset first, the lowest over the files of the old
+  3. old segments whose base offset no new one has are renamed `.deleted`;
+  4. `.swap` loses its suffix, the highest base offset first, the lowest over the files of the old
      segment; the log is published as it is now;
-  4. covered segments are renamed `.deleted`;
-  5. the markers go.
+  5. the mark goes, and is not waited for: without `.swap` files it means nothing.
 
 Crash points, with what the next start (`leftovers`) makes of them:
 
-  * before the last of step 2: a `.cleaned` is left at or below each `.swap` and each marker, so
-    nothing counts: the old segments stay;
-  * afterwards: the new ones count. Old files in their range go, and those that a marker names: a
-    new segment may end below them, where nothing of them was worth keeping. What still is `.swap`
-    gets its name. An old broker does the same with what it finds, but for the markers: as with a
-    crash of its own it may find an old segment behind the new one, and cleans that once more.
+  * before the last of step 2: a `.cleaned` is left at or below each `.swap`, so nothing counts: the
+    old segments stay;
+  * afterwards, up to the last of step 4: a `.swap` is left, and the mark vouches for it: what it
+    names as old goes, and the rest is renamed. The mark is needed where a new segment ends below
+    the last old one, since nothing of that was worth keeping;
+  * later: nothing is left to do but to remove the mark.
 
-Removed records are seen no more from step 3 on. So none comes back: the old files count until all
-of the new ones do, and never again.
+A broker in between finds these steps as it makes them itself: old segments have left before a new
+one has its name, so never do both lie in its log. It removes `.cleaned` files, completes `.swap`
+files, and passes over the mark. Where it completes a swap it may keep an old segment behind the new
+one; it cleans that once more, as after a crash of its own. The mark that it leaves counts no more.
+
+Removed records are seen no more from the last of step 2 on. So none comes back: the old files count
+until all of the new ones do, and never again.
 
 Readers that hold an old segment go on reading it: its bytes are mapped before its name goes. A
-reader in another process follows by the identity of files. Once the new segment has its name, it
-passes over those that are marked (`leftovers.live_bases`); while several take the place of one, it
-may see the old one beside the higher new ones, and refuses what overlaps: never a hole.
+reader in another process finds either by `exchanges.present_segments`: the old ones before the last
+of step 2, the new ones afterwards, also where they are `.swap` yet.
 """
 
 from __future__ import annotations
@@ -38,14 +41,14 @@ from collections.abc import Iterable, Sequence
 
 from kafkalog.errors import LogCleaningAbortedError
 from kafkalog.files.names import FileKind, FileState
-from kafkalog.log.covering import marker_path, write_marker
+from kafkalog.log.covering import mark_path, write_mark
 from kafkalog.log.loader import open_segment
 from kafkalog.log.local_log import LocalLog, UndoFailedError
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 
-__all__ = ["mark_covered", "remove_cleaned", "remove_marks", "replace_segments"]
+__all__ = ["mark_exchange", "remove_cleaned", "remove_mark", "replace_segments"]
 
 # A snapshot is its log's, not a segment's: the caller knows which may go.
 _SEGMENT_KINDS = (
@@ -56,26 +59,32 @@ _SEGMENT_KINDS = (
 )
 
 
-def mark_covered(
+def mark_exchange(
     context: SegmentContext, leaving: Sequence[LogSegment], bases: Sequence[int]
 ) -> None:
     """
-    Take step 1, which needs no lock: marks count only with the new segments.
+    Take step 1, which needs no lock: the mark counts only with the new segments.
 
     Args:
         context: what the log's segments share.
         leaving: old segments, one behind the other; bases: of the new ones.
 
     Raises:
+        LogCleaningAbortedError: a segment has left the log, or the log was closed, meanwhile.
         OSError: the disk refused. Nothing was changed, and the `.cleaned` files are gone.
         UndoFailedError: nor would it let what was made be removed.
     """
+    filesystem, directory = context.filesystem, context.directory
     try:
-        for segment in _covered(leaving, bases):
-            write_marker(context.filesystem, context.directory, segment.base_offset)
-        context.filesystem.sync_directory(context.directory)
+        write_mark(filesystem, directory, [each.base_offset for each in leaving], bases)
+        filesystem.sync_directory(directory)
+    except FileNotFoundError as error:
+        _undo(context, bases, error)
+        raise LogCleaningAbortedError(
+            f"{directory}: a segment has left the log meanwhile", path=directory
+        ) from error
     except OSError as error:
-        _undo(context, leaving, bases, error)
+        _undo(context, bases, error)
         raise
 
 
@@ -91,11 +100,12 @@ def replace_segments(
 
     Args:
         local: the log's segments.
-        leaving, bases: as for `mark_covered`, which was done.
+        leaving, bases: as for `mark_exchange`, which was done.
         witnesses: segments that must still be there too: what was cleaned relies on them.
 
     Returns:
-        Base offsets of the covered ones: their files are `.deleted`, and the caller's to remove.
+        Base offsets of old segments that no new one has: their files are `.deleted`, and the
+        caller's to remove.
 
     Raises:
         LogCleaningAbortedError: a segment has left the log meanwhile; nothing was changed, and the
@@ -107,37 +117,35 @@ def replace_segments(
     try:
         _ensure_there(snapshot.segments, [*leaving, *witnesses])
     except LogCleaningAbortedError as error:
-        _undo(local.context, leaving, bases, error)
+        _undo(local.context, bases, error)
         raise
-    covered = _covered(leaving, bases)
+    covered = [segment for segment in leaving if segment.base_offset not in bases]
     for segment in leaving:
         segment.retire()
     try:
         _let_count(local, bases)
+        if covered:
+            local.rename_deleted(covered, kinds=_SEGMENT_KINDS)
+            local.context.filesystem.sync_directory(local.context.directory)
         _give_names(local, bases)
         fresh = [open_segment(local.context, base) for base in bases]
         for segment in fresh:
             segment.file.found_synced()
         staying = snapshot.segments.without(leaving).segments
         local.replace_all(snapshot._replace(segments=LogSegments([*staying, *fresh])))
-        if covered:
-            local.rename_deleted(covered, kinds=_SEGMENT_KINDS)
-            local.context.filesystem.sync_directory(local.context.directory)
     except OSError as error:
         raise UndoFailedError(error.errno, f"{error}: half way of a swap") from error
     return [segment.base_offset for segment in covered]
 
 
-def remove_marks(context: SegmentContext, base_offsets: Sequence[int]) -> None:
+def remove_mark(context: SegmentContext, bases: Sequence[int]) -> None:
     """
-    Take step 5, which needs no lock: what the marks mean is gone, and they mean nothing else.
+    Take step 5, which needs no lock.
 
     Raises:
-        OSError: the disk refused; the next start removes them.
+        OSError: the disk refused; the next start removes it.
     """
-    for base in base_offsets:
-        context.filesystem.unlink(marker_path(context.directory, base))
-    context.filesystem.sync_directory(context.directory)
+    context.filesystem.unlink(mark_path(context.directory, min(bases)))
 
 
 def remove_cleaned(context: SegmentContext, bases: Iterable[int]) -> None:
@@ -168,21 +176,11 @@ def _ensure_there(segments: LogSegments, needed: Sequence[LogSegment]) -> None:
             )
 
 
-def _covered(leaving: Sequence[LogSegment], bases: Sequence[int]) -> list[LogSegment]:
-    return [segment for segment in leaving if segment.base_offset not in bases]
-
-
-def _undo(
-    context: SegmentContext, leaving: Sequence[LogSegment], bases: Sequence[int], cause: Exception
-) -> None:
-    """Remove what was made. Marks first: without a `.cleaned` below them they would count."""
-    filesystem, covered = context.filesystem, _covered(leaving, bases)
+def _undo(context: SegmentContext, bases: Sequence[int], cause: Exception) -> None:
+    """Remove what was made."""
     try:
-        for segment in covered:
-            with contextlib.suppress(FileNotFoundError):
-                filesystem.unlink(marker_path(context.directory, segment.base_offset))
-        if covered:
-            filesystem.sync_directory(context.directory)
+        with contextlib.suppress(FileNotFoundError):
+            context.filesystem.unlink(mark_path(context.directory, min(bases)))
     except OSError as error:
         raise UndoFailedError(error.errno, f"{cause}; and undoing it: {error}") from error
     # The next start removes these as well.

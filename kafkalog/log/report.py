@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kafkalog.log.fences import FencedRange
 
-__all__ = ["CutTail", "RecoveryReport"]
+__all__ = ["CutTail", "RecoveryReport", "RefusedSwap"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,22 @@ class CutTail:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedSwap:
+    """
+    A `.swap` file that replaced nothing, since it was not whole or did not cover what was there.
+
+    Attributes:
+        path: the file, as it was named.
+        reason: what is wrong with it.
+        kept_in: its name now.
+    """
+
+    path: Path
+    reason: str
+    kept_in: Path
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryReport:
     """
     What opening a log found and did.
@@ -44,6 +60,7 @@ class RecoveryReport:
         fenced: damaged ranges with whole batches behind them, or below the recovery point.
         removed: files of unfinished work that were removed.
         completed_swaps: segments of a finished compaction that were swapped in.
+        refused_swaps: `.swap` files that replaced nothing and are kept as `.broken`.
         log_start_offset, log_end_offset, recovery_point: the log's range after recovery.
         duration_ms: how long it took.
     """
@@ -63,11 +80,12 @@ class RecoveryReport:
     log_end_offset: int
     recovery_point: int
     duration_ms: int
+    refused_swaps: tuple[RefusedSwap, ...] = ()
 
     @property
     def found_damage(self) -> bool:
-        """Whether anything was cut or fenced."""
-        return bool(self.cut or self.fenced)
+        """Whether anything was cut, fenced, or refused."""
+        return bool(self.cut or self.fenced or self.refused_swaps)
 
     def summary(self) -> str:
         """Return the report in one line."""
@@ -83,6 +101,10 @@ class RecoveryReport:
             f"fenced {fence.size_bytes:,} bytes of {fence.path.name} at {fence.position}"
             f" ({fence.reason}; offsets {fence.first_offset} to {fence.next_offset - 1})"
             for fence in self.fenced
+        )
+        parts.extend(
+            f"{swap.path.name} replaced nothing: {swap.reason} (kept in {swap.kept_in.name})"
+            for swap in self.refused_swaps
         )
         if self.rebuilt:
             parts.append(f"rebuilt {len(self.rebuilt)} index files")

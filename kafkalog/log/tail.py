@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from kafkalog._core.batch import BatchColumns, check_batch
 from kafkalog._core.header import parse_header
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.filesystem import FileFacts
-from kafkalog.files.names import SegmentFiles
+from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.zeros import is_zero
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
-from kafkalog.log.leftovers import live_bases
+from kafkalog.log.exchanges import present_segments
 from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
@@ -57,13 +58,14 @@ class ReadOnlyTail:
         self._local = local
         self._read_start_offset = read_start_offset
         self._guard = threading.Lock()
+        present = present_segments(local.context.filesystem, local.context.directory)
+        self._swapped = present.swapped
         self._ids = {
             segment.base_offset: self._facts(segment.base_offset).file_id
             for segment in local.snapshot.segments.segments
         }
         # Torn by a crash, passed over by the loader, and left for the next writer to remove.
-        present = live_bases(local.context.filesystem, local.context.directory)
-        self._set_aside = frozenset(present) - self._ids.keys()
+        self._set_aside = frozenset(present.bases) - self._ids.keys()
         # While it is open its identity cannot become another file's.
         local.snapshot.segments.active.file.open_for_following()
 
@@ -86,14 +88,18 @@ class ReadOnlyTail:
 
     def _refresh(self) -> bool:
         context, snapshot = self._local.context, self._local.snapshot
-        bases = live_bases(context.filesystem, context.directory)
+        listed = present_segments(context.filesystem, context.directory)
+        bases, renamed = list(listed.bases), listed.swapped ^ self._swapped
         if not bases:
             return False
-        listed = list(bases)
+        self._swapped = listed.swapped
         known = {segment.base_offset: segment for segment in snapshot.segments.segments}
         while len(bases) > 1 and bases[-1] in self._set_aside and not self._begins_whole(bases[-1]):
             bases.pop()
         facts = {base: self._facts(base) for base in bases}
+        for base in renamed:
+            # The same file under another name: it is opened again by that.
+            known.pop(base, None)
         segments = [self._current(base, facts[base], known) for base in bases[:-1]]
         last = known.get(bases[-1])
         if last is not None and not last.file.is_followed:
@@ -111,7 +117,7 @@ class ReadOnlyTail:
         start = max(self._read_start_offset() or 0, segments[0].base_offset)
         fresh = Snapshot(snapshot.segments, end_offset, end_position, min(start, end_offset))
         if segments != list(snapshot.segments.segments):
-            if live_bases(context.filesystem, context.directory) != listed:
+            if present_segments(context.filesystem, context.directory) != listed:
                 # A new segment may have come in the place of several that were listed.
                 raise FileNotFoundError(f"{context.directory} has changed")
             fresh = fresh._replace(segments=LogSegments(segments))
@@ -150,7 +156,9 @@ class ReadOnlyTail:
         if segment is not None and same and segment.size_bytes <= facts.size_bytes:
             return segment
         context = self._local.context
-        path = SegmentFiles(context.directory, base_offset).log
+        if base_offset in self._swapped:
+            context = replace(context, state=FileState.SWAP)
+        path = context.files(base_offset).log
         file = SegmentFile(context.pool, context.filesystem, path, 0)
         file.open_for_following()
         if self._facts(base_offset).file_id != facts.file_id:
@@ -189,7 +197,8 @@ class ReadOnlyTail:
         return position, next_offset
 
     def _facts(self, base_offset: int) -> FileFacts:
-        path = SegmentFiles(self._local.context.directory, base_offset).log
+        state = FileState.SWAP if base_offset in self._swapped else FileState.LIVE
+        path = SegmentFiles(self._local.context.directory, base_offset, state).log
         facts = self._local.context.filesystem.stat(path)
         if facts is None:
             raise FileNotFoundError(f"{path} has gone")

@@ -113,6 +113,7 @@ NAMES = [
     "RecordValidationError",
     "RecoveryProgress",
     "RecoveryReport",
+    "RefusedSwap",
     "RetentionDecision",
     "RetentionPolicy",
     "RetentionReason",

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
+from kafkalog.log.covering import write_mark
 from tests.support.crash_rig import INSIDE, Place, Rig, Scenario, crashes, small_config
 from tests.support.model import RecordFact, record_fact
-from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 # One record a batch; four or five batches a segment.
 PLACE = Place("inside", INSIDE.directory, small_config(batch_bytes=1))
@@ -41,11 +42,18 @@ class Outputs(Scenario):
         kept: offsets of the records that the new segments hold.
         bases: their base offsets.
         states: how far each of them came: SWAP, or CLEANED.
+        is_marked: whether this library made them, which leaves a mark.
     """
 
     def __init__(
-        self, kept: Sequence[int], bases: Sequence[int], states: Sequence[FileState]
+        self,
+        kept: Sequence[int],
+        bases: Sequence[int],
+        states: Sequence[FileState],
+        *,
+        is_marked: bool = True,
     ) -> None:
+        self.is_marked = is_marked
         self.kept = kept
         self.bases = bases
         self.states = states
@@ -63,12 +71,19 @@ class Outputs(Scenario):
             batches[header.base_offset] = bytes(batch.data[: header.size_bytes])
         rig.close()
         ends = [*self.bases[1:], RECORD_COUNT]
-        for base, end, state in zip(self.bases, ends, self.states, strict=True):
-            files = SegmentFiles(PLACE.directory, base).in_state(state)
+        for base, end in zip(self.bases, ends, strict=True):
+            files = SegmentFiles(PLACE.directory, base).in_state(FileState.CLEANED)
             held = [batches[offset] for offset in self.kept if base <= offset < end]
             put(rig.disk, files.log, b"".join(held))
             put(rig.disk, files.path(FileKind.OFFSET_INDEX), b"")
             put(rig.disk, files.path(FileKind.TIME_INDEX), b"")
+        if self.is_marked:
+            write_mark(rig.disk, PLACE.directory, self.old_bases, self.bases)
+        for base, state in zip(self.bases, self.states, strict=True):
+            files = SegmentFiles(PLACE.directory, base).in_state(FileState.CLEANED)
+            for source, target in zip(files, files.in_state(state), strict=True):
+                if rig.disk.stat(source) is not None and source != target:
+                    rig.disk.rename(source, target)
         rig.disk.make_durable()
 
     def run(self, rig: Rig) -> None:
@@ -78,21 +93,24 @@ class Outputs(Scenario):
 def verify_finished(rig: Rig) -> None:
     """Nothing is damaged, and no file says that there is something left to do."""
     assert not rig.log.recovery_report.found_damage
-    unfinished = (FileState.SWAP, FileState.CLEANED, FileState.DELETED)
+    unfinished = (FileState.SWAP, FileState.CLEANED, FileState.DELETED, FileState.COVERED)
     assert not [name for name in rig.disk.list(PLACE.directory) if name.endswith(unfinished)]
 
 
+@pytest.mark.parametrize("is_marked", [True, False], ids=["ours", "a broker's"])
 @pytest.mark.parametrize(
     "bases",
     [(0,), (0, 6), (0, 3, 6, 9)],
     ids=lambda bases: f"{len(bases)} segments",
 )
 def test_finished_compaction_crashed_while_it_is_swapped_in_comes_whole(
-    bases: tuple[int, ...],
+    bases: tuple[int, ...], is_marked: bool
 ) -> None:
     """Whatever the power takes: all of the new segments, none of those they are for."""
+    if len(bases) > 1 and not is_marked:
+        pytest.skip("a broker makes one segment of several, or several of one")
     kept = [*range(0, 9, 2), *range(9, RECORD_COUNT)]
-    scenario = Outputs(kept, bases, [FileState.SWAP] * len(bases))
+    scenario = Outputs(kept, bases, [FileState.SWAP] * len(bases), is_marked=is_marked)
     states = 0
     for crash in crashes(scenario, PLACE, limit=STATES):
         states += 1
@@ -196,3 +214,21 @@ def test_merge_crashed_at_any_call_has_happened_or_not(
             assert not log.recovery_report.completed_swaps
             assert records == [record_fact(each) for each in log.records()]
     assert {len(kept) + 2, RECORD_COUNT + 2} == found
+
+
+def test_merge_without_the_sync_of_its_mark_is_found_out() -> None:
+    """Nothing of the old segments stays, and nothing but the mark says that this is right."""
+    for number in range(1, 30):
+        rig = Rig(LARGE)
+        scenario = Merge((), (0,))
+        scenario.prepare(rig)
+        rig.disk.forget_sync_at(1)
+        rig.disk.crash_at(number)
+        with contextlib.suppress(PowerCut):
+            scenario.run(rig)
+        for _choice, disk in rig.disk.crash_states(STATES, seed=number):
+            with contextlib.closing(Rig(LARGE, disk).open()) as log:
+                if log.recovery_report.refused_swaps:
+                    return
+        rig.let_go()
+    raise AssertionError("no crash shows that the mark was not synced")

@@ -18,9 +18,9 @@ from typing import Final
 
 from kafkalog._core.header import BatchHeader
 from kafkalog.files.filesystem import FileHandle, FileSystem
-from kafkalog.files.names import SegmentFiles
+from kafkalog.files.names import FileState, SegmentFiles
+from kafkalog.log.exchanges import present_segments
 from kafkalog.log.hints import read_whole_header
-from kafkalog.log.leftovers import live_bases
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
 
 __all__ = ["FileWindow", "SegmentOnDisk", "find_start", "floor_slot", "segments_of"]
@@ -42,11 +42,12 @@ class SegmentOnDisk:
     directory: Path
     base_offset: int
     following: int | None
+    state: FileState = FileState.LIVE
 
     @property
     def files(self) -> SegmentFiles:
         """The paths of its files."""
-        return SegmentFiles(self.directory, self.base_offset)
+        return SegmentFiles(self.directory, self.base_offset, self.state)
 
     @property
     def offset_max(self) -> int:
@@ -58,11 +59,13 @@ class SegmentOnDisk:
 def segments_of(filesystem: FileSystem, directory: Path) -> list[SegmentOnDisk]:
     """Return the segments of a partition, ascending; none where the directory has gone."""
     try:
-        bases = live_bases(filesystem, directory)
+        bases, swapped = present_segments(filesystem, directory)
     except FileNotFoundError:
         return []
     return [
-        SegmentOnDisk(directory, base, following)
+        SegmentOnDisk(
+            directory, base, following, FileState.SWAP if base in swapped else FileState.LIVE
+        )
         for base, following in zip(bases, [*bases[1:], None], strict=True)
     ]
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.log.covering import write_marker
+from kafkalog.log.covering import write_mark
 from kafkalog.log.leftovers import clear_leftovers, live_bases
+from tests.support.keyed_batches import keyed_batch
 from tests.support.simulated_disk import SimulatedDisk
 
 DIRECTORY = Path("/data/orders-0")
@@ -70,20 +71,156 @@ def test_swap_file_replaces_the_segment_of_its_name(disk: SimulatedDisk) -> None
     assert [0] == live_bases(disk, DIRECTORY)
 
 
-@pytest.mark.parametrize("beside", ["nothing", "cleaned", "another"])
-def test_marked_segment_goes_with_its_mark_unless_it_is_not_the_one(
-    disk: SimulatedDisk, beside: str
+def put(disk: SimulatedDisk, name: str, data: bytes) -> None:
+    """Make a file."""
+    handle = disk.open(DIRECTORY / name, create=True)
+    handle.truncate(0)
+    handle.pwrite(data, 0)
+    handle.close()
+
+
+def batches(first: int, end: int, value: bytes = b"v") -> bytes:
+    """Return batches of one record each, with these offsets."""
+    made = b""
+    for offset in range(first, end):
+        data = bytearray(keyed_batch([(b"k%d" % offset, value)], 1_700_000_000_000))
+        data[:8] = offset.to_bytes(8, "big")
+        made += data
+    return made
+
+
+def contents(disk: SimulatedDisk) -> dict[str, bytes]:
+    """Return the content of every `.log` file, whatever its state."""
+    found = {}
+    for name in disk.list(DIRECTORY):
+        if ".log" in name:
+            handle = disk.open(DIRECTORY / name)
+            found[name] = handle.pread(handle.size(), 0)
+    return found
+
+
+SWAPS = {
+    "empty": b"",
+    "junk": b"x" * 50,
+    "torn": batches(0, 7)[:-1],
+    "a flipped bit": batches(0, 6) + bytes([*batches(6, 7)[:-1], 0x55]),
+    "a part": batches(0, 3),
+    "foreign, far behind": batches(10**9, 10**9 + 1),
+    "foreign, one offset further": batches(0, 8),
+    "an offset that was not there": batches(0, 3) + batches(4, 5) + batches(6, 7),
+}
+
+
+@pytest.mark.parametrize("what", SWAPS)
+def test_swap_that_is_not_whole_and_covering_is_set_aside(disk: SimulatedDisk, what: str) -> None:
+    """HOST-2: nothing is replaced; its bytes are kept; the report names it."""
+    put(disk, f"{FIRST}.log", batches(0, 4) + batches(5, 7))
+    put(disk, f"{OTHER}.log", batches(7, 9))
+    before = contents(disk)
+    swap = SWAPS[what]
+    put(disk, f"{FIRST}.log.swap", swap)
+    put(disk, f"{FIRST}.index.swap", b"")
+    assert [0, 7] == live_bases(disk, DIRECTORY)
+    done = clear_leftovers(disk, DIRECTORY)
+    assert {**before, f"{FIRST}.log.broken": swap} == contents(disk)
+    [refused] = done.refused_swaps
+    assert DIRECTORY / f"{FIRST}.log.broken" == refused.kept_in
+    assert refused.reason
+    assert not [name for name in disk.list(DIRECTORY) if name.endswith(".swap")]
+
+
+def test_second_refused_swap_keeps_the_bytes_of_the_first(disk: SimulatedDisk) -> None:
+    """HOST-2: bytes that are kept for people are never written over."""
+    put(disk, f"{FIRST}.log", batches(0, 4))
+    for number, data in enumerate((b"first", b"second", b"third")):
+        put(disk, f"{FIRST}.log.swap", data)
+        clear_leftovers(disk, DIRECTORY)
+        assert number + 2 == len(contents(disk))
+    kept = {data for name, data in contents(disk).items() if name.endswith(".broken")}
+    assert {b"first", b"second", b"third"} == kept
+
+
+def test_swap_within_another_segment_is_set_aside(disk: SimulatedDisk) -> None:
+    """HOST-2: no record is there twice."""
+    put(disk, f"{FIRST}.log", batches(0, 9))
+    put(disk, f"{OTHER}.log.swap", batches(7, 9))
+    assert [0] == live_bases(disk, DIRECTORY)
+    done = clear_leftovers(disk, DIRECTORY)
+    assert ["it lies within the segment at offset 0"] == [e.reason for e in done.refused_swaps]
+    assert [0] == live_bases(disk, DIRECTORY)
+
+
+@pytest.mark.parametrize("deleted", [(0,), (0, 7)], ids=str)
+def test_swap_of_a_broker_whose_old_segments_are_leaving_is_completed(
+    disk: SimulatedDisk, deleted: tuple[int, ...]
 ) -> None:
-    """Not while a `.cleaned` below says that nothing counts, nor one that came there later."""
-    handle = disk.open(DIRECTORY / f"{OTHER}.log", create=True)
-    handle.pwrite(b"a segment", 0)
-    write_marker(disk, DIRECTORY, 7)
-    if beside == "cleaned":
-        disk.open(DIRECTORY / f"{FIRST}.log.cleaned", create=True).close()
-    if beside == "another":
-        handle.pwrite(b"another one", 0)
-    stays = beside != "nothing"
-    assert ([0, 7] if stays else [0]) == live_bases(disk, DIRECTORY)
+    """Nothing else has the records of the first; what is left of the others goes."""
+    disk.unlink(DIRECTORY / LIVE[0])
+    for base, end in ((0, 7), (7, 9)):
+        state = ".deleted" if base in deleted else ""
+        put(disk, f"{base:020}.log{state}", batches(base, end))
+    put(disk, f"{9:020}.log", batches(9, 11))
+    kept = batches(1, 3) + batches(7, 8)
+    put(disk, f"{FIRST}.log.swap", kept)
+    assert [0, 9] == live_bases(disk, DIRECTORY)
+    done = clear_leftovers(disk, DIRECTORY)
+    assert not done.refused_swaps
+    assert {f"{FIRST}.log": kept, f"{9:020}.log": batches(9, 11)} == contents(disk)
+
+
+def test_damaged_swap_whose_old_segment_is_leaving_gives_that_back(disk: SimulatedDisk) -> None:
+    """Whole records in a `.deleted` file are not removed for a new file that is damaged."""
+    disk.unlink(DIRECTORY / LIVE[0])
+    put(disk, f"{FIRST}.log.deleted", batches(0, 7))
+    put(disk, f"{OTHER}.log", batches(7, 9))
+    put(disk, f"{FIRST}.log.swap", batches(0, 3)[:-1])
+    done = clear_leftovers(disk, DIRECTORY)
+    assert 1 == len(done.refused_swaps)
+    assert batches(0, 7) == contents(disk)[f"{FIRST}.log"]
+    assert [0, 7] == live_bases(disk, DIRECTORY)
+
+
+def swapped(disk: SimulatedDisk, kept: bytes) -> None:
+    """Leave two old segments and a new one for both, which is `.swap`, with its mark."""
+    put(disk, f"{FIRST}.log", batches(0, 7))
+    put(disk, f"{OTHER}.log", batches(7, 9))
+    put(disk, f"{FIRST}.log.cleaned", kept)
+    write_mark(disk, DIRECTORY, [0, 7], [0])
+    disk.rename(DIRECTORY / f"{FIRST}.log.cleaned", DIRECTORY / f"{FIRST}.log.swap")
+
+
+@pytest.mark.parametrize("kept", [b"", batches(1, 3)], ids=["nothing", "a part"])
+def test_swap_with_its_mark_replaces_all_that_the_mark_names(
+    disk: SimulatedDisk, kept: bytes
+) -> None:
+    """Also where nothing of the last segment stays; readers see what the writer will leave."""
+    swapped(disk, kept)
+    assert [0] == live_bases(disk, DIRECTORY)
     clear_leftovers(disk, DIRECTORY)
-    assert ([0, 7] if stays else [0]) == live_bases(disk, DIRECTORY)
-    assert sorted([*LIVE, *[f"{OTHER}.log"] * stays]) == disk.list(DIRECTORY)
+    assert {f"{FIRST}.log": kept} == contents(disk)
+    assert [f"{FIRST}.log"] == disk.list(DIRECTORY)
+
+
+@pytest.mark.parametrize("other", ["new", "old", "new in the middle", "no swap", "torn mark"])
+def test_mark_counts_only_with_the_very_files_that_it_names(
+    disk: SimulatedDisk, other: str
+) -> None:
+    """INT-1: whoever had the directory in between, an old segment goes for its own new one only."""
+    swapped(disk, batches(1, 3, b"v" * 6000))
+    if other == "new":
+        put(disk, f"{FIRST}.log.swap", batches(1, 2))
+    elif other == "old":
+        put(disk, f"{OTHER}.log", batches(7, 10))
+    elif other == "new in the middle":
+        handle = disk.open(DIRECTORY / f"{FIRST}.log.swap", write=True)
+        handle.pwrite(b"w", 5000)
+    elif other == "no swap":
+        disk.unlink(DIRECTORY / f"{FIRST}.log.swap")
+    else:
+        handle = disk.open(DIRECTORY / f"{FIRST}.log.covered", write=True)
+        handle.truncate(handle.size() - 3)
+    if other != "new in the middle":
+        assert [0, 7] == live_bases(disk, DIRECTORY)
+    clear_leftovers(disk, DIRECTORY)
+    assert [0, 7] == live_bases(disk, DIRECTORY)
+    assert not [name for name in disk.list(DIRECTORY) if name.endswith((".covered", ".swap"))]

@@ -1,0 +1,423 @@
+"""Unfinished exchanges of segments in a directory: which of them count, and which do not.
+
+An exchange of segments, a broker's or one of this library, ends with renames: `.cleaned` becomes
+`.swap`, old segments leave, `.swap` becomes the live name. What a stop leaves in between is judged
+here, and nothing is changed.
+
+A `.swap` file at or above a `.cleaned` file does not count: its exchange had not got that far. The
+others count
+
+  * by a mark (`covering`), if it names each `.swap` file and each old segment there is, all of them
+    the very same files;
+  * without one, as a broker leaves them: if they are **covering**. They go as far as the old
+    segments do, and no further; where an old segment has offsets, every batch of theirs is in it,
+    under the same offset and of the same producer. Where the old segment of the same base offset
+    has left already, its exchange had begun, and nothing else has its records: then it is enough
+    that the old segments that are still there have the batches.
+
+The bytes of a file that counts are read to their end, with every checksum, before a writer lets it
+replace anything. One that is refused leaves the old segments in their place.
+
+Thread-safety: pure functions over the disk. Errors pass as OSError.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.status import STATUS_CODES, status_name
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import FileKind, FileState, SegmentFiles, try_parse_segment_file
+from kafkalog.layout import MAGIC_V2
+from kafkalog.log.covering import ExchangeMark, identity_of, mark_path, read_mark
+from kafkalog.log.scanner import scan_segment
+
+__all__ = ["Exchange", "PresentSegments", "judge_exchanges", "present_segments"]
+
+_FULL: Final = STATUS_CODES["FULL"]
+_SCANNED_BATCHES: Final = 4096
+_NO_INTERVAL: Final = 2**31 - 1
+# A directory whose files go faster than this is listed by the caller again.
+_ATTEMPTS: Final = 5
+
+
+class PresentSegments(NamedTuple):
+    """
+    The segments that a reader finds.
+
+    Attributes:
+        bases: their base offsets, ascending.
+        swapped: bases whose files are `.swap` yet.
+    """
+
+    bases: list[int]
+    swapped: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class Exchange:
+    """
+    What `.swap` files that belong together come to.
+
+    Attributes:
+        swaps: base offsets of the `.swap` files, ascending.
+        leaving: base offsets of live segments that they replace, and that none of them is named as.
+        refusal: why they do not count, None where they do.
+        is_marked: whether a mark vouches for them, whatever of the old segments has left.
+    """
+
+    swaps: list[int]
+    leaving: set[int] = field(default_factory=set)
+    refusal: str | None = None
+    is_marked: bool = False
+
+
+@dataclass(slots=True)
+class _Listing:
+    """Base offsets of `.log` files by state, without `.swap` files that a `.cleaned` refutes."""
+
+    live: set[int]
+    swaps: list[int]
+    marks: list[int]
+
+
+def present_segments(filesystem: FileSystem, directory: Path) -> PresentSegments:
+    """
+    Return the segments of a directory as the next opening for writing leaves them.
+
+    Whoever looks in the midst of an exchange sees the old segments or the new ones: no record
+    twice, and no hole. Files are not read to their end here.
+    """
+    for _attempt in range(_ATTEMPTS):
+        try:
+            return _present(filesystem, directory)
+        except FileNotFoundError:
+            # Renamed between the listing and the look, by the log's writer.
+            continue
+    return _present(filesystem, directory)
+
+
+def _present(filesystem: FileSystem, directory: Path) -> PresentSegments:
+    listing = _list(filesystem, directory)
+    live = listing.live
+    if not listing.swaps:
+        return PresentSegments(sorted(live))
+    marked, rest = _marked(filesystem, directory, listing)
+    # As long as the old segment is there, readers of what a broker left unfinished use it.
+    waiting = [base for base in rest if base not in live]
+    swapped: set[int] = set()
+    for exchange in marked:
+        swapped.update(exchange.swaps)
+        live = live - exchange.leaving
+    for exchange in _judged(filesystem, directory, live, waiting):
+        if exchange.refusal is None:
+            swapped.update(exchange.swaps)
+            live = live - exchange.leaving
+    return PresentSegments(sorted(live | swapped), frozenset(swapped))
+
+
+def judge_exchanges(filesystem: FileSystem, directory: Path) -> list[Exchange]:
+    """Return what becomes of the `.swap` files of a directory; every byte of them is read."""
+    listing = _list(filesystem, directory)
+    marked, rest = _marked(filesystem, directory, listing)
+    found: list[Exchange] = []
+    live = listing.live
+    for exchange in marked:
+        damaged = [
+            scan
+            for scan in (_scan(filesystem, directory, base) for base in exchange.swaps)
+            if scan.damage is not None
+        ]
+        if damaged:
+            rest = sorted({*rest, *exchange.swaps})
+            continue
+        found.append(exchange)
+        live = live - exchange.leaving
+    return [*found, *_judged(filesystem, directory, live, rest)]
+
+
+def _list(filesystem: FileSystem, directory: Path) -> _Listing:
+    names = filesystem.list(directory)
+    live = _log_bases(names, FileState.LIVE)
+    swaps = _log_bases(names, FileState.SWAP)
+    if not swaps:
+        return _Listing(live, [], [])
+    cleaned = [
+        parsed.base_offset
+        for parsed in map(try_parse_segment_file, names)
+        if parsed is not None and parsed.state is FileState.CLEANED
+    ]
+    first_cleaned = min(cleaned, default=None)
+    counting = [base for base in swaps if first_cleaned is None or base < first_cleaned]
+    return _Listing(live, sorted(counting), sorted(_log_bases(names, FileState.COVERED)))
+
+
+def _log_bases(names: list[str], state: FileState) -> set[int]:
+    # Of a log of many segments most names do not end with this.
+    suffix = FileKind.LOG.value + state.value
+    parsed = (try_parse_segment_file(name) for name in names if name.endswith(suffix))
+    return {name.base_offset for name in parsed if name is not None}
+
+
+# --------------------------------------------------------------------------------------- marked
+
+
+def _marked(
+    filesystem: FileSystem, directory: Path, listing: _Listing
+) -> tuple[list[Exchange], list[int]]:
+    """Return the exchanges that a mark vouches for, and the swaps of which none does."""
+    found: list[Exchange] = []
+    rest = list(listing.swaps)
+    for base in listing.marks:
+        mark = read_mark(filesystem, mark_path(directory, base))
+        if mark is None or not _counts(filesystem, directory, listing, mark, rest):
+            continue
+        fresh = {each.base_offset for each in mark.fresh}
+        leaving = {each.base_offset for each in mark.leaving} & listing.live
+        found.append(Exchange(sorted(fresh & set(rest)), leaving - fresh, is_marked=True))
+        rest = [each for each in rest if each not in fresh]
+    return found, rest
+
+
+def _counts(
+    filesystem: FileSystem,
+    directory: Path,
+    listing: _Listing,
+    mark: ExchangeMark,
+    swaps: Sequence[int],
+) -> bool:
+    """Say whether all new files of a mark are there, and no old one but those that it names."""
+    fresh = {each.base_offset for each in mark.fresh}
+    if not fresh & set(swaps):
+        return False
+    try:
+        for each in mark.fresh:
+            state = FileState.SWAP if each.base_offset in swaps else FileState.LIVE
+            files = SegmentFiles(directory, each.base_offset, state)
+            if identity_of(filesystem, files) != each:
+                return False
+        named = set(mark.leaving)
+        renamed = fresh - set(swaps)
+        old = {each.base_offset for each in mark.leaving} & listing.live
+        return all(
+            identity_of(filesystem, SegmentFiles(directory, base)) in named
+            for base in old - renamed
+        )
+    except FileNotFoundError:
+        return False
+
+
+# ------------------------------------------------------------------------------------- unmarked
+
+
+class _Scan(NamedTuple):
+    """Offset behind a file's last whole batch, and what is wrong with the file."""
+
+    next_offset: int
+    damage: str | None
+
+
+def _scan(
+    filesystem: FileSystem, directory: Path, base: int, state: FileState = FileState.SWAP
+) -> _Scan:
+    path = SegmentFiles(directory, base, state).log
+    data = _data(filesystem, path)
+    scan = scan_segment(data, path, base_offset=base, interval=_NO_INTERVAL)
+    damage = None
+    if scan.fences:
+        damage = f"is damaged at position {scan.fences[0].position} ({scan.fences[0].reason})"
+    elif scan.whole_end < len(data):
+        damage = f"ends at position {scan.whole_end} ({status_name(scan.tail_status)})"
+    return _Scan(scan.next_offset, damage)
+
+
+def _data(filesystem: FileSystem, path: Path) -> memoryview:
+    handle = filesystem.open(path)
+    try:
+        size = handle.size()
+        return handle.map(size) if size else memoryview(b"")
+    finally:
+        handle.close()
+
+
+class _Live:
+    """
+    The live segments of a directory that no exchange replaces so far.
+
+    Attributes:
+        bases: their base offsets, ascending.
+    """
+
+    def __init__(self, filesystem: FileSystem, directory: Path, bases: Iterable[int]) -> None:
+        self.bases = sorted(bases)
+        self._filesystem = filesystem
+        self._directory = directory
+        self._ends: dict[int, int] = {}
+
+    def end_of(self, base: int) -> int:
+        """Return the offset behind the last whole batch of a segment."""
+        if base not in self._ends:
+            scan = _scan(self._filesystem, self._directory, base, FileState.LIVE)
+            self._ends[base] = scan.next_offset
+        return self._ends[base]
+
+    def replace(self, leaving: set[int], swaps: Iterable[tuple[int, int]]) -> None:
+        """Count swaps, given with their ends, in the place of segments from now on."""
+        self._ends.update(swaps)
+        self.bases = sorted({*self.bases, *(base for base, _end in swaps)} - leaving)
+
+    def within(self, first: int, end: int) -> list[int]:
+        """Return the bases from `first` to below `end`, with `first` in any case."""
+        stop = bisect_left(self.bases, max(end, first + 1))
+        return self.bases[bisect_left(self.bases, first) : stop]
+
+    def behind(self, base: int) -> int | None:
+        """Return the lowest base above another one."""
+        return next((each for each in self.bases if each > base), None)
+
+    def before(self, base: int) -> int | None:
+        """Return the highest base below another one."""
+        slot = bisect_left(self.bases, base)
+        return self.bases[slot - 1] if slot else None
+
+
+def _judged(
+    filesystem: FileSystem, directory: Path, bases: Iterable[int], swaps: Sequence[int]
+) -> list[Exchange]:
+    """Return what becomes of swaps without a mark."""
+    if not swaps:
+        return []
+    found: list[Exchange] = []
+    whole: list[tuple[int, int]] = []
+    for base in swaps:
+        scan = _scan(filesystem, directory, base)
+        if scan.damage is not None:
+            found.append(Exchange([base], refusal=f"it {scan.damage}"))
+        else:
+            whole.append((base, scan.next_offset))
+    live = _Live(filesystem, directory, bases)
+    while whole:
+        count, old = _first_group(whole, live)
+        group = whole[:count]
+        del whole[:count]
+        exchange = Exchange([base for base, _end in group])
+        exchange.refusal = _refusal(filesystem, directory, group, old, live)
+        if exchange.refusal is None:
+            exchange.leaving = set(old) - set(exchange.swaps)
+            live.replace(exchange.leaving, group)
+        found.append(exchange)
+    return found
+
+
+def _first_group(swaps: Sequence[tuple[int, int]], live: _Live) -> tuple[int, list[int]]:
+    """Return how many of the first swaps replace the same old segments, and those."""
+    first, end = swaps[0]
+    count = 1
+    while True:
+        old = live.within(first, end)
+        old_end = max([end, *map(live.end_of, old)])
+        if count == len(swaps) or swaps[count][0] >= old_end:
+            return count, old
+        end = max(end, swaps[count][1])
+        count += 1
+
+
+def _refusal(
+    filesystem: FileSystem,
+    directory: Path,
+    group: Sequence[tuple[int, int]],
+    old: Sequence[int],
+    live: _Live,
+) -> str | None:
+    """Say why swaps do not replace the old segments, None where they do."""
+    first, end = group[0][0], group[-1][1]
+    for (_base, before_end), (base, _end) in pairwise(group):
+        if before_end > base:
+            return f"it overlaps the one at offset {base}"
+    before = live.before(first)
+    if before is not None and live.end_of(before) > first:
+        return f"it lies within the segment at offset {before}"
+    if not old:
+        return None
+    if first in old:
+        old_end = max(map(live.end_of, old))
+        following = live.behind(old[-1])
+        if end > old_end and (following is None or end > following):
+            return f"it goes to offset {end}, beyond the end of what it replaces, {old_end}"
+        if end < old_end:
+            return f"it ends at offset {end}, before the end of what it replaces, {old_end}"
+    for base in old:
+        missing = _foreign_batch(
+            filesystem, directory, [swap for swap, _end in group], base, live.end_of(base)
+        )
+        if missing is not None:
+            return f"its batch that ends at offset {missing} is not in the segment at {base}"
+    return None
+
+
+def _foreign_batch(
+    filesystem: FileSystem, directory: Path, swaps: Sequence[int], old: int, end: int
+) -> int | None:
+    """Return the last offset of a batch that an old segment should have and has not, or None."""
+    known, is_whole = _coordinates(filesystem, directory, old, FileState.LIVE)
+    if not is_whole:
+        # What a damaged segment has is not known.
+        return None
+    for swap in swaps:
+        rows, _is_whole = _coordinates(filesystem, directory, swap, FileState.SWAP)
+        inside = rows[(rows[:, _LAST] >= old) & (rows[:, _LAST] < end)]
+        slots = np.searchsorted(known[:, _LAST], inside[:, _LAST])
+        for row, slot in zip(inside, slots.tolist(), strict=True):
+            if not _is_same(row, known[slot]):
+                return int(row[_LAST])
+    return None
+
+
+_LAST: Final = 1
+_MAGIC: Final = 2
+
+
+def _is_same(row: npt.NDArray[np.int64], other: npt.NDArray[np.int64]) -> bool:
+    """Say whether a batch may be what a cleaning has left of another one."""
+    if row[_MAGIC] < MAGIC_V2:
+        # What is left of a wrapper ends at any of its offsets; the caller found the wrapper.
+        return bool(other[_MAGIC] < MAGIC_V2)
+    return bool(np.array_equal(row, other))
+
+
+def _coordinates(
+    filesystem: FileSystem, directory: Path, base: int, state: FileState
+) -> tuple[npt.NDArray[np.int64], bool]:
+    """Return what a cleaning leaves of each batch as it is, and whether the file is whole."""
+    data = _data(filesystem, SegmentFiles(directory, base, state).log)
+    columns = BatchColumns(_SCANNED_BATCHES)
+    parts: list[npt.NDArray[np.int64]] = [np.empty((0, 7), dtype=np.int64)]
+    position, next_offset, is_whole = 0, base, True
+    while position < len(data):
+        columns.clear()
+        walk = scan_batches(data, position, columns=columns, next_offset=next_offset)
+        count = len(columns)
+        fields = (
+            columns.base_offset,
+            columns.last_offset,
+            columns.magic,
+            columns.producer_id,
+            columns.producer_epoch,
+            columns.base_sequence,
+            columns.leader_epoch,
+        )
+        parts.append(np.stack([each[:count].astype(np.int64) for each in fields], axis=1))
+        position, next_offset = walk.position, walk.next_offset
+        if not count or (walk.status != _FULL and position < len(data)):
+            is_whole = False
+            break
+    return np.concatenate(parts), is_whole
