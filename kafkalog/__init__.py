@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         DiskFullError,
         FetchTooLargeError,
         ForkedLogError,
+        InconsistentTopicIdError,
         InvalidProducerEpochError,
         InvalidRecordError,
         InvalidTimestampError,
@@ -128,7 +129,13 @@ if TYPE_CHECKING:
         CleaningUnderWay,
         UncleanablePartition,
     )
-    from kafkalog.manager.health import DirectoryHealth, Fault, ManagerHealth, TaskHealth
+    from kafkalog.manager.health import (
+        DirectoryHealth,
+        Fault,
+        ManagerHealth,
+        StrayPartition,
+        TaskHealth,
+    )
     from kafkalog.manager.manager import LogManager
     from kafkalog.manager.recovery import RecoveryProgress
     from kafkalog.manager_config import CleanerConfig, ManagerConfig
@@ -219,6 +226,7 @@ __all__ = [
     "ForkedLogError",
     "HeadersColumn",
     "IgnoredProperty",
+    "InconsistentTopicIdError",
     "InvalidProducerEpochError",
     "InvalidRecordError",
     "InvalidTimestampError",
@@ -279,6 +287,7 @@ __all__ = [
     "ServerProperties",
     "Severity",
     "SizeRetention",
+    "StrayPartition",
     "SystemClock",
     "TaskHealth",
     "ThreadScheduler",
@@ -345,6 +354,7 @@ _HOMES = {
         "DiskFullError",
         "FetchTooLargeError",
         "ForkedLogError",
+        "InconsistentTopicIdError",
         "InvalidProducerEpochError",
         "InvalidRecordError",
         "InvalidTimestampError",
@@ -409,7 +419,13 @@ _HOMES = {
     "log.scan.scan": ("Scan",),
     "log.scannable": ("scan",),
     "manager.cleaning.health": ("CleanerHealth", "CleaningUnderWay", "UncleanablePartition"),
-    "manager.health": ("DirectoryHealth", "Fault", "ManagerHealth", "TaskHealth"),
+    "manager.health": (
+        "DirectoryHealth",
+        "Fault",
+        "ManagerHealth",
+        "StrayPartition",
+        "TaskHealth",
+    ),
     "manager.manager": ("LogManager",),
     "manager.recovery": ("RecoveryProgress",),
     "manager_config": ("CleanerConfig", "ManagerConfig"),

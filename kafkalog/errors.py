@@ -26,6 +26,7 @@ KafkaLogError
 |-- FetchTooLargeError            a batch or a reply is larger than who fetches it takes
 |-- OffsetOverflowError           an offset does not fit 32 bits beside its base: roll or split
 |-- UnknownTopicOrPartitionError  a manager has no such partition (Kafka code 3)
+|-- InconsistentTopicIdError      a partition is of another topic of its name (Kafka code 103)
 |-- InvalidTopicError             no topic may have this name (Kafka code 17)
 |-- TopicExistsError              a topic or a partition is there already (Kafka code 36)
 |-- NotALogError                  the path is no partition directory
@@ -66,6 +67,7 @@ __all__ = [
     "DiskFullError",
     "FetchTooLargeError",
     "ForkedLogError",
+    "InconsistentTopicIdError",
     "InvalidProducerEpochError",
     "InvalidRecordError",
     "InvalidTimestampError",
@@ -313,6 +315,16 @@ class UnknownTopicOrPartitionError(KafkaLogError, LookupError):
     """The manager has no partition of this name, or it was deleted meanwhile."""
 
     kafka_code: ClassVar[int | None] = 3
+
+
+class InconsistentTopicIdError(KafkaLogError):
+    """A partition directory has the id of another topic of this name: nobody is served from it.
+
+    The topic was deleted and made again while its data directory was away, or the directory comes
+    from another cluster. Its files are left as they are.
+    """
+
+    kafka_code: ClassVar[int | None] = 103
 
 
 class InvalidTopicError(KafkaLogError, ValueError):

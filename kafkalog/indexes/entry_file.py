@@ -44,6 +44,7 @@ class EntryFile(EntryMemory, Generic[View]):
         max_bytes: `segment.index.bytes`; rounded down to whole entries.
         make_view: builds the look-up view of (entries, count).
         entries: entries that the index begins with, as bytes.
+        on_error: called with each error of the disk that is not raised, since the memory answers.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class EntryFile(EntryMemory, Generic[View]):
         max_bytes: int,
         make_view: Callable[[bytearray, int], View],
         entries: bytes = b"",
+        on_error: Callable[[OSError], object] | None = None,
     ) -> None:
         super().__init__(entry_size, entries)
         self.path = path
@@ -63,6 +65,7 @@ class EntryFile(EntryMemory, Generic[View]):
         self._viewed: tuple[tuple[bytearray, int], View] | None = None
         self._handle: FileHandle | None = None
         self._filesystem = filesystem
+        self._on_error = on_error
         self._open_file(entries)
 
     @property
@@ -111,7 +114,7 @@ class EntryFile(EntryMemory, Generic[View]):
             try:
                 self._handle.truncate(len(self) * self.entry_size)
             except OSError as error:
-                logger.warning("could not trim index %s: %s", self.path, error)
+                self._hide(error, "was not trimmed")
                 whole = False
         self.close()
         return whole
@@ -129,7 +132,7 @@ class EntryFile(EntryMemory, Generic[View]):
             self._handle = self._filesystem.create_new(self.path)
             self._handle.truncate(self.max_entries * self.entry_size)
         except OSError as error:
-            logger.warning("index %s is kept in memory only: %s", self.path, error)
+            self._hide(error, "is kept in memory only")
             self.close()
         if entries and self._write(entries, 0):
             self._written = len(self)
@@ -141,6 +144,12 @@ class EntryFile(EntryMemory, Generic[View]):
             self._handle.pwrite(data, position)
         except OSError as error:
             # The log's bytes are safe and the memory answers look-ups: not worth failing an append.
-            logger.warning("index %s fell behind: %s", self.path, error)
+            self._hide(error, "fell behind")
             return False
         return True
+
+    def _hide(self, error: OSError, outcome: str) -> None:
+        """Log an error that is not raised, and report it."""
+        logger.warning("index %s %s: %s", self.path, outcome, error)
+        if self._on_error is not None:
+            self._on_error(error)

@@ -74,6 +74,7 @@ class SegmentIndex(Generic[View]):
         segment_size: Callable[[], int],
         pool: FilePool,
         read_only: bool,
+        on_error: Callable[[OSError], object] | None = None,
     ) -> None:
         self.path = path
         self.kind = kind
@@ -88,6 +89,7 @@ class SegmentIndex(Generic[View]):
         self._pool = pool
         self._pooled = self._fresh_pooled()
         self._read_only = read_only
+        self._on_error = on_error
         self._growing: EntryFile[View] | None = None
         self._view: View | None = None
         self._entries: Buffer = b""
@@ -121,6 +123,7 @@ class SegmentIndex(Generic[View]):
             max_bytes=max_bytes,
             make_view=lambda memory, count: self.kind.make_view(memory, self._base_offset, count),
             entries=entries,
+            on_error=self._on_error,
         )
         return self._growing
 
@@ -173,7 +176,7 @@ class SegmentIndex(Generic[View]):
         try:
             return handle.pread(size, 0) == entries and is_zero_behind(handle, size)
         except OSError as error:
-            logger.warning("%s %s cannot be read: %s", self.kind.name, self.path, error)
+            self._hide(error, "cannot be read")
             return False
         finally:
             handle.close()
@@ -273,7 +276,7 @@ class SegmentIndex(Generic[View]):
             return self._pooled.whole()
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
-                logger.warning("%s %s cannot be read: %s", self.kind.name, self.path, error)
+                self._hide(error, "cannot be read")
             return None
 
     def _read(self) -> memoryview | None:
@@ -302,7 +305,7 @@ class SegmentIndex(Generic[View]):
             return self._filesystem.open(self.path)
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
-                logger.warning("%s %s cannot be read: %s", self.kind.name, self.path, error)
+                self._hide(error, "cannot be read")
             return None
 
     def _install(self, entries: bytes) -> View:
@@ -319,8 +322,14 @@ class SegmentIndex(Generic[View]):
             self._is_lost = False
             self._renew_pooled()
         except OSError as error:
-            logger.warning("%s %s stays in memory: %s", self.kind.name, self.path, error)
+            self._hide(error, "stays in memory")
             self._lose_file()
+
+    def _hide(self, error: OSError, outcome: str) -> None:
+        """Log an error that is not raised, and report it."""
+        logger.warning("%s %s %s: %s", self.kind.name, self.path, outcome, error)
+        if self._on_error is not None:
+            self._on_error(error)
 
     def _lose_file(self) -> None:
         """Let nothing stand for the index that was not written; the close asks for it again."""

@@ -41,7 +41,7 @@ from __future__ import annotations
 import logging
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -137,12 +137,19 @@ class TransactionIndex:
     """
 
     def __init__(
-        self, filesystem: FileSystem, path: Path, base_offset: int, *, read_only: bool = False
+        self,
+        filesystem: FileSystem,
+        path: Path,
+        base_offset: int,
+        *,
+        read_only: bool = False,
+        on_error: Callable[[OSError], object] | None = None,
     ) -> None:
         self.path = path
         self.base_offset = base_offset
         self._filesystem = filesystem
         self._read_only = read_only
+        self._on_error = on_error
         self._handle: FileHandle | None = None
         self._written = 0
         self._has_stale_tail = False
@@ -200,6 +207,8 @@ class TransactionIndex:
             self._write_behind()
         except OSError as error:
             logger.warning("transaction index %s fell behind: %s", self.path, error)
+            if self._on_error is not None:
+                self._on_error(error)
 
     def collect(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """

@@ -143,6 +143,7 @@ class Appender(RunAppender):
         """Take back what was announced, and say what an error of the disk means."""
         if pending is not None:
             self._producers.withdraw()
+        self._local.context.report(error)
         if isinstance(error, OSError):
             if isinstance(error, UndoFailedError):
                 self._latch(error)

@@ -33,6 +33,7 @@ class Changing(storage_errors):
         traceback: TracebackType | None,
     ) -> None:
         if isinstance(error, (OSError, LogStorageError)):
+            self._local.context.report(error)
             # Where the active segment still takes appends, nothing had changed yet. But after a
             # failed sync of the directory no later one is believed.
             untouched = self._local.snapshot.segments.active.is_active

@@ -177,3 +177,4 @@ class CleanableLog(WritableLog):
             remove_mark(context, bases)
         except OSError as error:
             logger.warning("%s keeps the mark of an exchange: %s", self.directory, error)
+            context.report(error)

@@ -221,7 +221,8 @@ class Deleter:
     def _delete_or_retry(self, group: _Group) -> None:
         try:
             self._delete(group)
-        except OSError:
+        except OSError as error:
+            self._context.report(error)
             group.failures += 1
             self._schedule(group, retry_pause_ms(group.failures))
             # The scheduler keeps it, and tells whoever listens.

@@ -9,7 +9,6 @@ Thread-safety: as of all reading; every call takes one snapshot.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from kafkalog._core.record import Record
 from kafkalog._core.timestamps import to_timestamps_ms
-from kafkalog.errors import KafkaLogError
+from kafkalog.errors import KafkaLogError, LogStorageError
 from kafkalog.log.isolation import Isolation
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reading import find_timestamp_in, reaching_slots, try_records
@@ -66,8 +65,10 @@ class LookupLog(ScannableLog):
         found: list[Record | None] = [None] * len(wanted)
         if isolation == "read_uncommitted":
             # Where files are gone, or the log was closed, the long way says what it means.
-            with suppress(OSError, ValueError):
+            try:
                 self._find_plain(snapshot, wanted[:visible], found, check_crcs)
+            except (OSError, LogStorageError, ValueError) as error:
+                self._local.context.report(error)
         left = [slot for slot in range(visible) if found[slot] is None]
         self._find_left(wanted, found, left, isolation)
         return [found[place] for place in places.tolist()]

@@ -122,6 +122,7 @@ def open_at_home(
             read_only=read_only,
             pool=surroundings.pool,
         )
+        context.on_storage_error = surroundings.on_storage_error
         if read_only:
             opened = _load_read_only(home, context)
         else:
@@ -228,6 +229,7 @@ def _load_for_writing(
         try:
             recovery_point = home.read_recovery_point()
             note = context.note = home.sync_note()
+            note.on_error = context.report
             doubtful_offset = None
             if not clean:
                 doubtful_offset = note.begin_recovery(

@@ -8,14 +8,13 @@ Thread-safety: everything may be called from any thread, while another writes.
 
 from __future__ import annotations
 
-import contextlib
 from datetime import datetime
 from typing import Final
 
 from kafkalog._core.point_table import PointTable
 from kafkalog._core.record import Record
 from kafkalog._core.timestamps import to_timestamp_ms
-from kafkalog.errors import KafkaLogError
+from kafkalog.errors import KafkaLogError, LogStorageError
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.isolation import Isolation
 from kafkalog.log.local_log import Snapshot
@@ -137,7 +136,8 @@ class PointLog(LogReader):
                 segment = snapshot.segments.segments[slot]
                 self._know(snapshot, slot)
                 record = segment.find_record(offset, snapshot.bound_of(slot), check_crcs)
-            except (OSError, ValueError):
+            except (OSError, LogStorageError, ValueError) as error:
+                self._local.context.report(error)
                 record = None  # files gone, or the log closed: the long way says what it means
             if record is not None:
                 return record
@@ -206,9 +206,11 @@ class PointLog(LogReader):
 
     def _try_to_know(self, snapshot: Snapshot, slot: int) -> None:
         """As `_know`; where files are gone, or the log is closed, whoever reads them says so."""
-        with contextlib.suppress(OSError, ValueError):
+        try:
             if slot >= 0:
                 self._know(snapshot, slot)
+        except (OSError, LogStorageError, ValueError) as error:
+            self._local.context.report(error)
 
     def _know(self, snapshot: Snapshot, slot: int, *, with_times: bool = False) -> None:
         """See that the next look-up in a segment is one call."""

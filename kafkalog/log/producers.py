@@ -299,6 +299,7 @@ class LogProducers:
                 self._manager.files.mark_deleted(offset)
             except LogStorageError as error:
                 logger.warning("the producer snapshot at offset %d stays: %s", offset, error)
+                self._local.context.report(error)
 
     def last_entries(self) -> dict[int, ProducerEntry]:
         """Return what is known of each producer, by its id."""
@@ -356,6 +357,7 @@ class LogProducers:
         except LogStorageError as error:
             # No reason to refuse what is appended: the recovery point waits for the next one.
             logger.warning("no producer snapshot at offset %d: %s", base_offset, error)
+            self._local.context.report(error)
             self._lacking.append(base_offset)
 
     def _forget_above(self, end_offset: int) -> None:

@@ -23,7 +23,6 @@ from kafkalog.errors import (
     LogClosedError,
     OffsetOutOfRangeError,
 )
-from kafkalog.files.errors import storage_errors
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.fences import FencedRange
@@ -44,6 +43,7 @@ from kafkalog.log.reading import (
     try_records,
 )
 from kafkalog.log.segment import LogSegment
+from kafkalog.log.segment_types import ReportedErrors
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.transactions import aborted_between
 from kafkalog.log.walk import check_wrapper
@@ -247,8 +247,8 @@ class LogReader:
             except (KafkaLogError, ValueError) as error:
                 snapshot = self._snapshot_after(error, snapshot)
 
-    def _reading(self) -> storage_errors:
-        return storage_errors(self.directory, doing="reading")
+    def _reading(self) -> ReportedErrors:
+        return self._local.context.errors("reading")
 
     def _shut(self) -> None:
         """Refuse every call from now on, and every batch that an iterator has not come to yet."""

@@ -23,7 +23,6 @@ import logging
 from typing import Final
 
 from kafkalog.errors import LogStorageError
-from kafkalog.files.errors import storage_errors
 from kafkalog.log.committer import Committer
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.home import PartitionHome
@@ -93,6 +92,7 @@ class RestingLog(TransactionalLog):
             self._is_resting = True
         except (OSError, LogStorageError) as error:
             # The log is awake as before, or latched; whoever writes to it next is told.
+            self._local.context.report(error)
             logger.warning("%s does not come to rest: %s", self.directory, error)
             return False
         finally:
@@ -114,7 +114,7 @@ class RestingLog(TransactionalLog):
             super()._ensure_writable()
             if not self._is_resting:
                 return
-            with storage_errors(self.directory, doing="opening the active segment"):
+            with self._local.context.errors("opening the active segment"):
                 self._local.wake(self._committer.durable_offset)
             self._is_resting = self._is_untouched = False
             # Under the lock, so that nobody finds it awake and in nobody's charge.

@@ -18,6 +18,7 @@ that readers may be using is not closed but forgotten; it closes when the last o
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +53,7 @@ class SegmentFile(FileEnd):
     Attributes:
         is_closed: whether it was let go.
         maps: whether `whole` is a mapping, and not a copy of all the bytes.
+        on_error: called with each error of the disk that is not raised.
     """
 
     path: WhenTouched[Path] = WhenTouched(lambda file: _path_of(file._given_path))
@@ -71,6 +73,7 @@ class SegmentFile(FileEnd):
         self.is_closed = False
         self._filesystem = filesystem
         self._handle: FileHandle | None = handle
+        self.on_error: Callable[[OSError], object] | None = None
         self._mapped_bytes = 0
         self._pinned: memoryview | None = None
         self.maps = maps_files(filesystem)
@@ -182,9 +185,15 @@ class SegmentFile(FileEnd):
             handle.pwritev([*[_ZEROS] * count, memoryview(_ZEROS)[:rest]], start)
         except OSError as error:
             logger.warning("%s: no zeros are written ahead of its end: %s", self.path, error)
+            self._hide(error)
             self._zeroed_bytes = _ALL
         else:
             self._zeroed_bytes = start + missing
+
+    def _hide(self, error: OSError) -> None:
+        """Report an error that is not raised."""
+        if self.on_error is not None:
+            self.on_error(error)
 
     def cut_unpublished(self, size_bytes: int) -> None:
         """Cut the file to `size_bytes`, on the disk too; nobody has seen what lies behind."""
@@ -247,6 +256,7 @@ class SegmentFile(FileEnd):
             except OSError as error:
                 # What was appended is safe and published; zeros behind it are known at startup.
                 logger.warning("%s keeps its preallocated tail: %s", self.path, error)
+                self._hide(error)
         self._handle = None
 
     def trim(self) -> bool:

@@ -66,6 +66,7 @@ class SegmentIndexes:
             segment_size=self._source.size_bytes,
             pool=context.pool,
             read_only=context.read_only,
+            on_error=context.report,
         )
 
     def _make_hints(self) -> SegmentHints:

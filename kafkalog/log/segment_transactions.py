@@ -56,6 +56,7 @@ class SegmentTransactions:
                 context.files(self._base_offset).transaction_index,
                 self._base_offset,
                 read_only=context.read_only or self._is_retired,
+                on_error=context.report,
             )
         return index
 

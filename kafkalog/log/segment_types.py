@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import NamedTuple
 
 from kafkalog.clock import Clock
 from kafkalog.config import LogConfig
+from kafkalog.errors import LogStorageError
+from kafkalog.files.errors import storage_errors, translate
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.pool import FilePool
@@ -21,7 +25,7 @@ from kafkalog.log.scanner import SegmentScan, scan_file
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.state.sync_note import SyncNote
 
-__all__ = ["Bound", "ScanSource", "SegmentContext", "make_context"]
+__all__ = ["Bound", "ReportedErrors", "ScanSource", "SegmentContext", "make_context"]
 
 
 # One for all logs: a state of its own is 3 KB, and nobody can tell whose turn it was.
@@ -34,6 +38,7 @@ class SegmentContext:
 
     `state` is that of their files' names. There is no `note` where a log is open read-only, and
     none for segments that are not in use yet: who makes them syncs before they get their names.
+    `on_storage_error` is called with every error that the disk answers a call of the log with.
     """
 
     filesystem: FileSystem
@@ -45,12 +50,27 @@ class SegmentContext:
     read_only: bool
     state: FileState = FileState.LIVE
     note: SyncNote | None = None
+    on_storage_error: Callable[[LogStorageError], object] | None = None
     # Around the files of transaction indexes, which readers may put right.
     repair_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def files(self, base_offset: int) -> SegmentFiles:
         """Return the paths of a segment."""
         return SegmentFiles(self.directory, base_offset, self.state)
+
+    def report(self, error: BaseException | None) -> None:
+        """Report an error to the owner of the log, if the disk raised it. Waits for nothing."""
+        if self.on_storage_error is None:
+            return
+        if isinstance(error, OSError):
+            cause, error = error, translate(error)
+            error.__cause__ = cause
+        if isinstance(error, LogStorageError):
+            self.on_storage_error(error)
+
+    def errors(self, doing: str) -> ReportedErrors:
+        """Return a context that raises errors of the disk as typed ones, and reports them."""
+        return ReportedErrors(self, doing)
 
     def trying_to_sync(
         self, synced_offset: int | None = None, size_bytes: int = 0
@@ -59,6 +79,26 @@ class SegmentContext:
         if self.note is None:
             return nullcontext()
         return self.note.trying(synced_offset, size_bytes)
+
+
+class ReportedErrors(storage_errors):
+    """As `storage_errors`, around a call of a log whose owner is to know what its disk answers."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: SegmentContext, doing: str) -> None:
+        super().__init__(context.directory, doing=doing)
+        self._context = context
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._context.report(error)
+            super().__exit__(kind, error, traceback)
 
 
 def make_context(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalog.clock import Clock
+from kafkalog.errors import LogStorageError
 from kafkalog.files.locking import DirectoryLock
 from kafkalog.files.pool import FilePool
 from kafkalog.log.deletion import SegmentDeletion
@@ -42,6 +43,8 @@ class Surroundings:
         on_deletion: called with each segment that left the log.
         on_offline: called once with the error after which the log takes no more writes, by the
             thread that met it, which may hold the log's lock: it must neither wait nor call back.
+        on_storage_error: called with each error that the disk raised in a call of the log, reads
+            too, as `on_offline` is. Errors of opening and closing are raised only.
         on_wake: called when a log at rest takes writes again, under its lock; it may put others
             to rest (`Log.try_rest`). A log without it never rests.
         undisturbed: entered for a truncation, without the log's lock: keeps the log from being
@@ -57,6 +60,7 @@ class Surroundings:
     retention: Sequence[RetentionPolicy] | None = None
     on_deletion: Callable[[SegmentDeletion], object] | None = None
     on_offline: Callable[[BaseException], object] | None = None
+    on_storage_error: Callable[[LogStorageError], object] | None = None
     on_wake: Callable[[RestingLog], object] | None = None
     undisturbed: Callable[[], AbstractContextManager[object]] = nullcontext
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS

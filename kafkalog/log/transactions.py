@@ -138,6 +138,7 @@ def _add_to_segment(
         except (KafkaLogError, OSError, ValueError) as error:
             # The first reader who asks tells it from the batches.
             logger.warning("%s lacks %s: %s", own.index.path, fresh, error)
+            context.report(error)
             own.verified_end = -1
 
 

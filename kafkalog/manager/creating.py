@@ -16,17 +16,15 @@ import contextlib
 import uuid
 from pathlib import Path
 
-from kafkalog.errors import CorruptStateError
 from kafkalog.files.directories import remove_tree
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.names import DirectoryState, partition_directory_name
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.registry import ManagedPartition
 from kafkalog.model import TopicPartition
-from kafkalog.state.kafka_uuid import new_id
-from kafkalog.state.partition_metadata import read_partition_metadata, write_partition_metadata
+from kafkalog.state.partition_metadata import write_partition_metadata
 
-__all__ = ["forget_partition", "make_partition", "rename_doomed", "topic_id_of", "undo_partition"]
+__all__ = ["forget_partition", "make_partition", "rename_doomed", "undo_partition"]
 
 
 def make_partition(
@@ -41,6 +39,7 @@ def make_partition(
     filesystem = directory.filesystem
     name = partition_directory_name(partition)
     path = directory.path / name
+    directory.ensure_there()
     # What is left there of one that had this name must not speak of this one.
     directory.checkpoints.forget(partition)
     with storage_errors(path, doing="creating"):
@@ -103,24 +102,3 @@ def rename_doomed(partition: ManagedPartition) -> Path:
             raise
     forget_partition(directory, partition.topic_partition)
     return doomed
-
-
-def topic_id_of(partitions: list[ManagedPartition]) -> uuid.UUID:
-    """
-    Return the id of a topic that has partitions, a new one where none of them says it.
-
-    Raises:
-        LogStorageError: a file of theirs cannot be read.
-    """
-    for partition in partitions:
-        directory = partition.directory
-        if not directory.is_online:
-            continue
-        path = directory.path / partition_directory_name(partition.topic_partition)
-        try:
-            found = read_partition_metadata(directory.filesystem, path)
-        except CorruptStateError:
-            continue
-        if found is not None:
-            return found
-    return new_id()

@@ -25,16 +25,20 @@ from kafkalog.errors import (
     LogStorageError,
     UnknownTopicOrPartitionError,
 )
+from kafkalog.files.errors import storage_errors
 from kafkalog.log.report import RecoveryReport
-from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
+from kafkalog.manager.creating import rename_doomed
+from kafkalog.manager.directory import DataDirectory, is_failure_of_disk, is_missing
 from kafkalog.manager.doomed import DoomedDirectories
-from kafkalog.manager.health import DirectoryHealth
+from kafkalog.manager.health import DirectoryHealth, StrayPartition
+from kafkalog.manager.incarnations import Sorted, read_partitions, sort_partitions, stray_error
 from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.recovery import RecoveryProgress, for_each, recover
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
 from kafkalog.manager.startup import Identity, admit, enrol, open_directories
 from kafkalog.manager.supervision import Ledger
+from kafkalog.model import TopicPartition
 from kafkalog.topic_configs import TopicConfigs
 
 __all__ = ["DirectoryGroup"]
@@ -72,6 +76,9 @@ class DirectoryGroup:
         self._ledger = ledger
         self._clock = clock
         self._on_progress = on_progress
+        self._strays: dict[DataDirectory, list[StrayPartition]] = {}
+        # Those in which partitions of a deleted topic could not be deleted.
+        self.unfinished: set[DataDirectory] = set()
 
     @property
     def _thread_count(self) -> int:
@@ -83,8 +90,46 @@ class DirectoryGroup:
         """Those that are online."""
         return [directory for directory in self.all if directory.is_online]
 
-    def doubt(self, error: UnknownTopicOrPartitionError) -> KafkaLogError:
+    @property
+    def strays(self) -> tuple[StrayPartition, ...]:
+        """The partitions that are not served, since they are of other topics; by path."""
+        found = [
+            each
+            for directory, strays in self._strays.items()
+            for each in strays
+            if not _has_gone(directory, each.path)
+        ]
+        return tuple(sorted(found, key=lambda each: each.path))
+
+    def away(self) -> frozenset[str]:
+        """Return keys of the directories that may have partitions, and cannot be asked."""
+        online = {key for each in self.all if each.is_online for key in each.keys}
+        return self.known_keys() - online
+
+    def known_keys(self) -> frozenset[str]:
+        """Return a key of every directory that is, or ever was, one of the manager."""
+        known = self._settings.known_directories
+        keys = set(known)
+        for each in self.all:
+            if each.directory_id is not None:
+                keys.add(each.directory_id)
+            elif str(each.path) not in known.values():
+                keys.add(str(each.path))
+        return frozenset(keys)
+
+    def ensure_not_stray(self, topic: str) -> None:
+        """Raise InconsistentTopicIdError if a stray partition has a topic's name."""
+        for stray in self.strays:
+            if stray.topic_partition.topic == topic:
+                raise stray_error(stray)
+
+    def doubt(
+        self, error: UnknownTopicOrPartitionError, name: TopicPartition | None = None
+    ) -> KafkaLogError:
         """Return the error for a partition that nobody knows, while some directory may have it."""
+        for stray in self.strays:
+            if stray.topic_partition == name:
+                return stray_error(stray)
         unread = [each for each in self.all if not each.was_read]
         if not unread:
             return error
@@ -127,8 +172,12 @@ class DirectoryGroup:
 
     def take_up(
         self, directories: Sequence[DataDirectory], opener: LogOpener, doomed: DoomedDirectories
-    ) -> None:
-        """Enrol what lies in directories that were opened; recover what was not closed in order."""
+    ) -> list[TopicPartition]:
+        """
+        Enrol what lies in directories that were opened; recover what was not closed in order.
+
+        Returns the partitions that were deleted: of topics that were deleted while they were away.
+        """
 
         def recovered(partition: ManagedPartition) -> RecoveryReport:
             log = opener.opened(partition)
@@ -138,17 +187,69 @@ class DirectoryGroup:
 
         delay_ms = self._settings.config.log.file_delete_delay_ms
         work = []
+        found = self._sort(directories)
+        enrolled = enrol(found.live, self._registry, self._ledger)
         for directory in directories:
-            enrolled = enrol(directory, self._registry, self._ledger)
+            if not directory.is_online:
+                continue
             for name in directory.inventory.doomed:
                 doomed.add(directory.path / name, delay_ms=delay_ms)
             if not directory.sessions.had_marker:
-                work.append((directory, [each for each in enrolled if not each.is_blocked]))
+                own = [each for each in enrolled if each.directory is directory]
+                work.append((directory, [each for each in own if not each.is_blocked]))
+        self._settings.keep_known(found.ids, self.all)
+        deleted = self._delete_away(found.deleted, doomed, delay_ms)
         recover(work, recovered, thread_count=self._thread_count, on_progress=self._on_progress)
         for directory, _partitions in work:
             # The next recovery need not do the work of this one again.
             with contextlib.suppress(LogStorageError):
                 directory.checkpoints.recovery_points.write()
+        return deleted
+
+    def _sort(self, directories: Sequence[DataDirectory]) -> Sorted:
+        """Hold the topic ids in directories that were opened against each other."""
+        found: list[ManagedPartition] = []
+        for directory in directories:
+            try:
+                found += read_partitions(directory, self._ledger)
+                directory.was_read = True
+            except LogStorageError as error:
+                self.failed(directory, error)
+        result = sort_partitions(
+            found,
+            self._registry,
+            self._settings.ids,
+            self._settings.deleting,
+            all_read=all(each.was_read for each in self.all),
+        )
+        for directory in directories:
+            self._strays[directory] = [
+                each for each in result.strays if each.path.parent == directory.path
+            ]
+        return result
+
+    def _delete_away(
+        self, partitions: Sequence[ManagedPartition], doomed: DoomedDirectories, delay_ms: int
+    ) -> list[TopicPartition]:
+        """
+        Delete partitions whose topics were deleted while their directories were away.
+
+        Crash points: those of deleting a partition, for each; the note of the deletion stays until
+        all of a directory are deleted.
+        """
+        deleted = []
+        for partition in partitions:
+            directory = partition.directory
+            self.unfinished.discard(directory)
+            try:
+                doomed.add(rename_doomed(partition), delay_ms=delay_ms)
+            except LogStorageError as error:
+                logger.warning("%s of a deleted topic stays: %s", partition, error)
+                self.unfinished.add(directory)
+                self.met(directory, error)
+                continue
+            deleted.append(partition.topic_partition)
+        return deleted
 
     def bring_online(self, directory: DataDirectory, identity: Identity, opener: LogOpener) -> None:
         """
@@ -157,6 +258,10 @@ class DirectoryGroup:
         Raises:
             ConfigError, LogStorageError, LogLockedError, CorruptStateError: see `LogManager`.
         """
+        with storage_errors(directory.path, doing="opening the data directory"):
+            if directory.filesystem.stat(directory.path) is None:
+                # Made anew it would be another one, without what the old one holds.
+                raise directory.vanished_error()
         self._forget_partitions(directory, opener)
         directory.let_go()
         try:
@@ -178,9 +283,15 @@ class DirectoryGroup:
         self._settings.save(self.all)
 
     def met(self, directory: DataDirectory, error: BaseException) -> None:
-        """Take note of an error; the directory goes offline if its disk has failed."""
+        """Take note of an error; a directory that has failed, or is gone, goes offline."""
         if is_failure_of_disk(error):
             self.failed(directory, error)
+        elif is_missing(error) and directory.is_online and directory.has_vanished():
+            self.failed(directory, directory.vanished_error())
+
+    def met_at(self, path: Path, error: BaseException) -> None:
+        """As `met`, of the directory at a path."""
+        self.met(self.by_path[path], error)
 
     def failed(self, directory: DataDirectory, error: BaseException) -> None:
         """Take a directory offline; its logs take no more writes. Waits for nothing."""
@@ -253,4 +364,13 @@ class DirectoryGroup:
             self._ledger.forget(partition.topic_partition)
             self._registry.remove(partition)
         directory.was_read = False
+        self._strays.pop(directory, None)
         self._ledger.forget(directory.path)
+
+
+def _has_gone(directory: DataDirectory, path: Path) -> bool:
+    """Return whether an operator has moved a stray partition away."""
+    try:
+        return directory.is_online and directory.filesystem.stat(path) is None
+    except OSError:
+        return False

@@ -25,7 +25,7 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkalog.errors import LogOfflineError, NotALogError
+from kafkalog.errors import KafkaLogError, LogOfflineError, LogStorageError, NotALogError
 from kafkalog.files.directories import make_directories
 from kafkalog.files.errors import storage_errors, translate
 from kafkalog.files.filesystem import FileSystem
@@ -42,9 +42,10 @@ from kafkalog.manager.checkpoints import DirectoryCheckpoints
 from kafkalog.manager.home import ManagedHome
 from kafkalog.manager.sessions import DirectorySessions
 from kafkalog.model import TopicPartition
+from kafkalog.state.kafka_uuid import format_id
 from kafkalog.state.meta_properties import MetaProperties, read_meta_properties
 
-__all__ = ["DataDirectory", "Inventory", "is_failure_of_disk"]
+__all__ = ["DataDirectory", "Inventory", "is_failure_of_disk", "is_missing"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,12 +64,24 @@ _DISK_FAILURES = frozenset(
     }
 )
 
+# Answers where a name is not there: of one file, or of the data directory itself.
+_MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
+
 
 def is_failure_of_disk(error: BaseException) -> bool:
     """Say whether an error means that the disk itself has failed, and not that it is full."""
+    return _has_number(error, _DISK_FAILURES)
+
+
+def is_missing(error: BaseException) -> bool:
+    """Return whether an error says that a file or a directory is not there."""
+    return _has_number(error, _MISSING)
+
+
+def _has_number(error: BaseException, numbers: frozenset[int]) -> bool:
     seen: BaseException | None = error
     while seen is not None:
-        if getattr(seen, "errno", None) in _DISK_FAILURES:
+        if getattr(seen, "errno", None) in numbers:
             return True
         seen = seen.__cause__
     return False
@@ -117,6 +130,7 @@ class DataDirectory:
         self.checkpoints = DirectoryCheckpoints(filesystem, path)
         self.error: BaseException | None = LogOfflineError(f"{path} was not opened", path=path)
         self.was_read = False
+        self._file_id = 0
         self._sessions: DirectorySessions | None = None
         self._lock: DirectoryLock | None = None
 
@@ -127,6 +141,20 @@ class DataDirectory:
     def is_online(self) -> bool:
         """Whether it may be used."""
         return self.error is None
+
+    @property
+    def directory_id(self) -> str | None:
+        """Its directory id as text, None where it is not known."""
+        meta = self.meta
+        if meta is None or meta.directory_id is None:
+            return None
+        return format_id(meta.directory_id)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Names that notes of deletions give it: its id, or its path where that was unknown."""
+        path, known = str(self.path), self.directory_id
+        return frozenset({path} if known is None else {path, known})
 
     @property
     def lock(self) -> DirectoryLock:
@@ -167,6 +195,7 @@ class DataDirectory:
         lock = acquire_directory_lock(filesystem, path, exclusive=True)
         try:
             with storage_errors(path, doing="opening the data directory"):
+                self._file_id = self._present_id() or 0
                 self.meta = read_meta_properties(filesystem, path)
                 self.inventory = self._take_inventory()
                 checkpoints = DirectoryCheckpoints(filesystem, path)
@@ -178,7 +207,40 @@ class DataDirectory:
         self.checkpoints = checkpoints
         self._lock = lock
         self.error = None
-        self.was_read = True
+
+    def has_vanished(self) -> bool:
+        """
+        Return whether the directory is no longer where it was opened: moved, removed, unmounted.
+
+        Another directory under its name counts as vanished, unless it has the same directory id:
+        file systems may give a directory another number.
+        """
+        try:
+            present = self._present_id()
+            if present is None:
+                return True
+            if present == self._file_id:
+                return False
+            meta = read_meta_properties(self.filesystem, self.path)
+        except (OSError, KafkaLogError):
+            return False
+        if meta is None or self.meta is None or meta.directory_id != self.meta.directory_id:
+            return True
+        self._file_id = present
+        return False
+
+    def ensure_there(self) -> None:
+        """Raise LogStorageError if the directory has vanished."""
+        if self.has_vanished():
+            raise self.vanished_error()
+
+    def vanished_error(self) -> LogStorageError:
+        """Return the error of a directory that has vanished."""
+        return LogStorageError(
+            f"{self.path} is gone: it was moved, removed or unmounted while it was in use",
+            errno=errno.ENOENT,
+            path=self.path,
+        )
 
     def home_of(self, partition: TopicPartition) -> ManagedHome:
         """Return the home of a partition that is, or will be, in this directory."""
@@ -224,6 +286,7 @@ class DataDirectory:
             return
         try:
             if self.is_online:
+                self.ensure_there()
                 self.checkpoints.recovery_points.write()
                 self.checkpoints.start_offsets.write()
                 self.checkpoints.cleaner_offsets.write()
@@ -239,6 +302,11 @@ class DataDirectory:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
+
+    def _present_id(self) -> int | None:
+        """Return the number of the directory under this name, None where there is none."""
+        facts = self.filesystem.stat(self.path)
+        return facts.file_id if facts is not None and facts.is_directory else None
 
     def _take_inventory(self) -> Inventory:
         found = Inventory()

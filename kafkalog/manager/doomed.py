@@ -38,6 +38,7 @@ class DoomedDirectories:
         filesystem: the disk.
         supervisor: runs the removing, and keeps what goes wrong.
         is_usable: says whether the data directory around may be changed.
+        on_error: called with that directory and an error that its disk answered with.
     """
 
     def __init__(
@@ -45,10 +46,12 @@ class DoomedDirectories:
         filesystem: FileSystem,
         supervisor: Supervisor,
         is_usable: Callable[[Path], bool],
+        on_error: Callable[[Path, BaseException], object],
     ) -> None:
         self._filesystem = filesystem
         self._supervisor = supervisor
         self._is_usable = is_usable
+        self._on_error = on_error
         self._guard = threading.Lock()
         self._waiting: set[Path] = set()
 
@@ -78,6 +81,7 @@ class DoomedDirectories:
             before = ledger.of(TASK, directory)
             pause_ms = retry_pause_ms(1 if before is None else before.failure_count + 1)
             ledger.failed(TASK, directory, error, retry_after_ms=pause_ms)
+            self._on_error(directory.parent, error)
             self._supervisor.once(TASK, lambda: self._remove(directory), pause_ms)
             return
         ledger.went_well(TASK, directory)

@@ -13,7 +13,14 @@ from kafkalog.log.fences import FencedRange
 from kafkalog.manager.cleaning.health import CleanerHealth
 from kafkalog.model import OngoingTransaction, TopicPartition
 
-__all__ = ["DirectoryHealth", "Fault", "ManagerHealth", "Subject", "TaskHealth"]
+__all__ = [
+    "DirectoryHealth",
+    "Fault",
+    "ManagerHealth",
+    "StrayPartition",
+    "Subject",
+    "TaskHealth",
+]
 
 # What an error concerns: a partition, a directory, or a task as a whole.
 Subject = TopicPartition | Path | None
@@ -41,6 +48,24 @@ class DirectoryHealth:
     open_count: int
     kept_aside: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StrayPartition:
+    """
+    A partition directory of another topic than the one of its name: served to nobody.
+
+    Attributes:
+        topic_partition: topic and partition that its name says.
+        path: the partition directory; it is left as it is.
+        topic_id: the topic id in its `partition.metadata`, None where that has none.
+        expected_id: the id of the topic of that name, None where nobody knows which is right.
+    """
+
+    topic_partition: TopicPartition
+    path: Path
+    topic_id: str | None
+    expected_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +131,7 @@ class ManagerHealth:
         late_transactions: transactions in these logs that are open for longer than
             `transaction.max.timeout.ms` and five minutes: they hang, and with them who reads
             committed records (`Log.abort`).
+        stray_partitions: partition directories of other topics than those of their names.
     """
 
     directories: tuple[DirectoryHealth, ...]
@@ -116,13 +142,13 @@ class ManagerHealth:
     late_transactions: Mapping[TopicPartition, tuple[OngoingTransaction, ...]] = field(
         default_factory=dict
     )
+    stray_partitions: tuple[StrayPartition, ...] = ()
 
     @property
     def is_healthy(self) -> bool:
-        """Whether every directory is online, and nothing fails, is damaged or hangs."""
-        return not (self.faults or self.damage or self.late_transactions) and all(
-            each.is_online for each in self.directories
-        )
+        """Whether every directory is online, and nothing fails, is damaged, stray or hangs."""
+        troubles = (self.faults, self.damage, self.late_transactions, self.stray_partitions)
+        return not any(troubles) and all(each.is_online for each in self.directories)
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:

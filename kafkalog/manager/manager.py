@@ -134,7 +134,7 @@ class LogManager(CompactingManager, ClosedByWith):
         self._supervisor = Supervisor(scheduler, self._clock)
         ledger = self._supervisor.ledger
         registry = self._registry = PartitionRegistry()
-        self._settings = TopicSettings(config, self._clock, self._directory_failed)
+        self._settings = TopicSettings(config, self._clock, self._directory_met)
         self._directories = DirectoryGroup(
             as_directories(directories or config.log_dirs, self._filesystem),
             registry,
@@ -153,13 +153,13 @@ class LogManager(CompactingManager, ClosedByWith):
             self._surroundings_of,
             ledger,
             self._awake,
-            self._directory_failed,
+            group.met,
             states.paused,
         )
-        self._doomed = DoomedDirectories(self._filesystem, self._supervisor, group.is_usable)
-        self._topics = TopicAdministration(
-            group.all, registry, self._settings, opener, self._doomed, ledger, group.met
+        doomed = self._doomed = DoomedDirectories(
+            self._filesystem, self._supervisor, group.is_usable, group.met_at
         )
+        self._topics = TopicAdministration(group, registry, self._settings, opener, doomed, ledger)
         self._upkeep = Upkeep(registry, group.by_path, opener.opened, group.met, states.is_busy)
         self._compaction = self._compaction_on(scheduler)
         self._start(topic_configs, cluster_id, node_id)
@@ -221,7 +221,7 @@ class LogManager(CompactingManager, ClosedByWith):
         try:
             found = self._registry.get(TopicPartition(topic, partition))
         except UnknownTopicOrPartitionError as error:
-            raise self._directories.doubt(error) from None
+            raise self._directories.doubt(error, TopicPartition(topic, partition)) from None
         if found.is_blocked:
             found = look_again(found, self._registry, self._supervisor.ledger)
         return self._opener.opened(found)
@@ -266,6 +266,7 @@ class LogManager(CompactingManager, ClosedByWith):
             self._compaction.health(),
             damage=damage(self._registry),
             late_transactions=late_transactions(self._registry, limit_ms),
+            stray_partitions=self._directories.strays,
         )
 
     # --------------------------------------------------------------------------------- creating
@@ -311,6 +312,9 @@ class LogManager(CompactingManager, ClosedByWith):
         """
         Delete all partitions of a topic, and forget what it said.
 
+        Partitions in a directory that is offline, or was not found when the manager started, are
+        deleted when it comes back, also by a later start: their deletion is noted until then.
+
         The files go after `file.delete.delay.ms`; readers keep what they hold. Where a crash, or an
         error, leaves some of the partitions, another call or the next start deletes them. Where
         groups stood in them is forgotten, so that a topic of that name that comes later is read
@@ -318,15 +322,21 @@ class LogManager(CompactingManager, ClosedByWith):
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
-            LogOfflineError: the directory of a partition is offline; nothing was deleted then.
+            LogOfflineError: no such topic is known, and a directory is offline that may have it.
+            DiskFullError: a directory is away, and there is no room to note that; nothing was
+                deleted then.
             LogStorageError: the disk refused; partitions before that one are deleted.
         """
         names = [each.topic_partition for each in self._registry.of_topic(topic)]
+        if not names:
+            raise self._directories.doubt(
+                UnknownTopicOrPartitionError(f"there is no topic {topic}")
+            )
         try:
             with self._undisturbed(lambda: self._registry.of_topic(topic)):
                 self._topics.delete_topic(topic)
         finally:
-            self._clients.forget_partitions([each for each in names if each not in self._registry])
+            self._forget_positions(names)
 
     def delete_partition(self, topic: str, partition: int) -> None:
         """Delete one partition; otherwise as `delete_topic`."""
@@ -447,8 +457,8 @@ class LogManager(CompactingManager, ClosedByWith):
         with self._undisturbed(lambda: self._topics.touched_by(found)):
             if not found.is_online:
                 self._directories.bring_online(found, self._identity, self._opener)
-                self._directories.take_up([found], self._opener, self._doomed)
-                self._clients.forget_partitions(self._topics.finish())
+                deleted = self._directories.take_up([found], self._opener, self._doomed)
+                self._forget_positions(deleted + self._topics.finish())
         self._compaction.start(self.config.cleaner.backoff_ms)
 
     def close(self) -> None:
@@ -493,8 +503,8 @@ class LogManager(CompactingManager, ClosedByWith):
         group = self._directories
         try:
             self._identity = group.open(topic_configs, cluster_id=cluster_id, node_id=node_id)
-            group.take_up(group.online, self._opener, self._doomed)
-            self._clients.forget_partitions(self._topics.finish())
+            deleted = group.take_up(group.online, self._opener, self._doomed)
+            self._forget_positions(deleted + self._topics.finish())
             self._upkeep.start(self._supervisor, self._settings.config)
             self._compaction.start(self.config.log_initial_task_delay_ms)
         except BaseException:
@@ -533,17 +543,25 @@ class LogManager(CompactingManager, ClosedByWith):
             retention=self._retention,
             on_deletion=self._on_deletion,
             on_offline=lambda error: self._opener.failed(partition, error),
+            on_storage_error=lambda error: self._opener.met(partition, error),
             on_wake=self._awake.woke,
             undisturbed=lambda: self._cleaning_states.paused(name),
             producer_expiration_ms=config.producer_id_expiration_ms,
             producer_check_ms=config.producer_id_expiration_check_interval_ms,
         )
 
+    def _forget_positions(self, deleted: Sequence[TopicPartition]) -> None:
+        """Forget where groups stood in deleted partitions, unless others have their names."""
+        self._clients.forget_partitions([each for each in deleted if each not in self._registry])
+
     def _found_unreadable(self, where: TopicPartition, error: BaseException) -> None:
         self._supervisor.ledger.failed(READ, where, error)
 
     def _directory_failed(self, directory: DataDirectory, error: BaseException) -> None:
         self._directories.failed(directory, error)
+
+    def _directory_met(self, directory: DataDirectory, error: BaseException) -> None:
+        self._directories.met(directory, error)
 
 
 def _config_of(config: ManagerConfig | None, topic_configs: TopicConfigs | None) -> ManagerConfig:

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from kafkalog.errors import (
     KafkaLogError,
     LogClosedError,
+    LogOfflineError,
     LogStorageError,
     UnknownTopicOrPartitionError,
 )
@@ -28,12 +29,14 @@ from kafkalog.manager.settings import TopicSettings
 from kafkalog.manager.supervision import Ledger
 from kafkalog.model import TopicPartition
 
-__all__ = ["OPEN", "LogOpener"]
+__all__ = ["DISK", "OPEN", "LogOpener"]
 
 logger = logging.getLogger(__name__)
 
 # What the ledger calls the opening of a log, and a log that takes no more writes.
 OPEN = "open"
+# What it calls an error of the disk in a call of an open log.
+DISK = "disk"
 
 
 class LogOpener:
@@ -45,7 +48,7 @@ class LogOpener:
         surroundings: returns what the log of a partition is given.
         ledger: gets what goes wrong.
         awake: bounds how many logs hold files open for writing.
-        on_failure: called with a directory whose disk has failed, and the error.
+        on_error: called with a directory and an error that its disk answered with.
         undisturbed: keeps a partition from being cleaned; what goes on ends first.
     """
 
@@ -55,14 +58,14 @@ class LogOpener:
         surroundings: Callable[[ManagedPartition], Surroundings],
         ledger: Ledger,
         awake: AwakeLogs,
-        on_failure: Callable[[DataDirectory, BaseException], object],
+        on_error: Callable[[DataDirectory, BaseException], object],
         undisturbed: Callable[[TopicPartition], AbstractContextManager[object]],
     ) -> None:
         self._settings = settings
         self._surroundings = surroundings
         self._ledger = ledger
         self._awake = awake
-        self._on_failure = on_failure
+        self._on_error = on_error
         self._undisturbed = undisturbed
         self._is_shut = False
 
@@ -96,8 +99,20 @@ class LogOpener:
         if partition.is_gone:
             return
         self._ledger.failed(OPEN, partition.topic_partition, error)
+        self._on_error(partition.directory, error)
+
+    def met(self, partition: ManagedPartition, error: BaseException) -> None:
+        """
+        Take note of an error that the disk answered a call of an open log with.
+
+        Where the disk has failed that is a fault of the partition, and takes its directory offline
+        at the first one. What a directory that is offline answers is no news.
+        """
+        if partition.is_gone or isinstance(error, LogOfflineError):
+            return
         if is_failure_of_disk(error):
-            self._on_failure(partition.directory, error)
+            self._ledger.failed(DISK, partition.topic_partition, error)
+        self._on_error(partition.directory, error)
 
     def close(self, partition: ManagedPartition) -> None:
         """
@@ -115,8 +130,7 @@ class LogOpener:
                 log.close()
             except (OSError, LogStorageError) as error:
                 self._ledger.failed("close", partition.topic_partition, error)
-                if is_failure_of_disk(error):
-                    self._on_failure(partition.directory, error)
+                self._on_error(partition.directory, error)
                 raise
 
     def rest(self, log: Log) -> None:
@@ -157,8 +171,7 @@ class LogOpener:
         except (OSError, KafkaLogError) as error:
             partition.error = error
             self._ledger.failed(OPEN, name, error)
-            if is_failure_of_disk(error):
-                self._on_failure(directory, error)
+            self._on_error(directory, error)
             raise
         if not log.is_resting:
             self._awake.woke(log)

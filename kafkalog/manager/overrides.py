@@ -8,7 +8,11 @@ ASCII:
     #Sat Nov 21 08:01:20 UTC 2026
     <default>/log.retention.ms=3600000  a default that was changed, under a broker's name
     <creating>/bills=12                 a topic that is getting so many partitions
-    <deleting>/receipts=                one whose partitions are being deleted
+    <deleting>/receipts=ID@DIR,DIR      one that was deleted: its topic id, "-" where it has none,
+                                        and the directories that may still have partitions of it;
+                                        empty: every partition of that name, wherever it lies
+    <id>/orders=ID                      the topic id of a topic
+    <directory>/ID=/disk1/logs          a data directory of the manager, by its directory id
     orders/retention.ms=-1              topic/key=text
     generation=1763712080000            last; rises with every change
 
@@ -35,6 +39,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote, unquote
 
 from kafkalog.errors import CorruptStateError
 from kafkalog.files.errors import storage_errors
@@ -44,15 +49,63 @@ from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.java_properties import ENCODING, parse_properties
 from kafkalog.state.meta_properties import format_properties
 
-__all__ = ["SavedOverrides", "read_overrides", "write_overrides"]
+__all__ = [
+    "ANY_ID",
+    "EVERYWHERE",
+    "NO_ID",
+    "Deletion",
+    "SavedOverrides",
+    "read_overrides",
+    "write_overrides",
+]
 
 _MAX_BYTES: Final = 128 * 1024 * 1024
+# In place of a topic id: of every partition of the topic, of those without an id. In place of
+# directories: all that there are.
+ANY_ID: Final = ""
+NO_ID: Final = "-"
+EVERYWHERE: Final = "*"
 _GENERATION: Final = "generation"
 # These stand where a topic's name does; no topic can be called so.
 _DEFAULTS: Final = "<default>"
 _CREATING: Final = "<creating>"
 _DELETING: Final = "<deleting>"
-_OTHERS: Final = (_DEFAULTS, _CREATING, _DELETING)
+_IDS: Final = "<id>"
+_DIRECTORIES: Final = "<directory>"
+_OTHERS: Final = (_DEFAULTS, _CREATING, _DELETING, _IDS, _DIRECTORIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """
+    A topic that was deleted, and what is left to do of it.
+
+    Attributes:
+        topic_id: its id as text; "-" where it has none, "" for whatever has its name. Partitions
+            without an id belong to any.
+        directories: keys of the data directories that may have partitions of it (see
+            `DataDirectory.keys`); "*" for all.
+    """
+
+    topic_id: str
+    directories: frozenset[str]
+
+    def is_of(self, topic_id: str | None, keys: frozenset[str]) -> bool:
+        """Return whether a partition with this id, in a directory with these keys, is meant."""
+        same = topic_id is None or self.topic_id in (ANY_ID, topic_id)
+        return same and bool(self.directories & (keys | {EVERYWHERE}))
+
+    def to_text(self) -> str:
+        """Return the text that `from_text` takes."""
+        return f"{self.topic_id}@{','.join(sorted(map(quote, self.directories)))}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Deletion:
+        """Return what a text describes."""
+        topic_id, at, directories = text.partition("@")
+        if not at:
+            raise ValueError(f"{text[:80]!r}, where ID@DIRECTORY,... belongs")
+        return cls(topic_id, frozenset(map(unquote, filter(None, directories.split(",")))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +118,18 @@ class SavedOverrides:
         topics: topic -> dotted key -> text.
         defaults: a broker's key -> text, of defaults that were changed.
         creating: topics that are being made -> how many partitions they get.
-        deleting: topics that are being deleted.
+        deleting: topics that were deleted -> of which id, and where partitions of them may be yet.
+        ids: topic -> topic id, as text.
+        directories: directory id, as text -> path, of all directories that were ever in use.
     """
 
     generation: int = 0
     topics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
     creating: Mapping[str, int] = field(default_factory=dict)
-    deleting: frozenset[str] = frozenset()
+    deleting: Mapping[str, tuple[Deletion, ...]] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
+    directories: Mapping[str, str] = field(default_factory=dict)
 
     def followed_by(self, content: SavedOverrides, *, now_ms: int) -> SavedOverrides:
         """Return what comes after this, with another content."""
@@ -115,7 +172,7 @@ def _parse(data: bytes) -> SavedOverrides:
         topics.setdefault(topic, {})[key] = pair.value
     if generation is None:
         raise ValueError("no generation: the file was cut")
-    defaults, creating, deleting = (topics.pop(name, {}) for name in _OTHERS)
+    defaults, creating, deleting, ids, directories = (topics.pop(name, {}) for name in _OTHERS)
     for topic, count in creating.items():
         if re.fullmatch(r"[0-9]{1,9}", count) is None:
             raise ValueError(f"{count[:40]!r} is no number of partitions for {topic}")
@@ -124,8 +181,20 @@ def _parse(data: bytes) -> SavedOverrides:
         topics,
         defaults,
         {topic: int(count) for topic, count in creating.items()},
-        frozenset(deleting),
+        {topic: _parse_deletions(text) for topic, text in deleting.items()},
+        ids,
+        directories,
     )
+
+
+def _parse_deletions(text: str) -> tuple[Deletion, ...]:
+    if not text:
+        return (Deletion(ANY_ID, frozenset({EVERYWHERE})),)
+    return tuple(map(Deletion.from_text, text.split(" ")))
+
+
+def _deletions_text(deletions: tuple[Deletion, ...]) -> str:
+    return " ".join(each.to_text() for each in deletions)
 
 
 def write_overrides(
@@ -141,7 +210,9 @@ def write_overrides(
     sections: list[tuple[str, Mapping[str, str]]] = [
         (_DEFAULTS, saved.defaults),
         (_CREATING, {topic: str(count) for topic, count in saved.creating.items()}),
-        (_DELETING, dict.fromkeys(saved.deleting, "")),
+        (_DELETING, {topic: _deletions_text(each) for topic, each in saved.deleting.items()}),
+        (_IDS, saved.ids),
+        (_DIRECTORIES, saved.directories),
         *sorted(saved.topics.items()),
     ]
     pairs = {

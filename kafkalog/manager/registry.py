@@ -7,6 +7,7 @@ is for those who open, close or delete its log, and is taken behind the manager'
 from __future__ import annotations
 
 import threading
+import uuid
 from collections import Counter
 
 from kafkalog.errors import TopicExistsError, UnknownTopicOrPartitionError
@@ -24,6 +25,7 @@ class ManagedPartition:
     Attributes:
         topic_partition: its name.
         directory: where it lies.
+        topic_id: the id in its `partition.metadata`, None where that says none.
         lock: held while its log is opened, closed or deleted.
         log: its log, None while that is not open.
         error: why it could not be opened the last time, or is not to be; None otherwise.
@@ -40,12 +42,19 @@ class ManagedPartition:
         "lock",
         "log",
         "rivals",
+        "topic_id",
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition, directory: DataDirectory) -> None:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: DataDirectory,
+        topic_id: uuid.UUID | None = None,
+    ) -> None:
         self.topic_partition = topic_partition
         self.directory = directory
+        self.topic_id = topic_id
         self.lock = threading.RLock()
         self.log: Log | None = None
         self.error: BaseException | None = None
@@ -153,6 +162,11 @@ class PartitionRegistry:
     def in_directory(self, directory: DataDirectory) -> list[ManagedPartition]:
         """Return the partitions in a directory, by name."""
         return [each for each in self.all() if each.directory is directory]
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """Return the id of a topic's partitions, None where they have none."""
+        ids = (each.topic_id for each in self.of_topic(topic))
+        return next((each for each in ids if each is not None), None)
 
     def topic_names(self) -> tuple[str, ...]:
         """Return the topics that have a partition, in no order."""

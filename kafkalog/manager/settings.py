@@ -11,16 +11,22 @@ Thread-safety: reading from any thread, without a lock; changes under the manage
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from kafkalog.clock import Clock
 from kafkalog.config import LogConfig
 from kafkalog.errors import ConfigError, LogOfflineError, LogStorageError
-from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
-from kafkalog.manager.overrides import SavedOverrides, read_overrides, write_overrides
+from kafkalog.manager.directory import DataDirectory
+from kafkalog.manager.overrides import (
+    Deletion,
+    SavedOverrides,
+    read_overrides,
+    write_overrides,
+)
 from kafkalog.manager_config import ManagerConfig, changeable_keys, ensure_used
 from kafkalog.topic_configs import TopicConfigs
 
@@ -36,7 +42,7 @@ class TopicSettings:
     Args:
         given: what the manager was given; its `log` counts where nobody says anything.
         clock: dates the files.
-        on_failure: called with a directory whose disk has failed, and the error.
+        on_error: called with a directory and an error that its disk answered with.
 
     Attributes:
         config: the settings of the manager, with the defaults that were changed.
@@ -47,7 +53,7 @@ class TopicSettings:
         self,
         given: ManagerConfig,
         clock: Clock,
-        on_failure: Callable[[DataDirectory, BaseException], object],
+        on_error: Callable[[DataDirectory, BaseException], object],
     ) -> None:
         self.config = given
         self.configs = TopicConfigs(given.log)
@@ -56,7 +62,7 @@ class TopicSettings:
         # Whether no file has what counts: see `settle`.
         self._is_behind = False
         self._clock = clock
-        self._on_failure = on_failure
+        self._on_error = on_error
 
     @property
     def changed_defaults(self) -> Mapping[str, str]:
@@ -69,9 +75,19 @@ class TopicSettings:
         return self._saved.creating
 
     @property
-    def deleting(self) -> frozenset[str]:
-        """Topics whose deletion was begun."""
+    def deleting(self) -> Mapping[str, tuple[Deletion, ...]]:
+        """Topics that were deleted, of which there may be partitions yet."""
         return self._saved.deleting
+
+    @property
+    def ids(self) -> Mapping[str, str]:
+        """The topic ids that are noted, as text."""
+        return self._saved.ids
+
+    @property
+    def known_directories(self) -> Mapping[str, str]:
+        """Directory id, as text -> path, of all directories that were ever in use."""
+        return self._saved.directories
 
     def config_of(self, topic: str) -> LogConfig:
         """Return the config of a topic."""
@@ -114,7 +130,8 @@ class TopicSettings:
         directories: Iterable[DataDirectory],
         *,
         creating: Mapping[str, int] | None = None,
-        deleting: frozenset[str] | None = None,
+        deleting: Mapping[str, tuple[Deletion, ...]] | None = None,
+        ids: Mapping[str, str] | None = None,
     ) -> None:
         """
         Let other settings count, once one of the directories has them on its disk.
@@ -123,28 +140,44 @@ class TopicSettings:
             configs: the settings of all topics.
             directories: where they are kept.
             creating, deleting: the topics that are being made, or deleted; as before if None.
+            ids: topic ids, as text; as before if None.
 
         Raises:
             LogStorageError: none of them could take them; nothing counts then.
         """
-        saved = self._saved_with(configs, creating=creating, deleting=deleting)
+        saved = self._saved_with(configs, creating=creating, deleting=deleting, ids=ids)
         if saved != self._saved or self._is_behind:
             self._keep(saved, directories)
             self.configs = configs
 
     def settle(
-        self, topic: str, configs: TopicConfigs, directories: Iterable[DataDirectory]
+        self,
+        topic: str,
+        configs: TopicConfigs,
+        directories: Iterable[DataDirectory],
+        *,
+        deletions: tuple[Deletion, ...] = (),
+        is_gone: bool = False,
     ) -> None:
         """
         Take note that a topic was made, or deleted, and let `configs` count.
+
+        Args:
+            topic: its name.
+            configs: the settings of all topics.
+            directories: where they are kept.
+            deletions: what is left to delete of topics of this name.
+            is_gone: whether it was deleted: its id is forgotten.
 
         Where no directory can take that now it is written with the next change: until then a
         restart looks whether anything is left to do.
         """
         creating = {name: count for name, count in self._saved.creating.items() if name != topic}
-        saved = self._saved_with(
-            configs, creating=creating, deleting=self._saved.deleting - {topic}
-        )
+        deleting = {name: each for name, each in self._saved.deleting.items() if name != topic}
+        if deletions:
+            deleting[topic] = deletions
+        ids = {name: each for name, each in self._saved.ids.items() if name != topic or not is_gone}
+        saved = self._saved_with(configs, creating=creating, deleting=deleting, ids=ids)
         if saved == self._saved:
             return
         self.configs = configs
@@ -152,6 +185,21 @@ class TopicSettings:
             self._keep(saved, directories)
         except LogStorageError:
             self._saved, self._is_behind = self._next(saved), True
+
+    def keep_known(self, ids: Mapping[str, str], directories: Sequence[DataDirectory]) -> None:
+        """
+        Note topic ids and directories where there are several of these; failures are logged.
+
+        With one directory they are noted with the next change: nothing can be away then.
+        """
+        known = set(self._saved.directories)
+        fresh = {each.directory_id for each in directories if each.is_online} - known - {None}
+        merged = {**self._saved.ids, **ids}
+        if len(directories) + len(known - {each.directory_id for each in directories}) < 2:
+            self._saved = replace(self._saved, ids=merged)
+        elif fresh or merged != self._saved.ids:
+            with contextlib.suppress(LogStorageError):
+                self._keep(replace(self._saved, ids=merged), directories)
 
     def catch_up(self, directories: Iterable[DataDirectory]) -> None:
         """
@@ -201,13 +249,15 @@ class TopicSettings:
         configs: TopicConfigs,
         *,
         creating: Mapping[str, int] | None,
-        deleting: frozenset[str] | None,
+        deleting: Mapping[str, tuple[Deletion, ...]] | None,
+        ids: Mapping[str, str] | None,
     ) -> SavedOverrides:
         return replace(
             self._saved,
             topics={topic: dict(configs.overrides_of(topic)) for topic in configs.topics},
             creating=self._saved.creating if creating is None else creating,
             deleting=self._saved.deleting if deleting is None else deleting,
+            ids=self._saved.ids if ids is None else ids,
         )
 
     def _next(self, content: SavedOverrides) -> SavedOverrides:
@@ -215,7 +265,12 @@ class TopicSettings:
 
     def _keep(self, content: SavedOverrides, directories: Iterable[DataDirectory]) -> None:
         """Write a content to every directory; LogStorageError where none could take it."""
-        saved = self._next(content)
+        directories = list(directories)
+        known = dict(content.directories)
+        for directory in directories:
+            if directory.directory_id is not None:
+                known[directory.directory_id] = str(directory.path)
+        saved = self._next(replace(content, directories=known))
         written, failure = 0, None
         for directory in directories:
             if not directory.is_online:
@@ -235,9 +290,9 @@ class TopicSettings:
         return self.configs.with_topic(topic, changes)
 
     def _write(self, directory: DataDirectory, saved: SavedOverrides) -> None:
+        directory.ensure_there()
         write_overrides(directory.filesystem, directory.path, saved, now_ms=self._clock.now_ms())
 
     def _failed(self, directory: DataDirectory, error: LogStorageError) -> None:
         logger.warning("settings of topics were not written to %s: %s", directory.path, error)
-        if is_failure_of_disk(error):
-            self._on_failure(directory, error)
+        self._on_error(directory, error)

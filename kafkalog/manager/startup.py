@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kafkalog.clock import Clock
 from kafkalog.errors import (
@@ -120,20 +120,19 @@ def admit(
 
 
 def enrol(
-    directory: DataDirectory, registry: PartitionRegistry, ledger: Ledger
+    partitions: Iterable[ManagedPartition], registry: PartitionRegistry, ledger: Ledger
 ) -> list[ManagedPartition]:
     """
-    Take the partitions of a directory that was opened into the registry; return them.
+    Take partitions of directories that were opened into the registry; return them.
 
     Where another directory has a partition too, neither copy is opened: which one is right only
     the operator knows.
     """
     enrolled = []
-    for topic_partition in directory.inventory.partitions.values():
-        partition = ManagedPartition(topic_partition, directory)
+    for partition in partitions:
         other = registry.add(partition)
         if other is None:
             enrolled.append(partition)
             continue
-        block(other, directory, ledger)
+        block(other, partition.directory, ledger)
     return enrolled

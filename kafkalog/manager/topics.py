@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from kafkalog.errors import (
     DiskFullError,
@@ -29,15 +29,12 @@ from kafkalog.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
-from kafkalog.manager.creating import (
-    make_partition,
-    rename_doomed,
-    topic_id_of,
-    undo_partition,
-)
+from kafkalog.manager.creating import make_partition, rename_doomed, undo_partition
+from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.doomed import DoomedDirectories
 from kafkalog.manager.opening import LogOpener
+from kafkalog.manager.overrides import ANY_ID, EVERYWHERE, NO_ID, Deletion
 from kafkalog.manager.placement import by_partition_count, ensure_new_topic_name
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
@@ -45,6 +42,7 @@ from kafkalog.manager.supervision import Ledger
 from kafkalog.manager.twice import look_again
 from kafkalog.model import TopicPartition
 from kafkalog.settings import ConfigChange
+from kafkalog.state.kafka_uuid import format_id, new_id, parse_id
 
 __all__ = ["TopicAdministration"]
 
@@ -56,32 +54,31 @@ class TopicAdministration:
     Changes which partitions there are, and what their topics say.
 
     Args:
-        directories: all data directories.
+        group: the data directories.
         registry: the partitions.
         settings: what topics say.
         opener: lets logs go.
         doomed: removes directories later.
         ledger: what does not go well.
-        on_error: called with a directory and an error that its disk answered with.
     """
 
     def __init__(
         self,
-        directories: Sequence[DataDirectory],
+        group: DirectoryGroup,
         registry: PartitionRegistry,
         settings: TopicSettings,
         opener: LogOpener,
         doomed: DoomedDirectories,
         ledger: Ledger,
-        on_error: Callable[[DataDirectory, BaseException], object],
     ) -> None:
-        self._directories = directories
+        self._group = group
+        self._directories = group.all
         self._registry = registry
         self._settings = settings
         self._opener = opener
         self._doomed = doomed
         self._ledger = ledger
-        self._on_error = on_error
+        self._on_error = group.met
 
     def create_topic(
         self, topic: str, partition_count: int, config: Mapping[str, str] | None
@@ -93,15 +90,19 @@ class TopicAdministration:
         if self._registry.of_topic(topic):
             raise TopicExistsError(f"topic {topic} exists")
         self._ensure_not_going(topic)
+        self._ensure_not_away(topic)
         # What an earlier topic of this name said does not count.
         configs = self._settings.configs.without_topic(topic)
         if config:
             configs = configs.with_topic(topic, dict(config))
         creating = {topic: partition_count} if partition_count > 1 else {}
+        topic_id = new_id()
         self._settings.change(
-            configs, self._directories, creating=dict(self._settings.creating) | creating
+            configs,
+            self._directories,
+            creating=dict(self._settings.creating) | creating,
+            ids=dict(self._settings.ids) | {topic: format_id(topic_id)},
         )
-        topic_id = topic_id_of([])
         made: list[ManagedPartition] = []
         try:
             for number in range(partition_count):
@@ -113,7 +114,12 @@ class TopicAdministration:
                 undo_partition(partition)
             self._forget_settings(topic)
             raise
-        self._settings.settle(topic, self._settings.configs, self._directories)
+        self._settings.settle(
+            topic,
+            self._settings.configs,
+            self._directories,
+            deletions=self._settings.deleting.get(topic, ()),
+        )
 
     def create_partition(self, name: TopicPartition) -> ManagedPartition:
         """See `LogManager.create_partition`."""
@@ -121,17 +127,50 @@ class TopicAdministration:
         if name in self._registry:
             raise TopicExistsError(f"partition {name} exists")
         self._ensure_not_going(name.topic)
-        return self._make(name, topic_id_of(self._registry.of_topic(name.topic)))
+        if not self._registry.of_topic(name.topic):
+            self._ensure_not_away(name.topic)
+        return self._make(name, self._id_for(name.topic))
+
+    def _id_for(self, topic: str) -> uuid.UUID:
+        """Return the id that another partition of a topic gets."""
+        found = self._registry.topic_id(topic)
+        noted = self._settings.ids.get(topic)
+        if found is None and noted is not None and self._registry.of_topic(topic):
+            with contextlib.suppress(ValueError):
+                found = parse_id(noted)
+        return new_id() if found is None else found
+
+    def _ensure_not_away(self, topic: str) -> None:
+        """
+        Raise unless a topic without partitions may be made.
+
+        Raises:
+            InconsistentTopicIdError: a stray partition has its name.
+            LogOfflineError: it is known, and its partitions lie in a directory that is away.
+        """
+        self._group.ensure_not_stray(topic)
+        unread = [each for each in self._directories if not each.was_read]
+        if topic in self._settings.ids and unread:
+            raise LogOfflineError(
+                f"topic {topic} exists, and its partitions are in a directory that is offline:"
+                f" {unread[0].path}: {unread[0].error}",
+                path=unread[0].path,
+            )
 
     def delete_topic(self, topic: str) -> None:
         """See `LogManager.delete_topic`."""
         partitions = self._partitions_of(topic)
         for partition in partitions:
-            _ensure_usable(partition)
-        if len(partitions) > 1:
-            self._note_deletion(topic)
+            if partition.is_blocked and partition.error is not None:
+                raise partition.error
+        away = self._group.away()
+        if len(partitions) > 1 or away:
+            self._note_deletion(topic, away)
         for partition in partitions:
-            self._delete(partition)
+            if partition.directory.is_online:
+                self._delete(partition)
+            else:
+                self._forget(partition)
         self._forget_settings(topic)
 
     def delete_partition(self, name: TopicPartition) -> None:
@@ -142,7 +181,8 @@ class TopicAdministration:
         with contextlib.suppress(DiskFullError):
             self._settings.catch_up(self._directories)
         self._delete(found)
-        if not self._registry.of_topic(name.topic):
+        # One that is away may have others of its partitions.
+        if not self._registry.of_topic(name.topic) and not self._group.away():
             self._forget_settings(name.topic)
 
     def reconfigure(self, topic: str, changes: Mapping[str, str | None]) -> ConfigChange:
@@ -195,22 +235,64 @@ class TopicAdministration:
         Returns the partitions that were deleted.
         """
         deleted: list[TopicPartition] = []
-        if not all(directory.is_online for directory in self._directories):
-            return deleted
+        if all(directory.is_online for directory in self._directories):
+            self._finish_making()
+        for topic in sorted(self._settings.deleting):
+            with self._finishing(topic):
+                for partition in self._registry.of_topic(topic):
+                    if partition.directory.is_online and self._is_deleted(partition):
+                        self._delete(partition)
+                        deleted.append(partition.topic_partition)
+                self._settle_deletion(topic)
+        return deleted
+
+    def _finish_making(self) -> None:
         for topic, count in list(self._settings.creating.items()):
             with self._finishing(topic):
                 present = self._registry.of_topic(topic)
                 numbers = {each.topic_partition.partition for each in present}
                 for number in sorted(set(range(count)) - numbers) if present else ():
-                    self._make(TopicPartition(topic, number), topic_id_of(present))
-                self._settings.settle(topic, self._settings.configs, self._directories)
-        for topic in sorted(self._settings.deleting):
-            with self._finishing(topic):
-                for partition in self._registry.of_topic(topic):
-                    self._delete(partition)
-                    deleted.append(partition.topic_partition)
-                self._forget_settings(topic)
-        return deleted
+                    self._make(TopicPartition(topic, number), self._id_for(topic))
+                is_gone = not present and not self._group.away()
+                self._settings.settle(
+                    topic,
+                    self._settings.configs,
+                    self._directories,
+                    deletions=self._settings.deleting.get(topic, ()),
+                    is_gone=is_gone,
+                )
+
+    def _is_deleted(self, partition: ManagedPartition) -> bool:
+        text = None if partition.topic_id is None else format_id(partition.topic_id)
+        notes = self._settings.deleting.get(partition.topic_partition.topic, ())
+        return any(note.is_of(text, partition.directory.keys) for note in notes)
+
+    def _settle_deletion(self, topic: str) -> None:
+        """Strike out of the notes of a topic's deletion what was done."""
+        settings = self._settings
+        left = self._left_to_delete(topic)
+        if left == settings.deleting.get(topic, ()):
+            return
+        deleted = {note.topic_id for note in settings.deleting.get(topic, ())} | {NO_ID}
+        # Made again, perhaps in a directory that is away.
+        is_again = ANY_ID not in deleted and settings.ids.get(topic, NO_ID) not in deleted
+        in_use = bool(self._registry.of_topic(topic)) or is_again
+        configs = settings.configs if in_use else settings.configs.without_topic(topic)
+        settings.settle(topic, configs, self._directories, deletions=left, is_gone=not in_use)
+
+    def _left_to_delete(self, topic: str) -> tuple[Deletion, ...]:
+        """Return the notes of a topic's deletion, as far as directories are still away."""
+        waiting = self._group.away() | {
+            key for each in self._group.unfinished if each.is_online for key in each.keys
+        }
+        left = []
+        for note in self._settings.deleting.get(topic, ()):
+            directories = note.directories
+            if EVERYWHERE in directories:
+                directories = waiting
+            if directories & waiting:
+                left.append(Deletion(note.topic_id, directories & waiting))
+        return tuple(left)
 
     @contextlib.contextmanager
     def _finishing(self, topic: str) -> Iterator[None]:
@@ -221,27 +303,46 @@ class TopicAdministration:
             logger.warning("topic %s was not made, or deleted, to the end: %s", topic, error)
 
     def _ensure_not_going(self, topic: str) -> None:
-        """Raise TopicExistsError while partitions of a deleted topic may come back online."""
-        if topic in self._settings.deleting:
+        """Raise TopicExistsError while a partition of a deleted topic has refused to go."""
+        if any(map(self._is_deleted, self._registry.of_topic(topic))):
             raise TopicExistsError(
-                f"topic {topic} is being deleted: a part of it is in a directory that is offline,"
-                " or refused to go; delete it again"
+                f"topic {topic} is being deleted: a part of it refused to go; delete it again"
             )
 
-    def _note_deletion(self, topic: str) -> None:
+    def _note_deletion(self, topic: str, away: frozenset[str]) -> None:
         settings = self._settings
         creating = {name: count for name, count in settings.creating.items() if name != topic}
-        # A full disk must not keep anybody from making room on it.
-        with contextlib.suppress(DiskFullError):
+        used = self._registry.topic_id(topic)
+        noted = settings.ids.get(topic, NO_ID)
+        note = Deletion(noted if used is None else format_id(used), self._group.known_keys())
+        notes = tuple(
+            each for each in settings.deleting.get(topic, ()) if each.topic_id != note.topic_id
+        )
+        try:
             settings.change(
                 settings.configs,
                 self._directories,
                 creating=creating,
-                deleting=settings.deleting | {topic},
+                deleting={**settings.deleting, topic: (*notes, note)},
             )
+        except DiskFullError:
+            # A full disk must not keep anybody from making room on it. But what is away would
+            # come back without the note.
+            if away:
+                raise
 
     def _forget_settings(self, topic: str) -> None:
-        self._settings.settle(topic, self._settings.configs.without_topic(topic), self._directories)
+        configs = self._settings.configs.without_topic(topic)
+        left = self._left_to_delete(topic)
+        self._settings.settle(topic, configs, self._directories, deletions=left, is_gone=True)
+
+    def _forget(self, partition: ManagedPartition) -> None:
+        """Forget a partition whose directory is offline; its files go when that is back."""
+        with partition.lock:
+            partition.is_gone = True
+            self._opener.let_go(partition, partition.directory.error)
+        self._registry.remove(partition)
+        self._ledger.forget(partition.topic_partition)
 
     def _make(self, name: TopicPartition, topic_id: uuid.UUID) -> ManagedPartition:
         """Make a partition in the first directory that can take it."""
@@ -253,7 +354,7 @@ class TopicAdministration:
                 failure = error
                 self._on_error(directory, error)
                 continue
-            made = ManagedPartition(name, directory)
+            made = ManagedPartition(name, directory, topic_id)
             self._registry.add_new(made)
             return made
         raise failure or LogOfflineError("no data directory is online")

@@ -63,7 +63,7 @@ def look_again(
             partition.free()
             return partition
         partition.is_gone = True
-        moved = ManagedPartition(name, left[0])
+        moved = ManagedPartition(name, left[0], partition.topic_id)
         registry.replace(partition, moved)
     return moved
 

@@ -177,6 +177,8 @@ class Upkeep:
         if not directory.is_online:
             return
         try:
+            # The files would else be made in whatever has its name now.
+            directory.ensure_there()
             action()
         except Exception as error:
             self._on_error(directory, error)

@@ -40,6 +40,7 @@ import contextlib
 import logging
 import struct
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -77,11 +78,13 @@ class SyncNote:
 
     Attributes:
         lacks_producers: whether a log without producer snapshots may have producers all the same.
+        on_error: called with each error that is not raised.
     """
 
     def __init__(self, filesystem: FileSystem, path: Path, traces: bytes) -> None:
         self.path = path
         self.lacks_producers = False
+        self.on_error: Callable[[BaseException], object] | None = None
         self._filesystem = filesystem
         self._traces = traces
         self._handle: FileHandle | None = None
@@ -241,6 +244,7 @@ class SyncNote:
             data = read_whole(self._filesystem, self.path, max_bytes=_SIZE)
         except (OSError, ValueError) as error:
             logger.warning("%s is passed over: %s", self.path, error)
+            self._hide(error)
             return None
         if data is None or len(data) != _SIZE:
             return None
@@ -259,6 +263,7 @@ class SyncNote:
             self._write(synced=True)
         except OSError as error:
             logger.warning("%s is given up, a recovery will take longer: %s", self.path, error)
+            self._hide(error)
             try:
                 self._let_go()
                 with contextlib.suppress(FileNotFoundError):
@@ -275,6 +280,12 @@ class SyncNote:
             self._write(synced=False)
         except OSError as error:
             logger.info("%s stays as it is: %s", self.path, error)
+            self._hide(error)
+
+    def _hide(self, error: BaseException) -> None:
+        """Report an error that is not raised."""
+        if self.on_error is not None:
+            self.on_error(error)
 
     def _write(self, *, synced: bool) -> None:
         if self._is_gone:

@@ -67,7 +67,7 @@ def test_directory_whose_disk_fails_goes_offline_and_the_other_goes_on() -> None
     manager.create_topic("new", 2)
     assert {B} == {manager.directory_of("new", number) for number in (0, 1)}
     with pytest.raises(LogOfflineError):
-        manager.delete_topic("orders")
+        manager.delete_partition("orders", 0)
     assert (0, 1) == manager.topics()["orders"]
     manager.close()
     assert not has_marker(A, disk)
@@ -255,6 +255,9 @@ def test_of_two_copies_of_a_partition_the_one_that_stays_is_opened(tmp_path: Pat
             manager.append("orders", 0, text)
     for directory in (first, second):
         (directory / "meta.properties").unlink()
+    for number in range(2):
+        metadata = Path(f"orders-{number}") / "partition.metadata"
+        (first / metadata).write_bytes((second / metadata).read_bytes())
     with manual_manager(first, second) as manager:
         for number in range(2):
             (first / f"orders-{number}").rename(tmp_path / f"orders-{number}")

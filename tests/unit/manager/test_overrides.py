@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from kafkalog import ConfigError, CorruptStateError
 from kafkalog.files.names import TOPIC_OVERRIDES
-from kafkalog.manager.overrides import SavedOverrides, read_overrides, write_overrides
+from kafkalog.manager.overrides import (
+    ANY_ID,
+    EVERYWHERE,
+    NO_ID,
+    Deletion,
+    SavedOverrides,
+    read_overrides,
+    write_overrides,
+)
 from tests.support.managers import manual_manager
 from tests.support.manual_time import START_MS
 from tests.support.simulated_disk import SimulatedDisk
@@ -33,7 +41,19 @@ def test_file_has_one_line_for_each_setting_and_its_generation_last() -> None:
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     said = {"b.c": {"retention.ms": "-1"}, "a": {"x": "1=2", "cleanup.policy": "compact,delete"}}
-    saved = SavedOverrides(5, said, {"log.retention.ms": "7"}, {"d": 12}, frozenset({"e", "f"}))
+    deleting = {
+        "e": (Deletion(ANY_ID, frozenset({EVERYWHERE})),),
+        "f": (Deletion("AAA", frozenset({"D1", "/a b,c"})), Deletion(NO_ID, frozenset({"D2"}))),
+    }
+    saved = SavedOverrides(
+        5,
+        said,
+        {"log.retention.ms": "7"},
+        {"d": 12},
+        deleting,
+        ids={"a": "BBB"},
+        directories={"D1": "/disk1"},
+    )
     write_overrides(disk, DATA, saved, now_ms=START_MS)
     handle = disk.open(DATA / TOPIC_OVERRIDES)
     lines = handle.pread(handle.size(), 0).decode().splitlines()
@@ -42,14 +62,29 @@ def test_file_has_one_line_for_each_setting_and_its_generation_last() -> None:
         "#Tue Nov 14 22:13:20 UTC 2023",
         "<default>/log.retention.ms=7",
         "<creating>/d=12",
-        "<deleting>/e=",
-        "<deleting>/f=",
+        "<deleting>/e=@%2A",
+        "<deleting>/f=AAA@/a%20b%2Cc,D1 -@D2",
+        "<id>/a=BBB",
+        "<directory>/D1=/disk1",
         "a/cleanup.policy=compact,delete",
         "a/x=1\\=2",
         "b.c/retention.ms=-1",
         "generation=5",
     ] == lines
     assert saved == read_overrides(disk, DATA)
+
+
+def test_note_of_deletion_without_id_means_every_partition_of_its_name() -> None:
+    """As notes were that earlier versions wrote."""
+    disk = SimulatedDisk()
+    disk.make_durable(DATA)
+    handle = disk.open(DATA / TOPIC_OVERRIDES, create=True)
+    handle.pwrite(b"<deleting>/e=\ngeneration=5\n", 0)
+    found = read_overrides(disk, DATA)
+    assert found is not None
+    (note,) = found.deleting["e"]
+    assert note.is_of("AAA", frozenset({"D1"}))
+    assert note.is_of(None, frozenset({"D2"}))
 
 
 @settings(max_examples=30)

@@ -1,0 +1,310 @@
+"""The first EIO of any call takes the data directory offline as a fault; a full disk does not."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafkalog import (
+    KafkaLogError,
+    LogConfig,
+    LogManager,
+    LogOfflineError,
+    LogStorageError,
+    ManagerConfig,
+    Record,
+    TopicPartition,
+)
+from tests.support.managers import SMALL_LOG, ManualManager, manual_manager, values
+from tests.support.simulated_disk import SimulatedDisk
+
+A, B = Path("/disks/a"), Path("/disks/b")
+NAME = TopicPartition("orders", 0)
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+
+
+def say(manager: ManualManager, partition: int) -> None:
+    """Append a record to a partition, with a key."""
+    manager.log("orders", partition).append([Record(key=b"k", value=b"goes on")])
+
+
+def append(manager: ManualManager) -> None:
+    """Append one record."""
+    manager.log("orders").append([Record(key=b"k", value=bytes(50))])
+
+
+def append_durably(manager: ManualManager) -> None:
+    """Append one record, and wait for the disk."""
+    manager.log("orders").append([Record(key=b"k", value=b"x")], wait="durable")
+
+
+def append_and_roll(manager: ManualManager) -> None:
+    """Append so much that a segment begins."""
+    manager.log("orders").append([Record(key=b"k", value=bytes(590))])
+
+
+def roll(manager: ManualManager) -> None:
+    """Begin a segment."""
+    manager.log("orders").roll()
+
+
+def flush(manager: ManualManager) -> None:
+    """Append, and flush."""
+    append(manager)
+    manager.log("orders").flush()
+
+
+def read(manager: ManualManager) -> None:
+    """Read every record."""
+    list(manager.log("orders").records())
+
+
+def look_up(manager: ManualManager) -> None:
+    """Look a record up, and a time."""
+    manager.log("orders").get(9)
+    manager.log("orders").offset_for_timestamp(0)
+
+
+def retain(manager: ManualManager) -> None:
+    """Let retention delete a segment, in the background."""
+    manager.reconfigure("orders", {"cleanup.policy": "delete", "retention.bytes": "700"})
+    manager.scheduler.advance(310_000)
+
+
+def delete_records(manager: ManualManager) -> None:
+    """Move the log start within a segment."""
+    manager.log("orders").delete_records_before(7)
+
+
+def truncate(manager: ManualManager) -> None:
+    """Cut the end of the log."""
+    manager.log("orders").truncate_to(10)
+
+
+def compact(manager: ManualManager) -> None:
+    """Compact now."""
+    manager.compact("orders", include_active=True)
+
+
+def compact_in_background(manager: ManualManager) -> None:
+    """Let the cleaner compact."""
+    manager.log("orders").roll()
+    manager.scheduler.advance(60_000)
+
+
+def rest(manager: ManualManager) -> None:
+    """Let the log rest."""
+    append(manager)
+    assert not manager.log("orders").try_rest()
+
+
+def wake(manager: ManualManager) -> None:
+    """Append to a log that rests."""
+    assert manager.log("orders").try_rest()
+    append(manager)
+
+
+def reopen(manager: ManualManager) -> None:
+    """Open the log again that its caller closed."""
+    manager.log("orders").close()
+    read(manager)
+
+
+def checkpoint(manager: ManualManager) -> None:
+    """Let the periodic tasks write the checkpoints."""
+    flush(manager)
+    manager.scheduler.advance(90_000)
+
+
+def create(manager: ManualManager) -> None:
+    """Create a topic, whose partition goes to the other directory then."""
+    manager.create_topic("new", 2)
+
+
+def delete(manager: ManualManager) -> None:
+    """Delete the topic."""
+    manager.delete_topic("orders")
+
+
+Operation = Callable[[ManualManager], None]
+OPERATIONS: list[tuple[Operation, set[str], str]] = [
+    (append, {"pwrite", "pwritev"}, ".log"),
+    (append_durably, {"sync"}, ".log"),
+    (append_and_roll, {"create"}, ".log"),
+    (append_and_roll, {"create"}, "index"),
+    (roll, {"create"}, ".log"),
+    (roll, {"create"}, "index"),
+    (flush, {"sync"}, ".log"),
+    (read, {"open", "map"}, ".log"),
+    (read, {"pread", "pread_into", "map"}, ".log"),
+    (look_up, {"open", "map"}, "index"),
+    (retain, {"rename"}, ".log"),
+    (delete_records, {"create"}, "log-start-offset-checkpoint.tmp"),
+    (truncate, {"rename", "truncate", "create"}, ""),
+    (compact, {"create"}, ".cleaned"),
+    (compact, {"rename"}, ".swap"),
+    (compact, {"open", "map", "pread"}, "0000.log"),
+    (compact_in_background, {"create"}, ".cleaned"),
+    (compact_in_background, {"open", "map", "pread"}, "0000.log"),
+    (rest, {"sync"}, ".log"),
+    (wake, {"open"}, ".log"),
+    (reopen, {"open", "list"}, "orders-0"),
+    (reopen, {"open"}, ".log"),
+    (checkpoint, {"create"}, "replication-offset-checkpoint.tmp"),
+    (create, {"make_directory"}, "/new-0"),
+    (delete, {"rename"}, "/orders-0"),
+]
+
+
+def prepared() -> tuple[SimulatedDisk, ManualManager]:
+    """Return a manager of two directories whose topic has segments, opened after a clean stop."""
+    disk = SimulatedDisk()
+    config = ManagerConfig(log=SMALL_LOG, num_recovery_threads_per_data_dir=1)
+    manager = manual_manager(A, B, config=config, filesystem=disk)
+    manager.create_topic("orders", 2, COMPACTED)
+    for part in (0, 1):
+        for each in range(12):
+            manager.log("orders", part).append([Record(key=b"k%d" % (each % 3), value=bytes(90))])
+    manager.close()
+    manager = manual_manager(A, B, config=config, filesystem=disk)
+    manager.log("orders", 1)
+    manager.log("orders", 0)
+    return disk, manager
+
+
+@pytest.mark.parametrize(("operation", "only", "suffix"), OPERATIONS)
+def test_manager_first_eio_takes_directory_offline_and_is_a_fault(
+    operation: Operation, only: set[str], suffix: str
+) -> None:
+    """PAR-4: whatever the call; the other directory goes on, and bringing it back loses nothing."""
+    disk, manager = prepared()
+    disk.fail_at(1, errno.EIO, only=frozenset(only), suffix=suffix)
+    with contextlib.suppress(LogStorageError):
+        operation(manager)
+    assert disk.faults_waiting == 0, "the operation makes no such call"
+    health = manager.health()
+    assert [False, True] == [each.is_online for each in health.directories]
+    assert not health.is_healthy
+    assert isinstance(health.directories[0].error, LogStorageError)
+    assert errno.EIO == health.directories[0].error.errno
+    with pytest.raises(LogOfflineError):
+        manager.log("orders", 0)
+    say(manager, 1)
+    manager.bring_online(A)
+    assert manager.health().is_healthy
+    if operation is not delete:
+        assert manager.log("orders", 0).log_end_offset >= 10
+        say(manager, 0)
+        assert "goes on" == values(manager, "orders", 0)[-1]
+    manager.close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize(("operation", "only", "suffix"), OPERATIONS)
+def test_manager_full_disk_or_quota_takes_nothing_offline(
+    operation: Operation, only: set[str], suffix: str, number: int
+) -> None:
+    """PAR-4: it is full, not broken: whatever the call."""
+    disk, manager = prepared()
+    disk.fail_at(1, number, only=frozenset(only), suffix=suffix)
+    with contextlib.suppress(LogStorageError):
+        operation(manager)
+    assert disk.faults_waiting == 0, "the operation makes no such call"
+    assert [True, True] == [each.is_online for each in manager.health().directories]
+    with contextlib.suppress(KafkaLogError):
+        manager.log("orders", 0).log_end_offset  # noqa: B018
+    say(manager, 1)
+    manager.close()
+
+
+def test_manager_failed_append_is_a_fault_of_its_partition() -> None:
+    """PAR-4: it names the partition and the task, and goes with `bring_online`."""
+    disk, manager = prepared()
+    disk.fail_at(1, errno.EIO, only=frozenset({"pwrite", "pwritev"}), suffix=".log")
+    with pytest.raises(LogStorageError):
+        append(manager)
+    ((task, subject),) = [(each.task, each.subject) for each in manager.health().faults]
+    assert ("disk", NAME) == (task, subject)
+    manager.bring_online(A)
+    assert () == manager.health().faults
+    manager.close()
+
+
+def test_manager_directory_moved_away_goes_offline_and_comes_back(tmp_path: Path) -> None:
+    """PAR-12: with the next look at it; what was written is there when it is moved back."""
+    logging.disable(50)
+    manager = manual_manager(tmp_path / "a", tmp_path / "b", config=ManagerConfig(log=SMALL_LOG))
+    manager.create_topic("orders", 2)
+    manager.append("orders", 0, "one")
+    (tmp_path / "a").rename(tmp_path / "elsewhere")
+    manager.append("orders", 0, "two")
+    manager.scheduler.advance(90_000)
+    health = manager.health()
+    assert [False, True] == [each.is_online for each in health.directories]
+    assert "is gone" in str(health.directories[0].error)
+    manager.create_topic("new", 3)
+    assert {tmp_path / "b"} == {manager.directory_of("new", number) for number in range(3)}
+    assert not (tmp_path / "a").exists()
+    with pytest.raises(LogStorageError, match="is gone"):
+        manager.bring_online(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "elsewhere").rename(tmp_path / "a")
+    manager.bring_online(tmp_path / "a")
+    assert manager.health().is_healthy
+    assert ["one", "two"] == values(manager, "orders", 0)
+    manager.close()
+
+
+@pytest.mark.parametrize("instead", ["nothing", "file", "directory"])
+@pytest.mark.parametrize("call", ["create", "reconfigure", "roll", "durable", "close"])
+def test_manager_directory_replaced_by_another_is_not_written(
+    tmp_path: Path, instead: str, call: str
+) -> None:
+    """PAR-12: whichever call comes first; a new directory in its place stays as it is."""
+    logging.disable(50)
+    a, b = tmp_path / "a", tmp_path / "b"
+    manager = manual_manager(a, b, config=ManagerConfig(log=SMALL_LOG))
+    manager.create_topic("orders", 2)
+    manager.append("orders", 0, "one")
+    a.rename(tmp_path / "elsewhere")
+    if instead == "file":
+        a.write_text("x")
+    elif instead == "directory":
+        a.mkdir()
+    with contextlib.suppress(KafkaLogError):
+        if call == "create":
+            manager.create_topic("new", 1)
+        elif call == "reconfigure":
+            manager.reconfigure("orders", {"retention.ms": "5"})
+        elif call == "roll":
+            manager.log("orders").roll()
+        elif call == "durable":
+            manager.log("orders").roll()
+            manager.log("orders").append([Record(value=b"x")], wait="durable")
+        else:
+            with pytest.raises(LogStorageError):
+                manager.close()
+    if call != "close":
+        assert [False, True] == [each.is_online for each in manager.health().directories]
+        manager.close()
+    assert not a.is_dir() or [] == list(a.iterdir())
+
+
+def test_manager_directory_of_one_log_renamed_takes_nothing_else_offline(tmp_path: Path) -> None:
+    """PAR-12: that log latches; the data directory is where it was."""
+    logging.disable(50)
+    manager = LogManager(tmp_path / "a", ManagerConfig(log=LogConfig()))
+    manager.create_topic("orders", 2)
+    log = manager.log("orders", 0)
+    (tmp_path / "a" / "orders-0").rename(tmp_path / "orders-0")
+    with pytest.raises(LogStorageError):
+        log.append([Record(value=b"x")], wait="durable")
+    assert manager.health().directories[0].is_online
+    manager.log("orders", 1).append([Record(value=b"x")], wait="durable")
+    with contextlib.suppress(KafkaLogError):
+        manager.close()
