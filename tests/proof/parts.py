@@ -72,4 +72,17 @@ PARTS: tuple[Part, ...] = (
         "tests.proof.fuzzing",
         needs=(needs.gcc,),
     ),
+    Part(
+        "failing-calls",
+        "The n-th system call fails",
+        "A preloaded library lets the n-th call on the files of a log fail (EIO once and from then "
+        "on, ENOSPC, half a write and then ENOSPC, EDQUOT from then on, EINTR, short writes and "
+        "reads), for every n of appends, rolls, flushes, truncations, deletions, retention, close, "
+        "open, recovery, compaction, conversion, topics, checkpoints and transactions. Errors are "
+        "typed, reads go on, what was acknowledged is there after the next opening, transactions "
+        "are whole; short and interrupted calls are noticed by nobody.",
+        "tests.proof.failing_calls",
+        needs=(needs.linux, needs.gcc),
+        gate_seconds=40,
+    ),
 )
