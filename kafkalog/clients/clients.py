@@ -24,6 +24,7 @@ from kafkalog.clients.source import LogSource
 from kafkalog.clients.transactions import TransactionCoordinator
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.errors import KafkaLogError
+from kafkalog.forking import forked_error, refuse_in_children
 from kafkalog.log.log import Wait
 from kafkalog.log.reading import OnCorrupt
 from kafkalog.model import TopicPartition
@@ -65,6 +66,13 @@ class Clients:
         self._lock = threading.Lock()
         self._has_recovered = False
         self._producers: WeakSet[Producer] = WeakSet()
+        self._is_inherited = False
+        refuse_in_children(self)
+
+    def become_inherited(self) -> None:
+        """Make nothing more: this process was forked."""
+        self._is_inherited = True
+        self._lock = threading.Lock()
 
     def producer(self, *, wait: Wait = "written", **settings: Any) -> Producer:
         """See `LogManager.producer`."""
@@ -106,6 +114,7 @@ class Clients:
 
     def forget_partitions(self, partitions: Collection[TopicPartition]) -> None:
         """Forget where groups stand in partitions that were deleted, as far as the disk lets us."""
+        self._ensure_own()
         gone = {each for each in partitions if each.topic != CONSUMER_OFFSETS}
         if not gone:
             return
@@ -119,8 +128,11 @@ class Clients:
         Deliver what the producers were given, and close them; the logs are about to close.
 
         What the disk does not take now gets a ClientClosedError. Never fails: a transaction that
-        could not be aborted is undone by whoever opens the logs next.
+        could not be aborted is undone by whoever opens the logs next. In a forked child nothing
+        happens.
         """
+        if self._is_inherited:
+            return
         with self._lock:
             producers = list(self._producers)
         for producer in producers:
@@ -129,7 +141,12 @@ class Clients:
             except KafkaLogError as error:
                 logger.warning("%s was not closed in order: %s", producer, error)
 
+    def _ensure_own(self) -> None:
+        if self._is_inherited:
+            raise forked_error("the manager")
+
     def _recover(self) -> None:
+        self._ensure_own()
         with self._lock:
             if not self._has_recovered:
                 self._has_recovered = self._coordinator.recover()

@@ -35,6 +35,7 @@ from kafkalog.errors import (
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
 )
+from kafkalog.forking import forked_error, refuse_in_children
 from kafkalog.log.isolation import Isolation
 from kafkalog.log.log import Wait
 from kafkalog.log.reading import OnCorrupt
@@ -123,9 +124,11 @@ class Consumer(ClosedByWith):
         self._looked_ms = 0
         self._committed_ms = self._clock.monotonic_ms()
         self._closed = False
+        self._is_inherited = False
         self._woken = False
         self._changed = threading.Event()
         self._async_waiter: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        refuse_in_children(self)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
@@ -181,6 +184,7 @@ class Consumer(ClosedByWith):
 
     def positions(self) -> dict[TopicPartition, CommittedOffset]:
         """Return the positions of all partitions, for `commit` or a producer's transaction."""
+        self._ensure_own()
         return {
             where: CommittedOffset(self._position_of(assigned))
             for where, assigned in self._assigned.items()
@@ -304,6 +308,7 @@ class Consumer(ClosedByWith):
         Args:
             timeout_ms: end when none came for so long; None to end with `close` or `wakeup`.
         """
+        self._ensure_own()
         while not self._closed:
             found = self.poll(2**62 if timeout_ms is None else timeout_ms)
             if not found:
@@ -316,6 +321,7 @@ class Consumer(ClosedByWith):
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Yield records as they come, until the consumer is closed or woken."""
+        self._ensure_own()
         while not self._closed:
             found = await self.poll_async(2**62)
             if not found:
@@ -342,16 +348,29 @@ class Consumer(ClosedByWith):
 
     # ------------------------------------------------------------------------------------ private
 
+    def become_inherited(self) -> None:
+        """Refuse to work: this process was forked, and only its parent may use the consumer."""
+        self._is_inherited = self._closed = True
+        self._changed = threading.Event()
+        self._async_waiter = None
+
+    def _ensure_own(self) -> None:
+        if self._is_inherited:
+            raise forked_error(self)
+
     def _ensure_open(self) -> None:
+        self._ensure_own()
         if self._closed:
             raise ClientClosedError(f"{self} was used after close")
 
     def _require_group(self) -> None:
+        self._ensure_own()
         if not self.group:
             raise ValueError("a consumer without a group has no positions to keep")
 
     def _named(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
         """Return what is assigned of partitions, or everything where none is named."""
+        self._ensure_own()
         wanted = [TopicPartition(*each) for each in partitions] or list(self._assigned)
         for where in wanted:
             if where not in self._assigned:

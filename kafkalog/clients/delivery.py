@@ -84,6 +84,13 @@ class BatchOutcome:
         with self.condition:
             return self.condition.wait_for(lambda: self.state == _FINISHED, timeout)
 
+    def abandon(self, error: BaseException) -> None:
+        """Tell, in a forked child, that nothing is going to be told here; nobody is called back."""
+        self.condition = threading.Condition()
+        self.watched = []
+        if self.state != _FINISHED:
+            self.error, self.state = error, _FINISHED
+
     def _finish(self) -> None:
         with self.condition:
             self.state = _FINISHED

@@ -48,6 +48,7 @@ from kafkalog.errors import (
     KafkaLogError,
     TransactionAbortedError,
 )
+from kafkalog.forking import forked_error, refuse_in_children
 from kafkalog.log.log import Wait
 from kafkalog.model import Header, TopicPartition
 from kafkalog.records.codecs import Codec
@@ -129,6 +130,7 @@ class Producer(ClosedByWith):
         # Batches whose futures were not told.
         self._pending: set[BatchOutcome] = set()
         self._closed = False
+        self._is_inherited = False
         self._ignores_keys = self.config.partitioner_ignore_keys
         self._session: TransactionSession | None = None
         self._coordinator = coordinator
@@ -142,12 +144,14 @@ class Producer(ClosedByWith):
             self._session = coordinator.open(
                 self.config.transactional_id, self.config.transaction_timeout_ms
             )
+        refuse_in_children(self)
 
     def __repr__(self) -> str:
         return f"<Producer {'closed' if self._closed else 'open'}, {len(self._topics)} topics>"
 
     def partitions_for(self, topic: str) -> tuple[int, ...]:
         """Return the partitions of a topic."""
+        self._ensure_own()
         return self._topic(topic).partitions
 
     # ------------------------------------------------------------------------------------ sending
@@ -179,9 +183,11 @@ class Producer(ClosedByWith):
             InvalidRecordError: the record cannot be stored.
             InvalidTxnStateError: a producer with a transactional.id has no transaction under way.
             ClientClosedError: the producer is closed.
+            ForkedLogError: it was made by the process that this one was forked from.
             KafkaLogError: there is no such topic or partition, or its log does not open.
         """
         if self._closed:
+            self._ensure_own()
             raise ClientClosedError(f"{self} takes no records")
         found = self._topics.get(topic) or self._topic(topic)
         if partition is None:
@@ -221,7 +227,11 @@ class Producer(ClosedByWith):
 
         Args:
             timeout_ms: time to wait at most; None for as long as it takes.
+
+        Raises:
+            ForkedLogError: the producer was made by the process that this one was forked from.
         """
+        self._ensure_own()
         with self._lock:
             pending = list(self._pending)
         for accumulator in self._accumulators():
@@ -241,12 +251,14 @@ class Producer(ClosedByWith):
         Deliver what was sent, and take no more. Idempotent.
 
         A transaction that is open is aborted. Records that cannot be delivered in `timeout_ms` get
-        a ClientClosedError.
+        a ClientClosedError. In a forked child nothing happens: all that is the parent's.
 
         Raises:
             InvalidProducerEpochError, InvalidTxnStateError, LogStorageError: the transaction could
                 not be aborted; the producer is closed all the same.
         """
+        if self._closed:
+            return
         with self._lock:
             if self._closed:
                 return
@@ -352,7 +364,23 @@ class Producer(ClosedByWith):
                     logger.warning("%s: a transaction could not be aborted: %s", self, error)
             raise
 
+    def become_inherited(self) -> None:
+        """
+        Refuse to work: this process was forked, and only its parent may use the producer.
+
+        Futures of records under way have a ForkedLogError here; the parent delivers them.
+        """
+        self._closed = self._is_inherited = True
+        self._lock, self._transaction_lock = threading.Lock(), threading.Lock()
+        error = forked_error(self)
+        for outcome in list(self._pending):
+            outcome.abandon(error)
+
     # ------------------------------------------------------------------------------------ private
+
+    def _ensure_own(self) -> None:
+        if self._is_inherited:
+            raise forked_error(self)
 
     def _accumulator_settings(self, *, durable: bool) -> AccumulatorSettings:
         config = self.config
@@ -503,6 +531,7 @@ class Producer(ClosedByWith):
             )
 
     def _require_session(self) -> tuple[TransactionSession, TransactionCoordinator]:
+        self._ensure_own()
         if self._session is None or self._coordinator is None:
             raise InvalidTxnStateError("a producer without a transactional.id has no transactions")
         if self._closed:

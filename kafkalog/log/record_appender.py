@@ -34,6 +34,7 @@ from kafkalog.errors import (
     LogClosedError,
     RecordTooLargeError,
 )
+from kafkalog.forking import forked_error, refuse_in_children
 from kafkalog.model import AppendInfo
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.packing import HeaderField, pack_records
@@ -94,6 +95,8 @@ class RecordAppender(ClosedByWith):
         self._builder = BatchBuilder()
         self._rules = rules()
         self._limit = 0
+        self._is_inherited = False
+        refuse_in_children(self)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.pending_count} records wait"
@@ -194,9 +197,17 @@ class RecordAppender(ClosedByWith):
                 self._cancel_linger()
                 self._on_close(self)
 
+    def become_inherited(self) -> None:
+        """Refuse to work: this process was forked, and its parent writes what waits."""
+        self._lock = threading.RLock()
+        self._closed = self._is_inherited = True
+        self._stuck = self._packer = None
+
     # ---------------------------------------------------------------------------------- private
 
     def _ensure_open(self) -> None:
+        if self._is_inherited:
+            raise forked_error("the appender")
         if self._closed:
             raise LogClosedError("the appender was closed")
 

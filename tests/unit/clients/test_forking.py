@@ -1,0 +1,197 @@
+"""Clients in a forked child: every call ends, whatever locks the parent's threads held (SRV-3)."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from pathlib import Path
+
+import pytest
+
+from kafkalog import ForkedLogError, LogManager, TopicPartition
+from kafkalog.clients.consumer import Consumer
+from kafkalog.clients.producer import Producer
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+
+# Far more than any call takes; one that waits for a lock of the parent never ends.
+HANGS_SECONDS = 60
+POSITION = {TopicPartition("t", 0): 1}
+
+
+def said_by_child(act: Callable[[], str]) -> str:
+    """Return what a forked child says; fail where it does not end."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        # Threads beside a fork are what this is about.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        try:
+            said = act()
+        except BaseException as error:
+            said = type(error).__name__
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    try:
+        ended = select.select([reader], [], [], HANGS_SECONDS)[0]
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+            pytest.fail("the child hangs")
+        return os.read(reader, 1000).decode()
+    finally:
+        os.close(reader)
+        os.waitpid(child, 0)
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[LogManager]:
+    """A manager with a topic."""
+    with LogManager(tmp_path) as made:
+        made.create_topic("t", 2)
+        yield made
+
+
+@pytest.fixture
+def producer(manager: LogManager) -> Producer:
+    """A producer in the middle of a transaction, with a record under way."""
+    made = manager.producer(transactional_id="x", linger_ms=10**9)
+    made.begin_transaction()
+    made.send("t", b"v", partition=0)
+    return made
+
+
+@pytest.fixture
+def consumer(manager: LogManager) -> Consumer:
+    """A consumer that reads."""
+    made = manager.consumer("group", auto_offset_reset="earliest")
+    made.subscribe("t")
+    made.poll()
+    return made
+
+
+class _Held:
+    """Locks that another thread holds as long as the block lasts."""
+
+    def __init__(self, *locks: object) -> None:
+        self._locks = locks
+        self._taken, self._done = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._hold)
+
+    def _hold(self) -> None:
+        for lock in self._locks:
+            lock.__enter__()  # type: ignore[attr-defined]
+        self._taken.set()
+        self._done.wait()
+        for lock in self._locks:
+            lock.__exit__(None, None, None)  # type: ignore[attr-defined]
+
+    def __enter__(self) -> None:
+        self._thread.start()
+        self._taken.wait()
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+def locks_of(producer: Producer) -> list[object]:
+    """Return every lock that a send, a flush or a close may take."""
+    (accumulator,) = producer._accumulators()
+    assert producer._coordinator is not None
+    (outcome,) = producer._pending
+    return [
+        producer._lock,
+        producer._transaction_lock,
+        producer._memory._freed,
+        producer._coordinator._lock,
+        accumulator._lock,
+        outcome.condition,
+    ]
+
+
+PRODUCER_CALLS: dict[str, Callable[[Producer], object]] = {
+    "send": lambda p: p.send("t", b"w", partition=0),
+    "send elsewhere": lambda p: p.send("t", b"w", partition=1),
+    "flush": lambda p: p.flush(),
+    "partitions_for": lambda p: p.partitions_for("t"),
+    "begin": lambda p: p.begin_transaction(),
+    "commit": lambda p: p.commit_transaction(),
+    "abort": lambda p: p.abort_transaction(),
+    "offsets": lambda p: p.send_offsets_to_transaction(POSITION, "group"),
+}
+
+
+@pytest.mark.parametrize("call", PRODUCER_CALLS)
+def test_producer_in_a_forked_child_refuses(producer: Producer, call: str) -> None:
+    """With every lock of it held by another thread of the parent; the parent goes on."""
+    with _Held(*locks_of(producer)):
+        said = said_by_child(lambda: str(PRODUCER_CALLS[call](producer)))
+        assert said == ForkedLogError.__name__
+        assert said_by_child(lambda: str(producer.close())) == "None"  # type: ignore[func-returns-value]
+    producer.commit_transaction()
+
+
+def test_future_in_a_forked_child_has_an_error(producer: Producer) -> None:
+    """Nobody delivers the record there; the parent does."""
+    sent = producer.send("t", b"w", partition=0)
+
+    def look() -> str:
+        done, left = wait([sent])
+        assert (len(done), len(left)) == (1, 0)
+        return type(sent.exception()).__name__
+
+    with _Held(*locks_of(producer)):
+        assert said_by_child(look) == ForkedLogError.__name__
+    producer.commit_transaction()
+    assert sent.result().offset == 1
+
+
+CONSUMER_CALLS: dict[str, Callable[[Consumer], object]] = {
+    "poll": lambda c: c.poll(1000),
+    "records": lambda c: list(c.records(0)),
+    "commit": lambda c: c.commit(),
+    "committed": lambda c: c.committed(TopicPartition("t", 0)),
+    "positions": lambda c: c.positions(),
+    "lag": lambda c: c.lag(TopicPartition("t", 0)),
+    "subscribe": lambda c: c.subscribe("t"),
+    "seek": lambda c: c.seek_to_end(),
+}
+
+
+@pytest.mark.parametrize("call", CONSUMER_CALLS)
+def test_consumer_in_a_forked_child_refuses(consumer: Consumer, call: str) -> None:
+    """Its event may be in the hands of a thread that appends, and the positions' lock as well."""
+    with _Held(consumer._changed._cond, consumer._offsets._lock):
+        said = said_by_child(lambda: str(CONSUMER_CALLS[call](consumer)))
+        assert said == ForkedLogError.__name__
+        assert said_by_child(lambda: str(consumer.close())) == "None"  # type: ignore[func-returns-value]
+        assert said_by_child(lambda: str(consumer.wakeup())) == "None"  # type: ignore[func-returns-value]
+    consumer.close()
+
+
+def test_manager_in_a_forked_child_makes_no_client(manager: LogManager) -> None:
+    """And it is let go there without waiting for anybody."""
+    with _Held(manager._clients._lock):
+        assert said_by_child(lambda: str(manager.producer())) == ForkedLogError.__name__
+        assert said_by_child(lambda: str(manager.consumer())) == ForkedLogError.__name__
+        assert said_by_child(lambda: str(manager.close())) == "None"  # type: ignore[func-returns-value]
+
+
+def test_appender_in_a_forked_child_refuses(manager: LogManager) -> None:
+    """What waits in it is written by the parent, once."""
+    log = manager.log("t", 0)
+    appender = log.appender()
+    appender.append(b"k", b"v")
+    with _Held(appender._lock):
+        for act in (lambda: appender.append(b"k", b"w"), appender.flush):
+            assert said_by_child(lambda act=act: str(act())) == ForkedLogError.__name__  # type: ignore[misc]
+        assert said_by_child(lambda: str(appender.close())) == "None"  # type: ignore[func-returns-value]
+    appender.close()
+    assert [b"v"] == [each.value for each in log.records()]
