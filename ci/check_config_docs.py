@@ -177,7 +177,6 @@ DIFFERENCES = """\
 - `enable.auto.commit` is `false`; Kafka's consumers commit by themselves.
 - `transactional.id` is empty, and not null, where there are no transactions.
 - `auto.offset.reset` has no `by_duration`; `Consumer.seek_to_time` does it.
-- `__consumer_offsets` and `__transaction_state` are made with one partition, not 50.
 - A broker passes over a key that it does not know; here it is an error, in a file of a broker where
   it looks like one of logs.
 

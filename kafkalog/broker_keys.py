@@ -165,8 +165,14 @@ FAMILIES_WITHOUT_USE: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+# Those that do mean something, although names beginning so do not.
+_USED: Final = frozenset({"offsets.topic.num.partitions", "transaction.state.log.num.partitions"})
+
+
 def reason_without_use(key: str) -> str | None:
-    """Return why a setting of a broker means nothing here, None where nothing is known of it."""
+    """Return why a setting of a broker means nothing here, None where it does, or is not known."""
+    if key in _USED:
+        return None
     known = SINGLE_KEYS_WITHOUT_USE.get(key) or KEYS_WITHOUT_USE.get(key)
     if known is not None:
         return known

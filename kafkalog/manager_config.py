@@ -209,6 +209,18 @@ class ManagerConfig:
     )  # fmt: skip
     log: LogConfig = field(default_factory=LogConfig)
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions", "int", 50,
+        "Partitions with which `__consumer_offsets` is made. A broker that takes the directories "
+        "over must have the same number: it finds a group by it. A topic that is there keeps its "
+        "own, but for one with a single partition that was made here: its groups move.",
+        group=PRODUCERS, lower=1, unit="partitions", effect="reopening",
+    )  # fmt: skip
+    transaction_state_log_num_partitions: int = setting(
+        "transaction.state.log.num.partitions", "int", 50,
+        "The same for `__transaction_state` and transactional ids.",
+        group=PRODUCERS, lower=1, unit="partitions", effect="reopening",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_dirs", _as_texts(self.log_dirs))

@@ -18,7 +18,11 @@ from weakref import WeakSet
 from kafkalog.clients.config import ConsumerConfig, ProducerConfig
 from kafkalog.clients.consumer import Consumer, LostRecords
 from kafkalog.clients.group_offsets import GroupOffsets
-from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, OnUnreadable
+from kafkalog.clients.internal_topics import (
+    CONSUMER_OFFSETS,
+    PARTITION_COUNT,
+    OnUnreadable,
+)
 from kafkalog.clients.producer import Producer
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.transactions import TransactionCoordinator
@@ -46,6 +50,9 @@ class Clients:
         scheduler: of all producers; a thread of each one's own if None.
         random: draws producer ids, and partitions for records without a key.
         on_unreadable: told of records of Kafka's own topics that cannot be understood.
+        offsets_partitions, transaction_partitions: how many partitions `__consumer_offsets` and
+            `__transaction_state` are made with.
+        is_own: whether one of these topics was made here.
     """
 
     def __init__(
@@ -56,13 +63,25 @@ class Clients:
         scheduler: Scheduler | None = None,
         random: Random | None = None,
         on_unreadable: OnUnreadable | None = None,
+        offsets_partitions: int = PARTITION_COUNT,
+        transaction_partitions: int = PARTITION_COUNT,
+        is_own: Callable[[str], bool] = lambda _topic: False,
     ) -> None:
         self._source = source
         self._clock = SystemClock() if clock is None else clock
         self._scheduler = scheduler
         self._random = SystemRandom() if random is None else random
-        self._offsets = GroupOffsets(source, on_unreadable, self._clock)
-        self._coordinator = TransactionCoordinator(source, self._clock, self._random, on_unreadable)
+        self._offsets = GroupOffsets(
+            source, on_unreadable, self._clock, partition_count=offsets_partitions, is_own=is_own
+        )
+        self._coordinator = TransactionCoordinator(
+            source,
+            self._clock,
+            self._random,
+            on_unreadable,
+            partition_count=transaction_partitions,
+            is_own=is_own,
+        )
         self._lock = threading.Lock()
         self._has_recovered = False
         self._producers: WeakSet[Producer] = WeakSet()

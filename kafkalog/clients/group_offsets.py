@@ -15,10 +15,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 
 from kafkalog._core.record import Record
-from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, InternalTopic, OnUnreadable
+from kafkalog.clients.internal_topics import (
+    CONSUMER_OFFSETS,
+    PARTITION_COUNT,
+    InternalTopic,
+    OnUnreadable,
+)
 from kafkalog.clients.offset_records import (
     CommittedOffset,
     GroupPartition,
@@ -81,6 +87,7 @@ class GroupOffsets:
         source: the logs.
         on_unreadable: told of every record that cannot be understood.
         clock: measures how old is what was read; the machine's if None.
+        partition_count, is_own: as for `InternalTopic`.
     """
 
     def __init__(
@@ -88,9 +95,18 @@ class GroupOffsets:
         source: LogSource,
         on_unreadable: OnUnreadable | None = None,
         clock: Clock | None = None,
+        *,
+        partition_count: int = PARTITION_COUNT,
+        is_own: Callable[[str], bool] = lambda _topic: False,
     ) -> None:
         self._clock = SystemClock() if clock is None else clock
-        self.topic = InternalTopic(source, CONSUMER_OFFSETS, on_unreadable)
+        self.topic = InternalTopic(
+            source,
+            CONSUMER_OFFSETS,
+            on_unreadable,
+            partition_count=partition_count,
+            is_own=is_own,
+        )
         self._lock = threading.Lock()
         self._followed: dict[int, _FollowedPartition] = {}
 
@@ -104,7 +120,12 @@ class GroupOffsets:
         number = self.topic.partition_of(group)
         if number is None:
             self.topic.ensure_absent()
-        if number is None or number not in self.topic.partitions():
+        if number is None:
+            return {}
+        if number not in self.topic.begun_partitions():
+            if number not in self.topic.partitions():
+                with suppress(LookupError):
+                    self.topic.log(number)
             return {}
         return self._partition(number).positions_of(group)
 
@@ -134,7 +155,7 @@ class GroupOffsets:
         Raises:
             LogStorageError: as for an append; those of some groups may be forgotten then.
         """
-        for number in self.topic.partitions():
+        for number in self.topic.begun_partitions():
             followed = self._partition(number)
             for group, offsets in followed.positions_in(partitions).items():
                 followed.log.append(offset_records(group, offsets, now_ms))

@@ -182,8 +182,7 @@ class Producer(ClosedByWith):
             BufferExhaustedError: `buffer.memory` was full for `max.block.ms`.
             InvalidRecordError: the record cannot be stored.
             InvalidTxnStateError: a producer with a transactional.id has no transaction under way.
-            ClientClosedError: the producer is closed.
-            ForkedLogError: it was made by the process that this one was forked from.
+            ClientClosedError, ForkedLogError: it is closed, or the parent's of a forked process.
             KafkaLogError: there is no such topic or partition, or its log does not open.
         """
         if self._closed:

@@ -34,3 +34,11 @@ class LogSource(Protocol):
     ) -> object:
         """Make a topic with settings of its own."""
         ...
+
+    def create_partition(self, topic: str, partition: int) -> object:
+        """Make another partition of a topic."""
+        ...
+
+    def has_files(self, topic: str, partition: int) -> bool:
+        """Return whether a partition that is there may hold records: its log was once opened."""
+        ...

@@ -50,7 +50,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
@@ -58,7 +58,13 @@ from typing import Final
 
 from kafkalog._core.record import Record
 from kafkalog.clients.decisions import Decision, decision_after, is_committed
-from kafkalog.clients.internal_topics import TRANSACTION_STATE, InternalTopic, OnUnreadable
+from kafkalog.clients.internal_topics import (
+    PARTITION_COUNT,
+    TRANSACTION_STATE,
+    InternalTopic,
+    OnUnreadable,
+    partition_for,
+)
 from kafkalog.clients.producer_batch import Identity
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.transaction_records import (
@@ -130,6 +136,7 @@ class TransactionCoordinator:
         clock: dates what is noted.
         random: draws producer ids.
         on_unreadable: told of every record that cannot be understood.
+        partition_count, is_own: as for `InternalTopic`.
     """
 
     def __init__(
@@ -138,11 +145,20 @@ class TransactionCoordinator:
         clock: Clock,
         random: Random,
         on_unreadable: OnUnreadable | None = None,
+        *,
+        partition_count: int = PARTITION_COUNT,
+        is_own: Callable[[str], bool] = lambda _topic: False,
     ) -> None:
         self._source = source
         self._clock = clock
         self._random = random
-        self._topic = InternalTopic(source, TRANSACTION_STATE, on_unreadable)
+        self._topic = InternalTopic(
+            source,
+            TRANSACTION_STATE,
+            on_unreadable,
+            partition_count=partition_count,
+            is_own=is_own,
+        )
         self._lock = threading.RLock()
         self._sessions: dict[str, TransactionSession] = {}
         self._states: dict[str, TransactionRecord] = {}
@@ -299,7 +315,8 @@ class TransactionCoordinator:
                     producer = log.find_producer(transaction.producer_id)
                     assert producer is not None
                     self._end(partition, log, owner, producer)
-            self._resolved[partition] = log
+            if self._topic.is_whole():
+                self._resolved[partition] = log
 
     # ------------------------------------------------------------------ private, the lock is held
 
@@ -502,10 +519,12 @@ class TransactionCoordinator:
 
     def _follow(self) -> None:
         """Read what the topic says, as far as it was not read before."""
-        present = self._topic.partitions()
-        if not present:
+        if not self._topic.partitions():
             self._topic.ensure_absent()
-        for number in present:
+            return
+        self._topic.settle()
+        self._topic.count()
+        for number in self._topic.begun_partitions():
             log = self._topic.log(number)
             followed, offset = self._followed.get(number, (None, -1))
             end = log.high_watermark
@@ -529,7 +548,9 @@ class TransactionCoordinator:
                 self._states.pop(transactional_id, None)
                 self._unreadable[transactional_id] = error
             return
-        if transactional_id is not None:
+        if transactional_id is None:
+            return
+        if partition == partition_for(transactional_id, self._topic.count()):
             self._unreadable.pop(transactional_id, None)
             if state is None:
                 self._forget(transactional_id)

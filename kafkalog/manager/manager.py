@@ -32,6 +32,7 @@ from kafkalog.errors import (
     LogClosedError,
     UnknownTopicOrPartitionError,
 )
+from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.paths import Paths
 from kafkalog.files.pool import FilePool
@@ -124,9 +125,7 @@ class LogManager(CompactingManager, ClosedByWith):
         self._clock = SystemClock() if clock is None else clock
         self._retention = None if retention is None else tuple(retention)
         self._on_deletion = on_deletion
-        self._clients = Clients(
-            self, clock=self._clock, scheduler=scheduler, on_unreadable=self._found_unreadable
-        )
+        self._clients = self._make_clients(config, scheduler)
         self._own_scheduler: BackgroundThreads | None = None
         if scheduler is None:
             scheduler = BackgroundThreads(self._clock, config.background_threads)
@@ -254,6 +253,21 @@ class LogManager(CompactingManager, ClosedByWith):
             self._registry.get(name)
         sources = [ScanSource(name, partial(self.log, *name)) for name in names]
         return Scan(sources, make_options(**arguments))
+
+    def has_files(self, topic: str, partition: int) -> bool:
+        """
+        Return whether a partition may hold records: its log is open, or its directory has segments.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+            LogStorageError: the directory cannot be listed.
+        """
+        found = self._registry.get(TopicPartition(topic, partition))
+        if found.log is not None or not found.directory.is_online:
+            return True
+        directory = found.directory.path / str(found.topic_partition)
+        with storage_errors(directory, doing="listing"):
+            return any(name.endswith(".log") for name in self._filesystem.list(directory))
 
     def health(self) -> ManagerHealth:
         """Return which directories are online, how the tasks go, and what does not go well."""
@@ -517,6 +531,18 @@ class LogManager(CompactingManager, ClosedByWith):
                 self._opener.let_go(partition, LogClosedError("the start of the manager failed"))
             group.let_go()
             raise
+
+    def _make_clients(self, config: ManagerConfig, scheduler: Scheduler | None) -> Clients:
+        return Clients(
+            self,
+            clock=self._clock,
+            scheduler=scheduler,
+            on_unreadable=self._found_unreadable,
+            offsets_partitions=config.offsets_topic_num_partitions,
+            transaction_partitions=config.transaction_state_log_num_partitions,
+            # Topics that a broker made say nothing here: its cluster has what they say.
+            is_own=lambda topic: bool(self._settings.configs.overrides_of(topic)),
+        )
 
     def _compaction_on(self, scheduler: Scheduler) -> Compaction:
         # A long cleaning would hold up what else a thread has to do.

@@ -158,6 +158,15 @@ class _LogsOfDirectory:
         write_overrides(disk, self._root, before.followed_by(content, now_ms=now_ms), now_ms=now_ms)
         return None
 
+    def create_partition(self, topic: str, partition: int) -> object:
+        """Refuse: what an older version made with one partition a manager moves."""
+        raise NotImplementedError(f"no partition {topic}-{partition} is made here")
+
+    def has_files(self, topic: str, partition: int) -> bool:
+        """Return whether a partition may hold records."""
+        name = partition_directory_name(TopicPartition(topic, partition))
+        return any(each.endswith(".log") for each in PosixFileSystem().list(self._root / name))
+
     def close(self) -> None:
         """Close what was opened."""
         for log in self._open.values():

@@ -224,6 +224,8 @@ FIELDS = {
         "transaction_max_timeout_ms",
         "log",
         "cleaner",
+        "offsets_topic_num_partitions",
+        "transaction_state_log_num_partitions",
     ],
     "LogFacts": ["now_ms", "log_start_offset", "log_end_offset", "limit_offset", "segments"],
     "RetentionDecision": ["delete_before", "reason"],

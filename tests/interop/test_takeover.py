@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -192,17 +192,23 @@ def handover(kafka: KafkaInstall, tmp_path_factory: pytest.TempPathFactory) -> I
     shutil.rmtree(root)
 
 
-def broker_on(kafka: KafkaInstall, metadata: Path, directory: Path) -> Broker:
+def broker_on(
+    kafka: KafkaInstall, metadata: Path, directory: Path, more: Mapping[str, str] | None = None
+) -> Broker:
     """A broker whose controller has its metadata in one directory, and the logs in another."""
-    settings = {"metadata.log.dir": str(metadata), "log.dirs": str(directory)}
+    settings = {"metadata.log.dir": str(metadata), "log.dirs": str(directory), **(more or {})}
     return Broker(kafka, metadata, settings=settings)
 
 
 def make_topics(
-    kafka: KafkaInstall, metadata: Path, directory: Path, plans: Sequence[TopicPlan]
+    kafka: KafkaInstall,
+    metadata: Path,
+    directory: Path,
+    plans: Sequence[TopicPlan],
+    more: Mapping[str, str] | None = None,
 ) -> dict[str, uuid.UUID]:
     """Let the controller know the topics; return the ids that it gave them."""
-    with broker_on(kafka, metadata, directory) as broker:
+    with broker_on(kafka, metadata, directory, more) as broker:
         create_topics(broker.address, plans)
         for plan in plans:
             assert 0 == end_offset(broker.address, plan.name)
@@ -212,14 +218,17 @@ def make_topics(
 
 
 def prepare(
-    kafka: KafkaInstall, root: Path, plans: Sequence[TopicPlan]
+    kafka: KafkaInstall,
+    root: Path,
+    plans: Sequence[TopicPlan],
+    more: Mapping[str, str] | None = None,
 ) -> tuple[Path, Path, dict[str, uuid.UUID]]:
     """Return directories for metadata and data, and the ids of topics that a controller knows."""
     metadata, first, directory = root / "metadata", root / "first", root / "data"
     format_directory(kafka, metadata)
     with LogManager([first], cluster_id=CLUSTER_ID, node_id=1):
         pass  # only to write what the directory is
-    topic_ids = make_topics(kafka, metadata, first, plans)
+    topic_ids = make_topics(kafka, metadata, first, plans, more)
     directory.mkdir()
     shutil.copyfile(first / META_PROPERTIES, directory / META_PROPERTIES)
     return metadata, directory, topic_ids

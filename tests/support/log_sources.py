@@ -58,6 +58,9 @@ class Logs:
         arguments.setdefault("clock", self.clock)
         arguments.setdefault("scheduler", self.scheduler)
         arguments.setdefault("random", self._random)
+        # Tests look at partition 0 of these; those of placement ask for more.
+        arguments.setdefault("offsets_partitions", 1)
+        arguments.setdefault("transaction_partitions", 1)
         return Clients(self, **arguments)
 
     def create_topic(
@@ -65,6 +68,12 @@ class Logs:
     ) -> None:
         self._partitions[topic] = set(range(partition_count))
         self._configs[topic] = self._config.with_overrides(dict(config or {}))
+
+    def create_partition(self, topic: str, partition: int) -> None:
+        self._partitions[topic].add(partition)
+
+    def has_files(self, topic: str, partition: int) -> bool:
+        return True
 
     def take(self, topic: str, *partitions: int) -> None:
         """Take in partitions that are there already."""

@@ -62,6 +62,12 @@ class ManualManager(LogManager):
             self.log(topic, partition).append([Record(value=text.encode())])
 
 
+# For tests that look at partition 0 of Kafka's own topics; a broker's default is 50.
+ONE_PARTITION = ManagerConfig(
+    log=SMALL_LOG, offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1
+)
+
+
 def manual_manager(*directories: Path, **arguments: Any) -> ManualManager:
     """Open a manager whose time stands still and whose work waits for a test to run it."""
     return ManualManager(directories, **arguments)

@@ -37,6 +37,7 @@ BEYOND_GOLDEN = {
     LOG_DIR,
     "background.threads",
     "replica.high.watermark.checkpoint.interval.ms",
+    "offsets.topic.num.partitions",
     # Of a broker always MD5; ours stands among its settings of compaction.
     "log.cleaner.hash.algorithm",
 }

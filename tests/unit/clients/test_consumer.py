@@ -394,7 +394,7 @@ def test_auto_commit_is_of_what_earlier_polls_returned(logs: Logs) -> None:
     """From time to time with a poll, and at the end."""
     fill(logs, 0, 6)
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1000, "max_poll_records": 2}
-    offsets = GroupOffsets(logs)
+    offsets = GroupOffsets(logs, partition_count=1)
     with consumer_of(logs, "group", **settings) as consumer:
         consumer.assign([FIRST])
         consumer.poll()
@@ -446,7 +446,7 @@ def test_positions_of_a_brokers_groups_are_known() -> None:
             positions.pop(TopicPartition(where.topic, where.partition), None)
             if record.value is not None:
                 positions[TopicPartition(where.topic, where.partition)] = decode_value(record.value)
-    offsets = GroupOffsets(logs)
+    offsets = GroupOffsets(logs, partition_count=1)
     assert {"txn-group", "group-classic", "group-consumer"} <= set(expected)
     for group, positions in expected.items():
         assert positions == offsets.committed(group)
@@ -455,7 +455,7 @@ def test_positions_of_a_brokers_groups_are_known() -> None:
 
 def test_positions_in_damage_are_passed_over(logs: Logs) -> None:
     """The one before counts again, and the group reads some records twice."""
-    offsets = GroupOffsets(logs)
+    offsets = GroupOffsets(logs, partition_count=1)
     for offset in (3, 5):
         offsets.commit("group", {FIRST: CommittedOffset(offset)}, now_ms=0, wait="written")
     logs.close()

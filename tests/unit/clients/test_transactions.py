@@ -317,13 +317,14 @@ def test_position_of_an_open_transaction_does_not_hold_back_others(logs: Logs) -
 
 def test_transaction_decided_before_a_crash_is_finished(logs: Logs) -> None:
     """The decision is there, the markers are not: whoever comes next writes them."""
-    coordinator = TransactionCoordinator(logs, logs.clock, Random(1))
+    coordinator = TransactionCoordinator(logs, logs.clock, Random(1), partition_count=1)
     producer = Producer(
         logs,
         ProducerConfig(transactional_id="t"),
         clock=logs.clock,
         scheduler=logs.scheduler,
         coordinator=coordinator,
+        offsets=GroupOffsets(logs, partition_count=1),
     )
     producer.begin_transaction()
     producer.send("orders", b"v", partition=0)

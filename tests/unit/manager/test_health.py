@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog import CorruptRecordError, ManagerConfig, Record, TopicPartition
 from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from tests.support.managers import SMALL_LOG, ManualManager, manual_manager
+from tests.support.managers import ONE_PARTITION, SMALL_LOG, ManualManager, manual_manager
 from tests.support.producing import Client
 
 ORDERS = TopicPartition("orders", 0)
@@ -64,14 +64,14 @@ def garble(manager: ManualManager, topic: str) -> None:
 
 def test_transaction_record_that_says_nothing_concerns_its_name_only(tmp_path: Path) -> None:
     """It is told, and decides nothing; everybody else goes on, after a restart too."""
-    with manual_manager(tmp_path) as manager:
+    with manual_manager(tmp_path, config=ONE_PARTITION) as manager:
         manager.create_topic("orders")
         for name in ("garbled", "fine"):
             with manager.producer(transactional_id=name) as producer, producer.transaction():
                 producer.send("orders", name.encode())
         garble(manager, TRANSACTION_STATE)
     for _ in range(2):
-        with manual_manager(tmp_path) as manager:
+        with manual_manager(tmp_path, config=ONE_PARTITION) as manager:
             with pytest.raises(CorruptRecordError, match="__transaction_state-0, offset"):
                 manager.producer(transactional_id="garbled")
             (fault,) = manager.health().faults
@@ -88,7 +88,7 @@ def test_transaction_record_that_says_nothing_concerns_its_name_only(tmp_path: P
 
 def test_position_that_says_nothing_is_told_and_those_beside_it_count(tmp_path: Path) -> None:
     """Of one batch too."""
-    with manual_manager(tmp_path) as manager:
+    with manual_manager(tmp_path, config=ONE_PARTITION) as manager:
         manager.create_topic("orders", 2)
         for partition in range(2):
             manager.append("orders", partition, "one")
@@ -100,7 +100,7 @@ def test_position_that_says_nothing_is_told_and_those_beside_it_count(tmp_path: 
         good = list(manager.log(CONSUMER_OFFSETS).records())
         bad = Record(key=good[0].key, value=b"\x00\x63?", timestamp_ms=good[0].timestamp_ms)
         manager.log(CONSUMER_OFFSETS).append([bad, good[1]])
-    with manual_manager(tmp_path) as manager:
+    with manual_manager(tmp_path, config=ONE_PARTITION) as manager:
         with manager.consumer("group") as consumer:
             positions = [consumer.committed(TopicPartition("orders", n)) for n in range(2)]
         assert [1, 1] == [None if each is None else each.offset for each in positions]

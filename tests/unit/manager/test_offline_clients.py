@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog import Consumer, KafkaLogError, LogOfflineError, Producer, Record, TopicPartition
-from tests.support.managers import ManualManager, manual_manager, values
+from tests.support.managers import ONE_PARTITION, ManualManager, manual_manager, values
 from tests.support.simulated_disk import SimulatedDisk
 
 A, B = Path("/disks/a"), Path("/disks/b")
@@ -25,7 +25,7 @@ def fixture_disk() -> SimulatedDisk:
 @pytest.fixture(name="manager")
 def fixture_manager(disk: SimulatedDisk) -> Iterator[ManualManager]:
     """A manager of two directories, with a partition in each."""
-    manager = manual_manager(A, B, filesystem=disk)
+    manager = manual_manager(A, B, config=ONE_PARTITION, filesystem=disk)
     manager.create_topic("orders", 2)
     assert [A, B] == [manager.directory_of(*where) for where in (ON_A, ON_B)]
     yield manager
@@ -221,6 +221,6 @@ def without_a(disk: SimulatedDisk, before: ManualManager) -> ManualManager:
         before.log(*where).flush()
     ((_choice, after),) = disk.crash_states(limit=1)
     after.fail_at(1, errno.EIO, only=frozenset({"open"}), suffix="a/meta.properties")
-    manager = manual_manager(A, B, filesystem=after)
+    manager = manual_manager(A, B, config=ONE_PARTITION, filesystem=after)
     assert {"orders": (1,)} == manager.topics()
     return manager

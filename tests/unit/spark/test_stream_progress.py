@@ -10,11 +10,15 @@ import pytest
 
 import kafkalog
 from kafkalog import LogManager, Record, TopicPartition
+from kafkalog.clients.internal_topics import partition_for
 from kafkalog.spark.group_progress import GroupProgress
 from kafkalog.spark.lag import StreamLag, bytes_behind, lag_between
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.stream_offsets import OffsetJson
 from kafkalog.spark.stream_plan import StreamPlan
+
+# Where a broker looks for the group "etl".
+NUMBER = partition_for("etl", 50)
 
 
 def test_lag_is_what_partitions_are_behind() -> None:
@@ -52,7 +56,7 @@ def test_group_positions_are_those_of_a_consumer(tmp_path: Path) -> None:
             committed = [consumer.committed(TopicPartition("a", number)) for number in (0, 1)]
         assert "compact" == manager.log("__consumer_offsets", 0).config.cleanup_policy[0]
         # The second time only what was new.
-        assert 3 == manager.log("__consumer_offsets", 0).log_end_offset
+        assert 3 == manager.log("__consumer_offsets", NUMBER).log_end_offset
     assert [6, 7] == [position.offset for position in committed if position is not None]
 
 
@@ -94,8 +98,9 @@ def test_stream_publishes_for_the_group_of_its_options(tmp_path: Path) -> None:
         manager.create_topic("a", 1)
     options = {"path": str(tmp_path), "groupId": "etl"}
     StreamPlan(ReadOptions.parse(options, streaming=True)).publish({"a": {"0": 3}})
-    assert (tmp_path / "__consumer_offsets-0").is_dir()
+    positions = tmp_path / f"__consumer_offsets-{NUMBER}"
+    assert positions.is_dir()
     plain = ReadOptions.parse({"path": str(tmp_path)}, streaming=True)
     StreamPlan(plain).publish({"a": {"0": 4}})
-    with kafkalog.open_log(tmp_path / "__consumer_offsets-0", read_only=True) as log:
+    with kafkalog.open_log(positions, read_only=True) as log:
         assert 1 == log.log_end_offset

@@ -17,6 +17,7 @@ from kafkalog import (
     compact_log,
 )
 from kafkalog.clients.group_offsets import GroupOffsets
+from kafkalog.clients.internal_topics import partition_for
 from kafkalog.manager.cleaning.states import Phase
 from tests.support.manual_time import START_MS
 from tests.unit.manager.cleaning.test_background import (
@@ -189,7 +190,7 @@ def test_positions_of_groups_survive_the_cleaning_of_their_topic() -> None:
     _disk, manager = one_manager(CleanerConfig(enable=False))
     manager.create_topic("orders")
     manager.append("orders", 0, *"abcdef")
-    offsets = GroupOffsets(manager, clock=manager.time)
+    offsets = GroupOffsets(manager, clock=manager.time, partition_count=1)
     where = TopicPartition("orders", 0)
 
     def commit(group: str, offset: int | None) -> None:
@@ -219,19 +220,20 @@ def test_transactions_go_on_where_their_topic_was_cleaned() -> None:
     """The state of each transactional id is its latest record."""
     _disk, manager = one_manager(CleanerConfig(enable=False))
     manager.create_topic("orders")
+    number = partition_for("payments", 50)
     with manager.producer(transactional_id="payments") as producer:
-        for number in range(4):
+        for payment in range(4):
             producer.begin_transaction()
-            producer.send("orders", value=b"%d" % number)
+            producer.send("orders", value=b"%d" % payment)
             producer.commit_transaction()
-            manager.compact("__transaction_state", include_active=True)
+            manager.compact("__transaction_state", number, include_active=True)
         producer.begin_transaction()
         producer.send("orders", value=b"open")
         producer.flush()
-        manager.compact("__transaction_state", include_active=True)
+        manager.compact("__transaction_state", number, include_active=True)
         producer.abort_transaction()
-    manager.compact("__transaction_state", include_active=True)
-    assert 1 == sum(1 for _ in manager.log("__transaction_state").records())
+    manager.compact("__transaction_state", number, include_active=True)
+    assert 1 == sum(1 for _ in manager.log("__transaction_state", number).records())
     with manager.producer(transactional_id="payments") as producer:
         producer.begin_transaction()
         producer.send("orders", value=b"4")
