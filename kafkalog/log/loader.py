@@ -275,7 +275,7 @@ def _examine(
                 )
                 _end_of_log(context, segment, scan, durable_offset, findings)
             else:
-                _end_of_sealed(segment, scan, following or 0, findings)
+                _end_of_sealed(context, segment, scan, following or 0, findings)
         findings.last_scan = scan
         if last:
             # Its indexes wait until it is known what becomes of it.
@@ -407,12 +407,25 @@ def _pass_over_zeros(segment: LogSegment, following: int, context: SegmentContex
 
 
 def _end_of_sealed(
-    segment: LogSegment, scan: SegmentScan, following: int, findings: _Findings
+    context: SegmentContext,
+    segment: LogSegment,
+    scan: SegmentScan,
+    following: int,
+    findings: _Findings,
 ) -> None:
-    """Fence what is left at the end of a segment that others follow."""
+    """
+    Fence what is left at the end of a segment that others follow, or cut a preallocated tail.
+
+    Crash points: before the cut is synced the zeros are there again, above a recovery point that
+    has not risen yet, and the next start cuts them.
+    """
     rest = segment.file.whole()[scan.whole_end :]
     if scan.next_offset >= following and is_zero(rest):
-        # A preallocated tail that was never trimmed: nothing is missing.
+        # It was never trimmed; nothing is missing. Later settings may not say that files are
+        # preallocated, and nobody would look for zeros then.
+        del rest
+        if not context.read_only:
+            _cut_file(context, segment, scan.whole_end)
         segment.file.size_bytes = scan.whole_end
         return
     fence = FencedRange(
@@ -425,6 +438,17 @@ def _end_of_sealed(
     )
     segment.add_fences([fence])
     findings.fenced.append(fence)
+
+
+def _cut_file(context: SegmentContext, segment: LogSegment, size_bytes: int) -> None:
+    """End a file at `size_bytes`, on the disk too."""
+    segment.file.forget_mapping()
+    handle = context.filesystem.open(segment.path, write=True)
+    try:
+        handle.truncate(size_bytes)
+        handle.sync()
+    finally:
+        handle.close()
 
 
 def _end_of_log(
@@ -466,13 +490,7 @@ def _end_of_log(
     if kept_in is not None:
         _keep(context, kept_in, data[scan.whole_end :])
     del data
-    segment.file.forget_mapping()
-    handle = context.filesystem.open(segment.path, write=True)
-    try:
-        handle.truncate(scan.whole_end)
-        handle.sync()
-    finally:
-        handle.close()
+    _cut_file(context, segment, scan.whole_end)
     segment.file.size_bytes = scan.whole_end
     logger.warning("cut %d torn bytes at position %d of %s", size, scan.whole_end, segment.path)
 
