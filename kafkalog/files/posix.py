@@ -220,6 +220,9 @@ def _open_regular(path: Path, flags: int) -> int:
         if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
             reason = "a symbolic link, which is not followed for writing"
             raise OSError(errno.ELOOP, reason, str(path)) from error
+        # Of a socket the system says what it says of a disk that is gone.
+        if error.errno == errno.ENXIO and stat_bits.S_ISSOCK(os.lstat(path).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path)) from None
         raise
     mode = os.fstat(descriptor).st_mode
     if stat_bits.S_ISREG(mode):

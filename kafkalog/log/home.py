@@ -80,8 +80,21 @@ class PartitionHome:
         return self._read(RECOVERY_POINT_CHECKPOINT) or 0
 
     def read_start_offset(self) -> int | None:
-        """Return the checkpointed log start offset, None where there is none."""
-        return self._read(LOG_START_OFFSET_CHECKPOINT)
+        """
+        Return the checkpointed log start offset, None where there is none.
+
+        Raises:
+            CorruptStateError: the checkpoint is damaged; without it deleted records come back.
+        """
+        checkpoint = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
+        try:
+            return checkpoint.read().get(self.topic_partition)
+        except CorruptStateError as error:
+            raise CorruptStateError(
+                f"{error}; put it right, or remove it: the log then begins at its first segment,"
+                " and records that were deleted are back",
+                path=checkpoint.path,
+            ) from error
 
     def read_cleaner_offset(self) -> int | None:
         """Return where the next cleaning begins, None where there was none."""
@@ -108,7 +121,7 @@ class PartitionHome:
         checkpoint = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
         if offset is None and self.filesystem.stat(checkpoint.path) is None:
             return
-        checkpoint.update({self.topic_partition: offset})
+        checkpoint.update({self.topic_partition: offset}, replaces_damaged=False)
 
     def sync_note(self) -> SyncNote:
         """Return the partition's sync note, for its writer."""

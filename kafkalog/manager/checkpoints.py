@@ -19,12 +19,13 @@ around the file while it is written.
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Collection
 from pathlib import Path
 
-from kafkalog.errors import CorruptStateError
+from kafkalog.errors import CorruptStateError, KafkaLogError, LogStorageError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -39,6 +40,9 @@ __all__ = ["DirectoryCheckpoints", "OffsetNotes"]
 
 logger = logging.getLogger(__name__)
 
+# Answers where a name is that of a FIFO, a socket, a device, a directory or a link.
+_NO_FILE = frozenset({errno.EINVAL, errno.EISDIR, errno.ELOOP})
+
 
 class OffsetNotes:
     """
@@ -47,10 +51,18 @@ class OffsetNotes:
     Args:
         filesystem: the disk.
         path: the file.
+        is_vital: whether nothing may be served without what it says.
+
+    Attributes:
+        error: why the file could not be used when it was loaded, None where it could.
     """
 
-    def __init__(self, filesystem: FileSystem, path: Path) -> None:
+    def __init__(self, filesystem: FileSystem, path: Path, *, is_vital: bool = False) -> None:
         self.path = path
+        self.error: KafkaLogError | None = None
+        self._is_vital = is_vital
+        # A directory has its name, and no file can take its place.
+        self._is_blocked = False
         self._filesystem = filesystem
         self._checkpoint = OffsetCheckpoint(filesystem, path)
         self._guard = threading.Lock()
@@ -73,13 +85,23 @@ class OffsetNotes:
 
         What it says of others is forgotten: it must not speak of a partition that gets their name.
 
+        A file that is damaged, or something else that has its name, is passed over, and replaced
+        by the next writing; not one that is vital, which is left as it is.
+
         Raises:
+            CorruptStateError: the file is vital and damaged.
             LogStorageError: the file can neither be read nor made.
         """
+        self.error, self._is_blocked = None, False
         try:
             found = self._checkpoint.read()
-        except CorruptStateError as error:
+        except (CorruptStateError, LogStorageError) as error:
+            if self._is_vital or not _is_unusable(error):
+                raise
             logger.warning("%s is passed over, and made anew: %s", self.path, error)
+            self.error = error
+            facts = self._filesystem.stat(self.path)
+            self._is_blocked = facts is not None and facts.is_directory
             found = {}
             self._changes += 1
         kept = {partition: offset for partition, offset in found.items() if partition in present}
@@ -164,12 +186,20 @@ class OffsetNotes:
                 return True
             with self._guard:
                 offsets, changes = dict(self._offsets), self._changes
-            self._is_unsure = True
-            self._checkpoint.write(offsets)
-            self._is_unsure = False
+            if not self._is_blocked:
+                self._is_unsure = True
+                self._checkpoint.write(offsets)
+                self._is_unsure = False
             self._written = offsets
             self._written_changes = changes
         return True
+
+
+def _is_unusable(error: KafkaLogError) -> bool:
+    """Return whether a file is damaged, or no file at all: not where the disk has failed."""
+    if isinstance(error, CorruptStateError):
+        return True
+    return isinstance(error, LogStorageError) and error.errno in _NO_FILE
 
 
 class DirectoryCheckpoints:
@@ -185,7 +215,10 @@ class DirectoryCheckpoints:
 
     def __init__(self, filesystem: FileSystem, directory: Path) -> None:
         self.recovery_points = OffsetNotes(filesystem, directory / RECOVERY_POINT_CHECKPOINT)
-        self.start_offsets = OffsetNotes(filesystem, directory / LOG_START_OFFSET_CHECKPOINT)
+        # Without the starts, records come back that were deleted.
+        self.start_offsets = OffsetNotes(
+            filesystem, directory / LOG_START_OFFSET_CHECKPOINT, is_vital=True
+        )
         self.high_watermarks = OffsetNotes(filesystem, directory / HIGH_WATERMARK_CHECKPOINT)
         self.cleaner_offsets = OffsetNotes(filesystem, directory / CLEANER_OFFSET_CHECKPOINT)
 

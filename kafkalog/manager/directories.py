@@ -45,6 +45,9 @@ __all__ = ["DirectoryGroup"]
 
 logger = logging.getLogger(__name__)
 
+# What the ledger calls a checkpoint that could not be read.
+CHECKPOINT = "checkpoint"
+
 
 class DirectoryGroup:
     """
@@ -223,6 +226,11 @@ class DirectoryGroup:
             all_read=all(each.was_read for each in self.all),
         )
         for directory in directories:
+            for checkpoint in directory.checkpoints.all:
+                if checkpoint.error is not None:
+                    self._ledger.failed(CHECKPOINT, checkpoint.path, checkpoint.error)
+                else:
+                    self._ledger.forget(checkpoint.path)
             self._strays[directory] = [
                 each for each in result.strays if each.path.parent == directory.path
             ]

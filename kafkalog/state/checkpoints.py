@@ -166,18 +166,23 @@ class OffsetCheckpoint(_Checkpoint):
         with _writer_lock(self._path):
             self._write(offsets)
 
-    def update(self, changes: Mapping[TopicPartition, int | None]) -> None:
+    def update(
+        self, changes: Mapping[TopicPartition, int | None], *, replaces_damaged: bool = True
+    ) -> None:
         """
         Set the entries named in `changes`, remove those given as None, keep all others.
 
-        A file that is damaged, and so worth nothing to anyone, is replaced by the changes alone.
-        Without a difference nothing is written.
+        A file that is damaged, and so worth nothing to anyone, is replaced by the changes alone; it
+        is left, and the error raised, without `replaces_damaged`. Without a difference nothing is
+        written.
         """
         with _writer_lock(self._path):
             damaged = False
             try:
                 before = self.read()
             except CorruptStateError:
+                if not replaces_damaged:
+                    raise
                 before = {}
                 damaged = True
             after = dict(before)

@@ -225,7 +225,8 @@ class SyncNote:
     def remove(self) -> None:
         """Take the note away: the log is closed in order."""
         self.close()
-        with contextlib.suppress(FileNotFoundError):
+        # A directory of its name is no note, and stays.
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             self._filesystem.unlink(self.path)
 
     def rest(self) -> None:
@@ -266,7 +267,7 @@ class SyncNote:
             self._hide(error)
             try:
                 self._let_go()
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                     self._filesystem.unlink(self.path)
                 self._filesystem.sync_directory(self.path.parent)
             except OSError:
