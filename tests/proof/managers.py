@@ -21,6 +21,7 @@ from kafkalog import LogManager, ManagerConfig, TopicPartition
 from kafkalog.clients.delivery import RecordMetadata
 from kafkalog.clients.producer import Producer
 from kafkalog.errors import (
+    KafkaLogError,
     LogCleaningAbortedError,
     LogClosedError,
     TopicExistsError,
@@ -102,6 +103,7 @@ class TopicWriter:
         self.incoming = root
         self.victims = SharedLock()
         self.streams: dict[str, list[tuple[int, Spec]]] = {}
+        self.is_closing = False
 
     # --------------------------------------------------------------------------------- beginning
 
@@ -127,8 +129,8 @@ class TopicWriter:
             _transactions_of(self, number, producer) for number, producer in enumerate(producers)
         ]
         threads = [
-            threading.Thread(target=guarded, args=(self.ledger, each, self.drawn()))
-            for each in work
+            threading.Thread(target=guarded, args=(self.ledger, self.until_closed, each, drawn))
+            for each, drawn in [(each, self.drawn()) for each in work]
         ]
         for thread in threads:
             thread.start()
@@ -137,6 +139,20 @@ class TopicWriter:
     def drawn(self) -> Random:
         """Return a source of chances for one thread."""
         return Random(self.random.getrandbits(32))
+
+    def until_closed(self, work: Callable[[Random], None], random: Random) -> None:
+        """Work; that the manager is closed meanwhile is no error."""
+        try:
+            work(random)
+        except KafkaLogError:
+            if not self.is_closing:
+                raise
+
+    def close(self) -> None:
+        """Close the manager while the threads work on; a cut or a kill may come at any moment."""
+        self.is_closing = True
+        self.manager.close()
+        self.ledger.add("kind", "manager closed")
 
     def spec(self, name: str, partition: int) -> Spec:
         """Return what the records of a partition have in common."""
@@ -292,8 +308,8 @@ class TopicWriter:
     # ----------------------------------------------------------------------------- administration
 
     def administer(self, random: Random) -> None:
-        """Flush, roll, compact, delete and make topics, and close it all in the end."""
-        for _ in range(200):
+        """Flush, roll, compact, delete and make topics, a number of times."""
+        for _ in range(random.choice((5, 20, 200))):
             kind = random.choice(("flush", "flush", "flush", "roll", "compact", "start", "victim"))
             try:
                 getattr(self, f"_{kind}")(random)
@@ -377,7 +393,6 @@ def write_topics(ledger: Ledger, root: Path, oracle: Oracle, seed: int, first: i
     logging.disable(logging.CRITICAL)
     writer = TopicWriter(ledger, root, oracle, seed, itertools.count(first))
     guarded(ledger, writer.run)
-    if Random(seed).random() < 0.3:
-        time.sleep(0.2)
-        guarded(ledger, writer.manager.close)
+    if Random(seed).random() < 0.7:
+        guarded(ledger, writer.close)
     time.sleep(60)
