@@ -60,6 +60,9 @@ def manager_config(random: Random, *, quiet: bool = False) -> ManagerConfig:
     return ManagerConfig.from_properties(
         {
             "log.segment.bytes": random.choice(("20000", "60000")),
+            # Fifty each, as a broker has them, take longer to recover than all else together.
+            "offsets.topic.num.partitions": "3",
+            "transaction.state.log.num.partitions": "3",
             "log.index.size.max.bytes": random.choice(("240", "10000")),
             "log.segment.delete.delay.ms": random.choice(("0", "30", "60000")),
             "log.initial.task.delay.ms": "86400000" if quiet else "10",
