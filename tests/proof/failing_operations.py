@@ -25,14 +25,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import kafkalog
-from kafkalog import KafkaLogError, Record
+from kafkalog import KafkaLogError, LogManager, ManagerConfig, Record
 from kafkalog.cleaner.compaction import compact_log
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.conversion.single_log import convert_log
 from tests.recovery.scenarios import SCENARIOS
 from tests.recovery.test_fail_every_nth_io import check_open_log
 from tests.support.crash_rig import Place, Rig, Scenario, small_config
-from tests.support.managers import ManualManager
+from tests.support.managers import SMALL_LOG, ManualManager
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
 from tests.support.model import observe, record_fact
 
@@ -287,7 +287,7 @@ class Managed(Operation):
     def begin(self) -> None:
         """Prepare what this operation needs beside."""
 
-    def _open(self) -> ManualManager:
+    def _open(self) -> LogManager:
         return ManualManager(self.directories)
 
     def create(self, topic: str) -> None:
@@ -302,6 +302,11 @@ class Managed(Operation):
             value = b"%s-%d-%d" % (topic.encode(), partition, len(known))
             self.manager.log(topic, partition).append([Record(value=value)], wait="durable")
             known.append(value)
+
+    def let_time_pass(self, duration_ms: int) -> None:
+        """Run the background tasks of so much time."""
+        assert isinstance(self.manager, ManualManager)
+        self.manager.scheduler.advance(duration_ms)
 
     def values(self, topic: str, partition: int) -> list[bytes]:
         """Return what readers of committed records see."""
@@ -347,7 +352,7 @@ class DeleteTopics(Managed):
         self.may_be_gone.add("t")
         self.manager.delete_topic("t")
         self.is_gone = True
-        self.manager.scheduler.advance(120_000)
+        self.let_time_pass(120_000)
 
     def check_more(self) -> None:
         assert not (self.is_gone and "t" in self.manager.topics())
@@ -359,7 +364,7 @@ class Checkpoints(Managed):
     def run(self) -> None:
         for _ in range(3):
             self.append("t", 0, 4)
-            self.manager.scheduler.advance(40_000)
+            self.let_time_pass(40_000)
         self.append("t", 1, 1)
 
 
@@ -376,13 +381,18 @@ class CloseAndStart(Managed):
 class Transactions(Managed):
     """Transactions over two partitions: committed once the call returned, and never in part."""
 
+    def _open(self) -> LogManager:
+        # Time goes on here: what cannot be delivered is tried again, and given up, by the clock.
+        return LogManager(self.directories, ManagerConfig(log=SMALL_LOG))
+
     def begin(self) -> None:
         self.committed: list[bytes] = []
         self.aborted: list[bytes] = []
         self.tried: list[bytes] = []
 
     def run(self) -> None:
-        with contextlib.closing(self.manager.producer(transactional_id="app")) as producer:
+        producer = self.manager.producer(transactional_id="app", delivery_timeout_ms=2000)
+        with contextlib.closing(producer):
             for number in range(3):
                 name = b"transaction %d" % number
                 self.tried.append(name)

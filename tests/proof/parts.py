@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.proof import needs
+from tests.proof.block_faults import fuse_library
 from tests.proof.harness import Part
 
 __all__ = ["PARTS"]
@@ -71,6 +72,17 @@ PARTS: tuple[Part, ...] = (
         "slow reference codecs. The gate does it in its step of the sanitizers.",
         "tests.proof.fuzzing",
         needs=(needs.gcc,),
+    ),
+    Part(
+        "block-faults",
+        "Block faults",
+        "A block device through FUSE fails writes of chosen bytes below ext4 and XFS, then works "
+        "again; the log is opened and acknowledges more; then the power is cut, the file system "
+        "unmounted in order, or the page cache emptied. Reads of a block fail and work again. "
+        "Everything that was acknowledged is there, at its offset, and errors are typed.",
+        "tests.proof.block_faults",
+        needs=(needs.linux, needs.fuse, needs.loop_devices, fuse_library),
+        gate_seconds=30,
     ),
     Part(
         "failing-calls",
