@@ -185,7 +185,7 @@ class LogConfig:
 
     segment_bytes: int = setting(
         "segment.bytes", "int", 1 << 30,
-        "Size at which a new segment begins, and the most that one append may hold. Smaller "
+        "Size at which a new segment begins; a larger batch has a segment of its own. Smaller "
         "segments make retention finer and cost more files.",
         group=PERFORMANCE, unit="bytes", lower=14,
     )  # fmt: skip

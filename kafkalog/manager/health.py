@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkalog.log.fences import FencedRange
+from kafkalog.log.report import RecoveryReport
 from kafkalog.manager.cleaning.health import CleanerHealth
 from kafkalog.model import OngoingTransaction, TopicPartition
 
@@ -132,6 +133,8 @@ class ManagerHealth:
             `transaction.max.timeout.ms` and five minutes: they hang, and with them who reads
             committed records (`Log.abort`).
         stray_partitions: partition directories of other topics than those of their names.
+        recoveries: what opening found in open logs in which it cut, fenced or refused something. A
+            torn tail that was cut is the trace of a crash, and leaves the manager healthy.
     """
 
     directories: tuple[DirectoryHealth, ...]
@@ -143,11 +146,19 @@ class ManagerHealth:
         default_factory=dict
     )
     stray_partitions: tuple[StrayPartition, ...] = ()
+    recoveries: Mapping[TopicPartition, RecoveryReport] = field(default_factory=dict)
 
     @property
     def is_healthy(self) -> bool:
         """Whether every directory is online, and nothing fails, is damaged, stray or hangs."""
-        troubles = (self.faults, self.damage, self.late_transactions, self.stray_partitions)
+        refused = [each for each in self.recoveries.values() if each.refused_swaps]
+        troubles = (
+            self.faults,
+            self.damage,
+            self.late_transactions,
+            self.stray_partitions,
+            refused,
+        )
         return not any(troubles) and all(each.is_online for each in self.directories)
 
     @property

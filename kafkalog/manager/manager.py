@@ -52,7 +52,7 @@ from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.doomed import DoomedDirectories
 from kafkalog.manager.health import ManagerHealth
-from kafkalog.manager.observing import READ, damage, late_transactions
+from kafkalog.manager.observing import READ, damage, late_transactions, recoveries
 from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.recovery import RecoveryProgress
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
@@ -281,6 +281,7 @@ class LogManager(CompactingManager, ClosedByWith):
             damage=damage(self._registry),
             late_transactions=late_transactions(self._registry, limit_ms),
             stray_partitions=self._directories.strays,
+            recoveries=recoveries(self._registry),
         )
 
     # --------------------------------------------------------------------------------- creating

@@ -13,10 +13,11 @@ from typing import Final
 from kafkalog.errors import KafkaLogError
 from kafkalog.log.fences import FencedRange
 from kafkalog.log.log import Log
+from kafkalog.log.report import RecoveryReport
 from kafkalog.manager.registry import PartitionRegistry
 from kafkalog.model import OngoingTransaction, TopicPartition
 
-__all__ = ["READ", "damage", "late_transactions"]
+__all__ = ["READ", "damage", "late_transactions", "recoveries"]
 
 # What the ledger calls the reading of a record of Kafka's own topics.
 READ: Final = "read"
@@ -35,6 +36,12 @@ def damage(registry: PartitionRegistry) -> dict[TopicPartition, tuple[FencedRang
         if fences:
             found[log.topic_partition] = fences
     return found
+
+
+def recoveries(registry: PartitionRegistry) -> dict[TopicPartition, RecoveryReport]:
+    """Return what opening found in logs in which it found damage, by partition."""
+    reports = {log.topic_partition: log.recovery_report for log in _open_logs(registry)}
+    return {name: report for name, report in reports.items() if report.found_damage}
 
 
 def late_transactions(

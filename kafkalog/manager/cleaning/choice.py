@@ -11,6 +11,7 @@ Thread-safety: one thread at a time looks; the figures may be read by any.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from kafkalog.errors import (
     LogStorageError,
     UnknownTopicOrPartitionError,
 )
+from kafkalog.files.names import FileKind, live_base_offset, partition_directory_name
 from kafkalog.log.log import Log
 from kafkalog.manager.cleaning.outcomes import CleaningOutcomes
 from kafkalog.manager.cleaning.states import CleaningRun, CleaningStates
@@ -39,7 +41,14 @@ from kafkalog.manager.settings import TopicSettings
 from kafkalog.model import TopicPartition
 from kafkalog.settings import LONG_MAX
 
-__all__ = ["MET_ELSEWHERE", "CleaningChoice", "Look", "note_cleaned", "span_of"]
+__all__ = [
+    "MET_ELSEWHERE",
+    "CleaningChoice",
+    "Look",
+    "cleanable_bytes",
+    "note_cleaned",
+    "span_of",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +90,24 @@ def span_of(partition: ManagedPartition, log: Log, now_ms: int) -> tuple[LogFact
         logger.log(level, "%s: cleaning begins at %d: %s", name, span.first_dirty, span.reset.value)
         note_cleaned(partition, span.first_dirty)
     return facts, span
+
+
+def cleanable_bytes(partition: ManagedPartition) -> int:
+    """Return the size of the segments from the last cleaning on, but for the active one."""
+    directory, name = partition.directory, partition.topic_partition
+    begin = directory.checkpoints.cleaner_offsets.get(name) or 0
+    path = directory.path / partition_directory_name(name)
+    try:
+        found = directory.filesystem.file_sizes(path, FileKind.LOG.value)
+    except OSError:
+        return 0
+    sizes = sorted(
+        (base, size)
+        for each, size in found.items()
+        if (base := live_base_offset(each, FileKind.LOG.value)) is not None
+    )
+    # A segment ends where the next one begins.
+    return sum(size for (_, size), (following, _) in itertools.pairwise(sizes) if following > begin)
 
 
 def note_cleaned(partition: ManagedPartition, offset: int) -> LogStorageError | None:

@@ -28,7 +28,13 @@ from kafkalog.clock import Clock
 from kafkalog.errors import ConfigError, LogCleaningAbortedError
 from kafkalog.log.log import Log
 from kafkalog.manager.cleaning.bench import CleaningBench, memory_share
-from kafkalog.manager.cleaning.choice import MET_ELSEWHERE, CleaningChoice, note_cleaned, span_of
+from kafkalog.manager.cleaning.choice import (
+    MET_ELSEWHERE,
+    CleaningChoice,
+    cleanable_bytes,
+    note_cleaned,
+    span_of,
+)
 from kafkalog.manager.cleaning.health import (
     CleanerHealth,
     CleaningUnderWay,
@@ -314,12 +320,11 @@ class Compaction:
             if not isinstance(name, TopicPartition) or name not in self._registry:
                 continue
             partition = self._registry.get(name)
-            log = partition.usable_log
             yield UncleanablePartition(
                 name,
                 partition.directory.path,
                 fault.error,
                 fault.failure_count,
                 fault.next_retry_ms,
-                0 if log is None else sum(segment.size_bytes for segment in log.segments()),
+                cleanable_bytes(partition),
             )

@@ -44,7 +44,8 @@ class UncleanablePartition:
         error: what happened last.
         failure_count: how often in a row.
         next_retry_ms: when it is tried again.
-        size_bytes: of its log; 0 where that is not open.
+        size_bytes: of what could be cleaned: the segments from the last cleaning on, but for the
+            active one, whether or not its log is open; 0 where they cannot be listed.
     """
 
     topic_partition: TopicPartition
@@ -103,7 +104,7 @@ class CleanerHealth:
 
     @property
     def uncleanable_bytes(self) -> dict[Path, int]:
-        """Size of the logs whose cleaning fails, by data directory."""
+        """Bytes that could be cleaned in the logs whose cleaning fails, by data directory."""
         sums: dict[Path, int] = {}
         for each in self.uncleanable:
             sums[each.directory] = sums.get(each.directory, 0) + each.size_bytes

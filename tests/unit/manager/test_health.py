@@ -8,6 +8,7 @@ import pytest
 
 from kafkalog import CorruptRecordError, ManagerConfig, Record, TopicPartition
 from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kafkalog.manager.cleaning.choice import cleanable_bytes
 from tests.support.managers import ONE_PARTITION, SMALL_LOG, ManualManager, manual_manager
 from tests.support.producing import Client
 
@@ -106,3 +107,37 @@ def test_position_that_says_nothing_is_told_and_those_beside_it_count(tmp_path: 
         assert [1, 1] == [None if each is None else each.offset for each in positions]
         (fault,) = manager.health().faults
         assert TopicPartition(CONSUMER_OFFSETS, 0) == fault.subject
+
+
+def test_uncleanable_partition_counts_what_could_be_cleaned(tmp_path: Path) -> None:
+    """PAR-17: not the active segment, nor what was cleaned; also of a log that is not open."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("table", 1, {"cleanup.policy": "compact"})
+        log = manager.log("table")
+        for number in range(12):
+            log.append([Record(key=b"k%d" % number, value=bytes(200))])
+        sizes = {each.base_offset: each.size_bytes for each in log.segments()}
+        bases = sorted(sizes)
+        assert len(bases) > 3
+        partition = manager._registry.get(TopicPartition("table", 0))
+        assert sum(sizes[base] for base in bases[:-1]) == cleanable_bytes(partition)
+        partition.directory.checkpoints.cleaner_offsets.put(TopicPartition("table", 0), bases[2])
+        assert sum(sizes[base] for base in bases[2:-1]) == cleanable_bytes(partition)
+        log.close()
+        assert sum(sizes[base] for base in bases[2:-1]) == cleanable_bytes(partition) > 0
+
+
+def test_recovery_that_found_something_is_in_the_health(tmp_path: Path) -> None:
+    """A torn tail that was cut is told, and leaves the manager healthy."""
+    with manual_manager(tmp_path) as manager:
+        manager.create_topic("orders", 2)
+        manager.append("orders", 0, "one")
+        manager.append("orders", 1, "one")
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    with (tmp_path / "orders-0" / f"{0:020d}.log").open("ab") as file:
+        file.write(b"torn" * 30)
+    with manual_manager(tmp_path) as manager:
+        health = manager.health()
+        assert [TopicPartition("orders", 0)] == list(health.recoveries)
+        assert 1 == len(health.recoveries[TopicPartition("orders", 0)].cut)
+        assert health.is_healthy
