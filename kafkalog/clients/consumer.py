@@ -136,13 +136,28 @@ class Consumer(ClosedByWith):
 
     # --------------------------------------------------------------------------------- assignment
 
-    def subscribe(self, *topics: str) -> None:
-        """Read all partitions of topics, also those that come later; replaces what was read."""
+    def subscribe(self, *topics: str | Iterable[str]) -> None:
+        """
+        Read all partitions of topics, also those that come later; replaces what was read.
+
+        Args:
+            topics: their names, or lists of names.
+
+        Raises:
+            ValueError: there is none.
+            TypeError: one is not a text.
+        """
         self._ensure_open()
-        if not topics:
+        names: list[str] = []
+        for each in topics:
+            names += [each] if isinstance(each, str) else each
+        for name in names:
+            if not isinstance(name, str):
+                raise TypeError(f"a topic must be a str, got {name!r}")
+        if not names:
             raise ValueError("subscribe to at least one topic")
         self._assign(())
-        self._topics = topics
+        self._topics = tuple(dict.fromkeys(names))
         self._look_for_partitions()
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:

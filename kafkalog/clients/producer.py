@@ -16,15 +16,18 @@ futures run on the thread that wrote the batch, and may send.
 
 from __future__ import annotations
 
+import difflib
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from random import Random, SystemRandom
-from typing import Final, Self
+from typing import Final, Self, SupportsIndex
 
+from kafkalog._core.timestamps import to_timestamp_ms
 from kafkalog.clients.accumulator import Accumulator, AccumulatorSettings, Told
 from kafkalog.clients.buffer_memory import BufferMemory
 from kafkalog.clients.config import ProducerConfig
@@ -47,6 +50,7 @@ from kafkalog.errors import (
     InvalidTxnStateError,
     KafkaLogError,
     TransactionAbortedError,
+    UnknownTopicOrPartitionError,
 )
 from kafkalog.forking import forked_error, refuse_in_children
 from kafkalog.log.log import Wait
@@ -163,7 +167,7 @@ class Producer(ClosedByWith):
         *,
         key: bytes | None = None,
         headers: Iterable[Header] | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: int | datetime | None = None,
         partition: int | None = None,
     ) -> Delivery:
         """
@@ -174,7 +178,7 @@ class Producer(ClosedByWith):
             value: None is a tombstone.
             key: decides the partition, as with Kafka, unless one is given.
             headers: pairs of name and bytes.
-            timestamp_ms: the clock's time if None.
+            timestamp_ms: or a datetime with a time zone; the clock's time if None.
             partition: of the topic; None for the one that the key says, or the present one of
                 those that take turns.
 
@@ -204,8 +208,8 @@ class Producer(ClosedByWith):
             accumulator = self._accumulator(topic, partition)
         if self._session is not None:
             self._enter(accumulator)
-        if timestamp_ms is None:
-            timestamp_ms = self._clock.now_ms()
+        if type(timestamp_ms) is not int:
+            timestamp_ms = self._time_of(timestamp_ms)
         if headers is not None:
             headers = tuple(headers)
         delivery = accumulator.append(key, value, headers, timestamp_ms)
@@ -377,6 +381,9 @@ class Producer(ClosedByWith):
 
     # ------------------------------------------------------------------------------------ private
 
+    def _time_of(self, timestamp: SupportsIndex | datetime | None) -> int:
+        return self._clock.now_ms() if timestamp is None else to_timestamp_ms(timestamp)
+
     def _ensure_own(self) -> None:
         if self._is_inherited:
             raise forked_error(self)
@@ -407,9 +414,13 @@ class Producer(ClosedByWith):
 
     def _topic(self, topic: str) -> _Topic:
         """Return a topic with all the partitions that it has now."""
-        partitions = tuple(sorted(self._source.topics().get(topic, ())))
+        topics = self._source.topics()
+        partitions = tuple(sorted(topics.get(topic, ())))
         if not partitions:
-            self._source.log(topic, 0)
+            try:
+                self._source.log(topic, 0)
+            except UnknownTopicOrPartitionError as error:
+                raise UnknownTopicOrPartitionError(_unknown(topic, topics)) from error
             partitions = (0,)
         now_ms = self._clock.monotonic_ms()
         with self._lock:
@@ -564,3 +575,9 @@ class Producer(ClosedByWith):
             self._tell(accumulator.drop(error))
         coordinator.abort(session)
         self._in_transaction = False
+
+
+def _unknown(topic: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(topic, sorted(known), n=1, cutoff=0.5)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    return f"there is no topic {topic!r}{hint}"

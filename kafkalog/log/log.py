@@ -142,13 +142,19 @@ class Log(CleanableLog, ClosedByWith):
         """
         if offset < 0:
             raise ValueError(f"{offset} is no offset")
+        try:
+            return self._cut_at(offset)
+        finally:
+            self._tell_watchers()
+
+    def _cut_at(self, offset: int) -> int:
         with self.undisturbed(), self._deleter.telling(self._write_lock):
             self._ensure_writable()
             snapshot = self._local.snapshot
             if offset >= snapshot.end_offset:
                 return snapshot.end_offset
             if offset < max(snapshot.segments.segments[0].base_offset, snapshot.start_offset):
-                self.truncate_fully_and_start_at(offset)
+                self._restart_at(offset)
                 return offset
             with self._changing("truncating"), self._truncating():
                 cut = find_cut(self._local, offset)
@@ -164,6 +170,12 @@ class Log(CleanableLog, ClosedByWith):
         """Remove everything; the log is empty and its next offset is `offset`."""
         if offset < 0:
             raise ValueError(f"{offset} is no offset")
+        try:
+            self._restart_at(offset)
+        finally:
+            self._tell_watchers()
+
+    def _restart_at(self, offset: int) -> None:
         with self.undisturbed(), self._deleter.telling(self._write_lock):
             self._ensure_writable()
             snapshot = self._local.snapshot

@@ -132,7 +132,9 @@ class LogReader:
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the earliest transaction that is not stable yet, None where all are."""
-        return self._take("read_committed")[0].first_unstable_offset
+        visibility, snapshot = self._take("read_committed")
+        first = visibility.first_unstable_offset
+        return None if first is None else max(first, snapshot.start_offset)
 
     def snapshot(self) -> Snapshot:
         """Return the log as it is now: what several passes over one state of it work on."""

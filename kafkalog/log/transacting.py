@@ -152,9 +152,9 @@ class TransactionalLog(LogStanding):
         Have a function called when there may be more to read; return one that ends it.
 
         That is after each append of this process, its transactions' markers among them, after the
-        high watermark was set, and when the log is closed. It is called by the thread that did it,
-        without any lock, before a wait for the disk; it must be quick, and must not raise. What
-        another process appends is not told.
+        high watermark was set, after a truncation, and when the log is closed. It is called by the
+        thread that did it, without any lock, before a wait for the disk; it must be quick, and must
+        not raise. What another process appends is not told.
         """
         entry = (on_change,)  # compared by identity: one function may be given twice
         with self._write_lock:

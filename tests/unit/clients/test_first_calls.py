@@ -1,0 +1,63 @@
+"""What somebody who knows Kafka types first: taken, or refused in plain words (USE-8, USE-2)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kafkalog import LogManager, Record, UnknownTopicOrPartitionError
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[LogManager]:
+    """A manager with a topic."""
+    with LogManager(tmp_path) as made:
+        made.create_topic("orders", 2)
+        yield made
+
+
+def test_subscribe_to_a_list_reads_its_topics(manager: LogManager) -> None:
+    """USE-8: every client of Kafka takes a list."""
+    with manager.consumer() as consumer:
+        consumer.subscribe(["orders"])
+        assert len(consumer.assignment()) == 2
+        with pytest.raises(TypeError, match="a topic must be a str, got 5"):
+            consumer.subscribe([5])  # type: ignore[list-item]
+        with pytest.raises(ValueError, match="at least one"):
+            consumer.subscribe([])
+
+
+def test_send_to_an_unknown_topic_names_the_nearest(manager: LogManager) -> None:
+    """USE-8: the topic is missing, not its partition 0."""
+    with (
+        manager.producer() as producer,
+        pytest.raises(UnknownTopicOrPartitionError, match="'ordes'; did you mean orders"),
+    ):
+        producer.send("ordes", b"v")
+
+
+def test_send_takes_no_time_that_is_none(manager: LogManager) -> None:
+    """USE-2: a float would count as January 1970, and retention would delete the record."""
+    with manager.producer() as producer:
+        for wrong in (time.time(), datetime(2026, 1, 1)):
+            with pytest.raises((TypeError, ValueError), match="timestamp_ms"):
+                producer.send("orders", b"v", timestamp_ms=wrong)  # type: ignore[arg-type]
+        right = datetime(2026, 1, 1, tzinfo=UTC)
+        sent = producer.send("orders", b"v", timestamp_ms=right)
+        producer.flush()
+    assert sent.result().timestamp_ms == int(right.timestamp() * 1000)
+
+
+def test_watchers_hear_of_truncations(manager: LogManager) -> None:
+    """PAR-14: what waits at the end of a log looks again where it was cut."""
+    log = manager.log("orders", 0)
+    log.append([Record(value=b"%d" % number) for number in range(5)])
+    called: list[int] = []
+    log.watch(lambda: called.append(log.log_end_offset))
+    log.truncate_to(0)
+    log.truncate_fully_and_start_at(9)
+    assert called == [0, 9]
