@@ -61,3 +61,38 @@ def test_watchers_hear_of_truncations(manager: LogManager) -> None:
     log.truncate_to(0)
     log.truncate_fully_and_start_at(9)
     assert called == [0, 9]
+
+
+def test_producers_of_a_log_are_listed(manager: LogManager) -> None:
+    """PAR-11: their epochs, last sequence and open transaction, without a snapshot file."""
+    log = manager.log("orders", 0)
+    producer = manager.producer(transactional_id="t")
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.send("orders", b"v", partition=0)
+    producer.flush()
+    (found,) = log.list_producers()
+    assert (found.producer_epoch, found.last_sequence, found.coordinator_epoch) == (0, 2, -1)
+    assert found.transaction_first_offset == 0
+    producer.commit_transaction()
+    (found,) = log.list_producers()
+    assert (found.producer_epoch, found.transaction_first_offset) == (1, None)
+    assert found == log.find_producer(found.producer_id)
+    assert log.find_producer(found.producer_id + 1) is None
+    producer.close()
+
+
+def test_first_unstable_offset_is_not_below_the_log_start(manager: LogManager) -> None:
+    """PAR-16: records of an open transaction may be deleted; what is gone is not unstable."""
+    log = manager.log("orders", 0)
+    producer = manager.producer(transactional_id="t")
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.send("orders", b"v", partition=0)
+    producer.flush()
+    assert log.first_unstable_offset == 0
+    log.delete_records_before(2)
+    assert log.log_start_offset == log.first_unstable_offset == log.last_stable_offset == 2
+    producer.abort_transaction()
+    assert log.first_unstable_offset is None
+    producer.close()
