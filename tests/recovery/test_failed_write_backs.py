@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog.errors import LogStorageError
 from tests.support.crash_rig import ALONE, PLACES, Place, Rig, verify_reopening
 from tests.support.model import observe
 from tests.support.simulated_disk import MUTATING, CrashChoice, PowerCut, SimulatedDisk
@@ -132,4 +133,25 @@ def test_transaction_index_in_doubt_reaches_the_disk_before_the_recovery_point_r
     content = after.snapshot().get(str(path))
     assert content in (entry, b"")
     assert content == disk.snapshot()[str(path)]
+    again.let_go()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_sector_that_cannot_be_read_is_no_damage(place: Place) -> None:
+    """An I/O error is not corruption: opening is refused, nothing is cut, later all is there."""
+    rig = Rig(place)
+    rig.open()
+    rig.append(2, durable=True)
+    rig.append(6, 90)
+    disk = rig.disk.killed()
+    before = {path: disk.snapshot()[str(path)] for path in logs_of(place, disk)}
+    for path in before:
+        disk.fail_reads(path, 0)
+        with pytest.raises(LogStorageError):
+            Rig(place, disk).open()
+        disk.heal_reads(path)
+    assert before == {path: disk.snapshot()[str(path)] for path in before}
+    again = Rig(place, disk)
+    assert rig.model.served() == list(observe(again.open()).records)
+    assert not again.log.fences()
     again.let_go()

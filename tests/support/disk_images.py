@@ -96,6 +96,8 @@ class SimulatedFile:
         self.sectors = set(range(-(-len(content) // SECTOR_BYTES)))
         # A write-back failed, and no sync has told anybody yet.
         self.has_unseen_error = False
+        # Sectors that the disk fails to read.
+        self.unreadable: set[int] = set()
         self.keeps_unwritten = keeps_unwritten
         self._durable = bytearray(content)
         # Blocks that a sync or a write-back brought to the disk, and those that none ever can.
@@ -200,6 +202,11 @@ class SimulatedFile:
         self.data[:] = image
         for mapping in self._live_mappings():
             mapping[:] = image[: len(mapping)]
+
+    def is_readable(self, position: int, size: int) -> bool:
+        """Say whether the disk can read all sectors of a range."""
+        end = -(-(position + size) // SECTOR_BYTES)
+        return not any(position // SECTOR_BYTES <= sector < end for sector in self.unreadable)
 
     def is_stored(self, position: int) -> bool:
         """Say whether the disk has what reads show, from a position on."""

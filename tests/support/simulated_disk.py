@@ -39,6 +39,9 @@ Where `errors_are_kept` is set to False, such errors are told to nobody.
 written is lost, locks are gone, and the old process can do nothing more. `fail_at(kills=True)`
 kills it within the call that fails, before anybody hears of the error.
 
+*Reads* of a sector fail with EIO from `fail_reads` on until `heal_reads`. A mapping over such a
+sector is refused with EIO when it is made: on a machine it is made, and touching the page fails.
+
 *Mappings* show the present content, live. Truncating a file below a living mapping is an
 AssertionError: on a machine it would kill the process.
 
@@ -209,6 +212,16 @@ class SimulatedDisk(FaultyCalls):
         """Let the page cache forget what is clean of a file."""
         with self._guard:
             self._file(path).evict(self._next_sequence())
+
+    def fail_reads(self, path: Path, position: int) -> None:
+        """Let reads of the sector that holds a position fail."""
+        with self._guard:
+            self._file(path).unreadable.add(position // SECTOR_BYTES)
+
+    def heal_reads(self, path: Path) -> None:
+        """Let all sectors of a file be read again."""
+        with self._guard:
+            self._file(path).unreadable.clear()
 
     def _with_survivors(
         self, names: Sequence[NameOperation], content_of: Callable[[SimulatedFile], bytes]
@@ -522,6 +535,7 @@ class SimulatedFileHandle:
             self._enter("pread")
             if size < 0 or position < 0:
                 raise disk_error(errno.EINVAL, self._path)
+            self._ensure_readable(position, size)
             return bytes(self._file.data[position : position + size])
 
     def pread_into(self, target: Buffer, position: int) -> int:
@@ -532,10 +546,15 @@ class SimulatedFileHandle:
             self._enter("pread_into")
             if position < 0:
                 raise disk_error(errno.EINVAL, self._path)
+            self._ensure_readable(position, view.nbytes)
             data = self._file.data[position : position + view.nbytes]
             if data:
                 view.cast("B")[: len(data)] = data
             return len(data)
+
+    def _ensure_readable(self, position: int, size: int) -> None:
+        if self._file.unreadable and not self._file.is_readable(position, size):
+            raise disk_error(errno.EIO, self._path)
 
     def next_data(self, position: int) -> int | None:
         with self._disk._guard:
@@ -604,6 +623,7 @@ class SimulatedFileHandle:
             self._enter("map")
             if not 0 < size <= len(self._file.data):
                 raise ValueError(f"{self._path}: cannot map {size} bytes")
+            self._ensure_readable(0, size)
             return self._file.map(size)
 
     def close(self) -> None:
