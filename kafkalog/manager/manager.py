@@ -287,7 +287,12 @@ class LogManager(CompactingManager, ClosedByWith):
     # --------------------------------------------------------------------------------- creating
 
     def create_topic(
-        self, topic: str, partition_count: int = 1, config: Mapping[str, str] | None = None
+        self,
+        topic: str,
+        partition_count: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        directory: str | PathLike[str] | None = None,
     ) -> None:
         """
         Create a topic, all of its partitions or none.
@@ -299,6 +304,8 @@ class LogManager(CompactingManager, ClosedByWith):
             topic: its name.
             partition_count: partitions 0 to that, exclusive.
             config: what it says otherwise than the defaults: dotted key -> text.
+            directory: the data directory that gets all of its partitions; where a crash leaves some
+                of them, the next start places the others by their number.
 
         Raises:
             TopicExistsError: it has a partition already.
@@ -307,19 +314,27 @@ class LogManager(CompactingManager, ClosedByWith):
             DiskFullError, LogStorageError, LogOfflineError: no directory could take a partition.
         """
         with self._changing():
-            self._topics.create_topic(topic, partition_count, config)
+            found = None if directory is None else self._directory_at(directory)
+            self._topics.create_topic(topic, partition_count, config, found)
         self._compaction.topic_made(topic)
 
-    def create_partition(self, topic: str, partition: int) -> Log:
+    def create_partition(
+        self, topic: str, partition: int, *, directory: str | PathLike[str] | None = None
+    ) -> Log:
         """
         Create one partition, the first or another one of its topic, and return its log.
+
+        Args:
+            topic, partition: its name.
+            directory: the data directory that gets it; the one with the fewest if None.
 
         Raises:
             TopicExistsError: the partition exists.
             InvalidTopicError, LogStorageError, LogOfflineError: as `create_topic`.
         """
         with self._changing():
-            made = self._topics.create_partition(TopicPartition(topic, partition))
+            found = None if directory is None else self._directory_at(directory)
+            made = self._topics.create_partition(TopicPartition(topic, partition), found)
         self._compaction.topic_made(topic)
         return self._opener.opened(made)
 
@@ -464,9 +479,7 @@ class LogManager(CompactingManager, ClosedByWith):
                 offline.
         """
         with self._changing():
-            found = self._directories.by_path.get(Path(directory).absolute())
-            if found is None:
-                raise ConfigError(f"{directory} is no data directory of this manager")
+            found = self._directory_at(directory)
             if found.is_online:
                 return
         with self._undisturbed(lambda: self._topics.touched_by(found)):
@@ -583,6 +596,12 @@ class LogManager(CompactingManager, ClosedByWith):
 
     def _found_unreadable(self, where: TopicPartition, error: BaseException) -> None:
         self._supervisor.ledger.failed(READ, where, error)
+
+    def _directory_at(self, path: str | PathLike[str]) -> DataDirectory:
+        found = self._directories.by_path.get(Path(path).absolute())
+        if found is None:
+            raise ConfigError(f"{path} is no data directory of this manager")
+        return found
 
     def _directory_failed(self, directory: DataDirectory, error: BaseException) -> None:
         self._directories.failed(directory, error)

@@ -81,7 +81,11 @@ class TopicAdministration:
         self._on_error = group.met
 
     def create_topic(
-        self, topic: str, partition_count: int, config: Mapping[str, str] | None
+        self,
+        topic: str,
+        partition_count: int,
+        config: Mapping[str, str] | None,
+        directory: DataDirectory | None = None,
     ) -> None:
         """See `LogManager.create_topic`."""
         if partition_count < 1:
@@ -106,7 +110,7 @@ class TopicAdministration:
         made: list[ManagedPartition] = []
         try:
             for number in range(partition_count):
-                partition = self._make(TopicPartition(topic, number), topic_id)
+                partition = self._make(TopicPartition(topic, number), topic_id, directory)
                 made.append(partition)
         except BaseException:
             for partition in made:
@@ -121,7 +125,9 @@ class TopicAdministration:
             deletions=self._settings.deleting.get(topic, ()),
         )
 
-    def create_partition(self, name: TopicPartition) -> ManagedPartition:
+    def create_partition(
+        self, name: TopicPartition, directory: DataDirectory | None = None
+    ) -> ManagedPartition:
         """See `LogManager.create_partition`."""
         ensure_new_topic_name(name.topic, self._registry.topic_names())
         if name in self._registry:
@@ -129,7 +135,7 @@ class TopicAdministration:
         self._ensure_not_going(name.topic)
         if not self._registry.of_topic(name.topic):
             self._ensure_not_away(name.topic)
-        return self._make(name, self._id_for(name.topic))
+        return self._make(name, self._id_for(name.topic), directory)
 
     def _id_for(self, topic: str) -> uuid.UUID:
         """Return the id that another partition of a topic gets."""
@@ -344,10 +350,15 @@ class TopicAdministration:
         self._registry.remove(partition)
         self._ledger.forget(partition.topic_partition)
 
-    def _make(self, name: TopicPartition, topic_id: uuid.UUID) -> ManagedPartition:
-        """Make a partition in the first directory that can take it."""
+    def _make(
+        self, name: TopicPartition, topic_id: uuid.UUID, wanted: DataDirectory | None = None
+    ) -> ManagedPartition:
+        """Make a partition in the directory that is wanted, else the first that can take it."""
         failure: LogStorageError | None = None
-        for directory in by_partition_count(self._directories, self._registry.counts()):
+        directories = self._directories if wanted is None else (wanted,)
+        if wanted is not None and not wanted.is_online:
+            raise wanted.refusal()
+        for directory in by_partition_count(directories, self._registry.counts()):
             try:
                 make_partition(directory, name, topic_id)
             except LogStorageError as error:

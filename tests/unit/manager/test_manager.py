@@ -17,6 +17,7 @@ from kafkalog import (
     LogClosedError,
     LogConfig,
     LogLockedError,
+    LogOfflineError,
     ManagerConfig,
     Record,
     TopicConfigs,
@@ -400,3 +401,20 @@ def ask_for_all(manager: ManualManager, opened: list[Log], start: threading.Barr
     start.wait(timeout=30)
     with contextlib.suppress(LogClosedError):
         opened.extend(manager.log("orders", number) for number in range(20))
+
+
+def test_new_partitions_go_where_the_caller_says(tmp_path: Path) -> None:
+    """PAR-8: into one of the manager's directories that is online, and nowhere else."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    with manual_manager(a, b) as manager:
+        manager.create_topic("orders", 3, directory=b)
+        manager.create_partition("orders", 3, directory=str(b) + "/")
+        assert {b} == {manager.directory_of("orders", number) for number in range(4)}
+        with pytest.raises(ConfigError, match="no data directory"):
+            manager.create_topic("bills", directory=tmp_path / "c")
+        manager._directory_failed(manager._directories.by_path[b], OSError(5, "gone"))
+        with pytest.raises(LogOfflineError):
+            manager.create_topic("bills", 2, directory=b)
+        assert ["orders"] == list(manager.topics())
+        manager.create_topic("bills", 2)
+        assert a == manager.directory_of("bills", 1)
