@@ -6,7 +6,18 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command; typer and rich are imported only now."""
-    from kafkalog.cli.app import app
+    """Run the command; typer and rich are imported only now. An error of its own exits with 3."""
+    import sys
+    import traceback
 
-    app(prog_name="kafkalog")
+    from kafkalog.cli.app import app
+    from kafkalog.cli.exits import NOT_DONE
+    from kafkalog.cli.terminal import install
+
+    install()
+    try:
+        app(prog_name="kafkalog")
+    except Exception:  # noqa: BLE001 - whatever it is
+        # Python's own status for it is 1, which says that something was found.
+        traceback.print_exc()
+        sys.exit(NOT_DONE)

@@ -1,8 +1,8 @@
 """The verbs of the `kafkalog` command: arguments in, exit status out; the work is elsewhere.
 
-Exit status: 0 all well, 1 damage was found (dump, convert, stat), something is to be changed
-(doctor) or a promise was broken (demo), 2 the command could not be carried out: bad arguments,
-nothing there, the disk refused.
+Exit status: 0 all well, or the reader of the output closed the pipe; 1 damage was found (dump,
+convert, stat), something is to be changed (doctor) or a promise was broken (demo); 2 wrong
+arguments or settings; 3 the command could not be carried out: no log there, the disk refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from kafkalog.cli.compact.verbs import compact, explain, plan, stat
-from kafkalog.cli.exits import AILING, DAMAGE_FOUND, PROMISE_BROKEN, told_errors
+from kafkalog.cli.exits import AILING, DAMAGE_FOUND, PROMISE_BROKEN, WRONG_USAGE, told_errors
 from kafkalog.cli.spark.verbs import app as spark_jobs
 
 __all__ = ["app"]
@@ -63,13 +63,8 @@ def dump(
     from kafkalog.files.posix import PosixFileSystem
 
     selection = Selection(records=records, batches=batches, others=others, as_json=as_json)
-    try:
-        with told_errors():
-            tally = dump_to(sys.stdout, PosixFileSystem(), paths, selection)
-    except BrokenPipeError:
-        # `kafkalog dump ... | head`: the reader has seen enough. Python must not flush again.
-        sys.stdout = None
-        raise typer.Exit from None
+    with told_errors():
+        tally = dump_to(sys.stdout, PosixFileSystem(), paths, selection)
     typer.echo(tally.summary(), err=True)
     if tally.damages:
         raise typer.Exit(DAMAGE_FOUND)
@@ -107,20 +102,20 @@ def convert(
     Takes logs of any age. Offsets, timestamps, keys, values and headers are kept, and read back and
     compared. With a target the source is only read. The exit status is 1 if damage was left out.
     """
-    from rich.console import Console
-
     from kafkalog.cli.convert.command import make_request, run_convert, run_estimate
+    from kafkalog.cli.terminal import SafeConsole
     from kafkalog.files.posix import PosixFileSystem
 
     filesystem = PosixFileSystem()
-    with told_errors():
+    with told_errors(status=WRONG_USAGE):
         request = make_request(
             source, target, compression, level, on_corrupt, in_place, verify, as_json
         )
+    with told_errors():
         if estimate:
-            run_estimate(Console(), filesystem, request)
+            run_estimate(SafeConsole(), filesystem, request)
             return
-        whole = run_convert(Console(), Console(stderr=True), filesystem, request)
+        whole = run_convert(SafeConsole(), SafeConsole(stderr=True), filesystem, request)
     if not whole:
         raise typer.Exit(DAMAGE_FOUND)
 
@@ -143,9 +138,8 @@ def doctor(
     Nothing is changed; a running broker is not disturbed. The exit status is 1 if there is a
     warning or an error.
     """
-    from rich.console import Console
-
     from kafkalog.cli.doctor.command import show_diagnosis, write_json
+    from kafkalog.cli.terminal import SafeConsole
     from kafkalog.doctor.examine import examine_directories
 
     with told_errors():
@@ -153,7 +147,7 @@ def doctor(
     if as_json:
         write_json(sys.stdout, diagnosis)
     else:
-        show_diagnosis(Console(highlight=False), diagnosis)
+        show_diagnosis(SafeConsole(highlight=False), diagnosis)
     if not diagnosis.is_well:
         raise typer.Exit(AILING)
 
@@ -180,13 +174,12 @@ def demo(
     middle of its work and its log recovered, and a data directory of a real Kafka broker is read.
     Everything is checked; the exit status is 1 if anything is not as it was promised.
     """
-    from rich.console import Console
-
     from kafkalog.cli.demo.command import DemoDirectoryError, DemoOptions, run_demo
     from kafkalog.cli.demo.flights import MissingDataError
+    from kafkalog.cli.terminal import SafeConsole
 
     with told_errors(MissingDataError, DemoDirectoryError):
-        good = run_demo(Console(), DemoOptions(directory, keep, limit, golden))
+        good = run_demo(SafeConsole(), DemoOptions(directory, keep, limit, golden))
     if not good:
         raise typer.Exit(PROMISE_BROKEN)
 

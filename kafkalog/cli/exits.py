@@ -8,22 +8,30 @@ from typing import Final
 
 import typer
 
-from kafkalog.errors import KafkaLogError
+from kafkalog.errors import ConfigError, KafkaLogError
 
-__all__ = ["AILING", "DAMAGE_FOUND", "NOT_DONE", "PROMISE_BROKEN", "told_errors"]
+__all__ = ["AILING", "DAMAGE_FOUND", "NOT_DONE", "PROMISE_BROKEN", "WRONG_USAGE", "told_errors"]
 
 DAMAGE_FOUND: Final = 1
 AILING: Final = 1
 PROMISE_BROKEN: Final = 1
-NOT_DONE: Final = 2
+WRONG_USAGE: Final = 2
+NOT_DONE: Final = 3
 
 
 @contextmanager
-def told_errors(*others: type[Exception]) -> Iterator[None]:
-    """Say what could not be done, and leave with the status for it."""
+def told_errors(*others: type[Exception], status: int = NOT_DONE) -> Iterator[None]:
+    """
+    Report what could not be done, and leave with the status for it.
+
+    Args:
+        others: errors to report beside those of the library.
+        status: of all errors but wrong settings, which are of usage.
+    """
     kinds: tuple[type[Exception], ...] = (KafkaLogError, *others)
     try:
         yield
     except kinds as error:
         typer.echo(f"kafkalog: {error}", err=True)
-        raise typer.Exit(NOT_DONE) from error
+        is_usage = isinstance(error, ConfigError)
+        raise typer.Exit(WRONG_USAGE if is_usage else status) from error

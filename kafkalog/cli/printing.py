@@ -57,7 +57,14 @@ def percent(part: int, whole: int) -> str:
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """Give a callback (what, bytes done, bytes in all) that moves a bar: one for each thing."""
+    """
+    Give a callback (what, bytes done, bytes in all) that moves a bar: one for each thing.
+
+    Where the console is no terminal nothing is written, not even the line that a bar leaves.
+    """
+    if not console.is_terminal:
+        yield lambda _what, _done, _total: None
+        return
     with Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),

@@ -133,7 +133,7 @@ def test_compact_of_a_log_in_use_says_so(alone: Path) -> None:
     """Somebody else writes it."""
     with open_log(alone):
         result = run(alone, *COMPACT)
-    assert 2 == result.exit_code
+    assert 3 == result.exit_code
     assert "orders-0" in result.stderr
 
 
@@ -146,7 +146,7 @@ def test_compact_that_ends_early_tells_what_was_done(tmp_path: Path) -> None:
     flip(tmp_path / "b-0" / f"{0:020}.log", 70)
     named = ("--partition", "a-0", "--partition", "b-0")
     result = run(tmp_path, *named, *COMPACT, "--memory", "65536")
-    assert 2 == result.exit_code
+    assert 3 == result.exit_code
     assert "cleaned a-0, dirty offsets 0 to 20" in result.stdout
     assert "b-0" in result.stderr
     assert [18, 19, 20] == offsets(tmp_path / "a-0")

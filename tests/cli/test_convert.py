@@ -78,10 +78,10 @@ def damaged(directory: Path) -> Path:
 
 
 def test_convert_of_a_damaged_log_is_refused(tmp_path: Path) -> None:
-    """Status 2, the place named, nothing left."""
+    """Status 3, the place named, nothing left."""
     source = damaged(tmp_path / "a-0")
     result = run(source, tmp_path / "b-0")
-    assert 2 == result.exit_code
+    assert 3 == result.exit_code
     assert "00000000000000000000.log" in result.stderr
     assert not (tmp_path / "b-0").exists()
 
@@ -137,7 +137,7 @@ def test_convert_in_place_that_ends_early_says_what_is_done(
     path = next((data / "b-0").glob("*.log"))
     flip(path, batch_positions(path)[0] + 70)
     result = run(data, "--in-place", "-c", "gzip", *(["--json"] if as_json else []))
-    assert 2 == result.exit_code
+    assert 3 == result.exit_code
     assert str(path) in result.stderr
     if as_json:
         found = json.loads(result.stdout)
@@ -150,10 +150,10 @@ def test_convert_in_place_that_ends_early_says_what_is_done(
 
 
 def test_convert_never_overwrites(tmp_path: Path) -> None:
-    """Status 2."""
+    """Status 3."""
     (tmp_path / "b-0").mkdir()
     result = run(OLD / "mixed-0", tmp_path / "b-0")
-    assert 2 == result.exit_code
+    assert 3 == result.exit_code
     assert "exists" in result.stderr
 
 
@@ -204,5 +204,5 @@ def test_estimate_of_a_data_directory_as_json() -> None:
 
 
 def test_estimate_of_nothing_is_refused(tmp_path: Path) -> None:
-    """Status 2."""
-    assert 2 == run(tmp_path / "missing-0", "--estimate").exit_code
+    """Status 3."""
+    assert 3 == run(tmp_path / "missing-0", "--estimate").exit_code

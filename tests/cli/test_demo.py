@@ -72,7 +72,7 @@ def test_demo_in_a_directory_leaves_logs_that_dump_reads(tmp_path: Path) -> None
     dumped = CliRunner().invoke(app, ["dump", "--no-others", str(work / "flights-0")])
     assert 0 == dumped.exit_code
     again = run("--limit", "300", "--directory", work, "--golden", golden)
-    assert 2 == again.exit_code
+    assert 3 == again.exit_code
     assert "earlier demo" in again.output
 
 
@@ -112,7 +112,7 @@ def test_demo_without_the_flights_says_what_to_install(monkeypatch: pytest.Monke
 
     result = run()
 
-    assert 2 == result.exit_code
+    assert 3 == result.exit_code
     assert "kafkalog[demo]" in result.output
 
 

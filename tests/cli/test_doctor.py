@@ -99,9 +99,9 @@ def test_doctor_takes_several_directories_together(data: Path, tmp_path: Path) -
     assert "ERROR meta.properties.agreement" in result.stdout
 
 
-def test_doctor_of_what_is_no_log_has_status_2(tmp_path: Path) -> None:
+def test_doctor_of_what_is_no_log_has_status_3(tmp_path: Path) -> None:
     """And says so."""
     (tmp_path / "letter.txt").write_text("dear")
     result = run(tmp_path)
-    assert 2 == result.exit_code
+    assert 3 == result.exit_code
     assert "neither a data directory nor a log" in result.stderr

@@ -335,7 +335,7 @@ def test_dump_file_of_another_kind_is_refused(tmp_path: Path, name: str) -> None
 
     status, lines, errors = run(path)
 
-    assert (2, []) == (status, lines)
+    assert (3, []) == (status, lines)
     assert str(path) in errors
 
 
@@ -343,7 +343,7 @@ def test_dump_path_that_holds_no_log_is_refused(tmp_path: Path) -> None:
     """An empty directory, and a path with nothing behind it."""
     for path in (tmp_path, tmp_path / "nothing-there"):
         status, _, errors = run(path)
-        assert 2 == status
+        assert 3 == status
         assert str(path) in errors
 
 

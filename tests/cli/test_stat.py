@@ -231,14 +231,14 @@ def test_stat_of_what_is_no_log_says_so(tmp_path: Path, problem: str) -> None:
     elif problem == "file":
         path.write_bytes(b"")
     result = run(path)
-    assert 2 == result.exit_code
+    assert 3 == result.exit_code
     assert "kafkalog: " in result.stderr
 
 
 def test_stat_that_cannot_write_its_picture_says_so(log: Path, tmp_path: Path) -> None:
-    """With status 2."""
+    """With status 3."""
     result = run(log, "--html", tmp_path / "absent" / "page.html")
-    assert 2 == result.exit_code
+    assert 3 == result.exit_code
     assert "page.html" in result.stderr
 
 

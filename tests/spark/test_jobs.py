@@ -337,7 +337,7 @@ def test_commands_that_write_report(run: Run, small: Path, tmp_path: Path) -> No
 
 
 def test_command_that_leaves_something_undone_says_so(run: Run, small: Path) -> None:
-    """Status 1 and the reason where a log is held open; 2 where nothing could be begun."""
+    """Status 1 and the reason where a log is held open; 3 where nothing could be begun."""
     with open_log(small / "orders-0"):
         locked = run("compact", small, "--set", "cleanup.policy=compact")
     missing = run("stats", small / "nothing")
@@ -346,6 +346,6 @@ def test_command_that_leaves_something_undone_says_so(run: Run, small: Path) -> 
     assert 1 == locked.exit_code, locked.output
     assert "incomplete" in locked.stdout
     assert "locked" in locked.stdout
-    assert 2 == missing.exit_code
+    assert 3 == missing.exit_code
     assert "PATH_NOT_FOUND" in missing.output
-    assert (2, True) == (wrong.exit_code, "subscribe" in wrong.output)
+    assert (3, True) == (wrong.exit_code, "subscribe" in wrong.output)

@@ -205,7 +205,7 @@ def test_from_properties_key_of_a_cluster_says_why_not(key: str) -> None:
         {"segment_bytes": "1048576"},
         {"segment_ms": 1.0},
         {"preallocate": 1},
-        {"cleanup_policy": "delet"},
+        {"cleanup_policy": "remove"},
         {"cleanup_policy": ("delete", 3)},
         {"cleanup_policy": None},
         {"compression_type": None},

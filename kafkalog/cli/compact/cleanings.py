@@ -83,7 +83,7 @@ def _cleanings(
         throttle.pay(size, _wait)
 
     include_active = request.include_active
-    with open_log(place.path, config=place.config, filesystem=filesystem) as log:
+    with open_log(place.path, config=place.config, filesystem=filesystem, create=False) as log:
         while True:
             cleaning = compact_log(
                 log,

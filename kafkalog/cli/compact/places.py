@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog.config import LogConfig
-from kafkalog.errors import ConfigError
+from kafkalog.errors import ConfigError, NotALogError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.log.conversion.data_directory import convertible_partitions, is_data_directory
@@ -101,6 +101,8 @@ def find_places(filesystem: FileSystem, request: PlacesRequest) -> Places:
     directory = request.directory.absolute()
     said = _settings(request.settings)
     with storage_errors(directory, doing="opening"):
+        if filesystem.stat(directory) is None:
+            raise NotALogError(f"no such directory: {directory}", path=directory)
         is_whole = is_data_directory(filesystem, directory)
         if is_whole:
             known = convertible_partitions(filesystem, directory)

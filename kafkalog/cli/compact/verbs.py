@@ -1,6 +1,7 @@
 """The verbs about compaction: `kafkalog compact`, `plan`, `explain` and `stat`.
 
-Exit status: 0 all well, 1 damage was found (stat), 2 the command could not be carried out.
+Exit status: 0 all well, 1 damage was found (stat), 2 wrong arguments or settings, 3 the command
+could not be carried out.
 """
 
 from __future__ import annotations
@@ -53,16 +54,15 @@ def plan(
 
     Both passes are made, nothing is written, and a running broker is not disturbed.
     """
-    from rich.console import Console
-
     from kafkalog.cli.compact.command import CompactRequest, run_plan
     from kafkalog.cli.compact.places import PlacesRequest
+    from kafkalog.cli.terminal import SafeConsole
     from kafkalog.files.posix import PosixFileSystem
 
     places = PlacesRequest(directory, partition or (), properties, settings or ())
     request = CompactRequest(places, include_active, memory, as_json=as_json)
     with told_errors():
-        run_plan(Console(), Console(stderr=True), PosixFileSystem(), request)
+        run_plan(SafeConsole(), SafeConsole(stderr=True), PosixFileSystem(), request)
 
 
 def explain(
@@ -80,16 +80,15 @@ def explain(
 
     Nothing is written, and a running broker is not disturbed.
     """
-    from rich.console import Console
-
     from kafkalog.cli.compact.command import CompactRequest, run_explain
     from kafkalog.cli.compact.places import PlacesRequest
+    from kafkalog.cli.terminal import SafeConsole
     from kafkalog.files.posix import PosixFileSystem
 
     places = PlacesRequest(directory, partition or (), properties, settings or ())
     request = CompactRequest(places, include_active, memory, as_json=as_json)
     with told_errors():
-        run_explain(Console(), PosixFileSystem(), request, offset)
+        run_explain(SafeConsole(), PosixFileSystem(), request, offset)
 
 
 def stat(
@@ -113,16 +112,15 @@ def stat(
     The picture is one file without scripts, and needs no network. Nothing else is written, and a
     running broker is not disturbed. The exit status is 1 if a log is damaged.
     """
-    from rich.console import Console
-
     from kafkalog.cli.compact.places import PlacesRequest
     from kafkalog.cli.stat.command import StatRequest, run_stat
+    from kafkalog.cli.terminal import SafeConsole
     from kafkalog.files.posix import PosixFileSystem
 
     places = PlacesRequest(directory, partition or (), properties, settings or ())
     request = StatRequest(places, html, top, memory, hide_keys, as_json)
     with told_errors():
-        whole = run_stat(Console(), Console(stderr=True), PosixFileSystem(), request)
+        whole = run_stat(SafeConsole(), SafeConsole(stderr=True), PosixFileSystem(), request)
     if not whole:
         raise typer.Exit(DAMAGE_FOUND)
 
@@ -147,14 +145,13 @@ def compact(
     Segments are exchanged one by one, each at once; a crash leaves the old or the new one.
     `kafkalog plan` says before what this does.
     """
-    from rich.console import Console
-
     from kafkalog.cli.compact.cleanings import run_compact
     from kafkalog.cli.compact.command import CompactRequest
     from kafkalog.cli.compact.places import PlacesRequest
+    from kafkalog.cli.terminal import SafeConsole
     from kafkalog.files.posix import PosixFileSystem
 
     places = PlacesRequest(directory, partition or (), properties, settings or ())
     request = CompactRequest(places, include_active, memory, throttle, as_json)
     with told_errors():
-        run_compact(Console(), Console(stderr=True), PosixFileSystem(), request)
+        run_compact(SafeConsole(), SafeConsole(stderr=True), PosixFileSystem(), request)

@@ -1,7 +1,7 @@
 """`kafkalog spark JOB`: the jobs of `kafkalog.spark.jobs` on any Spark master.
 
-Exit status: 0 all well, 1 something is bad or was left undone, 2 the command could not be carried
-out. pyspark is loaded when a job is begun.
+Exit status: 0 all well, 1 something is bad or was left undone, 2 wrong arguments, 3 the command
+could not be carried out. pyspark is loaded when a job is begun.
 """
 
 from __future__ import annotations
@@ -113,8 +113,18 @@ def _show(report: JobReport, *, as_json: bool) -> None:
         raise typer.Exit(DAMAGE_FOUND)
 
 
+def _as_plain(frame: DataFrame) -> DataFrame:
+    """Return a frame with timestamps in ms: Kafka allows any int64, and datetime ends at 9999."""
+    return frame.selectExpr(
+        *(
+            f"unix_millis(`{name}`) as `{name}`" if kind == "timestamp" else f"`{name}`"
+            for name, kind in frame.dtypes
+        )
+    )
+
+
 def _show_rows(frame: DataFrame, *, as_json: bool) -> list[Mapping[str, Any]]:
-    rows: list[Mapping[str, Any]] = [row.asDict() for row in frame.collect()]
+    rows: list[Mapping[str, Any]] = [row.asDict() for row in _as_plain(frame).collect()]
     for row in rows:
         if as_json:
             typer.echo(json.dumps(row, default=str))

@@ -1,0 +1,125 @@
+"""The streams of the command: where text leaves the program, control characters are escaped.
+
+Names of files, keys, values and messages are data of others. A terminal obeys what is in them: ESC
+begins a sequence, C1 controls do so in one character, and bidirectional marks show another text
+than there is. They are written as `\\x1b`, `\\u202e`; newlines and tabs stay. A `SafeConsole`
+styles what it has escaped before, and writes to the stream below.
+
+A reader that closes the pipe (`| head -1`) has seen enough: the command ends quietly with 0.
+
+Thread-safety: as of the streams below.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from collections.abc import Iterable
+from typing import Final, TextIO
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+__all__ = ["EscapingStream", "SafeConsole", "escape", "install"]
+
+# C0 without tab and newline, DEL and C1, marks of direction, separators of lines, surrogates.
+_UNSAFE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def escape(text: str) -> str:
+    """Return a text with its control characters as Python writes them."""
+    return _UNSAFE.sub(_shown, text)
+
+
+def _shown(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+class EscapingStream(io.TextIOBase):
+    """
+    A stream that escapes what it is given, and ends the command where nobody reads it.
+
+    Args:
+        stream: the stream below.
+        escapes: whether anything is escaped; not for what `SafeConsole` has styled.
+    """
+
+    def __init__(self, stream: TextIO, *, escapes: bool = True) -> None:
+        self._stream = stream
+        self._escapes = escapes
+
+    @property
+    def styled(self) -> EscapingStream:
+        """The same for text that is escaped already."""
+        return EscapingStream(self._stream, escapes=False)
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """That of the stream below."""
+        return self._stream.encoding
+
+    def isatty(self) -> bool:
+        """Whether styles may be written: they are escape sequences."""
+        return not self._escapes and self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the stream below."""
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Write a text; SystemExit(0) where the reader is gone."""
+        try:
+            shown = escape(text) if self._escapes else text
+            encoding = self._stream.encoding or "utf-8"
+            self._stream.write(shown.encode(encoding, "backslashreplace").decode(encoding))
+        except BrokenPipeError:
+            self._end()
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream below; SystemExit(0) where the reader is gone."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._end()
+
+    def _end(self) -> None:
+        # Python flushes once more when it exits.
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, self._stream.fileno())
+        os.close(nothing)
+        raise SystemExit(0)
+
+
+class SafeConsole(Console):
+    """A console whose texts have their control characters escaped before they are styled."""
+
+    def __init__(self, *, stderr: bool = False, highlight: bool = True) -> None:
+        stream = sys.stderr if stderr else sys.stdout
+        file = stream.styled if isinstance(stream, EscapingStream) else stream
+        super().__init__(file=file, highlight=highlight)  # type: ignore[arg-type]
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yield the segments of a renderable, escaped but for the console's own controls."""
+        for segment in super().render(renderable, options):
+            if segment.control is None and _UNSAFE.search(segment.text):
+                yield Segment(escape(segment.text), segment.style)
+            else:
+                yield segment
+
+
+def install() -> None:
+    """Put the streams of the command in place of the process's."""
+    sys.stdout = EscapingStream(sys.stdout)
+    sys.stderr = EscapingStream(sys.stderr)
