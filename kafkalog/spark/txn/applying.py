@@ -11,10 +11,16 @@ every CRC anyway. What a crash, or an error, left is told from the disk:
   * one that is there, at a log that ends further on: the batches of the log, from the base offset
     on, are held against those of the file by their CRCs, which offsets do not change. As many as
     are the same were appended. The rest goes to where the log ends now: somebody else may have
-    appended, who knows nothing of intents. Where, the intent says before it is done.
+    appended, who knows nothing of intents. Where, the intent says before it is done;
+  * a batch that differs may be another writer's, or one of the file that compaction or conversion
+    has rewritten: its records decide, which keep offset, key, value and timestamp. Where so many
+    of them are gone that this is not certain, recovery refuses rather than publish them twice.
 
-Crash points: those of `Log.append_file` and of an append, and around each rewriting of the intent;
-at all of them the above says what remains.
+The intent notes each partition that has all that it gets. From then on its log is not looked at:
+others may compact, truncate or delete what is in it before the ledger has the transaction.
+
+Crash points: those of `Log.append_file` and of an append, and around each rewriting of the intent,
+for a move and behind each partition; at all of them the above says what remains.
 
 Thread-safety: none; the sink's lock and the manager's are held.
 """
@@ -28,12 +34,14 @@ from pathlib import Path
 from typing import Final
 
 from kafkalog._core.header import BatchHeader
+from kafkalog._core.record import Record
 from kafkalog._core.stamp import assign_offsets
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.log.adopting import FileBatch, file_batches
 from kafkalog.log.log import Log
 from kafkalog.manager.manager import LogManager
+from kafkalog.records.batch_view import BatchView
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.txn.model import Intent, IntentEntry, smallest_segment
 from kafkalog.spark.txn.state import SinkState
@@ -77,7 +85,9 @@ class IntentApplier:
             KafkaLogError: the disk refused, or a log has gone; the next recovery tries again.
         """
         known = self._manager.partitions()
-        for partition in self.intent.partitions:
+        for number, partition in enumerate(self.intent.partitions):
+            if number < self.intent.applied:
+                continue
             if partition not in known:
                 # After a crash somebody has deleted the topic, and what was in it.
                 logger.warning("%s has gone, and what %s had for it", partition, self.intent)
@@ -87,6 +97,8 @@ class IntentApplier:
                 self._state.ensure_in_charge()
                 self._apply(log, entry)
             log.flush()
+            self.intent = replace(self.intent, applied=number + 1)
+            self._state.write_intent(self.intent)
         for topic, number, end in self.intent.emptied:
             if (topic, number) not in known:
                 continue
@@ -149,14 +161,57 @@ class IntentApplier:
             return size, entry.record_count
         stored = log.batches(start, log.log_end_offset)
         position, count = entry.position, 0
-        for batch in self._batches(entry, self._map(entry, size)):
+        data = self._map(entry, size)
+        for batch in self._batches(entry, data):
             offset = entry.base_offset + count
             if offset + batch.record_count > start:
                 there = next(stored, None)
-                if there is None or not _is_same(there.header, batch, offset):
+                if there is None:
                     break
+                if not _is_same(there.header, batch, offset):
+                    return self._published_by_records(log, entry, data, position, count)
             position, count = batch.end_position, count + batch.record_count
         return position, count
+
+    def _published_by_records(
+        self, log: Log, entry: IntentEntry, data: memoryview, position: int, count: int
+    ) -> tuple[int, int]:
+        """
+        As `_published`, where the log has another batch behind the first `count` records.
+
+        An append leaves whole batches, so what was published ends where a batch of the file does.
+        A record that the log has at its offset was published, and so were those before it; where
+        the log has another record, nothing from there on was.
+        """
+        start = max(entry.base_offset + count, log.log_start_offset)
+        end = min(entry.end_offset, log.log_end_offset)
+        stored = {record.offset: record for record in log.records(start, end)}
+        least, most = start - entry.base_offset, end - entry.base_offset
+        ends, first = [(position, count)], count
+        for batch in file_batches(data, Path(entry.path), position):
+            view = BatchView(data[batch.position : batch.end_position])
+            for number, record in enumerate(view.records(), first):
+                there = stored.get(entry.base_offset + number)
+                if there is not None and number < most:
+                    if _is_same_record(there, record):
+                        least = number + 1
+                    else:
+                        most = number
+            first += batch.record_count
+            ends.append((batch.end_position, first))
+        possible = [each for each in ends if least <= each[1] <= most]
+        if len(possible) == 1:
+            return possible[0]
+        raise KafkaLogSparkError(
+            ErrorCode.DATA_LOSS,
+            f"{log.directory} was rewritten since {entry.path} was to be published at"
+            f" {entry.base_offset}, and its records from {start} on do not tell how much of it was:"
+            " it is not published again. To go on without what is missing remove the sink's"
+            " intent file",
+            path=entry.path,
+            topic=entry.topic,
+            partition=entry.partition,
+        )
 
     @staticmethod
     def _batches(entry: IntentEntry, data: memoryview) -> list[FileBatch]:
@@ -194,6 +249,16 @@ class IntentApplier:
                 return handle.map(size)
             finally:
                 handle.close()
+
+
+def _is_same_record(stored: Record, record: Record) -> bool:
+    """Say whether two records are one, offsets aside."""
+    return (stored.key, stored.value, stored.timestamp_ms, stored.headers) == (
+        record.key,
+        record.value,
+        record.timestamp_ms,
+        record.headers,
+    )
 
 
 def _is_same(header: BatchHeader, batch: FileBatch, offset: int) -> bool:

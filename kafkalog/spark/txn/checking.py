@@ -16,12 +16,16 @@ from kafkalog.manager.manager import LogManager
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.txn.model import StagedFile, TransactionId
+from kafkalog.spark.txn.staging import StagingArea
 
 __all__ = ["ensure_acceptable", "ensure_staged", "make_partitions", "partition_count"]
 
 
 def ensure_staged(
-    filesystem: FileSystem, transaction: TransactionId, files: Sequence[StagedFile]
+    filesystem: FileSystem,
+    transaction: TransactionId,
+    files: Sequence[StagedFile],
+    staging: StagingArea,
 ) -> None:
     """
     Raise where a file is not as its task left it.
@@ -36,7 +40,7 @@ def ensure_staged(
         with storage_errors(path, doing="looking at"):
             facts = filesystem.stat(path)
         size = None if facts is None else facts.size_bytes
-        if size != file.size_bytes or file.path in seen:
+        if size != file.size_bytes or file.path in seen or not staging.owns(path):
             raise KafkaLogSparkError(
                 ErrorCode.TXN_CONFLICT,
                 f"transaction {transaction}: staged file {path} should have {file.size_bytes} bytes"

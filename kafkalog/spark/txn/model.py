@@ -168,6 +168,8 @@ class Intent:
         created_ms: when.
         entries: what is to be published, in this order.
         emptied: partitions whose older records go, with the offset below which they do.
+        applied: how many of `partitions`, from the first on, have all that they get. What becomes
+            of it then, such as compaction, retention or truncation, is none of the sink's concern.
     """
 
     transaction: TransactionId
@@ -175,6 +177,7 @@ class Intent:
     created_ms: int
     entries: tuple[IntentEntry, ...]
     emptied: tuple[tuple[str, int, int], ...] = ()
+    applied: int = 0
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -225,6 +228,8 @@ class Intent:
                 tuple(
                     (str(topic), int(number), int(end)) for topic, number, end in given["emptied"]
                 ),
+                # Releases before 0.2 did not note it.
+                int(given.get("applied", 0)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptStateError(f"{where} is damaged: {error!r}", path=where) from error

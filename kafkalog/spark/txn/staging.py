@@ -46,17 +46,35 @@ class StagingArea:
     def __init__(
         self, filesystem: FileSystem, directory: Path, elsewhere: Path | None = None
     ) -> None:
-        if elsewhere is None:
-            self.root = directory / STAGING_DIRECTORY
-        else:
-            # What is swept there must be nobody else's, nor of another data directory.
-            name = hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()
-            self.root = elsewhere / f"{STAGING_DIRECTORY}-{name}"
+        # What is swept there must be nobody else's, nor of another data directory.
+        digest = hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()
+        self._name = f"{STAGING_DIRECTORY}-{digest}"
+        self._within = directory / STAGING_DIRECTORY
+        self.root = self._within if elsewhere is None else elsewhere / self._name
         self._filesystem = filesystem
 
     def directory_of(self, transaction: TransactionId) -> Path:
         """Return where a transaction stages."""
         return self.root / transaction.directory_name
+
+    def owns(self, path: str | Path) -> bool:
+        """
+        Return whether a path is a file of a transaction's directory here, and no link leads to it.
+
+        What is on the disk, or comes from a task, is not believed: a file somewhere else must
+        never be taken over by a log, or removed.
+        """
+        file = Path(path)
+        directory, root = file.parent, file.parent.parent
+        if ".." in (directory.name, file.name):
+            return False
+        # Another transaction may have staged with another `stagingDir`, in a root of this name, or
+        # with another spelling of the data directory.
+        is_root = root in (self.root, self._within) or root.name == self._name
+        if not is_root and root.name == STAGING_DIRECTORY:
+            with contextlib.suppress(OSError):
+                is_root = root.samefile(self._within)
+        return is_root and not any(each.is_symlink() for each in (file, directory, root))
 
     def create(self, transaction: TransactionId, label: str) -> FileHandle:
         """Create a file for an attempt; OSError where the disk refuses."""
@@ -87,6 +105,9 @@ class StagingArea:
         """Remove files that are committed, or will not be, wherever they were staged."""
         parents = set()
         for path in map(Path, paths):
+            if not self.owns(path):
+                logger.warning("%s is not in %s, and stays", path, self.root)
+                continue
             parents.add(path.parent)
             with storage_errors(path, doing="removing"), contextlib.suppress(FileNotFoundError):
                 self._filesystem.unlink(path)

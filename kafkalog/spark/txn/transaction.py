@@ -35,7 +35,7 @@ from typing import Final
 
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
-from kafkalog.errors import KafkaLogError, LogLockedError
+from kafkalog.errors import CorruptStateError, KafkaLogError, LogLockedError
 from kafkalog.files.directories import make_directories
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileLock, FileSystem
@@ -184,6 +184,13 @@ class SinkTransaction:
         intent = state.read_intent()
         if intent is None:
             return None
+        for entry in intent.entries:
+            if not self.staging.owns(entry.path):
+                raise CorruptStateError(
+                    f"{self.directory}: the sink's intent names {entry.path}, which is no file of"
+                    " its staging directory: nothing was changed",
+                    path=self.directory,
+                )
         if not state.is_committed(intent.transaction):
             logger.warning("%s: finishing transaction %s", self.directory, intent.transaction)
             applier = IntentApplier(self._filesystem, manager, state, intent)
@@ -204,7 +211,7 @@ class SinkTransaction:
         """Refuse what must be; return what is to be done."""
         now_ms = self._clock.now_ms()
         wanted = sorted((file for file in files if file.record_count), key=lambda each: each.order)
-        ensure_staged(self._filesystem, self.transaction, wanted)
+        ensure_staged(self._filesystem, self.transaction, wanted, self.staging)
         make_partitions(manager, wanted, self._segment_bytes)
         ends: dict[tuple[str, int], int] = {}
         entries = []
