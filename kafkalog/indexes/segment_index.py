@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 # A read-only log loads the index again once so many bytes were appended behind its back.
 RELOAD_BYTES = 1024 * 1024
+# A message of format v0 without key and value; no batch is smaller.
+_SMALLEST_BATCH_BYTES = 26
 CHUNK_ENTRIES = 8192
 
 
@@ -270,9 +272,18 @@ class SegmentIndex(Generic[View]):
         self._view = view
         return view
 
+    @property
+    def _bytes_max(self) -> int:
+        """More bytes than these no segment of this size calls for: an entry is of a batch."""
+        return (self._segment_size() // _SMALLEST_BATCH_BYTES + 2) * self.kind.entry_size
+
     def _map(self) -> memoryview | None:
-        """Map the whole file; None where there is none."""
+        """Map the whole file; None where there is none, or one that cannot be the index."""
         try:
+            facts = self._filesystem.stat(self.path)
+            if facts is not None and facts.size_bytes > self._bytes_max:
+                logger.info("%s %s is too large for its segment", self.kind.name, self.path)
+                return None
             return self._pooled.whole()
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
@@ -281,7 +292,8 @@ class SegmentIndex(Generic[View]):
 
     def _read(self) -> memoryview | None:
         """
-        Copy the file up to its zero tail; None where there is none.
+        Copy the file up to its zero tail; None where there is none, or one that has more entries
+        than its segment can have.
 
         A mapping would not do: the writing process trims the file when it seals the segment, and
         touching a page behind the new end kills the reader.
@@ -289,7 +301,7 @@ class SegmentIndex(Generic[View]):
         handle = self._open()
         if handle is None:
             return None
-        data = bytearray()
+        data, bytes_max = bytearray(), self._bytes_max
         chunk_size = CHUNK_ENTRIES * self.kind.entry_size
         try:
             while True:
@@ -297,6 +309,9 @@ class SegmentIndex(Generic[View]):
                 data += chunk
                 if len(chunk) < chunk_size or is_zero(chunk[-self.kind.entry_size :]):
                     return memoryview(bytes(data))
+                if len(data) > bytes_max:
+                    logger.warning("%s %s is too large for its segment", self.kind.name, self.path)
+                    return None
         finally:
             handle.close()
 
