@@ -191,7 +191,13 @@ class LeaderEpochs:
         return changed
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """Forget the epochs that begin at `end_offset` or above; return whether there were any."""
+        """
+        Forget the epochs that begin at `end_offset` or above; return whether there were any.
+
+        A negative offset means an unknown one: nothing is forgotten, as in Kafka.
+        """
+        if end_offset < 0:
+            return False
         kept = self._entries[: bisect_left(self._entries, end_offset, key=_start_of)]
         return self._change(kept)
 

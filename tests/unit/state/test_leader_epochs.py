@@ -325,3 +325,20 @@ def test_any_assignments_rise_and_answer_like_a_list(pairs: Pairs, epoch: int) -
         starts = [each for each in model if each[1] <= offset]
         assert (starts[-1][0] if starts else None) == epochs.epoch_for(offset)
     assert [EpochEntry(*each) for each in model] == list(epochs.entries)
+
+
+def test_truncate_from_end_unknown_offset_forgets_nothing() -> None:
+    """PAR-18: -1 means that the end is unknown, as in Kafka."""
+    epochs = LeaderEpochs()
+    epochs.assign(3, 20, flush=False)
+    before = epochs.entries
+    assert not epochs.truncate_from_end(-1)
+    assert before == epochs.entries
+
+
+def test_truncate_of_an_empty_list_does_nothing() -> None:
+    """PAR-21: neither from the end nor from the start."""
+    epochs = LeaderEpochs()
+    assert not epochs.truncate_from_end(0)
+    assert not epochs.truncate_from_start(5)
+    assert not epochs.entries
