@@ -101,10 +101,11 @@ class CleanerConfig:
         group=CLEANER, prefix=_CLEANER_PREFIX,
     )  # fmt: skip
     hash_algorithm: str = setting(
-        "log.cleaner.hash.algorithm", "string", "md5",
-        "How keys are told apart: `md5` by their MD5, as a broker does; `siphash` by a hash of 128 "
-        "bits with a secret that is drawn for each cleaning, so that nobody can choose keys that "
-        "count as one; `exact` also reads the keys of one hash from the log and compares them.",
+        "log.cleaner.hash.algorithm", "string", "siphash",
+        "How keys are told apart: `siphash` by a hash of 128 bits with a secret that is drawn for "
+        "each cleaning, so that nobody can choose keys that count as one; `exact` also reads the "
+        "keys of one hash from the log and compares them; `md5` by their MD5, exactly as a broker "
+        "does, so that chosen keys may count as one.",
         group=CLEANER, choices=("md5", "siphash", "exact"), prefix=_CLEANER_PREFIX,
     )  # fmt: skip
     backoff_ms: int = setting(

@@ -13,7 +13,7 @@ from kafkalog import LogConfig, LogManager, ManagerConfig, Record, open_log
 from kafkalog.cli.app import app
 from kafkalog.cli.compact import cleanings as cleanings_module
 from tests.support.damage import flip
-from tests.support.golden import unchanged
+from tests.support.golden import unchanged, vectors
 from tests.support.manual_time import ManualClock
 
 COMPACT = ("--set", "cleanup.policy=compact")
@@ -61,6 +61,30 @@ def test_compact_leaves_the_latest_of_each_key(alone: Path) -> None:
     assert [18, 19, 20] == offsets(alone)
     again = run(alone, *COMPACT)
     assert "orders-0: nothing behind offset 20 may be cleaned; kafkalog plan" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("key_hash", "kept"), [(None, 3), ("siphash", 3), ("exact", 3), ("md5", 2)]
+)
+def test_compact_tells_keys_apart_as_asked(tmp_path: Path, key_hash: str | None, kept: int) -> None:
+    """HOST-16: by a hash with a secret, unless a broker's exact choice is wanted."""
+    found = vectors("md5_collision")
+    with open_log(tmp_path / "orders-0", config=LogConfig(cleanup_policy=("compact",))) as log:
+        for key in (bytes.fromhex(found["first"]), bytes.fromhex(found["second"])):
+            log.append([Record(key=key, value=b"v", timestamp_ms=1000)])
+        log.roll()
+        log.append([Record(key=b"k0", value=b"v", timestamp_ms=2000)])
+    option = () if key_hash is None else ("--hash", key_hash)
+    result = run(tmp_path / "orders-0", *COMPACT, *option)
+    assert 0 == result.exit_code, result.output
+    assert kept == len(offsets(tmp_path / "orders-0"))
+
+
+def test_compact_of_an_unknown_hash_is_refused(alone: Path) -> None:
+    """HOST-16: the error names the setting and what it may be."""
+    result = run(alone, *COMPACT, "--hash", "crc")
+    assert 0 != result.exit_code
+    assert "siphash" in result.output
 
 
 def test_compact_takes_the_active_segment_where_asked(alone: Path) -> None:

@@ -14,7 +14,7 @@ Thread-safety: pure functions over the disk.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafkalog.config import LogConfig
@@ -44,12 +44,14 @@ class PlacesRequest:
         partitions: names of those that are meant in a data directory; all if there are none.
         properties: a broker's file.
         settings: KEY=VALUE, of topics.
+        key_hash: `log.cleaner.hash.algorithm`; as in the settings if None.
     """
 
     directory: Path
     partitions: Sequence[str] = ()
     properties: Path | None = None
     settings: Sequence[str] = ()
+    key_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,10 @@ def find_places(filesystem: FileSystem, request: PlacesRequest) -> Places:
     logs = tuple(
         Place(path, configs.config_of(topic).with_overrides(said)) for path, topic in topics.items()
     )
-    return Places(directory, is_whole, logs, given.cleaner)
+    cleaner = given.cleaner
+    if request.key_hash is not None:
+        cleaner = replace(cleaner, hash_algorithm=request.key_hash)
+    return Places(directory, is_whole, logs, cleaner)
 
 
 def compacted(places: Places, request: PlacesRequest) -> tuple[Place, ...]:

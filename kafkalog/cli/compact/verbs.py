@@ -35,6 +35,10 @@ ActiveOption: TypeAlias = Annotated[
 MemoryOption: TypeAlias = Annotated[
     int | None, typer.Option("--memory", min=1024, help="Bytes for the map of keys, 24 a key.")
 ]
+HashOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--hash", help="How keys are told apart: siphash, exact or md5."),
+]
 JsonOption: TypeAlias = Annotated[
     bool, typer.Option("--json", help="The result as one JSON object.")
 ]
@@ -45,6 +49,7 @@ def plan(
     partition: PartitionOption = None,
     include_active: ActiveOption = False,
     memory: MemoryOption = None,
+    key_hash: HashOption = None,
     properties: PropertiesOption = None,
     settings: SettingOption = None,
     as_json: JsonOption = False,
@@ -59,7 +64,7 @@ def plan(
     from kafkalog.cli.terminal import SafeConsole
     from kafkalog.files.posix import PosixFileSystem
 
-    places = PlacesRequest(directory, partition or (), properties, settings or ())
+    places = PlacesRequest(directory, partition or (), properties, settings or (), key_hash)
     request = CompactRequest(places, include_active, memory, as_json=as_json)
     with told_errors():
         run_plan(SafeConsole(), SafeConsole(stderr=True), PosixFileSystem(), request)
@@ -71,6 +76,7 @@ def explain(
     partition: PartitionOption = None,
     include_active: ActiveOption = False,
     memory: MemoryOption = None,
+    key_hash: HashOption = None,
     properties: PropertiesOption = None,
     settings: SettingOption = None,
     as_json: JsonOption = False,
@@ -85,7 +91,7 @@ def explain(
     from kafkalog.cli.terminal import SafeConsole
     from kafkalog.files.posix import PosixFileSystem
 
-    places = PlacesRequest(directory, partition or (), properties, settings or ())
+    places = PlacesRequest(directory, partition or (), properties, settings or (), key_hash)
     request = CompactRequest(places, include_active, memory, as_json=as_json)
     with told_errors():
         run_explain(SafeConsole(), PosixFileSystem(), request, offset)
@@ -130,6 +136,7 @@ def compact(
     partition: PartitionOption = None,
     include_active: ActiveOption = False,
     memory: MemoryOption = None,
+    key_hash: HashOption = None,
     throttle: Annotated[
         float | None,
         typer.Option("--throttle", min=1, help="Bytes a second to read and write at most."),
@@ -151,7 +158,7 @@ def compact(
     from kafkalog.cli.terminal import SafeConsole
     from kafkalog.files.posix import PosixFileSystem
 
-    places = PlacesRequest(directory, partition or (), properties, settings or ())
+    places = PlacesRequest(directory, partition or (), properties, settings or (), key_hash)
     request = CompactRequest(places, include_active, memory, throttle, as_json)
     with told_errors():
         run_compact(SafeConsole(), SafeConsole(stderr=True), PosixFileSystem(), request)

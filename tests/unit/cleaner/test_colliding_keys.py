@@ -13,14 +13,14 @@ from tests.support.golden import vectors
 
 @pytest.mark.parametrize(
     ("identity", "kept"),
-    [("md5", [1]), ("siphash", [0, 1]), ("exact", [0, 1])],
-    ids=["md5", "keyed", "exact"],
+    [("md5", [1]), ("siphash", [0, 1]), ("exact", [0, 1]), (None, [0, 1])],
+    ids=["md5", "keyed", "exact", "default"],
 )
 @pytest.mark.parametrize("codec", ["uncompressed", "zstd"])
 def test_colliding_keys_are_told_apart_where_the_identity_can(
-    tmp_path: Path, identity: str, kept: list[int], codec: str
+    tmp_path: Path, identity: str | None, kept: list[int], codec: str
 ) -> None:
-    """Under MD5, Kafka's way, the later key takes the record of the other one with it."""
+    """HOST-16: under MD5, Kafka's way, the later key takes the other one's record with it."""
     found = vectors("md5_collision")
     first, second = bytes.fromhex(found["first"]), bytes.fromhex(found["second"])
     assert first != second
@@ -28,7 +28,8 @@ def test_colliding_keys_are_told_apart_where_the_identity_can(
     with open_log(tmp_path / "keys-0", config=settings) as log:
         log.append([Record(key=first, value=b"of the first"), Record(key=b"x", value=b"0")])
         log.append([Record(key=second, value=b"of the second"), Record(key=b"x", value=b"1")])
-        compact_log(log, include_active=True, config=CleanerConfig(hash_algorithm=identity))
+        config = None if identity is None else CleanerConfig(hash_algorithm=identity)
+        compact_log(log, include_active=True, config=config)
         left = [record.key for record in log.records()]
     assert [each for number, each in enumerate((first, second)) if number in kept] == left[:-1]
     assert b"x" == left[-1]
