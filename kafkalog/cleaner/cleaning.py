@@ -1,7 +1,8 @@
 """The cleaning of one log: its keys, what stays of its segments, and the exchange.
 
-    1. Everything up to the end is put on the disk: a record that is removed for a later one must
-       not be gone before that one is safe.
+    1. Everything up to the log end is put on the disk: a record that is removed for a later one
+       must not be gone before that one is safe, nor aborted data before the marker that says so,
+       nor a record for one of a transaction before the marker that committed that.
     2. The keys of the dirty part go into the offset map (`keys`). Where it is full, cleaning goes
        as far as the keys that are in it. Where not even the first dirty segment fits, that segment
        is cleaned in several passes, each over the keys of one range of their hashes. A mark for
@@ -173,7 +174,8 @@ class _Work:
         self._ensure_wanted()
         end, key_count = self._first_dirty, 0
         if self._first_dirty < self._boundary:
-            if self._log.durable_offset < self._boundary:
+            # The markers that decided what lies below may be anywhere up to the log end.
+            if self._log.durable_offset < self._log.log_end_offset:
                 self._log.flush()
             end, key_count = self._clean_what_fits()
         config = self._room.config

@@ -385,8 +385,8 @@ def adopt_cleaning(log: Log, staged: StagedCleaning) -> int:
         LogStorageError: the disk refused; nothing is lost.
     """
     with log.being_cleaned(), storage_errors(log.directory, doing="taking over a cleaning in"):
-        # What is left out for a later record goes once that one is safe.
-        if log.durable_offset < staged.end_offset:
+        # What is left out for a later record, or by a marker, goes once these are safe.
+        if log.durable_offset < log.log_end_offset:
             log.flush()
         adopted = _Adoption(log, staged).adopt()
         if log.durable_offset >= staged.end_offset:
