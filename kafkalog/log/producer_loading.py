@@ -30,7 +30,7 @@ from kafkalog.log.local_log import Snapshot
 from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.state.producer_state_manager import ProducerStateManager
-from kafkalog.state.producers import ProducerStates
+from kafkalog.state.producers import OpenTransaction, ProducerStates
 from kafkalog.state.snapshot_files import SnapshotFiles
 
 __all__ = ["FollowedProducers", "load_producer_state"]
@@ -136,6 +136,12 @@ class FollowedProducers:
             states.advance_high_watermark(snapshot.end_offset)
             self._states, self._seen = states, snapshot
             return Visibility(None, states.first_unstable_offset)
+
+    def transactions(self, snapshot: Snapshot) -> list[OpenTransaction]:
+        """Return the open transactions of a snapshot, the earliest first; errors as above."""
+        self.visibility(snapshot)
+        with self._guard:
+            return [] if self._states is None else self._states.open_transactions()
 
     def _goes_on_with(self, snapshot: Snapshot) -> bool:
         """Say whether a snapshot has all that was seen, under the same files."""

@@ -40,8 +40,9 @@ from kafkalog.records.control import encode_marker
 from kafkalog.state.producer_append import CompletedTransaction, ProducerAppend, ProducerChecks
 from kafkalog.state.producer_entry import ProducedBatch, ProducerEntry
 from kafkalog.state.producer_state_manager import ProducerStateManager
+from kafkalog.state.producers import OpenTransaction
 
-__all__ = ["LogProducers", "PendingAppend", "duplicate_info"]
+__all__ = ["LogProducers", "PendingAppend", "duplicate_info", "ongoing"]
 
 logger = logging.getLogger(__name__)
 
@@ -183,17 +184,7 @@ class LogProducers:
 
     def transactions(self) -> list[OngoingTransaction]:
         """Return the open transactions, the earliest first."""
-        now_ms = self._local.context.clock.now_ms()
-        return [
-            OngoingTransaction(
-                each.producer_id,
-                each.producer_epoch,
-                each.first_offset,
-                each.last_timestamp_ms,
-                max(now_ms - each.last_timestamp_ms, 0),
-            )
-            for each in self._states.open_transactions()
-        ]
+        return ongoing(self._states.open_transactions(), self._local.context.clock.now_ms())
 
     def active(self) -> list[ActiveProducer]:
         """Return the producers that are known, in the order of their ids."""
@@ -397,6 +388,20 @@ def duplicate_info(
         rewriting=run.rewriting,
         is_duplicate=True,
     )
+
+
+def ongoing(transactions: Iterable[OpenTransaction], now_ms: int) -> list[OngoingTransaction]:
+    """Return open transactions with their age."""
+    return [
+        OngoingTransaction(
+            each.producer_id,
+            each.producer_epoch,
+            each.first_offset,
+            each.last_timestamp_ms,
+            max(now_ms - each.last_timestamp_ms, 0),
+        )
+        for each in transactions
+    ]
 
 
 def _active(entry: ProducerEntry) -> ActiveProducer:

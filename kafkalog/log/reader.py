@@ -50,6 +50,7 @@ from kafkalog.log.walk import check_wrapper
 from kafkalog.model import TopicPartition
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.message_run import MessageRun, Part
+from kafkalog.state.producers import OpenTransaction
 
 __all__ = ["LogReader", "whole_offset"]
 
@@ -246,6 +247,17 @@ class LogReader:
             try:
                 with self._reading():
                     return self._followed.visibility(snapshot), snapshot
+            except (KafkaLogError, ValueError) as error:
+                snapshot = self._snapshot_after(error, snapshot)
+
+    def _followed_transactions(self) -> list[OpenTransaction]:
+        """Return the open transactions of a log that another process writes."""
+        assert self._followed is not None
+        snapshot = self._snapshot()
+        while True:
+            try:
+                with self._reading():
+                    return self._followed.transactions(snapshot)
             except (KafkaLogError, ValueError) as error:
                 snapshot = self._snapshot_after(error, snapshot)
 

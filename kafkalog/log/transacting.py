@@ -17,7 +17,7 @@ from kafkalog.errors import LogStorageError, ReadOnlyLogError
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog
-from kafkalog.log.producers import LogProducers
+from kafkalog.log.producers import LogProducers, ongoing
 from kafkalog.log.standing import LogStanding
 from kafkalog.log.surroundings import Surroundings
 from kafkalog.log.tail import ReadOnlyTail
@@ -88,9 +88,14 @@ class TransactionalLog(LogStanding):
         """
         Return the transactions without a marker, the earliest first.
 
+        A log that is only read tells them from its writer's batches.
+
         Raises:
-            ReadOnlyLogError, LogClosedError: as for a write.
+            LogClosedError, LogOfflineError: as for a write.
+            LogStorageError: the disk refused.
         """
+        if self._followed is not None:
+            return ongoing(self._followed_transactions(), self._local.context.clock.now_ms())
         with self._write_lock:
             self._ensure_in_charge()
             return self._producers.transactions()
