@@ -308,3 +308,22 @@ def test_manager_directory_of_one_log_renamed_takes_nothing_else_offline(tmp_pat
     manager.log("orders", 1).append([Record(value=b"x")], wait="durable")
     with contextlib.suppress(KafkaLogError):
         manager.close()
+
+
+def test_manager_directory_that_refuses_a_partition_is_passed_over() -> None:
+    """PAR-21, 15: the partition is made in the next directory, and the first one stays online."""
+    disk = SimulatedDisk()
+    with manual_manager(A, B, filesystem=disk) as manager:
+        disk.fail_at(1, errno.EACCES, only=frozenset({"make_directory"}), suffix="/orders-0")
+        manager.create_topic("orders", 1)
+        assert B == manager.directory_of("orders", 0)
+        assert manager.health().is_healthy
+
+
+def test_manager_remote_index_cache_is_no_topic(tmp_path: Path) -> None:
+    """PAR-21, 19: nor is it named among the directories that nobody knows."""
+    (tmp_path / "remote-log-index-cache").mkdir()
+    with manual_manager(tmp_path) as manager:
+        assert {} == manager.topics()
+        assert () == manager.health().directories[0].unknown
+        assert manager.health().is_healthy
