@@ -39,6 +39,7 @@ __all__ = [
     "LEADER_EPOCH_CHECKPOINT",
     "LOCK_FILE",
     "LOG_START_OFFSET_CHECKPOINT",
+    "MAX_BASE_OFFSET",
     "MAX_NAME_SIZE",
     "MAX_OFFSET",
     "MAX_TOPIC_SIZE",
@@ -71,6 +72,8 @@ __all__ = [
 
 OFFSET_DIGITS: Final = 20
 MAX_OFFSET: Final = 2**63 - 1
+# Of a segment; all offsets that 32 bits allow beside it are offsets still.
+MAX_BASE_OFFSET: Final = MAX_OFFSET - (2**31 - 1)
 MAX_PARTITION: Final = 2**31 - 1
 MAX_NAME_SIZE: Final = 255
 MAX_TOPIC_SIZE: Final = 249
@@ -174,8 +177,9 @@ def segment_file_name(
     >>> segment_file_name(5000, FileKind.LOG, FileState.SWAP)
     '00000000000000005000.log.swap'
     """
-    if not 0 <= base_offset <= MAX_OFFSET:
-        raise ValueError(f"{base_offset} is no base offset: 0 to {MAX_OFFSET} are")
+    limit = MAX_OFFSET if kind is FileKind.SNAPSHOT else MAX_BASE_OFFSET
+    if not 0 <= base_offset <= limit:
+        raise ValueError(f"base offset must be 0 to {limit}, got {base_offset}")
     cut = ""
     if cut_position is not None:
         if state is not FileState.BROKEN or not 0 <= cut_position <= MAX_OFFSET:
@@ -185,14 +189,20 @@ def segment_file_name(
 
 
 def try_parse_segment_file(name: str) -> SegmentFileName | None:
-    """Return the parts of a segment file's name, or None where it is none."""
+    """
+    Return the parts of a segment file's name, or None where it is none.
+
+    No segment begins above MAX_BASE_OFFSET, whatever the name of a file says.
+    """
     match = _SEGMENT_FILE.fullmatch(name)
     if match is None:
         return None
     offset, kind, cut, state = match.groups(default="")
     base_offset = int(offset)
     cut_position = int(cut) if cut else None
-    if base_offset > MAX_OFFSET or (cut_position or 0) > MAX_OFFSET:
+    # A snapshot of producers is named by where it was taken, which may be the end of all offsets.
+    limit = MAX_OFFSET if kind == FileKind.SNAPSHOT else MAX_BASE_OFFSET
+    if base_offset > limit or (cut_position or 0) > MAX_OFFSET:
         return None
     return SegmentFileName(base_offset, _KINDS[kind], _STATES[state], cut_position)
 
@@ -209,7 +219,7 @@ def live_base_offset(name: str, suffix: str) -> int | None:
     if not (digits.isascii() and digits.isdigit()):
         return None
     base_offset = int(digits)
-    return base_offset if base_offset <= MAX_OFFSET else None
+    return base_offset if base_offset <= MAX_BASE_OFFSET else None
 
 
 def parse_segment_file(name: str) -> SegmentFileName:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kafkalog.errors import NotALogError
 from kafkalog.files.names import (
+    MAX_BASE_OFFSET,
     MAX_OFFSET,
     DirectoryState,
     FileKind,
@@ -38,7 +39,8 @@ GOOD_FILES = {
     "00000000000000005000.timeindex": (5000, FileKind.TIME_INDEX, FileState.LIVE, None),
     "00000000000000005000.txnindex": (5000, FileKind.TRANSACTION_INDEX, FileState.LIVE, None),
     "00000000000000005000.snapshot": (5000, FileKind.SNAPSHOT, FileState.LIVE, None),
-    "09223372036854775807.log": (MAX_OFFSET, FileKind.LOG, FileState.LIVE, None),
+    "09223372034707292160.log": (MAX_BASE_OFFSET, FileKind.LOG, FileState.LIVE, None),
+    "09223372036854775807.snapshot": (MAX_OFFSET, FileKind.SNAPSHOT, FileState.LIVE, None),
     "00000000000000005000.log.swap": (5000, FileKind.LOG, FileState.SWAP, None),
     "00000000000000005000.timeindex.cleaned": (5000, FileKind.TIME_INDEX, FileState.CLEANED, None),
     "00000000000000005000.snapshot.deleted": (5000, FileKind.SNAPSHOT, FileState.DELETED, None),
@@ -150,13 +152,14 @@ def test_bad_file_name_is_refused(name: str) -> None:
     "parts",
     [
         (-1, FileKind.LOG),
-        (MAX_OFFSET + 1, FileKind.LOG),
+        (MAX_BASE_OFFSET + 1, FileKind.LOG),
+        (MAX_OFFSET + 1, FileKind.SNAPSHOT),
         (0, FileKind.LOG, FileState.DELETED, 5),
         (0, FileKind.LOG, FileState.BROKEN, -1),
     ],
 )
 def test_impossible_file_name_is_not_built(parts: tuple[int, FileKind]) -> None:
-    """Offsets are 0 to 2^63-1; only what was cut has a cut position."""
+    """HOST-8: a segment begins where 32 bits more are offsets; only what was cut has a position."""
     with pytest.raises(ValueError, match=r"base offset|cut position"):
         segment_file_name(*parts)
 
@@ -164,14 +167,14 @@ def test_impossible_file_name_is_not_built(parts: tuple[int, FileKind]) -> None:
 @given(
     st.builds(
         SegmentFileName,
-        st.integers(0, MAX_OFFSET),
+        st.integers(0, MAX_BASE_OFFSET),
         st.sampled_from(FileKind),
         st.sampled_from(FileState),
         st.none(),
     )
     | st.builds(
         SegmentFileName,
-        st.integers(0, MAX_OFFSET),
+        st.integers(0, MAX_BASE_OFFSET),
         st.sampled_from(FileKind),
         st.just(FileState.BROKEN),
         st.integers(0, MAX_OFFSET),
