@@ -24,6 +24,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from kafkalog._core.byteorder cimport load_i64
 from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.header cimport (
     BatchFields,
@@ -90,11 +91,16 @@ cdef bint find_reaching_kernel(Cursor* cursor, int64_t offset, BatchFields* batc
 
 cdef bint find_batch_kernel(Cursor* cursor, int64_t offset, BatchFields* batch) noexcept nogil:
     """Move the cursor to the plain batch that holds `offset`; say whether there is one."""
-    return (
+    cdef const uint8_t* behind
+    if not (
         find_reaching_kernel(cursor, offset, batch)
         and batch.base_offset <= offset
         and batch.attributes & (CODEC_MASK | CONTROL_MASK) == 0
-    )
+    ):
+        return False
+    # No sum covers its base offset; one that was raised reaches beyond where the next one begins.
+    behind = cursor.position + batch.size_bytes
+    return cursor.end - behind < 8 or load_i64(behind) > last_offset_of(batch)
 
 
 cdef const uint8_t* skip_records(const uint8_t* position, const uint8_t* limit,

@@ -18,7 +18,6 @@ from kafkalog.config import LogConfig
 from kafkalog.log.conversion.source import SegmentSource
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reading import start_position
-from kafkalog.log.walk import Walk, walk_batches
 from kafkalog.records.conversion.stretches import BatchRun
 
 __all__ = ["boundary_of", "grouped", "read_runs", "segments_between"]
@@ -90,10 +89,10 @@ def read_runs(source: SegmentSource, run_bytes: int) -> Iterator[BatchRun]:
     wanted = run_bytes
     while position < bound.end:
         data, origin = segment.file.window(position, wanted, bound.end)
-        walk = _walk(data, position - origin, expected, source, columns)
-        if walk.count == 0 and origin + len(data) < bound.end:
-            # Larger than a run, or damaged: all that follows tells.
-            wanted = max(2 * wanted, bound.end - position if walk.status != _TRUNCATED else 0)
+        walk = segment.walk(data, origin, position - origin, bound, columns, expected)
+        if walk.count == 0 and walk.status == _TRUNCATED and origin + len(data) < bound.end:
+            # Larger than a run.
+            wanted *= 2
             continue
         if walk.count == 0:
             fence = segment.fence_at(
@@ -106,11 +105,3 @@ def read_runs(source: SegmentSource, run_bytes: int) -> Iterator[BatchRun]:
             raise fence.to_error()
         yield BatchRun(data[position - origin : walk.position], segment.path, position)
         position, expected, wanted = origin + walk.position, walk.next_offset, run_bytes
-
-
-def _walk(
-    data: memoryview, position: int, expected: int, source: SegmentSource, columns: BatchColumns
-) -> Walk:
-    columns.clear()
-    offset_max = source.bound.following_offset - 1
-    return walk_batches(data, position, columns, next_offset=expected, offset_max=offset_max)

@@ -77,6 +77,7 @@ class CleanableLog(WritableLog):
         Raises:
             LogStorageError: the disk refused.
         """
+        self._local.context.may_have_holes = True
         with self.in_charge(), self._changing("writing where a cleaning ended"):
             # It may have been truncated since.
             self._home.write_cleaner_offset(min(offset, self._local.snapshot.end_offset))

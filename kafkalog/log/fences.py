@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafkalog._core.batch import check_batch, find_batch
+from kafkalog._core.batch import check_batch, find_batch, scan_batches
 from kafkalog._core.header import parse_header
 from kafkalog._core.status import STATUS_CODES, status_meaning, status_name
 from kafkalog.errors import CorruptRecordError, KafkaLogError
@@ -20,7 +21,14 @@ from kafkalog.files.zeros import is_zero
 from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MESSAGE_OVERHEAD_V0
 from kafkalog.records.batch_view import BatchView
 
-__all__ = ["FencedRange", "find_fence"]
+__all__ = [
+    "SIZE_POSITION",
+    "WRAPPER_BYTES",
+    "FencedRange",
+    "find_fence",
+    "find_resume",
+    "first_offset_at",
+]
 
 OK = STATUS_CODES["OK"]
 
@@ -32,6 +40,9 @@ _SIZE = struct.Struct(">i")
 ZEROS = 16
 # A wrapper that unpacks to more is not asked for its first offset: a few bytes may claim gigabytes.
 WRAPPER_BYTES = 16 * 1024 * 1024
+# So often batches with any offset are looked for at the end of a segment.
+SEARCHES_MAX = 16
+OFFSET_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +124,7 @@ def find_fence(
     if resume < 0 or resume == end:
         resume, behind = end, following_offset
     else:
-        behind = _first_offset(data, resume, path)
+        behind = first_offset_at(data, resume, path)
     return FencedRange(
         path=path,
         position=position,
@@ -124,13 +135,70 @@ def find_fence(
     )
 
 
+def find_resume(
+    data: memoryview, position: int, end: int, offset_min: int, offset_max: int
+) -> tuple[int, bool]:
+    """
+    Return where the next batch with a good CRC begins, and whether it was searched for.
+
+    Where the damaged batch's own lengths lead, its offset may be any. Elsewhere one of the range is
+    looked for; then one with any offset from which whole batches reach to the end.
+
+    Args:
+        data: bytes of the segment from its first byte on.
+        position: start of the batch that failed.
+        end: one past the last byte that belongs to the log; returned where there is none.
+        offset_min, offset_max: the range of offsets that is looked for.
+    """
+    ends = _declared_ends(data, position, end)
+    for low, high in ((offset_min, offset_max), (0, OFFSET_MAX)):
+        resume = _behind_declared_length(data, ends, position, end, low, high)
+        if resume >= 0:
+            return resume, False
+    start = max(position + 1, ends.certain)
+    if start >= end:
+        return end, False
+    resume = find_batch(data, start, end=end, offset_min=offset_min, offset_max=offset_max)
+    if resume < 0:
+        resume = _batches_to_the_end(data, start, end)
+    return (end, False) if resume < 0 else (resume, True)
+
+
+def _batches_to_the_end(data: memoryview, position: int, end: int) -> int:
+    """
+    Return where whole batches with any offsets begin that reach to the end, -1 for nowhere.
+
+    What a torn batch carries as its values may look like batches, but ends within it.
+    """
+    for _attempt in range(SEARCHES_MAX):
+        found = find_batch(data, position, end=end)
+        if found < 0:
+            return -1
+        position = scan_batches(data, found, end=end, check_order=False).position
+        if position == end or is_zero(data[position:end]):
+            return found
+    return -1
+
+
 @dataclass(frozen=True, slots=True)
 class _DeclaredEnds:
     """Where a damaged batch may end: by its length, and by the key and value of an old message."""
 
     by_length: int
     by_fields: tuple[int, ...]
-    is_old: bool
+    magic: int
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the magic is that of an old message."""
+        return self.magic <= 1
+
+    @property
+    def believable_fields(self) -> Sequence[int]:
+        """Ends by key and value, where the magic says which those are; the nearer one first."""
+        if self.magic < len(self.by_fields):
+            return self.by_fields[self.magic : self.magic + 1]
+        return sorted(self.by_fields)
 
     @property
     def certain(self) -> int:
@@ -141,11 +209,11 @@ class _DeclaredEnds:
 def _declared_ends(data: memoryview, position: int, end: int) -> _DeclaredEnds:
     """Return what the batch at `position` says of its end; key and value fill an old message."""
     if end - position < MESSAGE_OVERHEAD_V0:
-        return _DeclaredEnds(0, (), is_old=False)
+        return _DeclaredEnds(0, (), 2)
     by_length = position + LOG_OVERHEAD + _SIZE.unpack_from(data, position + SIZE_POSITION)[0]
     # The magic, too, may be damaged.
     by_fields = [_end_of_fields(data, position + key, end) for key in KEY_POSITIONS]
-    return _DeclaredEnds(by_length, tuple(by_fields), data[position + MAGIC_POSITION] <= 1)
+    return _DeclaredEnds(by_length, tuple(by_fields), data[position + MAGIC_POSITION])
 
 
 def _end_of_fields(data: memoryview, field: int, end: int) -> int:
@@ -174,7 +242,7 @@ def _behind_declared_length(
     a wrapper that a crash tore would else become the messages in it.
     """
     nothing_behind = False
-    for candidate in (ends.by_length, *ends.by_fields):
+    for candidate in (ends.by_length, *ends.believable_fields):
         if not position < candidate <= end:
             continue
         if is_zero(data[candidate:end]):
@@ -188,7 +256,7 @@ def _behind_declared_length(
     return end if nothing_behind else -1
 
 
-def _first_offset(data: memoryview, position: int, path: Path) -> int:
+def first_offset_at(data: memoryview, position: int, path: Path) -> int:
     """Return the first offset of a whole batch; a wrapper's own where it cannot tell the first."""
     header = parse_header(data, position)
     batch = BatchView(data[position : header.end_position], path=path, position=position)

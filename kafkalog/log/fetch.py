@@ -36,7 +36,7 @@ from kafkalog.files.sending import (
 from kafkalog.indexes.aborted_records import AbortedRecords
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.segment_types import Bound
-from kafkalog.log.walk import Walk, check_wrapper, walk_batches
+from kafkalog.log.walk import Walk, check_wrapper
 from kafkalog.records.batch_view import BatchView
 
 if TYPE_CHECKING:
@@ -191,15 +191,9 @@ class FetchData(SegmentSlice):
         """Yield walks over whole batches, and the columns that each filled, until the next one."""
         data, position, expected = self.data, 0, self._floor()
         columns = BatchColumns(256)
+        bound = Bound(self.bound_position, self.following_offset)
         while position < len(data):
-            columns.clear()
-            walk = walk_batches(
-                data,
-                position,
-                columns,
-                next_offset=expected,
-                offset_max=self.following_offset - 1,
-            )
+            walk = self._segment.walk(data, self.position, position, bound, columns, expected)
             if walk.count:
                 yield walk, columns
             position = walk.position

@@ -21,21 +21,30 @@ Read-only, nothing on disk changes: the same findings are held in memory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from kafkalog._core.batch import scan_batches
+from kafkalog._core.batch import check_batch, scan_batches
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
-from kafkalog.files.names import FileKind, FileState, SegmentFiles, segment_file_name
+from kafkalog.files.names import (
+    MAX_BASE_OFFSET,
+    FileKind,
+    FileState,
+    SegmentFiles,
+    segment_file_name,
+)
 from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.files.zeros import is_zero
 from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.log.exchanges import present_segments
 from kafkalog.log.fences import FencedRange
+from kafkalog.log.hints import read_header
+from kafkalog.log.holes import find_hole
+from kafkalog.log.judging import KnownEnd
 from kafkalog.log.leftovers import Leftovers, clear_leftovers
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.report import CutTail, RecoveryReport
@@ -105,6 +114,7 @@ class _Findings:
     cut: list[CutTail] = field(default_factory=list)
     rebuilt: list[Path] = field(default_factory=list)
     fenced: list[FencedRange] = field(default_factory=list)
+    removed: list[Path] = field(default_factory=list)
     next_offset: int = 0
     last_scan: SegmentScan | None = None
     unindexed: SegmentScan | None = None
@@ -136,19 +146,25 @@ def load_log(
     """
     started = context.clock.monotonic_ms()
     filesystem, directory = context.filesystem, context.directory
+    # What no segment can begin at is no offset that anybody has checkpointed.
+    recovery_point = recovery_point if recovery_point <= MAX_BASE_OFFSET else 0
+    start_offset = None if (start_offset or 0) > MAX_BASE_OFFSET else start_offset
     leftovers = _clear(context)
     may_rest = may_rest and clean and leftovers.are_none
     segments = _open_segments(context, leftovers)
     findings = _Findings()
     if segments:
-        first = len(segments) - 1 if clean else max(_floor(segments, recovery_point), 0)
+        first = _first_to_examine(segments, recovery_point, clean=clean)
+        if _set_strays_aside(context, segments, first, findings, clean=clean):
+            may_rest = False
+            first = _first_to_examine(segments, recovery_point, clean=clean)
         if not clean and not context.read_only:
             findings.rewritten_bytes = make_durable(
                 filesystem, segments[first:], recovery_point, doubtful_offset
             )
         for segment, follower in pairwise(segments[: first + 1]):
             _pass_over_zeros(segment, follower.base_offset, context)
-        if not (may_rest and _trust_end(context, segments[-1], findings)):
+        if not (may_rest and _trust_end(context, segments[-1], recovery_point, findings)):
             may_rest = False
             _examine(context, segments, first, clean, recovery_point, findings)
         if findings.next_offset < recovery_point and not findings.last_is_fenced:
@@ -195,7 +211,7 @@ def _report(
         cut=tuple(findings.cut),
         rebuilt=tuple(findings.rebuilt),
         fenced=tuple(findings.fenced),
-        removed=tuple(leftovers.removed),
+        removed=(*leftovers.removed, *findings.removed),
         completed_swaps=tuple(leftovers.completed_swaps),
         refused_swaps=tuple(leftovers.refused_swaps),
         log_start_offset=local.snapshot.start_offset,
@@ -242,8 +258,72 @@ def open_segment(
     return LogSegment(context, base_offset, file)
 
 
-def _floor(segments: list[LogSegment], offset: int) -> int:
-    return LogSegments(segments).floor_slot(offset)
+def _first_to_examine(segments: list[LogSegment], recovery_point: int, *, clean: bool) -> int:
+    if clean:
+        return len(segments) - 1
+    return max(LogSegments(segments).floor_slot(recovery_point), 0)
+
+
+def _set_strays_aside(
+    context: SegmentContext,
+    segments: list[LogSegment],
+    first: int,
+    findings: _Findings,
+    *,
+    clean: bool,
+) -> bool:
+    """
+    Take out segments without a whole batch whose base offset another one has; say if there are any.
+
+    Such a file is no part of the log, and would bound the segment before it. Empty ones are looked
+    for everywhere, others from `first` on, where all will be read; after a clean stop the last one
+    only where its end is odd.
+    """
+    strays = []
+    for slot in range(len(segments) - 1, 0, -1):
+        segment = segments[slot]
+        is_examined = slot >= first and not (clean and _has_whole_tail(segment))
+        if segment.size_bytes and not is_examined:
+            continue
+        if segment.size_bytes and (_begins_whole(segment) or _holds_anything(segment)):
+            continue
+        if _end_offset(segments[slot - 1]) > segment.base_offset:
+            strays.append(segments.pop(slot))
+    findings.removed += [stray.path for stray in strays if not stray.size_bytes]
+    _set_aside(context, strays, findings)
+    return bool(strays)
+
+
+def _begins_whole(segment: LogSegment) -> bool:
+    try:
+        size = read_header(segment.file, 0).size_bytes
+    except (CorruptRecordError, InvalidRecordError):
+        return False
+    return size <= segment.size_bytes and check_batch(segment.file.read(0, size)) == OK
+
+
+def _has_whole_tail(segment: LogSegment) -> bool:
+    try:
+        return _tail_of(segment) is not None
+    except (CorruptRecordError, InvalidRecordError, ValueError):
+        return False
+
+
+def _end_offset(segment: LogSegment) -> int:
+    """Return one above the last offset of a segment, from its end where that is whole."""
+    try:
+        found = _tail_of(segment)
+    except (CorruptRecordError, InvalidRecordError, ValueError):
+        found = None
+    return segment.scan().next_offset if found is None else found
+
+
+def _tail_of(segment: LogSegment) -> int | None:
+    """Return one above the last offset of a segment, None where its last batches are not whole."""
+    start = segment.tail_position()
+    data = segment.file.read(start, segment.size_bytes - start)
+    tail = scan_batches(data, next_offset=segment.base_offset)
+    return tail.next_offset if tail.status == OK else None
 
 
 def _examine(
@@ -257,10 +337,11 @@ def _examine(
     findings.next_offset = segments[first].base_offset
     for slot, segment in enumerate(segments[first:], start=first):
         last = slot + 1 == len(segments)
-        if clean and last and _trust_tail(segment, findings):
+        if clean and last and _trust_tail(segment, recovery_point, findings):
             return
         following = None if last else segments[slot + 1].base_offset
-        scan = _scan(context, segment, following, findings)
+        known_end = KnownEnd(recovery_point, recovery_point if clean else None)
+        scan = _scan(context, segment, following, known_end, findings)
         if scan.whole_end < segment.size_bytes:
             behind = segments[slot + 1 :]
             torn = not clean and recovery_point <= scan.next_offset < (following or 0)
@@ -269,13 +350,11 @@ def _examine(
                 _set_aside(context, behind, findings)
                 del segments[slot + 1 :]
                 last = True
-            if last:
-                durable_offset = (
-                    max(recovery_point, scan.next_offset + 1) if clean else recovery_point
-                )
-                _end_of_log(context, segment, scan, durable_offset, findings)
-            else:
-                _end_of_sealed(context, segment, scan, following or 0, findings)
+        if last:
+            durable_offset = max(recovery_point, scan.next_offset + 1) if clean else recovery_point
+            _end_of_log(context, segment, scan, durable_offset, findings)
+        else:
+            _end_of_sealed(context, segment, scan, following or 0, findings)
         findings.last_scan = scan
         if last:
             # Its indexes wait until it is known what becomes of it.
@@ -317,14 +396,18 @@ def _set_aside(context: SegmentContext, segments: list[LogSegment], findings: _F
 
 
 def _scan(
-    context: SegmentContext, segment: LogSegment, following: int | None, findings: _Findings
+    context: SegmentContext,
+    segment: LogSegment,
+    following: int | None,
+    known_end: KnownEnd,
+    findings: _Findings,
 ) -> SegmentScan:
     scan = scan_file(
         segment.file,
         base_offset=segment.base_offset,
         interval=context.config.index_interval_bytes,
-        next_offset=max(segment.base_offset, findings.next_offset),
         offset_max=None if following is None else following - 1,
+        known_end=known_end if following is None else None,
     )
     findings.facts.add(segment.base_offset, scan)
     findings.scanned_segments += 1
@@ -332,12 +415,13 @@ def _scan(
     findings.scanned_batches += scan.batch_count
     findings.scanned_records += scan.record_count
     findings.next_offset = max(scan.next_offset, findings.next_offset)
-    segment.add_fences(scan.fences)
-    findings.fenced.extend(scan.fences)
+    segment.note_judged()
     return scan
 
 
-def _trust_end(context: SegmentContext, segment: LogSegment, findings: _Findings) -> bool:
+def _trust_end(
+    context: SegmentContext, segment: LogSegment, recovery_point: int, findings: _Findings
+) -> bool:
     """
     Find the end of a cleanly closed log with as few looks as can be; False where anything is odd.
 
@@ -360,11 +444,24 @@ def _trust_end(context: SegmentContext, segment: LogSegment, findings: _Findings
         return False
     if tail.status != OK or len(data) < size:
         return False
+    if not _is_believable_end(segment, tail.next_offset, recovery_point):
+        return False
     findings.next_offset = max(segment.base_offset, tail.next_offset)
     return True
 
 
-def _trust_tail(segment: LogSegment, findings: _Findings) -> bool:
+def _is_believable_end(segment: LogSegment, next_offset: int, recovery_point: int) -> bool:
+    """
+    Say whether a log that was closed in order may end there.
+
+    Its recovery point was its end then. An older one, of somebody who could not write it, costs a
+    look at the segment; one of 0 says nothing.
+    """
+    fits = next_offset - 1 <= segment.offset_max
+    return fits and (recovery_point <= 0 or next_offset <= recovery_point)
+
+
+def _trust_tail(segment: LogSegment, recovery_point: int, findings: _Findings) -> bool:
     """Take the end of a cleanly closed log from its index; False where anything is odd."""
     try:
         if segment.size_bytes == 0:
@@ -374,6 +471,8 @@ def _trust_tail(segment: LogSegment, findings: _Findings) -> bool:
             data = segment.file.read(start, segment.size_bytes - start)
             tail = scan_batches(data, next_offset=segment.base_offset)
             if tail.status != OK:
+                return False
+            if not _is_believable_end(segment, tail.next_offset, recovery_point):
                 return False
             scan = segment.summary(tail.next_offset)
     except (CorruptRecordError, InvalidRecordError):
@@ -406,6 +505,11 @@ def _pass_over_zeros(segment: LogSegment, following: int, context: SegmentContex
         segment.file.size_bytes = tail.position
 
 
+def _fence(segment: LogSegment, fences: Sequence[FencedRange], findings: _Findings) -> None:
+    segment.add_fences(fences)
+    findings.fenced.extend(fences)
+
+
 def _end_of_sealed(
     context: SegmentContext,
     segment: LogSegment,
@@ -420,24 +524,42 @@ def _end_of_sealed(
     has not risen yet, and the next start cuts them.
     """
     rest = segment.file.whole()[scan.whole_end :]
-    if scan.next_offset >= following and is_zero(rest):
+    size, is_preallocated = len(rest), scan.next_offset >= following and is_zero(rest)
+    del rest
+    if size and is_preallocated:
         # It was never trimmed; nothing is missing. Later settings may not say that files are
         # preallocated, and nobody would look for zeros then.
-        del rest
         if not context.read_only:
             _cut_file(context, segment, scan.whole_end)
         segment.file.size_bytes = scan.whole_end
-        return
-    fence = FencedRange(
-        path=segment.path,
-        position=scan.whole_end,
-        size_bytes=len(rest),
-        first_offset=scan.next_offset,
-        next_offset=max(following, scan.next_offset),
-        reason=status_name(scan.tail_status),
+        size = 0
+    fences = list(scan.fences)
+    if size:
+        fences = _with_tail(segment, scan, following)
+    elif scan.next_offset < following and not scan.ends_in_fence:
+        fences += find_hole(context, segment, scan.next_offset, following)
+    _fence(segment, fences, findings)
+
+
+def _with_tail(segment: LogSegment, scan: SegmentScan, next_offset: int) -> list[FencedRange]:
+    """Return the damaged ranges of a segment with what is left at its end as one of them."""
+    fences, size = list(scan.fences), segment.size_bytes
+    if scan.ends_in_fence:
+        last = fences.pop()
+        next_offset = max(next_offset, last.next_offset)
+        fences.append(replace(last, size_bytes=size - last.position, next_offset=next_offset))
+        return fences
+    fences.append(
+        FencedRange(
+            path=segment.path,
+            position=scan.whole_end,
+            size_bytes=size - scan.whole_end,
+            first_offset=scan.next_offset,
+            next_offset=max(next_offset, scan.next_offset),
+            reason=status_name(scan.tail_status),
+        )
     )
-    segment.add_fences([fence])
-    findings.fenced.append(fence)
+    return fences
 
 
 def _cut_file(context: SegmentContext, segment: LogSegment, size_bytes: int) -> None:
@@ -459,23 +581,32 @@ def _end_of_log(
     findings: _Findings,
 ) -> None:
     """Cut a torn tail, or fence damage to what was durable."""
+    size = segment.size_bytes - scan.whole_end
+    zeros = is_zero(segment.file.whole()[scan.whole_end :])
+    fences = list(scan.fences)
+    is_fenced = scan.next_offset < durable_offset and not zeros
+    if is_fenced:
+        fences = _with_tail(segment, scan, durable_offset)
+    if is_fenced or scan.ends_in_fence:
+        # The last batch is whole, and lies: what follows it comes behind all that it may have.
+        fences[-1] = replace(fences[-1], next_offset=max(fences[-1].next_offset, durable_offset))
+        findings.next_offset = fences[-1].next_offset
+        findings.last_is_fenced = True
+    _fence(segment, fences, findings)
+    if size and not is_fenced:
+        _cut(context, segment, scan, findings)
+
+
+def _cut(
+    context: SegmentContext,
+    segment: LogSegment,
+    scan: SegmentScan,
+    findings: _Findings,
+) -> None:
+    """Cut a torn tail; its bytes are kept aside."""
     data = segment.file.whole()
     size = segment.size_bytes - scan.whole_end
     zeros = is_zero(data[scan.whole_end :])
-    if scan.next_offset < durable_offset and not zeros:
-        fence = FencedRange(
-            path=segment.path,
-            position=scan.whole_end,
-            size_bytes=size,
-            first_offset=scan.next_offset,
-            next_offset=durable_offset,
-            reason=status_name(scan.tail_status),
-        )
-        segment.add_fences([fence])
-        findings.fenced.append(fence)
-        findings.next_offset = fence.next_offset
-        findings.last_is_fenced = True
-        return
     kept_in = None
     if not zeros:
         kept_in = SegmentFiles(context.directory, segment.base_offset).broken(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from typing_extensions import Buffer
@@ -18,14 +19,14 @@ from typing_extensions import Buffer
 from kafkalog._core.append_way import LogEnd
 from kafkalog._core.run_facts import RunFacts
 from kafkalog.errors import OffsetOverflowError
-from kafkalog.files.names import FileKind, FileState, SegmentFiles
+from kafkalog.files.names import MAX_BASE_OFFSET, FileKind, FileState, SegmentFiles
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import Bound, SegmentContext
 from kafkalog.log.segments import LogSegments
 
-__all__ = ["LocalLog", "Snapshot", "UndoFailedError"]
+__all__ = ["LocalLog", "Snapshot", "UndoFailedError", "check_base_offset"]
 
 
 class UndoFailedError(OSError):
@@ -126,8 +127,10 @@ class LocalLog(LogEnd):
     def create_segment(self, base_offset: int) -> LogSegment:
         """Create the files of an empty active segment, all or none; the caller publishes it."""
         context = self.context
+        check_base_offset(base_offset, context.directory)
         path = context.files(base_offset).log
         self._name_changes += 1
+        context.left_out.add(base_offset)
         try:
             handle = context.filesystem.create_new(path)
             segment = LogSegment(
@@ -382,6 +385,21 @@ class LocalLog(LogEnd):
                 with contextlib.suppress(FileNotFoundError):
                     filesystem.unlink(path)
         filesystem.sync_directory(self.context.directory)
+
+
+def check_base_offset(offset: int, directory: Path) -> None:
+    """
+    Refuse an offset at which no segment may begin.
+
+    Raises:
+        OffsetOverflowError: it is too near to 2**63.
+    """
+    if offset > MAX_BASE_OFFSET:
+        raise OffsetOverflowError(
+            f"offset must be at most {MAX_BASE_OFFSET}, where a segment begins, got {offset}",
+            path=directory,
+            base_offset=offset,
+        )
 
 
 def _undo_failed(cause: BaseException, error: OSError) -> UndoFailedError:

@@ -32,7 +32,7 @@ from kafkalog.log.committer import Committer
 from kafkalog.log.deletion import Deleter, SegmentDeletion
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.home import PartitionHome
-from kafkalog.log.local_log import LocalLog
+from kafkalog.log.local_log import LocalLog, check_base_offset
 from kafkalog.log.report import RecoveryReport
 from kafkalog.log.retaining import Retainer
 from kafkalog.log.retention_plan import SegmentExplanation
@@ -167,9 +167,16 @@ class Log(CleanableLog, ClosedByWith):
             return offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove everything; the log is empty and its next offset is `offset`."""
+        """
+        Remove everything; the log is empty and its next offset is `offset`.
+
+        Raises:
+            ValueError: `offset` is negative.
+            OffsetOverflowError: `offset` is too near to 2**63 for a segment to begin there.
+        """
         if offset < 0:
             raise ValueError(f"{offset} is no offset")
+        check_base_offset(offset, self.directory)
         try:
             self._restart_at(offset)
         finally:

@@ -121,7 +121,8 @@ class LookupLog(ScannableLog):
             stop = len(wanted) if after is None else int(wanted.searchsorted(after))
             if slot >= 0:
                 segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
-                segment.point_reader(bound).find_many(wanted, found, first, stop, check_crcs)
+                if not (segment.fences and check_crcs):
+                    segment.point_reader(bound).find_many(wanted, found, first, stop, check_crcs)
             first = stop
 
     def _find_left(
@@ -176,7 +177,8 @@ def _find_timestamps(
         segment, bound = snapshot.segments.segments[first], snapshot.bound_of(first)
         reader = segment.time_reader(bound)
         while slot < len(wanted):
-            slot = reader.find_times(wanted, found, slot, len(wanted), start_offset, check_crcs)
+            if not (segment.fences and check_crcs):
+                slot = reader.find_times(wanted, found, slot, len(wanted), start_offset, check_crcs)
             if slot == len(wanted):
                 break
             other = find_timestamp_in(segment, int(wanted[slot]), bound, start_offset)

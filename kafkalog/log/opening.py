@@ -123,6 +123,7 @@ def open_at_home(
             pool=surroundings.pool,
         )
         context.on_storage_error = surroundings.on_storage_error
+        context.was_cleaned = lambda: home.read_cleaner_offset() is not None
         if read_only:
             opened = _load_read_only(home, context)
         else:

@@ -219,6 +219,8 @@ class PointLog(LogReader):
         if self._tail is not None or self._stable.visibility.high_watermark is not None:
             return
         points, segments = self._points, snapshot.segments
+        if segments.segments[slot].fences:
+            return  # a point reader would not see them
         if not segments.segments[slot].file.maps:
             return  # a reader would hold a copy of all of it
         if points.owner is not segments:

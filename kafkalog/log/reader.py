@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -88,6 +89,7 @@ class LogReader:
         self._gate = Gate()
         self._stable = StableOffsets()
         self._followed = None if tail is None else FollowedProducers(local.context)
+        local.context.on_damage = weakref.WeakMethod(self._forget_points)
 
     @property
     def directory(self) -> Path:
@@ -263,6 +265,9 @@ class LogReader:
 
     def _reading(self) -> ReportedErrors:
         return self._local.context.errors("reading")
+
+    def _forget_points(self) -> None:
+        """Look the next one up with all means: damage was found."""
 
     def _shut(self) -> None:
         """Refuse every call from now on, and every batch that an iterator has not come to yet."""

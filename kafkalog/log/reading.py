@@ -24,7 +24,8 @@ from kafkalog._core.time_read import first_record_at
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedCodecError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.log.fetch import FetchData
-from kafkalog.log.walk import Walk, walk_batches
+from kafkalog.log.holes import note_hole
+from kafkalog.log.walk import Walk
 from kafkalog.model import TimestampOffset
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import is_codec_of
@@ -135,9 +136,11 @@ def read_batches(
     Raises:
         CorruptRecordError: at damage, with on_corrupt="raise".
     """
-    expected = 0
+    expected, before = 0, None
     for place in places(snapshot, start_offset, end_offset, on_corrupt):
-        expected = max(expected, place.next_offset)
+        if before is not None and place.bound.end:
+            note_hole(before, expected, place.segment.base_offset)
+        before, expected = place.segment, max(expected, place.next_offset)
         ahead = walk_ahead(place, end_offset - max(expected, start_offset))
         for batch in _segment_batches(place, expected, on_corrupt, ahead):
             header = batch.header
@@ -156,9 +159,11 @@ def read_parts(
     on_corrupt: OnCorrupt,
 ) -> Iterator[BatchView | MessageRun]:
     """Yield what `read_batches` does, but plain messages of the old formats in runs."""
-    expected = 0
+    expected, before = 0, None
     for place in places(snapshot, start_offset, end_offset, on_corrupt):
-        expected = max(expected, place.next_offset)
+        if before is not None and place.bound.end:
+            note_hole(before, expected, place.segment.base_offset)
+        before, expected = place.segment, max(expected, place.next_offset)
         ahead = walk_ahead(place, end_offset - max(expected, start_offset))
         for part in _segment_parts(place, expected, end_offset, on_corrupt, ahead):
             if isinstance(part, BatchView):
@@ -329,10 +334,7 @@ def walk_segment(
     """
     data = segment.file.whole()[: bound.end]
     while position < bound.end:
-        columns.clear()
-        walk = walk_batches(
-            data, position, columns, next_offset=expected, offset_max=bound.following_offset - 1
-        )
+        walk = segment.walk(data, 0, position, bound, columns, expected)
         if walk.count:
             yield position, walk
         position, expected = walk.position, walk.next_offset
@@ -358,18 +360,11 @@ def walk_windows(
     wanted = window_bytes
     while position < bound.end:
         data, origin = segment.file.window(position, wanted, bound.end)
-        columns.clear()
-        walk = walk_batches(
-            data,
-            position - origin,
-            columns,
-            next_offset=expected,
-            offset_max=bound.following_offset - 1,
-        )
-        is_cut = walk.status not in (OK, FULL) and origin + len(data) < bound.end
+        walk = segment.walk(data, origin, position - origin, bound, columns, expected)
+        is_cut = walk.status == TRUNCATED and origin + len(data) < bound.end
         if is_cut and not walk.count:
-            # A batch that is larger than the window; or damage, of which all that follows tells.
-            wanted = max(2 * wanted, bound.end - position if walk.status != TRUNCATED else 0)
+            # A batch that is larger than the window.
+            wanted *= 2
             continue
         if walk.count:
             yield data, origin, walk
@@ -409,7 +404,9 @@ def find_timestamp(
     for slot in reaching_slots(snapshot, timestamp_ms, end_offset):
         segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
         reader = segment.time_reader(bound)
-        plain = reader.find_time(timestamp_ms, start_offset, check_crcs)
+        plain = None
+        if not (segment.fences and check_crcs):
+            plain = reader.find_time(timestamp_ms, start_offset, check_crcs)
         if plain is not None:
             found = TimestampOffset(*plain[:2], plain[2] if plain[2] >= 0 else None)
         else:

@@ -7,27 +7,38 @@ nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.batch_tally import BatchTally
 from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.log.fences import FencedRange, find_fence
+from kafkalog.log.fences import FencedRange, find_resume
+from kafkalog.log.judging import (
+    RELATIVE_OFFSET_MAX,
+    KnownEnd,
+    is_whole_without_offset,
+    judge_batches,
+    names_its_last_offset,
+)
 from kafkalog.log.segment_file import SegmentFile
-from kafkalog.log.walk import walk_batches
+from kafkalog.log.walk import Walk, walk_batches
 
-__all__ = ["SegmentScan", "largest_timestamp", "scan_file", "scan_segment"]
+__all__ = ["RELATIVE_OFFSET_MAX", "SegmentScan", "largest_timestamp", "scan_file", "scan_segment"]
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
 TRUNCATED = STATUS_CODES["TRUNCATED"]
+OFFSET_ORDER = STATUS_CODES["OFFSET_ORDER"]
+BASE_OFFSET = STATUS_CODES["BASE_OFFSET"]
 
 CHUNK_BATCHES = 4096
 # Of a file that is not mapped, at a time.
 WINDOW_BYTES = 1 << 20
-RELATIVE_OFFSET_MAX = 2**31 - 1
+# One below the largest of 63 bits: the offset behind it is one, too.
+LARGEST_OFFSET = 2**63 - 2
 NO_EPOCH = -1
 
 
@@ -38,7 +49,8 @@ class SegmentScan:
 
     Attributes:
         whole_end: one past the last whole batch.
-        next_offset: one above the last offset of the last whole batch.
+        next_offset: one above the last offset of the last whole batch that is believed.
+        free_offset: the least offset that no batch here may have, though its own offset lies.
         max_timestamp: largest batch timestamp, -1 where there is none.
         offset_of_max_timestamp: last offset of the earliest batch that has it.
         first_max_timestamp: timestamp of the first batch, which time-based rolling counts from.
@@ -48,13 +60,14 @@ class SegmentScan:
         has_markers: whether one ends a transaction.
         leader_epochs: each epoch that is above all before it, with the base offset of its batch;
             NO_EPOCH where a message of an old format, which has none, begins that count anew.
-        fences: damaged ranges with whole batches behind them.
+        fences: damaged ranges with whole batches behind or in them.
         tail_status: why the scan ended: OK at the end of the data, else what failed there.
         offset_entries, time_entries: the index files of the segment, as bytes.
     """
 
     whole_end: int = 0
     next_offset: int = 0
+    free_offset: int = 0
     max_timestamp: int = -1
     offset_of_max_timestamp: int = -1
     first_max_timestamp: int = -1
@@ -68,6 +81,11 @@ class SegmentScan:
     offset_entries: bytes = b""
     time_entries: bytes = b""
 
+    @property
+    def ends_in_fence(self) -> bool:
+        """Whether the last whole batch is one that is not believed."""
+        return bool(self.fences) and self.fences[-1].end_position >= self.whole_end
+
 
 def scan_segment(
     data: memoryview,
@@ -75,8 +93,8 @@ def scan_segment(
     *,
     base_offset: int,
     interval: int,
-    next_offset: int | None = None,
     offset_max: int | None = None,
+    known_end: KnownEnd | None = None,
 ) -> SegmentScan:
     """
     Scan `data`, the bytes of a segment, around every damage to its end.
@@ -86,45 +104,26 @@ def scan_segment(
         path: its file, for the fences.
         base_offset: of the segment.
         interval: `index.interval.bytes`.
-        next_offset: smallest offset that may come first; the base offset if None.
-        offset_max: largest offset that may be in the segment; what 32 bits allow if None.
+        offset_max: largest offset that may be in the segment; any if None.
+        known_end: what is known of the end of the log, for its last segment.
     """
-    limit = base_offset + RELATIVE_OFFSET_MAX
-    limit = limit if offset_max is None else min(limit, offset_max)
-    scan = SegmentScan(next_offset=base_offset if next_offset is None else next_offset)
-    columns = BatchColumns(CHUNK_BATCHES)
-    entries = _Entries(IndexEntrySelector(base_offset, interval))
-    tally = BatchTally()
-    position, end = 0, len(data)
-    while position < end:
-        columns.clear()
-        walk = walk_batches(data, position, columns, next_offset=scan.next_offset, offset_max=limit)
-        if walk.count:
-            tally.add(columns, walk.count)
-            entries.select(columns, walk.count)
-            scan.next_offset = walk.next_offset
-            scan.whole_end = walk.position
-        position = walk.position
-        if walk.status in (OK, FULL):
-            continue
-        fence = find_fence(
-            data,
-            path,
-            position=position,
-            end=end,
-            status=walk.status,
-            next_offset=scan.next_offset,
-            offset_max=limit,
-            following_offset=scan.next_offset,
-            resume_min=walk.resume_min,
-        )
-        position = fence.end_position
-        if position >= end:
-            scan.tail_status = STATUS_CODES[fence.reason]
-            break
-        scan.fences.append(fence)
-    entries.finish(scan)
-    _take(scan, tally)
+    limit = LARGEST_OFFSET if offset_max is None else offset_max
+    scanner = _Scanner(base_offset, interval, limit)
+    scan, is_odd = scanner.run_quickly(data, known_end)
+    if not is_odd:
+        return scan
+    judgement = judge_batches(
+        data,
+        path,
+        first_offset=base_offset,
+        offset_max=limit,
+        following_offset=0 if offset_max is None else offset_max + 1,
+        known_end=known_end,
+    )
+    scan = scanner.run_around(data, judgement.fences, judgement.whole_end)
+    scan.fences = list(judgement.fences)
+    scan.whole_end, scan.next_offset = judgement.whole_end, judgement.next_offset
+    scan.free_offset, scan.tail_status = judgement.free_offset, judgement.tail_status
     return scan
 
 
@@ -133,62 +132,145 @@ def scan_file(
     *,
     base_offset: int,
     interval: int,
-    next_offset: int | None = None,
     offset_max: int | None = None,
+    known_end: KnownEnd | None = None,
 ) -> SegmentScan:
     """
     Scan a segment in its file: as `scan_segment`, and a file without damage window by window.
 
     Args: as of `scan_segment`.
     """
-    limit = base_offset + RELATIVE_OFFSET_MAX
-    limit = limit if offset_max is None else min(limit, offset_max)
-    first_offset = base_offset if next_offset is None else next_offset
-    scan = None
     if not file.maps:
-        scan = _scan_windows(file, base_offset, interval, first_offset, limit)
-    if scan is None:
-        # What damage is, and how far it reaches, only all that follows tells.
-        scan = scan_segment(
-            file.whole(),
-            file.path,
-            base_offset=base_offset,
-            interval=interval,
-            next_offset=next_offset,
-            offset_max=offset_max,
+        limit = LARGEST_OFFSET if offset_max is None else offset_max
+        scan = _Scanner(base_offset, interval, limit).run_over_windows(file, known_end)
+        if scan is not None:
+            return scan
+    # What damage is, and how far it reaches, only all that follows tells.
+    return scan_segment(
+        file.whole(),
+        file.path,
+        base_offset=base_offset,
+        interval=interval,
+        offset_max=offset_max,
+        known_end=known_end,
+    )
+
+
+class _Scanner:
+    """Goes over a segment, and puts together what its batches say."""
+
+    def __init__(self, base_offset: int, interval: int, limit: int) -> None:
+        self._base_offset = base_offset
+        self._interval = interval
+        self._limit = limit
+        self._columns = BatchColumns(CHUNK_BATCHES)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._entries = _Entries(self._base_offset, self._interval)
+        self._tally = BatchTally()
+        self._scan = SegmentScan(next_offset=self._base_offset)
+        # The last batch's base offset, and the end of those before it.
+        self._last_base = self._before_last = self._base_offset
+        # Where it begins, if it is a wrapper of magic 0.
+        self._last_position = -1
+
+    def run_quickly(self, data: memoryview, known_end: KnownEnd | None) -> tuple[SegmentScan, bool]:
+        """Scan bytes as long as they are in order; say whether more has to be known of them."""
+        position, end = 0, len(data)
+        while position < end:
+            walk = self._walk(data, position)
+            self._take(walk)
+            position = walk.position
+            if walk.status in (OK, FULL):
+                continue
+            if walk.status in (OFFSET_ORDER, BASE_OFFSET):
+                return self._scan, True
+            resume, _ = find_resume(data, position, end, self._base_offset, self._limit)
+            if resume < end or is_whole_without_offset(data, position):
+                return self._scan, True
+            self._scan.tail_status = walk.status
+            break
+        is_odd = self._ends_oddly(known_end)
+        if known_end is not None and self._last_position >= 0 and not is_odd:
+            # What it names contradicts nobody behind it, but in magic 0 the records in it.
+            is_odd = not names_its_last_offset(data, self._last_position)
+        return self._finished(), is_odd
+
+    def run_over_windows(self, file: SegmentFile, known_end: KnownEnd | None) -> SegmentScan | None:
+        """Return what a scan finds; None where there is damage, or a torn tail."""
+        size, position, wanted = file.size_bytes, 0, WINDOW_BYTES
+        while position < size:
+            data, _origin = file.window(position, wanted, size)
+            walk = self._walk(data, 0)
+            is_cut = walk.status == TRUNCATED and position + len(data) < size
+            if walk.status not in (OK, FULL) and not is_cut:
+                return None
+            if not walk.count:
+                # A batch that is larger than the window.
+                wanted *= 2
+                continue
+            self._columns.position[: walk.count] += position
+            self._take(replace(walk, position=position + walk.position))
+            position, wanted = position + walk.position, WINDOW_BYTES
+        return None if self._ends_oddly(known_end) else self._finished()
+
+    def run_around(
+        self, data: memoryview, fences: Sequence[FencedRange], whole_end: int
+    ) -> SegmentScan:
+        """Scan what lies around the damaged ranges."""
+        self._begin()
+        position = 0
+        for start, stop in [*((f.position, f.end_position) for f in fences), (whole_end, 0)]:
+            while position < start:
+                walk = self._walk(data[:start], position)
+                self._take(walk)
+                position = walk.position
+                if walk.status not in (OK, FULL):
+                    raise AssertionError(f"position {position} was judged to be whole")
+            position = stop
+        return self._finished()
+
+    def _walk(self, data: memoryview, position: int) -> Walk:
+        self._columns.clear()
+        return walk_batches(
+            data,
+            position,
+            self._columns,
+            next_offset=self._scan.next_offset,
+            offset_max=self._limit,
         )
-    return scan
 
+    def _take(self, walk: Walk) -> None:
+        """Take in the batches that a walk has found."""
+        count, columns, scan = walk.count, self._columns, self._scan
+        if not count:
+            return
+        self._tally.add(columns, count)
+        self._entries.select(columns, count)
+        before = int(columns.last_offset[count - 2]) + 1 if count > 1 else scan.next_offset
+        self._last_base, self._before_last = int(columns.base_offset[count - 1]), before
+        is_wrapper = columns.record_count[count - 1] < 0 and columns.magic[count - 1] == 0
+        self._last_position = int(columns.position[count - 1]) if is_wrapper else -1
+        scan.next_offset = scan.free_offset = walk.next_offset
+        scan.whole_end = walk.position
 
-def _scan_windows(
-    file: SegmentFile, base_offset: int, interval: int, next_offset: int, limit: int
-) -> SegmentScan | None:
-    """Return what a scan finds; None where there is damage, or a torn tail."""
-    scan = SegmentScan(next_offset=next_offset)
-    columns = BatchColumns(CHUNK_BATCHES)
-    entries = _Entries(IndexEntrySelector(base_offset, interval))
-    tally = BatchTally()
-    size, position, wanted = file.size_bytes, 0, WINDOW_BYTES
-    while position < size:
-        data, _origin = file.window(position, wanted, size)
-        columns.clear()
-        walk = walk_batches(data, 0, columns, next_offset=scan.next_offset, offset_max=limit)
-        is_cut = walk.status == TRUNCATED and position + len(data) < size
-        if walk.status not in (OK, FULL) and not is_cut:
-            return None
-        if not walk.count:
-            # A batch that is larger than the window.
-            wanted *= 2
-            continue
-        columns.position[: walk.count] += position
-        tally.add(columns, walk.count)
-        entries.select(columns, walk.count)
-        scan.next_offset = walk.next_offset
-        position, wanted = position + walk.position, WINDOW_BYTES
-        scan.whole_end = position
-    entries.finish(scan)
-    _take(scan, tally)
-    return scan
+    def _ends_oddly(self, known_end: KnownEnd | None) -> bool:
+        """Say whether what is known of the log's end may contradict the last batch."""
+        if known_end is None:
+            return False
+        if self._scan.next_offset - 1 > self._base_offset + RELATIVE_OFFSET_MAX:
+            return True
+        end_offset = known_end.end_offset
+        return self._last_base > self._before_last and (
+            (end_offset is not None and self._scan.next_offset > end_offset)
+            or self._before_last < known_end.durable_offset <= self._last_base
+        )
+
+    def _finished(self) -> SegmentScan:
+        self._entries.finish(self._scan)
+        _take(self._scan, self._tally)
+        return self._scan
 
 
 def largest_timestamp(file: SegmentFile, position: int, next_offset: int) -> tuple[int, int] | None:
@@ -217,12 +299,16 @@ def largest_timestamp(file: SegmentFile, position: int, next_offset: int) -> tup
 class _Entries:
     """Collects the index entries of a scan, chunk by chunk."""
 
-    def __init__(self, selector: IndexEntrySelector) -> None:
-        self._selector = selector
+    def __init__(self, base_offset: int, interval: int) -> None:
+        self._selector = IndexEntrySelector(base_offset, interval)
+        self._offset_max = base_offset + RELATIVE_OFFSET_MAX
         self._offsets = bytearray()
         self._times = bytearray()
 
     def select(self, columns: BatchColumns, count: int) -> None:
+        if columns.last_offset[count - 1] > self._offset_max:
+            # What does not fit an entry is found by a walk from the one before.
+            count = int(columns.last_offset[:count].searchsorted(self._offset_max, side="right"))
         offsets, times = self._selector.select(
             columns.position, columns.last_offset, columns.max_timestamp, count
         )

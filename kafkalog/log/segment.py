@@ -14,7 +14,10 @@ log's lock. Staged state is invisible to readers, who are bounded by the log's p
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -42,12 +45,13 @@ from kafkalog.log.hints import (
     read_whole_header,
     walk_headers,
 )
+from kafkalog.log.judging import judge_batches
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan, largest_timestamp
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_indexes import SegmentIndexes
 from kafkalog.log.segment_transactions import SegmentTransactions
 from kafkalog.log.segment_types import Bound, SegmentContext
-from kafkalog.log.walk import walk_batches
+from kafkalog.log.walk import Walk, walk_batches
 
 __all__ = ["LogSegment"]
 
@@ -60,6 +64,9 @@ TRUNCATED = STATUS_CODES["TRUNCATED"]
 NO_ENTRIES = OffsetIndexView(b"", 0)
 # Batches that a careful look-up examines at a time.
 CAREFUL_BATCHES = 64
+
+
+_end_of = attrgetter("end_position")
 
 
 class LogSegment(SegmentIndexes):
@@ -79,6 +86,8 @@ class LogSegment(SegmentIndexes):
     def __init__(self, context: SegmentContext, base_offset: int, file: SegmentFile) -> None:
         super().__init__(context, base_offset, file)
         self.fences: tuple[FencedRange, ...] = ()
+        # So many bytes were judged: what is damaged in them is fenced.
+        self._judged_bytes = 0
         self.created_ms = context.clock.now_ms()
         self.roll_jitter_ms = context.config.random_segment_jitter(context.random)
         self.is_resting = False
@@ -90,6 +99,11 @@ class LogSegment(SegmentIndexes):
 
     def __repr__(self) -> str:
         return f"LogSegment(base_offset={self.base_offset}, size_bytes={self.size_bytes})"
+
+    @property
+    def context(self) -> SegmentContext:
+        """What the log's segments share."""
+        return self._context
 
     @property
     def size_bytes(self) -> int:
@@ -277,10 +291,12 @@ class LogSegment(SegmentIndexes):
         """
         hint = self._hints.start_for(offset)
         position, status = walk_headers(self.file, find_offset, offset, hint, bound.end)
-        if status == OK and self._is_believable(position, offset, hint, bound):
+        is_around = self.fences and self._is_fenced(hint, position)
+        if status == OK and not is_around and self._is_believable(position, offset, hint, bound):
             return position
         # A hole, the end, damage, or a length field that led astray: look with every CRC checked.
-        return self._find_carefully(offset, self._hints.start_before(offset, hint), bound)
+        start = 0 if is_around else self._hints.start_before(offset, hint)
+        return self._find_carefully(offset, start, bound)
 
     def scan(self) -> SegmentScan:
         """Scan all bytes, every CRC checked."""
@@ -288,6 +304,8 @@ class LogSegment(SegmentIndexes):
 
     def find_record(self, offset: int, bound: Bound, check_crcs: bool = True) -> Record | None:
         """Return the record at `offset` where a quick look finds it, None where it does not."""
+        if self.fences and check_crcs:
+            return None
         position = self.offset_index.view.lookup(offset)[1]
         if position >= bound.end:
             return None
@@ -358,7 +376,7 @@ class LogSegment(SegmentIndexes):
         self, timestamp_ms: int, bound: Bound, start: int = 0
     ) -> int | None:
         """As `find_timestamp` from `start` on, every CRC from the segment's start on checked."""
-        for columns, count, _fence in self._walk_carefully(0, self.base_offset, bound):
+        for columns, count, _fence in self._walk_carefully(0, bound):
             reaching = columns.max_timestamp[:count] >= timestamp_ms
             rows = np.flatnonzero(reaching & (columns.position[:count] >= start))
             if rows.size:
@@ -383,18 +401,107 @@ class LogSegment(SegmentIndexes):
             end=bound.end,
             status=status,
             next_offset=next_offset,
-            offset_max=min(self.base_offset + RELATIVE_OFFSET_MAX, bound.following_offset - 1),
+            offset_max=bound.following_offset - 1,
             following_offset=bound.following_offset,
             resume_min=resume_min,
         )
         self.add_fences([fence])
         return fence
 
-    def add_fences(self, found: list[FencedRange]) -> None:
+    def add_fences(self, found: Sequence[FencedRange]) -> None:
         """Remember damaged ranges; a new tuple, so that readers need no lock."""
-        known = {fence.position: fence for fence in self.fences}
-        known.update((fence.position, fence) for fence in found)
-        self.fences = tuple(known[position] for position in sorted(known))
+        if not found:
+            return
+        known = {(fence.position, fence.size_bytes > 0): fence for fence in self.fences}
+        known.update(((fence.position, fence.size_bytes > 0), fence) for fence in found)
+        self.fences = tuple(known[place] for place in sorted(known))
+        # What finds records without a look at the fences is not to be asked here any more.
+        self._context.found_damage()
+
+    def note_judged(self) -> None:
+        """Take note that a scan has told all fences of the present bytes."""
+        self._judged_bytes = self.file.size_bytes
+
+    def judge(self, bound: Bound) -> None:
+        """Find all damaged ranges of what may be read, unless that was done."""
+        if self._judged_bytes >= bound.end:
+            return
+        judgement = judge_batches(
+            self.file.whole()[: bound.end],
+            self.path,
+            first_offset=self.base_offset,
+            offset_max=bound.following_offset - 1,
+            following_offset=bound.following_offset,
+        )
+        self.add_fences(judgement.fences)
+        if judgement.whole_end == bound.end:
+            self._judged_bytes = bound.end
+
+    def walk(
+        self,
+        data: memoryview,
+        origin: int,
+        position: int,
+        bound: Bound,
+        columns: BatchColumns,
+        next_offset: int,
+        *,
+        check_crc: bool = True,
+    ) -> Walk:
+        """
+        Walk the believed batches of `data` from `position` on, up to the next damaged range.
+
+        As `walk_batches`, but where anything is odd the whole segment is judged, so that all
+        readers believe the same batches, wherever they begin. In front of a fence the walk is OK;
+        at its first byte it finds nothing, and has the fence's reason as status.
+
+        Args:
+            data: bytes of the segment.
+            origin: where they begin in the file.
+            position: in the data.
+            bound: how far the segment may be read.
+            columns, next_offset, check_crc: as for `walk_batches`.
+        """
+        for _attempt in range(2):
+            end = len(data)
+            fence = self._fence_from(origin + position) if self.fences else None
+            if fence is not None:
+                start = fence.position - origin
+                if start <= position:
+                    columns.clear()
+                    behind = fence.end_position - origin
+                    return Walk(0, position, STATUS_CODES[fence.reason], next_offset, behind)
+                end = min(end, start)
+            columns.clear()
+            is_judged = self._judged_bytes >= bound.end
+            walk = walk_batches(
+                data if end == len(data) else data[:end],
+                position,
+                columns,
+                next_offset=0 if is_judged else next_offset,
+                offset_max=bound.following_offset - 1,
+                check_crc=check_crc,
+            )
+            if not walk.count:
+                walk = replace(walk, next_offset=next_offset)
+            is_cut = walk.status == TRUNCATED and origin + len(data) < bound.end
+            if walk.status in (OK, FULL) or is_cut or is_judged or not check_crc:
+                break
+            self.judge(bound)
+        return walk
+
+    def _fence_from(self, position: int) -> FencedRange | None:
+        """Return the first damaged range that ends behind a position, None where none does."""
+        fences = self.fences
+        slot = bisect_right(fences, position, key=_end_of)
+        while slot < len(fences) and not fences[slot].size_bytes:
+            slot += 1
+        return fences[slot] if slot < len(fences) else None
+
+    def _is_fenced(self, start: int, position: int) -> bool:
+        """Say whether a walk from `start` to the batch at `position` meets a damaged range."""
+        fence = self._fence_from(start)
+        return fence is not None and fence.position <= position
 
     # ------------------------------------------------------------------------------- private
 
@@ -434,8 +541,7 @@ class LogSegment(SegmentIndexes):
 
     def _find_carefully(self, offset: int, position: int, bound: Bound) -> int | None:
         """Find the batch with every CRC from `position` on checked, around known damage."""
-        expected = read_header(self.file, position).base_offset if position else self.base_offset
-        for columns, count, fence in self._walk_carefully(position, expected, bound):
+        for columns, count, fence in self._walk_carefully(position, bound):
             reaching = np.flatnonzero(columns.last_offset[:count] >= offset)
             if reaching.size:
                 return int(columns.position[reaching[0]])
@@ -444,20 +550,14 @@ class LogSegment(SegmentIndexes):
         return None
 
     def _walk_carefully(
-        self, position: int, expected: int, bound: Bound
+        self, position: int, bound: Bound
     ) -> Iterator[tuple[BatchColumns, int, FencedRange | None]]:
         """Yield whole batches run by run, every CRC checked, and each damage with no batch."""
         data = self.file.whole()[: bound.end]
+        expected = read_header(self.file, position).base_offset if position else self.base_offset
         columns = BatchColumns(CAREFUL_BATCHES)
         while position < bound.end:
-            columns.clear()
-            walk = walk_batches(
-                data,
-                position,
-                columns,
-                next_offset=expected,
-                offset_max=bound.following_offset - 1,
-            )
+            walk = self.walk(data, 0, position, bound, columns, expected)
             yield columns, walk.count, None
             position, expected = walk.position, walk.next_offset
             if walk.status not in (OK, FULL):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -53,6 +54,20 @@ class SegmentContext:
     on_storage_error: Callable[[LogStorageError], object] | None = None
     # Around the files of transaction indexes, which readers may put right.
     repair_lock: threading.Lock = field(default_factory=threading.Lock)
+    # Whether offsets may be missing between segments without any damage, None while unknown; and
+    # what says whether a cleaner has been here.
+    may_have_holes: bool | None = None
+    # Base offsets of segments made here in front of which offsets were left out on purpose.
+    left_out: set[int] = field(default_factory=set)
+    was_cleaned: Callable[[], bool] = bool
+    # Called, if it is there yet, when damage is found.
+    on_damage: weakref.WeakMethod[Callable[[], None]] | None = None
+
+    def found_damage(self) -> None:
+        """Say that a segment has damage of which nobody knew."""
+        notify = None if self.on_damage is None else self.on_damage()
+        if notify is not None:
+            notify()
 
     def files(self, base_offset: int) -> SegmentFiles:
         """Return the paths of a segment."""

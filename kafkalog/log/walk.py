@@ -42,6 +42,7 @@ __all__ = ["BatchEnd", "Walk", "check_wrapper", "check_wrapper_offsets", "walk_b
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
+TRUNCATED = STATUS_CODES["TRUNCATED"]
 OFFSET_ORDER = STATUS_CODES["OFFSET_ORDER"]
 BASE_OFFSET = STATUS_CODES["BASE_OFFSET"]
 
@@ -97,6 +98,10 @@ def walk_batches(
     if result.count == 0 or result.status not in (OK, FULL, OFFSET_ORDER):
         return walk
     following = _header(data, result.position)
+    if following is None and result.status == FULL:
+        # Damage, perhaps, and what stands before it is no more sure than in the midst of a run.
+        status = scan_batches(data, result.position, check_crc=False).status
+        return walk if status in (OK, TRUNCATED) else replace(walk, status=status)
     if following is None or following.base_offset >= behind:
         return walk
     return _blame(data, columns, walk, following, next_offset)

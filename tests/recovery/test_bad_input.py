@@ -99,9 +99,7 @@ def test_segment_with_invalid_bytes_opens_and_serves_its_neighbours(
     before, behind = where == "behind", where == "before"
     middle = moved(raw, 3) if before else raw
     content = (EARLY if before else b"") + middle + (LATE if behind else b"")
-    reached = scan_segment(
-        memoryview(middle), LOG_FILE, base_offset=0, interval=4096, next_offset=0
-    ).next_offset
+    reached = scan_segment(memoryview(middle), LOG_FILE, base_offset=0, interval=4096).next_offset
     wanted = set(EARLY_RECORDS if before else ())
     if behind and reached <= LATE_OFFSET:
         wanted |= set(LATE_RECORDS)

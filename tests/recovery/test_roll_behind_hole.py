@@ -17,6 +17,8 @@ STATES = 16
 
 # Batches of three records; four fill a segment, and each segment begins behind a hole.
 FIRST, SECOND, THIRD = (0, 3, 6, 9), (20, 23, 26, 29), (40, 43)
+# Nothing tells them from lost batches: they are reported, and cost nothing.
+HOLES = {(12, 20), (32, 40)}
 
 
 def follow(rig: Rig, *bases: int) -> None:
@@ -57,7 +59,7 @@ class FollowAtOnce(Follow):
 def test_leap_at_a_roll_crashed_at_any_call_keeps_what_was_durable(
     scenario: type[Scenario], place: Place
 ) -> None:
-    """A hole is no damage, and zeros in front of one that were preallocated are none either."""
+    """DUR-4: a hole is reported, and zeros in front of one that were preallocated are no damage."""
     bases = set()
     for crash in crashes(scenario(), place, limit=STATES):
         with crash.reopened() as rig:
@@ -66,7 +68,8 @@ def test_leap_at_a_roll_crashed_at_any_call_keeps_what_was_durable(
             assert offsets_of(*FIRST) == found[:12]
             # Without preallocation nothing is synced at a roll: a batch may outlive others.
             lost = () if place.config.preallocate else (20, 23, 26, 29)
-            assert all(first in lost and following == 40 for first, following in seen.fences)
+            told = set(seen.fences) - HOLES
+            assert all(first in lost and following == 40 for first, following in told)
             bases.add(seen.bases)
     assert {(0,), (0, 20, 40)} <= bases
 
@@ -92,10 +95,8 @@ def test_leap_whose_cut_cannot_be_synced_latches_the_log(rig: Rig) -> None:
     for choice, disk in rig.disk.crash_states(STATES):
         after = Rig(INSIDE, disk)
         seen = observe(after.open())
-        assert (offsets_of(*FIRST), ()) == (
-            [fact.offset for fact in seen.records],
-            seen.fences,
-        ), choice
+        assert offsets_of(*FIRST) == [fact.offset for fact in seen.records], choice
+        assert set(seen.fences) <= HOLES, choice
         after.let_go()
 
 
@@ -110,7 +111,8 @@ def test_leap_whose_cut_fails_may_be_tried_again(rig: Rig) -> None:
     rig.close()
     seen = observe(rig.open())
     assert offsets_of(*FIRST, *SECOND) == [fact.offset for fact in seen.records]
-    assert ((0, 20), ()) == (seen.bases, seen.fences)
+    assert (0, 20) == seen.bases
+    assert set(seen.fences) <= HOLES
 
 
 def test_leap_that_fails_behind_the_cut_keeps_the_room_of_the_segment(rig: Rig) -> None:

@@ -34,14 +34,14 @@ from kafkalog.layout import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
+from kafkalog.log.holes import note_hole
 from kafkalog.log.reading import OnCorrupt, Place, behind_damage, places, walk_ahead
 from kafkalog.log.scan.conditions import Integers
-from kafkalog.log.walk import Walk, walk_batches
+from kafkalog.log.walk import Walk
 from kafkalog.records.batch_view import BatchView
 
 if TYPE_CHECKING:
     from kafkalog.log.local_log import Snapshot
-    from kafkalog.log.segment_types import Bound
 
 __all__ = [
     "Stretch",
@@ -173,15 +173,18 @@ def read_stretches(
     Raises:
         CorruptRecordError: at damage, with on_corrupt="raise".
     """
-    expected = 0
+    expected, before = 0, None
     # The active one may have got a later record by now, and the mark of it.
     active = snapshot.segments.active
     for place in places(snapshot, start_offset, end_offset, on_corrupt):
         segment = place.segment
         asks = not timestamps.is_all and segment is not active
         if asks and segment.max_timestamp < timestamps.first:
+            before = None
             continue
-        expected = max(expected, place.next_offset)
+        if before is not None and place.bound.end:
+            note_hole(before, expected, segment.base_offset)
+        before, expected = None if asks else segment, max(expected, place.next_offset)
         for stretch in _of_segment(place, expected, end_offset, on_corrupt, timestamps, hides):
             yield stretch
             expected = max(expected, stretch.next_offset)
@@ -203,7 +206,7 @@ def _of_segment(
     data = segment.file.whole()[: bound.end]
     is_doubted = False
     while position < bound.end:
-        walk = _walk(data, position, bound, expected, batches, check_crc=is_doubted)
+        walk = segment.walk(data, 0, position, bound, batches, expected, check_crc=is_doubted)
         if not is_doubted and walk.status not in (OK, FULL):
             is_doubted = True
             continue
@@ -237,26 +240,6 @@ def _of_segment(
         row, is_doubted = stretch.doubted, True
         position = int(batches.position[row])
         expected = int(batches.last_offset[row - 1]) + 1 if row else expected
-
-
-def _walk(
-    data: memoryview,
-    position: int,
-    bound: Bound,
-    expected: int,
-    batches: BatchColumns,
-    *,
-    check_crc: bool,
-) -> Walk:
-    batches.clear()
-    return walk_batches(
-        data,
-        position,
-        batches,
-        next_offset=expected,
-        offset_max=bound.following_offset - 1,
-        check_crc=check_crc,
-    )
 
 
 def count_below(batches: BatchColumns, walk: Walk, expected: int, end_offset: int) -> int:

@@ -1,0 +1,608 @@
+"""Which batches of a segment are believed: one judgement for recovery and for every reader.
+
+The CRC of a batch covers its size and how many offsets it takes, but not its base offset. So all
+batches of a segment with a good CRC are looked for first, whatever offsets they name, and those are
+believed that contradict the fewest others:
+
+  * A batch lies where an offset of it is outside the segment's bounds.
+  * Two batches contradict each other where the later one begins too low: below the end of the
+    earlier one, and of those between the two, each of which takes its offsets.
+  * Believed is the largest set in which no two contradict each other. Of several of one size that
+    with the most batches which follow each other without a hole counts; where that decides nothing
+    either, only what is in all of them. A record that is missing is reported; one under an offset
+    that is not its own is not found by anyone.
+
+With `room[i]` for the offsets that all batches before batch i take, the second rule is a comparison
+of two numbers: `shift[i] = first_offset[i] - room[i]` may never fall. In a log without holes all
+shifts are equal. Batches that are not in order with any other are few, and only these are compared.
+
+A wrapper of an old format names its last offset only, and takes one at least. Where a few wrappers
+contradict each other, they are decompressed, and counted.
+
+Everything outside the believed batches is fenced. A batch with a good CRC is never part of a torn
+tail, whatever offset it names.
+
+What an offset contradicts nobody cannot be found out: it is in the last batch, or raised or lowered
+within a hole. For the last batch of a log the caller says what else is known of the end.
+
+Pure functions over bytes; thread-safe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from kafkalog._core.batch import BatchColumns, check_batch, scan_batches
+from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog._core.status import STATUS_CODES, status_name
+from kafkalog.errors import KafkaLogError
+from kafkalog.layout import RECORD_BATCH_OVERHEAD
+from kafkalog.log.fences import (
+    SIZE_POSITION,
+    WRAPPER_BYTES,
+    FencedRange,
+    find_resume,
+    first_offset_at,
+)
+from kafkalog.records.batch_view import BatchView
+
+__all__ = [
+    "RELATIVE_OFFSET_MAX",
+    "Judgement",
+    "KnownEnd",
+    "is_whole_without_offset",
+    "judge_batches",
+    "names_its_last_offset",
+]
+
+OK: Final = STATUS_CODES["OK"]
+FULL: Final = STATUS_CODES["FULL"]
+BASE_OFFSET: Final = STATUS_CODES["BASE_OFFSET"]
+OFFSET_ORDER: Final = STATUS_CODES["OFFSET_ORDER"]
+
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+# Further from the base than this no segment comes, which has at most so many bytes.
+OVERFLOW_MAX: Final = 2**40
+# More offsets than it has records no batch takes but one of these: more than one ever had records.
+SPARSE_MAX: Final = 2**26
+SOME_OFFSET: Final = 2**40
+CHUNK_BATCHES: Final = 4096
+# So many batches that contradict each other are decompressed, should they be wrappers.
+WRAPPERS_MAX: Final = 64
+# A batch counts more than any number of those that may be none, and these than any number of links.
+BATCH_WEIGHT: Final = 1 << 80
+IMAGE_WEIGHT: Final = 1 << 40
+
+
+class KnownEnd(NamedTuple):
+    """
+    What is known of the end of a log.
+
+    Attributes:
+        durable_offset: all below it was on the disk once.
+        end_offset: where the log ended when it was closed in order, None where it was not.
+    """
+
+    durable_offset: int = 0
+    end_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """
+    What is believed of a segment.
+
+    Attributes:
+        fences: the damaged ranges, in order of position; with `whole_end` as its end the last one
+            holds a whole batch.
+        whole_end: one past the last batch with a good CRC, believed or not.
+        next_offset: one above the last offset of the last believed batch.
+        free_offset: the least offset that nothing here may have, though its own offset lies.
+        tail_status: what fails behind `whole_end`: OK at the end of the data.
+    """
+
+    fences: tuple[FencedRange, ...]
+    whole_end: int
+    next_offset: int
+    free_offset: int
+    tail_status: int
+
+
+@dataclass(slots=True)
+class _Run:
+    """
+    Batches side by side that follow each other without a hole, each with a good CRC.
+
+    Attributes:
+        shift: their first offset, without the room of all batches before.
+        start, end: where they lie.
+        count: how many there are.
+        first_offset, next_offset: the offsets they name.
+        room: offsets that all of them take.
+        fits: whether their offsets are inside the segment's bounds.
+        is_wrapper: whether it is one, whose first offset is not known.
+        is_believed: the judgement.
+        may_be_image: whether it lies between two stretches of damage, and may belong to either.
+        slot: its number in the segment.
+        is_doubtful: whether it might as well be believed as others are that contradict it.
+    """
+
+    shift: int
+    start: int
+    end: int
+    count: int
+    first_offset: int
+    next_offset: int
+    room: int
+    fits: bool
+    is_wrapper: bool
+    is_believed: bool = True
+    is_doubtful: bool = False
+    may_be_image: bool = False
+    slot: int = 0
+
+    @property
+    def weight(self) -> int:
+        """What believing it counts."""
+        own = IMAGE_WEIGHT if self.may_be_image else BATCH_WEIGHT
+        return self.count * own + self.count - 1
+
+
+def judge_batches(
+    data: memoryview,
+    path: Path,
+    *,
+    first_offset: int,
+    offset_max: int,
+    following_offset: int,
+    known_end: KnownEnd | None = None,
+) -> Judgement:
+    """
+    Judge all batches of a segment.
+
+    Args:
+        data: bytes of the segment, from its first to the end of what is published.
+        path: its file, for the fences.
+        first_offset: smallest offset that may be in it: its base offset.
+        offset_max: largest offset that may be in it.
+        following_offset: offset that follows the segment, for a fence that reaches its end; a
+            smaller one than its batches take is raised.
+        known_end: what is known of the end of the log, for its last segment.
+    """
+    found = _Search(data, first_offset, offset_max)
+    found.collect()
+    runs = found.runs
+    _leave_overflow_out(runs, first_offset)
+    end_offset = 0 if known_end is None else known_end.end_offset or 0
+    _judge(runs, data, first_offset, end_offset)
+    if end_offset and not any(run.is_believed and run.next_offset == end_offset for run in runs):
+        # It is known of an older end, perhaps.
+        _judge(runs, data, first_offset)
+    free_offset = 0
+    if known_end is not None:
+        free_offset = _judge_last(runs, data, first_offset, known_end)
+    return _report(found, path, following_offset, free_offset)
+
+
+class _Search:
+    """Finds the batches with a good CRC, whatever their offsets are."""
+
+    def __init__(self, data: memoryview, first_offset: int, offset_max: int) -> None:
+        self.data = data
+        self.first_offset = first_offset
+        self.offset_max = offset_max
+        self.runs: list[_Run] = []
+        self.damage: dict[int, int] = {}
+        self.whole_end = 0
+        self.tail_status = OK
+        self._room = 0
+
+    def collect(self) -> None:
+        """Go from batch to batch, and around what is none."""
+        data, position, end = self.data, 0, len(self.data)
+        columns = BatchColumns(CHUNK_BATCHES)
+        island: tuple[int, int] | None = None
+        while position < end:
+            columns.clear()
+            met = scan_batches(data, position, columns=columns, check_order=False)
+            if met.count:
+                self._add(columns, met.count)
+                self.whole_end = met.position
+            position = met.position
+            if met.status in (OK, FULL):
+                continue
+            if island is not None:
+                self._make_island(*island)
+            if self._add_without_offset(met.position):
+                position = self.whole_end
+                continue
+            floor = self.first_offset + self._room
+            position, is_found = find_resume(data, position, end, floor, self.offset_max)
+            self.damage[met.position] = met.status
+            if position == end:
+                self.tail_status = met.status
+                return
+            island = (len(self.runs), self._room) if is_found else None
+
+    def _add_without_offset(self, position: int) -> bool:
+        """Add a batch of which nothing is wrong but an offset that no batch can have."""
+        header = _header_without_offset(self.data, position)
+        if header is None:
+            return False
+        end, room = position + header.size_bytes, header.last_offset_delta + 1
+        run = _Run(0, position, end, 1, -1, 0, room, fits=False, is_wrapper=header.is_wrapper)
+        self.runs.append(run)
+        self._room += room
+        self.whole_end = end
+        return True
+
+    def _make_island(self, first_run: int, room: int) -> None:
+        """
+        Let batches between two stretches of damage count little, and take no room.
+
+        They may be no batches of the log, but images that a damaged batch carries as its values.
+        """
+        self._room = room
+        taken = 0
+        for run in self.runs[first_run:]:
+            run.may_be_image = True
+            run.shift += taken
+            taken += run.room
+
+    def _add(self, columns: BatchColumns, count: int) -> None:
+        base, last = columns.base_offset[:count], columns.last_offset[:count]
+        position, size = columns.position[:count], columns.size_bytes[:count]
+        taken, records = last - base + 1, columns.record_count[:count]
+        is_possible = taken <= np.maximum(records, SPARSE_MAX)
+        taken = np.where(is_possible, taken, np.maximum(records, 1))
+        room = np.cumsum(taken)
+        shift = base - (room - taken) - self._room
+        fits = (base >= self.first_offset) & (last <= self.offset_max) & is_possible
+        is_wrapper = records < 0
+        is_edge = (shift[1:] != shift[:-1]) | (fits[1:] != fits[:-1])
+        is_edge |= is_wrapper[1:] | is_wrapper[:-1]
+        starts = [0, *(np.flatnonzero(is_edge) + 1).tolist()]
+        for start, stop in zip(starts, [*starts[1:], count], strict=True):
+            row = stop - 1
+            run = _Run(
+                shift=int(shift[start]),
+                start=int(position[start]),
+                end=int(position[row]) + int(size[row]),
+                count=stop - start,
+                first_offset=int(base[start]),
+                next_offset=int(last[row]) + 1,
+                room=int(room[row] - room[start] + taken[start]),
+                fits=bool(fits[start]),
+                is_wrapper=bool(is_wrapper[start]),
+            )
+            self._append(run)
+        self._room += int(room[-1])
+
+    def _append(self, run: _Run) -> None:
+        """Add a run, as part of the one before where it only goes on with that."""
+        before = self.runs[-1] if self.runs else None
+        if (
+            before is not None
+            and before.end == run.start
+            and before.shift == run.shift
+            and before.fits == run.fits
+            and not (before.is_wrapper or run.is_wrapper)
+        ):
+            before.end, before.next_offset = run.end, run.next_offset
+            before.count += run.count
+            before.room += run.room
+        else:
+            self.runs.append(run)
+
+
+def names_its_last_offset(data: memoryview, position: int) -> bool:
+    """Say whether a wrapper names the offset of the last record in it, as far as that says one."""
+    inside = _offsets_inside(data, position)
+    return inside is None or inside[1] == parse_header(data, position).last_offset
+
+
+def is_whole_without_offset(data: memoryview, position: int) -> bool:
+    """Say whether a batch is whole but for an offset that no batch can have."""
+    return _header_without_offset(data, position) is not None
+
+
+def _header_without_offset(data: memoryview, position: int) -> BatchHeader | None:
+    """Return the header of a batch that would be whole with another offset, None for none."""
+    head = bytearray(data[position : position + RECORD_BATCH_OVERHEAD])
+    head[:SIZE_POSITION] = bytes(SIZE_POSITION)
+    try:
+        header = parse_header(head)
+    except KafkaLogError:
+        return None
+    end = position + header.size_bytes
+    if end > len(data):
+        return None
+    whole = bytearray(data[position:end])
+    whole[:SIZE_POSITION] = bytes(SIZE_POSITION)
+    return header if check_batch(whole) == OK else None
+
+
+def _leave_overflow_out(runs: list[_Run], first_offset: int) -> None:
+    """
+    Let batches further from the base than a segment's may be not fit, where as many contradict.
+
+    There are segments of old cleaners in which the last batches are. Behind them comes nothing.
+    """
+    limit = first_offset + RELATIVE_OFFSET_MAX
+    beyond = [slot for slot, run in enumerate(runs) if run.fits and run.next_offset - 1 > limit]
+    if not beyond:
+        return
+    count = sum(runs[slot].count for slot in beyond)
+    before = [run for run in runs[: beyond[0]] if run.fits]
+    shift = before[-1].shift if before else first_offset
+    behind = [run for run in runs[beyond[0] :] if run.fits and run.next_offset - 1 <= limit]
+    if sum(run.count for run in behind) >= count or any(run.shift == shift for run in behind):
+        for slot in beyond:
+            runs[slot].fits = False
+
+
+def _judge(runs: list[_Run], data: memoryview, first_offset: int, end_offset: int = 0) -> None:
+    """Say of each run whether it is believed; none that ends above `end_offset` but if it is 0."""
+    for run in runs:
+        run.is_believed = run.fits and not 0 < end_offset < run.next_offset
+        run.is_doubtful = False
+    fitting = [run for run in runs if run.is_believed]
+    for slot, run in enumerate(runs):
+        run.slot = slot
+    if not fitting:
+        return
+    shifts = np.array([run.shift for run in fitting], np.int64)
+    highest_before = np.maximum.accumulate(shifts)
+    lowest_behind = np.minimum.accumulate(shifts[::-1])[::-1]
+    is_settled = (shifts >= highest_before) & (shifts <= lowest_behind)
+    unsettled = np.flatnonzero(~is_settled)
+    if not unsettled.size:
+        return
+    edges = np.flatnonzero(np.diff(unsettled) > 1) + 1
+    for part in np.split(unsettled, edges):
+        _judge_part(runs, fitting, int(part[0]), int(part[-1]) + 1, data, first_offset)
+
+
+def _judge_part(
+    all_runs: list[_Run],
+    runs: list[_Run],
+    first: int,
+    stop: int,
+    data: memoryview,
+    first_offset: int,
+) -> None:
+    """Judge runs that contradict each other, and none of those around them."""
+    part = runs[first:stop]
+    before = runs[first - 1].shift if first else first_offset
+    behind = runs[stop].shift if stop < len(runs) else None
+    shifts: list[int | None] = [run.shift for run in part]
+    if len(part) <= WRAPPERS_MAX and any(run.is_wrapper for run in part):
+        # With the batches around them: these, too, may turn out to contradict them.
+        first, stop = max(first - 1, 0), min(stop + 1, len(runs))
+        part = runs[first:stop]
+        before, behind = runs[first - 1].next_offset if first else first_offset, None
+        start = runs[first - 1].slot + 1 if first else 0
+        shifts = _counted(all_runs[start : part[-1].slot + 1], part, data, before)
+    chosen = _choose(shifts, part, before, behind)
+    if chosen.doubtful:
+        # Beyond what a segment may hold is beyond belief where anything else is as good.
+        limit = first_offset + RELATIVE_OFFSET_MAX
+        near = [
+            None if slot in chosen.doubtful and part[slot].next_offset - 1 > limit else shift
+            for slot, shift in enumerate(shifts)
+        ]
+        if near != shifts:
+            chosen = _choose(near, part, before, behind)
+    for slot, run in enumerate(part):
+        run.is_believed = slot in chosen.sure
+        run.is_doubtful = slot in chosen.doubtful
+
+
+def _counted(
+    runs: Sequence[_Run], part: Sequence[_Run], data: memoryview, low: int
+) -> list[int | None]:
+    """
+    Return shifts with wrappers counted; None of one that contradicts itself.
+
+    Args:
+        runs: all from behind the offset `low` on, those that are not to be believed as well.
+        part: for which of them shifts are returned.
+        data: bytes of the segment.
+        low: the least offset that may come.
+    """
+    wanted = {run.slot for run in part}
+    shifts: list[int | None] = []
+    taken = 0
+    for run in runs:
+        first, is_possible = run.first_offset, True
+        inside = _offsets_inside(data, run.start) if run.is_wrapper else None
+        if inside is not None:
+            first, last = inside
+            run.room = max(last - first + 1, 1)
+            is_possible = last == run.next_offset - 1 and first >= low
+        if run.slot in wanted:
+            shifts.append(first - taken if is_possible else None)
+        taken += 0 if run.may_be_image else run.room
+    return shifts
+
+
+def _offsets_inside(data: memoryview, position: int) -> tuple[int, int] | None:
+    """Return first and last offset of the records in a wrapper, None where they do not say."""
+    entry: memoryview | bytearray
+    try:
+        end = parse_header(data, position).end_position
+        entry = data[position:end]
+    except KafkaLogError:
+        # It is only the offset that no batch can have.
+        header = _header_without_offset(data, position)
+        assert header is not None
+        entry = bytearray(data[position : position + header.size_bytes])
+        entry[:SIZE_POSITION] = SOME_OFFSET.to_bytes(SIZE_POSITION)
+    batch = BatchView(entry, position=position)
+    with contextlib.suppress(KafkaLogError):
+        records = batch.records(limit_bytes=WRAPPER_BYTES, strict=False)
+        if records:
+            return records[0].offset, records[-1].offset
+    return None
+
+
+class _Chosen(NamedTuple):
+    """Those in all of the heaviest sets, and those in some of them."""
+
+    sure: set[int]
+    doubtful: set[int]
+
+
+def _choose(
+    shifts: Sequence[int | None], runs: Sequence[_Run], before: int, behind: int | None
+) -> _Chosen:
+    """
+    Return which runs are in the heaviest sets whose shifts do not fall.
+
+    Args:
+        shifts: of the runs; None for one that is not to be believed.
+        runs: what they weigh.
+        before, behind: the shifts of those that are believed around them.
+    """
+    slots = [slot for slot, shift in enumerate(shifts) if shift is not None]
+    values = [shift for shift in shifts if shift is not None]
+    weights = [runs[slot].weight for slot in slots]
+    if not slots:
+        return _Chosen(set(), set())
+    up = _heaviest(values, weights, before)
+    mirrored = [-value for value in reversed(values)]
+    down = _heaviest(mirrored, weights[::-1], None if behind is None else -behind)[::-1]
+    totals = [first + second - own for first, second, own in zip(up, down, weights, strict=True)]
+    best = max(totals)
+    found = sorted((n for n, total in enumerate(totals) if total == best), key=up.__getitem__)
+    sure = set(found)
+    # Each takes the place in the sum from what is before it to itself; two at one place exclude
+    # each other, and neither is in all of the heaviest sets.
+    widest = found[0]
+    for number in found[1:]:
+        if up[number] - weights[number] < up[widest]:
+            sure -= {number, widest}
+        if up[number] > up[widest]:
+            widest = number
+    return _Chosen({slots[number] for number in sure}, {slots[n] for n in found if n not in sure})
+
+
+def _heaviest(shifts: Sequence[int], weights: Sequence[int], before: int | None) -> list[int]:
+    """
+    Return for each run the weight of the heaviest set that ends with it.
+
+    One is added for each two that have the same shift, side by side in the set.
+    """
+    # Shifts and weights of the sets that none with a smaller shift outweighs, both rising.
+    ends: list[int] = []
+    best: list[int] = []
+    same = {} if before is None else {before: 0}
+    found = []
+    for shift, weight in zip(shifts, weights, strict=True):
+        place = bisect_right(ends, shift)
+        total = best[place - 1] if place else 0
+        if shift in same:
+            total = max(total, same[shift] + 1)
+        total += weight
+        found.append(total)
+        same[shift] = max(same.get(shift, 0), total)
+        if place and best[place - 1] >= total:
+            continue
+        place = stop = bisect_left(ends, shift)
+        while stop < len(ends) and best[stop] <= total:
+            stop += 1
+        ends[place:stop], best[place:stop] = [shift], [total]
+    return found
+
+
+def _judge_last(runs: list[_Run], data: memoryview, first_offset: int, known_end: KnownEnd) -> int:
+    """
+    Judge the last batch of a log by what is known of the end of that.
+
+    It lies where it stands alone behind a hole, and the hole is one that cannot be.
+
+    Returns:
+        The least offset that it cannot have if it lies, 0 where it is believed.
+    """
+    believed = [run for run in runs if run.is_believed]
+    if not believed or believed[-1].count > 1 or believed[-1] is not runs[-1]:
+        return 0
+    last = believed[-1]
+    expected = believed[-2].next_offset if len(believed) > 1 else first_offset
+    begins, end_offset = last.first_offset, known_end.end_offset
+    limit = known_end.durable_offset if end_offset is None else end_offset
+    overflows = last.next_offset - 1 > first_offset + RELATIVE_OFFSET_MAX
+    if last.is_wrapper:
+        inside = _offsets_inside(data, last.start)
+        if inside is not None:
+            begins, last.room = inside[0], max(inside[1] - inside[0] + 1, 1)
+            if inside[1] != last.next_offset - 1:
+                last.is_believed = False
+                return max(expected + last.room, limit)
+    if begins <= expected:
+        return 0
+    above = begins + 1 if end_offset is None else last.next_offset
+    lies = expected < limit < above
+    if overflows:
+        is_one_bit = (begins ^ expected).bit_count() == 1
+        lies = lies or is_one_bit or last.next_offset > first_offset + OVERFLOW_MAX
+    if not lies:
+        return 0
+    last.is_believed = False
+    return max(expected + last.room, limit)
+
+
+def _room_of(run: _Run, data: memoryview) -> int:
+    """Return how many offsets a run takes, wrappers counted."""
+    inside = _offsets_inside(data, run.start) if run.is_wrapper else None
+    return run.room if inside is None else max(inside[1] - inside[0] + 1, 1)
+
+
+def _report(found: _Search, path: Path, following_offset: int, free_offset: int) -> Judgement:
+    """Put the ranges between the believed batches together."""
+    fences: list[FencedRange] = []
+    position, next_offset = 0, found.first_offset
+    taken, reason = 0, OK
+
+    def fence(end: int, behind: int) -> None:
+        status = found.damage.get(position, reason)
+        fences.append(
+            FencedRange(
+                path=path,
+                position=position,
+                size_bytes=end - position,
+                first_offset=next_offset,
+                next_offset=max(behind, next_offset),
+                reason=status_name(status),
+            )
+        )
+
+    for run in found.runs:
+        if not run.is_believed:
+            if run.is_doubtful:
+                free_offset = max(free_offset, run.next_offset)
+            if run.start == position:
+                is_inside = 0 < run.next_offset <= found.offset_max + 1
+                reason = OFFSET_ORDER if is_inside else BASE_OFFSET
+            taken += _room_of(run, found.data)
+            continue
+        if run.start > position:
+            fence(run.start, first_offset_at(found.data, run.start, path))
+        position, next_offset, taken = run.end, run.next_offset, 0
+    free_offset = max(free_offset, next_offset + taken)
+    if position < found.whole_end:
+        fence(found.whole_end, max(following_offset, free_offset))
+    return Judgement(
+        fences=tuple(fences),
+        whole_end=found.whole_end,
+        next_offset=next_offset,
+        free_offset=free_offset,
+        tail_status=found.tail_status,
+    )

@@ -1,0 +1,159 @@
+"""Base offsets, which no CRC covers, flipped in whole logs: every way in and out says the same."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow
+import pytest
+
+from kafkalog import KafkaLogError, Log, Record
+from tests.support.damage import forget_shutdown, log_file
+from tests.support.logs import manual_log
+from tests.support.old_logs import LOG_KINDS, Chapter, OldFact, chapters_of, fact_of, facts_of
+
+# Low bits, which may still fit; those around 32 bits; the sign.
+BITS = (0, 2, 5, 13, 31, 40, 62, 63)
+EVERY_KIND = pytest.mark.parametrize("kind", LOG_KINDS)
+
+
+def write_log(directory: Path, segments: list[list[Chapter]]) -> None:
+    """Write segments side by side, as a writer that was killed leaves them."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    for chapters in segments:
+        path = log_file(directory, chapters[0].first_offset)
+        path.write_bytes(b"".join(each.data for each in chapters))
+
+
+def flip_offset(directory: Path, chapters: list[Chapter], number: int, bit: int) -> None:
+    """Flip one bit of the base offset of a batch."""
+    path = log_file(directory, chapters[0].first_offset)
+    data = bytearray(path.read_bytes())
+    start = sum(len(each.data) for each in chapters[:number])
+    data[start + 7 - bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+def served(log: Log) -> list[OldFact]:
+    """Return what reading around damage gives, and hold every other way against it."""
+    found = [fact_of(record) for record in log.records(on_corrupt="skip")]
+    offsets = {fact[0] for fact in found}
+    assert offsets == scanned_offsets(log)
+    for fact in found:
+        record = log.get(fact[0])
+        assert record is not None
+        assert fact == fact_of(record)
+    for offset in range(log.log_start_offset, min(log.log_end_offset, 60)):
+        if offset not in offsets:
+            try:
+                assert log.get(offset) is None
+            except KafkaLogError as error:
+                assert error.path is not None
+    return found
+
+
+def scanned_offsets(log: Log) -> set[int]:
+    """Return the offsets that a scan gives."""
+    found: set[int] = set()
+    scan = log.scan(columns=["offset"], on_corrupt="skip")
+    for batch in pyarrow.RecordBatchReader.from_stream(scan):
+        found.update(batch.column(0).to_pylist())
+    return found
+
+
+def check_openings(directory: Path, all_facts: list[OldFact], others: list[OldFact]) -> None:
+    """Read-only, for writing, once more after a crash, and after a clean stop: all are one."""
+    end = all_facts[-1][0] + 1
+    with manual_log(directory, read_only=True) as log:
+        first = served(log)
+    assert set(others) <= set(first) <= set(all_facts)
+    with manual_log(directory) as log:
+        assert first == served(log)
+        assert () == log.recovery_report.cut
+        assert len(first) == len(all_facts) or log.fences()
+        assert end <= log.log_end_offset
+        told = log.fences()
+    forget_shutdown(directory)
+    with manual_log(directory) as log:
+        assert first == served(log)
+        assert {f.position for f in told if f.size_bytes} <= {f.position for f in log.fences()}
+        assert end <= log.append([Record(value=b"new")]).first_offset
+    with manual_log(directory) as log:
+        assert log.recovery_report.clean
+        assert first == [fact for fact in served(log) if fact[4] != b"new"]
+
+
+def is_plain(chapters: list[Chapter], number: int) -> bool:
+    """Say whether a batch tells how many offsets it takes, and the next one does."""
+    return all(each.magic == 2 or not each.codec for each in chapters[number : number + 2])
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("segments", [1, 2])
+def test_log_with_a_flipped_offset_serves_the_others_at_every_opening(
+    tmp_path: Path, kind: str, segments: int
+) -> None:
+    """HOST-3, HOST-4, HOST-9: in the last segment and in a sealed one, whatever the format."""
+    directory = tmp_path / "orders-0"
+    plan = LOG_KINDS[kind]
+    parts = [chapters_of(plan, first_offset=0)]
+    if segments == 2:
+        parts.append(chapters_of(plan, first_offset=parts[0][-1].last_offset + 1))
+    all_facts = [fact for part in parts for fact in facts_of(part)]
+    for part in parts[-2:]:
+        for number in range(len(part) - (part is parts[-1])):
+            if not is_plain(part, number):
+                continue
+            for bit in BITS[number % 2 :: 2]:
+                write_log(directory, parts)
+                flip_offset(directory, part, number, bit)
+                gone = facts_of([part[number]])
+                others = [fact for fact in all_facts if fact not in gone]
+                check_openings(directory, all_facts, others)
+
+
+@EVERY_KIND
+def test_log_with_a_flipped_offset_in_its_last_batch_gives_no_offset_out_again(
+    tmp_path: Path, kind: str
+) -> None:
+    """HOST-5: after a clean stop, where the recovery point tells the end."""
+    directory = tmp_path / "orders-0"
+    chapters = chapters_of(LOG_KINDS[kind], first_offset=0)
+    others, end = facts_of(chapters[:-1]), chapters[-1].last_offset + 1
+    for bit in range(0, 64, 5):
+        write_log(directory, [chapters])
+        with manual_log(directory) as log:
+            assert end == log.log_end_offset
+        flip_offset(directory, chapters, len(chapters) - 1, bit)
+        with manual_log(directory, read_only=True) as log:
+            assert others == served(log), bit
+            assert end == log.log_end_offset
+        with manual_log(directory) as log:
+            assert others == served(log)
+            assert end == log.log_end_offset
+            assert log.fences()
+            assert end == log.append([Record(value=b"new")]).first_offset
+
+
+@EVERY_KIND
+def test_log_with_two_neighbours_damaged_serves_the_others(tmp_path: Path, kind: str) -> None:
+    """HOST-4: a raised offset, and a batch behind it that is damaged."""
+    directory = tmp_path / "orders-0"
+    chapters = chapters_of(LOG_KINDS[kind] * 2, first_offset=0)
+    for number in (0, 3):
+        if not (is_plain(chapters, number) and is_plain(chapters, number + 1)):
+            continue
+        for bit in (2, 3, 12, 33):
+            write_log(directory, [chapters])
+            flip_offset(directory, chapters, number, bit)
+            path = log_file(directory)
+            data = bytearray(path.read_bytes())
+            data[sum(len(each.data) for each in chapters[: number + 2]) - 3] ^= 1
+            path.write_bytes(data)
+            others = facts_of(chapters[:number] + chapters[number + 2 :])
+            with manual_log(directory) as log:
+                found = [fact_of(record) for record in log.records(on_corrupt="skip")]
+            missing = set(others) - set(found)
+            assert not missing, (number, bit)

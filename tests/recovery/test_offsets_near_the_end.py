@@ -1,0 +1,49 @@
+"""Offsets near 2^63, as asked for and as names of files: typed errors, and a log that works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog import OffsetOverflowError, Record
+from kafkalog.files.names import MAX_BASE_OFFSET
+from tests.support.damage import log_file
+from tests.support.logs import manual_log, numbered
+
+
+@pytest.mark.parametrize("offset", [MAX_BASE_OFFSET + 1, 2**63 - 10, 2**63 - 1])
+def test_log_started_beyond_where_a_segment_may_begin_is_refused(
+    directory: Path, offset: int
+) -> None:
+    """HOST-8: the caller hears of it before anything is removed."""
+    with manual_log(directory) as log:
+        log.append(numbered(0, 3))
+        with pytest.raises(OffsetOverflowError, match="at most"):
+            log.truncate_fully_and_start_at(offset)
+        assert 3 == log.append(numbered(3, 1)).first_offset
+    with manual_log(directory) as log:
+        assert 4 == len(list(log.records()))
+
+
+def test_log_that_begins_at_the_largest_base_offset_opens_again(directory: Path) -> None:
+    """HOST-8: what is taken can be closed, read and opened."""
+    with manual_log(directory) as log:
+        log.truncate_fully_and_start_at(MAX_BASE_OFFSET)
+        log.append([Record(value=b"last")])
+    for read_only in (True, False):
+        with manual_log(directory, read_only=read_only) as log:
+            assert [MAX_BASE_OFFSET] == [record.offset for record in log.records()]
+
+
+@pytest.mark.parametrize("suffix", ["", ".swap"])
+def test_file_whose_name_is_no_base_offset_is_ignored(directory: Path, suffix: str) -> None:
+    """HOST-8: reading and writing go on, and the file stays."""
+    with manual_log(directory) as log:
+        log.append(numbered(0, 3))
+    odd = log_file(directory).with_name(f"09223372036854775807.log{suffix}")
+    odd.write_bytes(b"")
+    for read_only in (True, False):
+        with manual_log(directory, read_only=read_only) as log:
+            assert 3 == len(list(log.records()))
+    assert odd.exists()

@@ -1,0 +1,211 @@
+"""Which batches of a segment are believed: base offsets flipped, alone and beside other damage."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kafkalog.log.judging import Judgement, KnownEnd, judge_batches
+from tests.support.old_logs import LOG_KINDS, Chapter, chapter, chapters_of
+
+ANY_OFFSET = 2**63 - 2
+FIRST = 40
+EVERY_KIND = pytest.mark.parametrize("kind", LOG_KINDS)
+# What is known of the end of a segment: nothing, that of the next one, that of a clean stop, how
+# far it was on the disk.
+ENDS = ("open", "sealed", "clean", "durable")
+
+
+class Segment:
+    """The bytes of a segment, and what is true of them."""
+
+    def __init__(self, chapters: list[Chapter]) -> None:
+        self.chapters = chapters
+        self.starts = [0]
+        for each in chapters:
+            self.starts.append(self.starts[-1] + len(each.data))
+        self.data = b"".join(each.data for each in chapters)
+        self.end_offset = chapters[-1].last_offset + 1
+
+    def judge(self, data: bytes, end: str) -> Judgement:
+        """Return what is believed of damaged bytes."""
+        known = {
+            "open": KnownEnd(),
+            "sealed": None,
+            "clean": KnownEnd(self.end_offset, self.end_offset),
+            "durable": KnownEnd(self.end_offset),
+        }[end]
+        return judge_batches(
+            memoryview(data),
+            Path("segment"),
+            first_offset=self.chapters[0].first_offset,
+            offset_max=self.end_offset - 1 if end == "sealed" else ANY_OFFSET,
+            following_offset=self.end_offset if end == "sealed" else 0,
+            known_end=known,
+        )
+
+    def flipped(self, number: int, bit: int) -> bytes:
+        """Return the bytes with a bit of a batch's base offset flipped."""
+        return flipped(self.data, self.starts[number], bit)
+
+    def lost(self, found: Judgement) -> set[int]:
+        """Return which batches are not served."""
+        return {
+            number
+            for number, (start, stop) in enumerate(
+                zip(self.starts[:-1], self.starts[1:], strict=True)
+            )
+            if start >= found.whole_end
+            or any(f.position < stop and start < f.end_position for f in found.fences)
+        }
+
+
+def flipped(data: bytes, start: int, bit: int) -> bytes:
+    damaged = bytearray(data)
+    damaged[start + 7 - bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("end", ENDS)
+def test_judge_bytes_without_damage_believes_all(kind: str, end: str) -> None:
+    """Nothing is fenced in any format, whatever is known of the end."""
+    segment = Segment(chapters_of(LOG_KINDS[kind], first_offset=FIRST))
+
+    found = segment.judge(segment.data, end)
+
+    assert () == found.fences
+    assert (segment.end_offset, segment.end_offset) == (found.next_offset, found.free_offset)
+    assert len(segment.data) == found.whole_end
+
+
+@EVERY_KIND
+def test_judge_any_bit_of_any_offset_flipped_costs_that_batch_alone(kind: str) -> None:
+    """HOST-3, HOST-5: no neighbour goes with it, nothing is torn, its offsets stay taken."""
+    segment = Segment(chapters_of(LOG_KINDS[kind], first_offset=FIRST))
+    for number in range(len(segment.chapters)):
+        for bit in range(64):
+            for end in ENDS:
+                found = segment.judge(segment.flipped(number, bit), end)
+                where = (number, bit, end)
+                lost = segment.lost(found)
+                assert lost <= {number}, where
+                assert len(segment.data) == found.whole_end, where
+                assert segment.end_offset <= found.free_offset, where
+                # A wrapper takes offsets of which its header says nothing: a small change of its
+                # own, or of the batch before, contradicts nobody. And the last batch may have any
+                # offset behind a hole, as far as that is not above what was on the disk.
+                beside = segment.chapters[number : number + 2]
+                is_wrapper = any(near.magic < 2 and near.codec for near in beside)
+                is_last = number == len(segment.chapters) - 1
+                assert lost or is_wrapper or (is_last and end in ("open", "durable")), where
+
+
+@EVERY_KIND
+def test_judge_segment_of_one_batch_is_bounded_by_what_is_known_of_its_end(kind: str) -> None:
+    """With no neighbour at all the segment's base, the next one and a clean stop judge it."""
+    magic, codec, _ = LOG_KINDS[kind][-1]
+    segment = Segment([chapter(magic, codec, [FIRST])])
+    for bit in range(64):
+        for end in ("sealed", "clean", "durable"):
+            assert {0} == segment.lost(segment.judge(segment.flipped(0, bit), end)), (bit, end)
+
+
+def test_judge_two_answers_of_one_worth_believes_neither() -> None:
+    """In a log with holes nothing tells which of two lies; what is around them is served."""
+    chapters = [chapter(2, 0, [first]) for first in (0, 10, 30, 40, 50)]
+    segment = Segment(chapters)
+    data = (
+        segment.data[: segment.starts[3]] + (25).to_bytes(8) + segment.data[segment.starts[3] + 8 :]
+    )
+
+    found = segment.judge(data, "open")
+
+    assert {2, 3} == segment.lost(found)
+    assert [(11, 50)] == [(fence.first_offset, fence.next_offset) for fence in found.fences]
+
+
+def test_judge_more_batches_agree_than_contradict_believes_them() -> None:
+    """HOST-4: several that agree with each other outweigh the one that contradicts them all."""
+    segment = Segment([chapter(2, 0, [number]) for number in range(10)])
+    for bit in range(64):
+        for kind in ("magic", "length", "header"):
+            damaged = bytearray(segment.flipped(3, bit))
+            start = segment.starts[4]
+            if kind == "magic":
+                damaged[start + 16] ^= 4
+            elif kind == "length":
+                damaged[start + 8] ^= 0x10
+            else:
+                damaged[start : start + 61] = bytes(61)
+            assert {3, 4} == segment.lost(segment.judge(bytes(damaged), "open")), (bit, kind)
+
+
+def test_judge_last_batch_with_impossible_offset_is_no_torn_tail() -> None:
+    """A good CRC is never cut: negative, too large, or below what came before."""
+    segment = Segment([chapter(2, 0, [number]) for number in range(3)])
+    for offset in (2**64 - 5, 2**63 - 1, 0):
+        data = segment.data[: segment.starts[2]] + offset.to_bytes(8)
+        data += segment.data[segment.starts[2] + 8 :]
+
+        found = segment.judge(data, "open")
+
+        assert (len(data), 2, 3) == (found.whole_end, found.next_offset, found.free_offset)
+        assert {2} == segment.lost(found)
+
+
+def damage(data: bytearray, segment: Segment, number: int, how: str, random: Random) -> None:
+    """Damage one batch in place."""
+    start, end = segment.starts[number], segment.starts[number + 1]
+    if how == "offset":
+        data[start + random.randrange(8)] ^= 1 << random.randrange(8)
+    elif how == "magic":
+        data[start + 16] ^= 4
+    elif how == "length":
+        data[start + 8] ^= 0x10
+    elif how == "header":
+        data[start : start + 26] = bytes(26)
+    else:
+        data[end - 3] ^= 1
+
+
+def explore_pairs(seed: int, count: int) -> None:
+    """Damage two neighbouring batches, again and again; both alone may be lost."""
+    random = Random(seed)
+    for attempt in range(count):
+        kind = random.choice(list(LOG_KINDS))
+        plan = LOG_KINDS[kind] * random.choice((1, 2))
+        segment = Segment(chapters_of(plan, first_offset=random.choice((FIRST, 10**9))))
+        # Behind them there are some: of two answers that one batch each speaks for, none is right.
+        number = random.randrange(len(segment.chapters) - 3)
+        hows = [random.choice(("offset", "magic", "length", "header", "payload")) for _ in "ab"]
+        data = bytearray(segment.data)
+        for each, how in enumerate(hows, start=number):
+            damage(data, segment, each, how, random)
+        # In a wrapper whose header is gone whole messages may lie, with offsets as good as any.
+        destroyed = [
+            each
+            for each, how in enumerate(hows, start=number)
+            if how in ("header", "length") and segment.chapters[each].magic < 2
+        ]
+        end = random.choice(ENDS)
+        found = segment.judge(bytes(data), end)
+        lost = segment.lost(found) - {number, number + 1}
+        assert not lost or destroyed, (seed, attempt, kind, number, hows, end, lost)
+        assert segment.starts[number + 2] <= found.whole_end
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_judge_two_neighbours_damaged_loses_no_third(seed: int) -> None:
+    """HOST-4: offset, magic, length, header and payload, in every format."""
+    explore_pairs(seed, 300)
+
+
+@pytest.mark.slow
+def test_judge_two_neighbours_damaged_loses_no_third_with_any_seed() -> None:
+    """As above, with damage that nobody has seen before."""
+    seed = secrets.randbits(32)
+    explore_pairs(seed, 5000)
