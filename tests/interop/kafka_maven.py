@@ -95,13 +95,18 @@ class Project:
         return f"{artifact}-{version}.jar"
 
 
-KAFKA = Project(
-    f"kafka_{SCALA_VERSION}-{KAFKA_VERSION}",
-    (
-        ("org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION),
-        ("org.slf4j", "slf4j-simple", SLF4J_VERSION),
-    ),
-)
+def project_of(version: str) -> Project:
+    """Return the broker of a version of Kafka."""
+    return Project(
+        f"kafka_{SCALA_VERSION}-{version}",
+        (
+            ("org.apache.kafka", f"kafka_{SCALA_VERSION}", version),
+            ("org.slf4j", "slf4j-simple", SLF4J_VERSION),
+        ),
+    )
+
+
+KAFKA = project_of(KAFKA_VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +227,9 @@ def installed(cache: Path) -> bool:
     return libraries_of(cache).is_dir()
 
 
-def fetch_kafka() -> KafkaInstall:
-    """Return the cached Kafka, fetching it first if this is the first time (about 10 s)."""
-    return KafkaInstall(fetch_jars(KAFKA), KAFKA_VERSION)
+def fetch_kafka(version: str = KAFKA_VERSION) -> KafkaInstall:
+    """Return a cached Kafka, fetching it first if this is the first time (about 10 s)."""
+    return KafkaInstall(fetch_jars(project_of(version)), version)
 
 
 def fetch_jars(project: Project) -> Path:

@@ -97,4 +97,15 @@ PARTS: tuple[Part, ...] = (
         needs=(needs.linux, needs.gcc),
         gate_seconds=40,
     ),
+    Part(
+        "relays",
+        "Relays with a real broker",
+        "Library and Apache Kafka (4.1.2 and 3.9.1, with a broker's default settings and two data "
+        "directories) take the same directories from each other, stopped in order or killed at "
+        "random moments of appends, compaction, transactions and checkpoints; groups and "
+        "transactional producers go on across the hand-overs. Everything that was acknowledged is "
+        "served by both, transactions are whole, latest values and positions are kept.",
+        "tests.proof.relays",
+        needs=(needs.java,),
+    ),
 )
