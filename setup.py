@@ -28,6 +28,7 @@ SHARED = "kafkalog._core.cython_shared"
 # Module name -> further C sources. Every .pyx of the core has its line here.
 EXTENSIONS: dict[str, list[str]] = {
     "status": [],
+    "mapping": ["mapping_guard.c"],
     "varint": [],
     "crc32c": ["crc32c_hw.c"],
     "crc32": ["crc32_hw.c"],

@@ -35,6 +35,7 @@ from kafkalog._core.layout cimport (
     MESSAGE_OVERHEAD_V0,
     NO_TIMESTAMP,
 )
+from kafkalog._core.mapping cimport check_read
 from kafkalog._core.status cimport (
     STATUS_CRC,
     STATUS_FULL,
@@ -391,10 +392,13 @@ def check_batch(const uint8_t[::1] data not None, Py_ssize_t position=0, *, bint
     cdef BatchFields fields
     cdef int status
     open_cursor(data, position, None, &cursor)
+    cdef const uint8_t* first = cursor.position
     if remaining(&cursor) < NOGIL_SIZE_MIN:
-        return check_kernel(&cursor, check_crc, &fields)
-    with nogil:
         status = check_kernel(&cursor, check_crc, &fields)
+    else:
+        with nogil:
+            status = check_kernel(&cursor, check_crc, &fields)
+    check_read(first, cursor.end - first)
     return status
 
 
@@ -429,6 +433,11 @@ def scan_batches(const uint8_t[::1] data not None, Py_ssize_t position=0, *, end
     else:
         with nogil:
             status = scan_kernel(&cursor, start, check_crc, check_order, &state, pointers)
+    # What ended the walk may lie anywhere behind it; a walk that went well read no further.
+    if status == STATUS_OK or status == STATUS_FULL:
+        check_read(start + position, cursor.position - start - position)
+    else:
+        check_read(start + position, cursor.end - start - position)
     return ScanResult(state.count, <Py_ssize_t>(cursor.position - start), status,
                       state.next_offset, state.max_timestamp, state.offset_of_max_timestamp)
 
@@ -443,6 +452,7 @@ cdef tuple _find(const uint8_t[::1] data, Py_ssize_t position, object end, FindK
     else:
         with nogil:
             status = find_kernel(&cursor, kind, target)
+    check_read(start + position, cursor.end - start - position)
     return (<Py_ssize_t>(cursor.position - start), status)
 
 
@@ -485,4 +495,5 @@ def find_batch(const uint8_t[::1] data not None, Py_ssize_t position, *, end=Non
     else:
         with nogil:
             status = resync_kernel(&cursor, offset_min, offset_max)
+    check_read(start + position, cursor.end - start - position)
     return <Py_ssize_t>(cursor.position - start) if status == STATUS_OK else -1

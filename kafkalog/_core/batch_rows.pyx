@@ -30,6 +30,7 @@ from kafkalog._core.layout cimport (
     RECORDS_POSITION,
     TRANSACTIONAL_MASK,
 )
+from kafkalog._core.mapping cimport check_object
 from kafkalog._core.status cimport STATUS_COMPRESSED, STATUS_CRC, STATUS_OK
 
 cdef enum:
@@ -56,6 +57,7 @@ def survey_run(const uint8_t[::1] run not None, int64_t next_offset):
     open_cursor(run, 0, None, &cursor)
     while cursor.position < cursor.end:
         if load_whole_batch(&cursor, &fields) != STATUS_OK or is_legacy(&fields):
+            check_object(run)
             return None
         if fields.attributes & SPECIAL_MASK or fields.base_offset < next_offset:
             return None
@@ -65,6 +67,7 @@ def survey_run(const uint8_t[::1] run not None, int64_t next_offset):
             plain_rows += fields.record_count
         prefetch_header(&cursor, 2 * fields.size_bytes)
         cursor.position += fields.size_bytes
+    check_object(run)
     return next_offset, rows_max, plain_rows
 
 

@@ -31,17 +31,18 @@ from kafkalog._core.layout cimport (
 from kafkalog._core.message_set cimport MessageFields, check_is_plain, load_message
 from kafkalog._core.prefetch cimport Ahead, ahead_of, ask_ahead
 from kafkalog._core.record cimport (
-    NOGIL_SIZE_MIN,
-    PayloadHold,
-    RecordFields,
-    RecordsContext,
     check_count,
     check_end,
+    check_payload,
     context_of,
     header_context,
     next_record,
+    NOGIL_SIZE_MIN,
     offset_of,
     open_payload,
+    PayloadHold,
+    RecordFields,
+    RecordsContext,
     timestamp_of,
     why_refused,
 )
@@ -438,6 +439,7 @@ def decode_columns(
         else:
             with nogil:
                 status = _payload_kernel(&state, &cursor, &columns.pointers)
+    check_payload(&hold.view, start, end)
     if status != STATUS_OK:
         start = cursor.position - state.start
         raise_for_status(status, start, None, header.base_offset)
@@ -490,6 +492,7 @@ def decode_run(
                 &rows,
                 &batches,
             )
+    check_payload(&hold.view, position, cursor.end - start)
     cdef Py_ssize_t added = rows - columns.count
     columns.count = rows
     return added, batches, cursor.position - start, status

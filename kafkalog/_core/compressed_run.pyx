@@ -17,7 +17,7 @@ from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.header cimport BatchFields, crc_of_batch, is_legacy, load_whole_batch
 from kafkalog._core.layout cimport CODEC_MASK, RECORD_BATCH_OVERHEAD
 from kafkalog._core.payloads cimport Payloads, discard_payloads, is_ours, open_payload
-from kafkalog._core.record cimport PayloadHold, open_payload as open_data
+from kafkalog._core.record cimport PayloadHold, check_payload, open_payload as open_data
 from kafkalog._core.status cimport (
     STATUS_COMPRESSED,
     STATUS_CRC,
@@ -186,6 +186,7 @@ def decode_compressed_run(
     else:
         with nogil:
             status = _run_kernel(&cursor, &run)
+    check_payload(&hold.view, position, hold.view.len)
     position = cursor.position - <const uint8_t*>hold.view.buf
     if status == STATUS_NO_MEMORY:
         raise_for_status(status, position)

@@ -13,6 +13,8 @@ from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 
+from kafkalog._core.mapping cimport has_losses, losses
+
 cdef extern from "<unistd.h>" nogil:
     ctypedef long long off_t
     Py_ssize_t pwrite(int descriptor, const void* data, size_t size, off_t position)
@@ -49,8 +51,9 @@ cdef class FileWriter:
     """
     What writes to an open file, at any position.
 
-    Subclasses say what `_open_descriptor` raises where it was closed, and how `_write_rest` goes on
-    where the system did not take everything at once.
+    Subclasses say what `_open_descriptor` raises where it was closed, how `_write_rest` goes on
+    where the system did not take everything at once, and what `_check_sources` raises where
+    something that was written could not be read.
 
     Attributes:
         _descriptor: the owner of the open descriptor, None once the file was closed.
@@ -64,6 +67,7 @@ cdef class FileWriter:
 
         Raises:
             OSError: the system takes no more; a part may have been written.
+            OSError: `data` is mapped, and a page of it was lost.
         """
         cdef Descriptor descriptor = self._descriptor
         cdef Py_buffer view
@@ -77,6 +81,8 @@ cdef class FileWriter:
             is_all = done == view.len
         finally:
             PyBuffer_Release(&view)
+        if has_losses(losses):
+            self._check_sources((data,))
         if not is_all:
             self._write_rest(descriptor, data, done, position)
 

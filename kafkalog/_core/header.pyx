@@ -20,9 +20,11 @@ from kafkalog._core.layout cimport (
     MAGIC_V2,
     NO_SEQUENCE,
     NO_TIMESTAMP_TYPE,
+    RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
+from kafkalog._core.mapping cimport check_read
 from kafkalog._core.status cimport STATUS_OK, raise_for_status
 
 
@@ -191,7 +193,9 @@ def parse_header(const uint8_t[::1] data not None, Py_ssize_t position=0):
     cdef Cursor cursor
     cdef BatchFields fields
     open_cursor(data, position, None, &cursor)
+    cdef const uint8_t* first = cursor.position
     cdef int status = load_batch_fields(&cursor, &fields)
+    check_read(first, min(cursor.end - first, <Py_ssize_t>RECORD_BATCH_OVERHEAD))
     if status != STATUS_OK:
         return raise_for_status(status, position)
     return make_header(&fields, position)

@@ -17,6 +17,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 from kafkalog._core.byteorder cimport load_i64, store_i32, store_i64
 from kafkalog._core.layout cimport NO_TIMESTAMP, OFFSET_INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE
+from kafkalog._core.mapping cimport check_read
 from kafkalog._core.status cimport (
     STATUS_OFFSET_ORDER,
     STATUS_OK,
@@ -213,10 +214,17 @@ cdef int _lookup_many(const uint8_t* entries, Py_ssize_t count, int64_t base_off
     cdef int64_t* values = &values_out[0]
     if size < NOGIL_COUNT_MIN:
         floor_values_kernel(entries, count, base_offset, targets, values, size, kind)
-        return 0
-    with nogil:
-        floor_values_kernel(entries, count, base_offset, targets, values, size, kind)
-    return 0
+    else:
+        with nogil:
+            floor_values_kernel(entries, count, base_offset, targets, values, size, kind)
+    return _check_entries(
+        entries, count, TIME_INDEX_ENTRY_SIZE if kind == KEY_TIMESTAMP else OFFSET_INDEX_ENTRY_SIZE)
+
+
+cdef inline int _check_entries(const uint8_t* entries, Py_ssize_t count,
+                               Py_ssize_t entry_size) except -1:
+    """Raise LogStorageError where a page of the entries was lost: they say nothing then."""
+    return check_read(entries, count * entry_size)
 
 
 @cython.final
@@ -270,17 +278,23 @@ cdef class OffsetIndexView:
     def lookup(self, int64_t offset):
         """Return (offset, position) of the greatest entry not above, or (base_offset, 0)."""
         cdef Py_ssize_t slot = self._floor_slot(offset)
-        return self._entry(slot) if slot >= 0 else (self.base_offset, 0)
+        found = self._entry(slot) if slot >= 0 else (self.base_offset, 0)
+        _check_entries(self._first, self._count, OFFSET_INDEX_ENTRY_SIZE)
+        return found
 
     def lookup_slot(self, int64_t offset):
         """Return the slot of the greatest entry not above `offset`, -1 if there is none."""
-        return self._floor_slot(offset)
+        cdef Py_ssize_t slot = self._floor_slot(offset)
+        _check_entries(self._first, self._count, OFFSET_INDEX_ENTRY_SIZE)
+        return slot
 
     def entry(self, Py_ssize_t slot):
         """Return (offset, position) of the entry in `slot`; IndexError outside 0..len-1."""
         if not 0 <= slot < self._count:
             raise IndexError(f"slot {slot} is not in 0..{self._count - 1}")
-        return self._entry(slot)
+        found = self._entry(slot)
+        _check_entries(self._first, self._count, OFFSET_INDEX_ENTRY_SIZE)
+        return found
 
     def lookup_many(self, const int64_t[::1] offsets not None, int64_t[::1] positions_out not None):
         """Write the position that `lookup` gives for each of `offsets` to `positions_out`."""
@@ -292,7 +306,9 @@ cdef class OffsetIndexView:
             position += 1
         cdef Py_ssize_t slot = find_upper_slot(
             self._first, self._count, position - 1, KEY_POSITION)
-        return self._entry(slot) if slot < self._count else None
+        found = self._entry(slot) if slot < self._count else None
+        _check_entries(self._first, self._count, OFFSET_INDEX_ENTRY_SIZE)
+        return found
 
 
 @cython.final
@@ -336,20 +352,26 @@ cdef class TimeIndexView:
         """Return (timestamp, offset) of the greatest entry not above, or (-1, base_offset)."""
         cdef Py_ssize_t slot = find_upper_slot(
             self._first, self._count, timestamp_ms, KEY_TIMESTAMP) - 1
-        return self._entry(slot) if slot >= 0 else (NO_TIMESTAMP, self.base_offset)
+        found = self._entry(slot) if slot >= 0 else (NO_TIMESTAMP, self.base_offset)
+        _check_entries(self._first, self._count, TIME_INDEX_ENTRY_SIZE)
+        return found
 
     def entry(self, Py_ssize_t slot):
         """Return (timestamp, offset) of the entry in `slot`; IndexError outside 0..len-1."""
         if not 0 <= slot < self._count:
             raise IndexError(f"slot {slot} is not in 0..{self._count - 1}")
-        return self._entry(slot)
+        found = self._entry(slot)
+        _check_entries(self._first, self._count, TIME_INDEX_ENTRY_SIZE)
+        return found
 
     def floor_slot_by_offset(self, int64_t offset):
         """Return the last slot whose offset is not above `offset`, -1 if there is none."""
         if offset < self.base_offset:
             return -1
-        return find_upper_slot(
+        cdef Py_ssize_t slot = find_upper_slot(
             self._first, self._count, offset - self.base_offset, KEY_TIME_OFFSET) - 1
+        _check_entries(self._first, self._count, TIME_INDEX_ENTRY_SIZE)
+        return slot
 
     def lookup_many(self, const int64_t[::1] timestamps not None,
                     int64_t[::1] offsets_out not None):
@@ -375,6 +397,7 @@ def check_offset_index(const uint8_t[::1] entries not None, *, int64_t segment_s
     cdef Py_ssize_t used = used_count_kernel(
         &entries[0], size // OFFSET_INDEX_ENTRY_SIZE, OFFSET_INDEX_ENTRY_SIZE)
     cdef Py_ssize_t sound = check_offsets_kernel(&entries[0], used, segment_size)
+    check_read(&entries[0], size)
     return sound, sound == used and size % OFFSET_INDEX_ENTRY_SIZE == 0
 
 
@@ -391,6 +414,7 @@ def check_time_index(const uint8_t[::1] entries not None):
     cdef Py_ssize_t used = used_count_kernel(
         &entries[0], size // TIME_INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE)
     cdef Py_ssize_t sound = check_times_kernel(&entries[0], used)
+    check_read(&entries[0], size)
     return sound, sound == used and size % TIME_INDEX_ENTRY_SIZE == 0
 
 

@@ -19,6 +19,7 @@ from libc.stdint cimport int64_t, uint8_t
 from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.header cimport BatchHeader
 from kafkalog._core.layout cimport MAGIC_V2
+from kafkalog._core.mapping cimport check_read
 from kafkalog._core.message_set cimport (
     MessageSet,
     check_end_of_messages,
@@ -28,16 +29,17 @@ from kafkalog._core.message_set cimport (
     survey_messages,
 )
 from kafkalog._core.record cimport (
-    PayloadHold,
-    RecordFields,
-    RecordsContext,
     check_count,
     check_end,
+    check_payload,
     header_context,
     make_pair,
     make_record,
     next_record,
     open_payload,
+    PayloadHold,
+    RecordFields,
+    RecordsContext,
     why_refused,
 )
 from kafkalog._core.status cimport STATUS_OK, raise_for_status
@@ -104,6 +106,7 @@ cdef class RecordIterator:
         self._context.record_count = 0
         cdef const uint8_t* position = self._cursor.position
         self._cursor.end = position
+        check_payload(&self._hold.view, 0, self._hold.view.len)
         raise_for_status(
             status,
             position - <const uint8_t*>self._hold.view.buf,
@@ -135,11 +138,15 @@ cdef class RecordIterator:
         if status != STATUS_OK:
             self._refuse(status)
         finish_fields(&fields)
+        cdef const uint8_t* position = self._cursor.position
         self._cursor.position = fields.end
         self._left -= 1
         if self._pairs:
-            return make_pair(&fields)
-        return make_record(&self._messages.context, &fields, self._hold)
+            made = make_pair(&fields)
+        else:
+            made = make_record(&self._messages.context, &fields, self._hold)
+        check_read(position, fields.end - position)
+        return made
 
     def __next__(self):
         cdef RecordFields fields
@@ -157,11 +164,15 @@ cdef class RecordIterator:
         )
         if next_position == NULL:
             self._refuse(why_refused(self._cursor.position, self._cursor.end))
+        cdef const uint8_t* position = self._cursor.position
         self._cursor.position = next_position
         self._left -= 1
         if self._pairs:
-            return make_pair(&fields)
-        return make_record(&self._context, &fields, self._hold)
+            made = make_pair(&fields)
+        else:
+            made = make_record(&self._context, &fields, self._hold)
+        check_read(position, next_position - position)
+        return made
 
 
 @cython.final

@@ -13,6 +13,8 @@ Thread-safety: pure functions; the table of kernels is written at import only.
 
 from libc.stdint cimport int32_t, uint8_t
 
+from kafkalog._core.mapping cimport check_read
+
 
 cdef extern from "key_hash_hw.h" nogil:
     void kafkalog_md5_setup()
@@ -113,6 +115,7 @@ def hash_cells(
         fits = _hash_cells_kernel(
             &hasher, start, data.shape[0], &offsets[0], count, &target[0]
         )
+    check_read(start, data.shape[0])
     if not fits:
         raise ValueError(f"offsets that fall, or leave the {data.shape[0]} bytes")
     return bytes(hashes)

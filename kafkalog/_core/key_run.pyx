@@ -11,6 +11,7 @@ from libc.stdint cimport int64_t
 from kafkalog._core.batch_rows cimport BatchRows, RunRows, load_plain
 from kafkalog._core.columns cimport RecordColumns
 from kafkalog._core.header cimport last_offset_of
+from kafkalog._core.mapping cimport check_object
 from kafkalog._core.offset_map cimport OffsetMap, put_kernel
 from kafkalog._core.offset_table cimport KeyRows, OffsetTable
 from kafkalog._core.status cimport STATUS_COMPRESSED, STATUS_FULL, STATUS_OK
@@ -118,6 +119,7 @@ def put_keys(
                 with nogil:
                     status = _put_rows(rows, &state)
                 batches.close_compressed()
+    check_object(run)
     offset_map.latest_offset = max(offset_map.latest_offset, state.latest_offset)
     if state.is_full:
         return state.rows_read + rows.count, False, STATUS_OK

@@ -19,6 +19,7 @@ from libc.string cimport memcpy
 
 from kafkalog._core.byteorder cimport load_little_u32
 from kafkalog._core.cursor cimport Cursor, remaining
+from kafkalog._core.mapping cimport check_read
 from kafkalog._core.new_bytes cimport allocate_bytes, cut_bytes, start_of_bytes
 from kafkalog._core.repeating cimport MOVE_AHEAD, copy_ahead, repeat_bytes
 
@@ -310,6 +311,7 @@ def decode_blocks(const uint8_t[::1] data not None, Py_ssize_t position, *,
     cursor.position = source
     cursor.end = &data[0] + data.shape[0]
     cdef Verdict verdict = bound_kernel(&cursor, block_size_max, &bound)
+    check_read(&data[0], data.shape[0])
     if verdict == LARGE_BLOCK:
         size = load_little_u32(cursor.position) & SIZE_MASK
         raise _error(verdict, f"a block of {size} bytes, {block_size_max} are the most")
@@ -325,6 +327,7 @@ def decode_blocks(const uint8_t[::1] data not None, Py_ssize_t position, *,
         with nogil:
             verdict = decode_kernel(source, cursor.end, block_size_max, target, limit_bytes, &size)
     decoded = cut_bytes(made, size)
+    check_read(&data[0], data.shape[0])
     if verdict != WHOLE:
         raise _error(verdict, f"it decompresses to more than {limit_bytes} bytes")
     return decoded, position + (cursor.position - source)

@@ -42,12 +42,13 @@ from kafkalog._core.message_set cimport (
 )
 from kafkalog._core.objects cimport new_field, set_item, store_in_list
 from kafkalog._core.record cimport (
-    NOGIL_SIZE_MIN,
-    PayloadHold,
-    RecordFields,
+    check_payload,
     make_pair,
     make_record,
+    NOGIL_SIZE_MIN,
     open_payload,
+    PayloadHold,
+    RecordFields,
 )
 from kafkalog._core.status cimport (
     STATUS_EMPTY_WRAPPER,
@@ -62,6 +63,7 @@ from kafkalog._core.status cimport (
 cdef object _refuse(
     int status, const Cursor* cursor, const Py_buffer* view, const MessageSet* messages
 ):
+    check_payload(view, 0, view.len)
     raise_for_status(
         status, cursor.position - <const uint8_t*>view.buf, None, messages.entry_offset
     )
@@ -100,6 +102,7 @@ def wrapper_value(data not None, BatchHeader header not None, *, bint strict=Tru
         status = STATUS_TRAILING_BYTES
     if status != STATUS_OK:
         _refuse(status, &cursor, &hold.view, &messages)
+    check_payload(&hold.view, header.position, hold.view.len)
     return message.value - start, message.value + message.value_size - start
 
 
@@ -142,6 +145,7 @@ def decode_messages(
         else:
             status = check_end_of_messages(&cursor)
             if status == STATUS_OK:
+                check_payload(&hold.view, start, end)
                 return records
     _refuse(status, &cursor, &hold.view, &messages)
 
@@ -187,6 +191,7 @@ cdef list _decode_tuples(
         else:
             status = check_end_of_messages(&cursor)
             if status == STATUS_OK:
+                check_payload(view, start, end)
                 return pairs
     _refuse(status, &cursor, view, &messages)
 
@@ -235,6 +240,7 @@ cdef tuple _decode_lists(
         else:
             status = check_end_of_messages(&cursor)
             if status == STATUS_OK:
+                check_payload(view, start, end)
                 return keys, values
     _refuse(status, &cursor, view, &messages)
 
@@ -306,6 +312,7 @@ def decode_message_columns(
                 )
     if status != STATUS_OK:
         _refuse(status, &cursor, &hold.view, &messages)
+    check_payload(&hold.view, start, end)
     columns.count += messages.count
     return messages.count
 
@@ -400,6 +407,7 @@ def summarize_messages(
     memset(&facts, 0, sizeof(facts))
     with nogil:
         status = _summary_kernel(&messages, &cursor, &facts)
+    check_payload(&hold.view, start, end)
     return MessageSummary(
         status,
         cursor.position - <const uint8_t*>hold.view.buf,
@@ -441,9 +449,11 @@ def check_messages(
     cdef MessageSet messages = messages_of(header, strict)
     cdef Cursor cursor = open_payload(&hold.view, start, end)
     if end - start < NOGIL_SIZE_MIN:
-        return _check_kernel(&messages, &cursor)
-    with nogil:
         status = _check_kernel(&messages, &cursor)
+    else:
+        with nogil:
+            status = _check_kernel(&messages, &cursor)
+    check_payload(&hold.view, start, end)
     return status
 
 
@@ -467,6 +477,7 @@ def count_messages(
     cdef int status = survey_messages(&messages, &cursor)
     if status != STATUS_OK:
         _refuse(status, &cursor, &hold.view, &messages)
+    check_payload(&hold.view, start, end)
     return messages.count
 
 
@@ -490,7 +501,6 @@ def first_message_offset(
         _refuse(status, &cursor, &hold.view, &messages)
     if not messages.is_wrapper:
         return messages.entry_offset
-    return <int64_t>(
-        <uint64_t>load_i64(cursor.position + BASE_OFFSET_POSITION)
-        + <uint64_t>messages.offset_shift
-    )
+    cdef int64_t inner = load_i64(cursor.position + BASE_OFFSET_POSITION)
+    check_payload(&hold.view, start, end)
+    return <int64_t>(<uint64_t>inner + <uint64_t>messages.offset_shift)

@@ -28,12 +28,13 @@ from kafkalog._core.message_set cimport (
 )
 from kafkalog._core.objects cimport new_field
 from kafkalog._core.record cimport (
-    PayloadHold,
-    RecordFields,
-    RecordsContext,
+    check_payload,
     make_pair,
     make_record,
     open_payload,
+    PayloadHold,
+    RecordFields,
+    RecordsContext,
 )
 from kafkalog._core.status cimport STATUS_MAGIC, STATUS_OK
 
@@ -131,6 +132,7 @@ def decode_run_records(
             break
         finish_fields(&run.fields)
         records.append(make_record(&run.context, &run.fields, hold))
+    check_payload(&hold.view, position, hold.view.len)
     return records, _reached(&run, &hold.view), status
 
 
@@ -159,6 +161,7 @@ def decode_run_tuples(
             if status != STATUS_OK:
                 break
             pairs.append(make_pair(&run.fields))
+        check_payload(&view, position, view.len)
         return pairs, _reached(&run, &view), status
     finally:
         PyBuffer_Release(&view)
@@ -194,6 +197,7 @@ def decode_run_lists(
                 break
             _append_field(keys, run.fields.key, run.fields.key_size)
             _append_field(values, run.fields.value, run.fields.value_size)
+        check_payload(&view, position, view.len)
         return keys, values, _reached(&run, &view), status
     finally:
         PyBuffer_Release(&view)

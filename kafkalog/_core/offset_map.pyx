@@ -27,6 +27,7 @@ from libc.string cimport memcpy, memset
 
 from kafkalog._core.exact_rows cimport EXACT_ROWS, ExactRows
 from kafkalog._core.key_hash cimport IDENTITY_MD5, SECRET_SIZE, identity_of
+from kafkalog._core.mapping cimport check_read
 from kafkalog._core.offset_table cimport (
     ENTRY_SIZE,
     LOOK_UP_PATIENCE,
@@ -450,6 +451,7 @@ cdef class OffsetMap:
             if self.exact
             else self._put_rows(&rows, start, stop)
         )
+        check_read(rows.data, rows.data_size)
         if reached > start:
             self.advance_to(np.max(offsets[start:reached]))
         return reached, status
@@ -488,6 +490,7 @@ cdef class OffsetMap:
             return
         if self.exact:
             self._get_exactly(&rows, start, stop, found, same_keys)
+            check_read(rows.data, rows.data_size)
             return
         rows.offsets = NULL
         if count < NOGIL_ROWS_MIN:
@@ -495,6 +498,7 @@ cdef class OffsetMap:
         else:
             with nogil:
                 status = get_kernel(&self._table, &rows, &row, stop, &found[0])
+        check_read(rows.data, rows.data_size)
         self._refuse(status, &rows, row)
 
     def _check_mode(self, same_keys):

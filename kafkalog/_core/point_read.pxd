@@ -36,6 +36,7 @@ cdef class PointReader:
     cdef TimeIndexView _times
     cdef KnownBatch[KNOWN_BATCHES] _known
 
+    cdef bint _has_lost(self) noexcept
     cdef bint _open(self, Cursor* cursor, int64_t start) noexcept
     cdef int64_t _entry_of(self, int64_t offset, int64_t* entry_offset) noexcept
     cdef bint _check(self, int64_t start, const uint8_t* position, const BatchFields* batch,

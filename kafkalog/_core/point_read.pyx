@@ -44,6 +44,7 @@ from kafkalog._core.index cimport (
     load_key,
 )
 from kafkalog._core.layout cimport CODEC_MASK, CONTROL_MASK, RECORD_BATCH_OVERHEAD, RECORD_SIZE_MIN
+from kafkalog._core.mapping cimport are_lost, check_read, has_losses, losses
 from kafkalog._core.message_set cimport MessageSet, finish_fields, messages_of_fields, next_message
 from kafkalog._core.prefetch cimport prefetch, prefetch_ahead, prefetch_first
 from kafkalog._core.record cimport (
@@ -233,6 +234,15 @@ cdef class PointReader:
         return self._hold.view.len
 
     @property
+    def is_lost(self):
+        """Whether a page of the bytes was lost; such a reader finds nothing any more."""
+        return self._has_lost()
+
+    cdef bint _has_lost(self) noexcept:
+        return has_losses(losses) and are_lost(
+            <const uint8_t*>self._hold.view.buf, self._hold.view.len)
+
+    @property
     def has_times(self):
         """Whether it may be asked for times."""
         return self._times is not None
@@ -375,6 +385,8 @@ cdef class PointReader:
         position = self._batch_of(offset, check_crcs, &batch)
         if position == NULL or not find_record_kernel(position, &batch, offset, &record):
             return None
+        if self._has_lost():
+            return None
         return self._made(&batch, &record)
 
     cdef bint read_time(self, int64_t timestamp_ms, int64_t start_offset, bint check_crcs,
@@ -384,6 +396,7 @@ cdef class PointReader:
         return (
             self._walk_of(timestamp_ms, check_crcs, &walk)
             and find_time_record(&walk, timestamp_ms, start_offset, found)
+            and not self._has_lost()
         )
 
     def find_many(self, const int64_t[::1] offsets not None, list found not None,
@@ -414,7 +427,7 @@ cdef class PointReader:
                 walk.position = walk.begins + RECORD_BATCH_OVERHEAD
                 walk.delta = 0
                 walk.left = walk.batch.record_count
-            if find_next_record(&walk, offsets[slot], &record):
+            if find_next_record(&walk, offsets[slot], &record) and not self._has_lost():
                 found[slot] = self._made(&walk.batch, &record)
 
     def find(self, int64_t offset, bint check_crcs=True):
@@ -441,6 +454,9 @@ cdef class PointReader:
 
         Returns:
             The first slot that has no plain answer; nothing is put there, nor behind it.
+
+        Raises:
+            LogStorageError: a page of the bytes was lost.
         """
         cdef Py_ssize_t slot = start
         cdef TimeWalk walk
@@ -453,10 +469,11 @@ cdef class PointReader:
             # A batch that is begun has the answers to all times up to its largest.
             if walk.position == NULL or timestamps[slot] > walk.batch.max_timestamp:
                 if not self._walk_of(timestamps[slot], check_crcs, &walk):
-                    return slot
+                    break
             if not find_time_record(&walk, timestamps[slot], start_offset, &record):
-                return slot
+                break
             while slot < stop and timestamps[slot] <= record.timestamp:
                 found[slot] = record.offset
                 slot += 1
+        check_read(<const uint8_t*>self._hold.view.buf, self._hold.view.len)
         return slot

@@ -15,6 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from kafkalog._core.header cimport BatchFields, BatchHeader, is_legacy
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.layout cimport RECORD_SIZE_MIN, TIMESTAMP_TYPE_MASK
+from kafkalog._core.mapping cimport check_read
 from kafkalog._core.status cimport (
     STATUS_FIELD_LENGTH,
     STATUS_HEADER_KEY,
@@ -355,6 +356,7 @@ cdef class Record:
 
     cdef bytes key_bytes(self)
     cdef bytes value_bytes(self)
+    cdef bytes _unless_lost(self, bytes field, const uint8_t* data)
     cdef tuple header_pairs(self)
 
 
@@ -370,6 +372,11 @@ cdef inline Cursor open_payload(
     cursor.end = cursor.position + end
     cursor.position += start
     return cursor
+
+
+cdef inline int check_payload(const Py_buffer* view, Py_ssize_t start, Py_ssize_t end) except -1:
+    """Raise LogStorageError where a page of `view[start:end]`, just read, was lost."""
+    return check_read(<const uint8_t*>view.buf + start, end - start)
 
 
 cdef object bytes_or_none(object field, str name)

@@ -17,7 +17,7 @@ Thread-safety: functions are pure; a Record caches on touch and relies on the GI
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_New
 from cpython.object cimport PyObject, PyObject_GenericGetAttr
 from cpython.tuple cimport PyTuple_New
@@ -27,6 +27,7 @@ from kafkalog._core.header cimport BatchHeader
 from kafkalog._core.copying cimport copy_bytes
 from kafkalog._core.cursor cimport Cursor, remaining
 from kafkalog._core.layout cimport NO_TIMESTAMP
+from kafkalog._core.mapping cimport check_read, has_losses, losses, refuse_lost
 from kafkalog._core.objects cimport new_field, set_item, store_in_list, store_in_tuple
 from kafkalog._core.status cimport (
     STATUS_HEADER_COUNT,
@@ -226,12 +227,24 @@ cdef class Record:
     cdef bytes key_bytes(self):
         if self._key is None and self._key_size >= 0:
             self._key = _make_bytes(self._key_data, self._key_size)
+            if has_losses(losses):
+                self._key = self._unless_lost(self._key, self._key_data)
         return self._key
 
     cdef bytes value_bytes(self):
         if self._value is None and self._value_size >= 0:
             self._value = _make_bytes(self._value_data, self._value_size)
+            if has_losses(losses):
+                self._value = self._unless_lost(self._value, self._value_data)
         return self._value
+
+    cdef bytes _unless_lost(self, bytes field, const uint8_t* data):
+        """Forget the fields made so far where the page of one was lost, and raise."""
+        # Until it was seen to be good, nobody may find it made.
+        self._key = None if self._key is field else self._key
+        self._value = None if self._value is field else self._value
+        refuse_lost(data, PyBytes_GET_SIZE(field))
+        return field
 
     cdef tuple header_pairs(self):
         if self._headers is None:
@@ -320,12 +333,14 @@ cdef tuple _make_headers(Record record):
         # Checked when the record was read; the buffer may be a writable one and have changed.
         status = read_header(&cursor, &key, &key_size, &value, &value_size)
         if status != STATUS_OK:
+            check_read(record._headers_data, record._headers_end - record._headers_data)
             raise_for_status(status, 0, None, record.offset)
         pairs.append((
             PyUnicode_DecodeUTF8(<const char*>key, key_size, b"surrogateescape"),
             None if value_size < 0
             else PyBytes_FromStringAndSize(<const char*>value, value_size),
         ))
+    check_read(record._headers_data, record._headers_end - record._headers_data)
     return tuple(pairs)
 
 
@@ -410,7 +425,9 @@ def decode_records(
         else:
             status = check_end(&context, &cursor)
             if status == STATUS_OK:
+                check_payload(&hold.view, start, end)
                 return records
+    check_payload(&hold.view, start, end)
     start = cursor.position - <const uint8_t*>hold.view.buf
     raise_for_status(status, start, None, header.base_offset)
 
@@ -460,7 +477,9 @@ cdef list _decode_tuples(
         else:
             status = check_end(&context, &cursor)
             if status == STATUS_OK:
+                check_payload(view, start, end)
                 return pairs
+    check_payload(view, start, end)
     raise_for_status(status, cursor.position - <const uint8_t*>view.buf, None, header.base_offset)
 
 
@@ -512,7 +531,9 @@ cdef tuple _decode_lists(
         else:
             status = check_end(&context, &cursor)
             if status == STATUS_OK:
+                check_payload(view, start, end)
                 return keys, values
+    check_payload(view, start, end)
     raise_for_status(status, cursor.position - <const uint8_t*>view.buf, None, header.base_offset)
 
 
@@ -534,7 +555,9 @@ def check_records(
     cdef RecordsContext context = header_context(header, strict)
     cdef Cursor cursor = open_payload(&hold.view, start, end)
     if end - start < NOGIL_SIZE_MIN:
-        return _check_kernel(&context, &cursor)
-    with nogil:
         status = _check_kernel(&context, &cursor)
+    else:
+        with nogil:
+            status = _check_kernel(&context, &cursor)
+    check_payload(&hold.view, start, end)
     return status

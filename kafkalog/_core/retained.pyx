@@ -30,6 +30,7 @@ from kafkalog._core.layout cimport (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
+from kafkalog._core.mapping cimport check_read
 from kafkalog._core.status cimport (
     STATUS_FULL,
     STATUS_LEGACY,
@@ -333,6 +334,7 @@ def write_retained(
             first, data.shape[0], &source, &actions[0], &first_rows[0], &has_horizon[0],
             &horizons[0], count, &columns.pointers, flags, &target,
         )
+    check_read(first, data.shape[0])
     raise_for_status(status, source.position - first)
     return target.position - &room[0]
 
@@ -380,6 +382,7 @@ def retained_records(
     cdef const uint8_t* first = &payload[0] if end > 0 else <const uint8_t*>target.position
     with nogil:
         status = records_kernel(first, end, &columns.pointers, flags, &rows, &target)
+    check_read(first, end)
     raise_for_status(status, start)
     view = memoryview(result)[:target.position - &room[0]]
     return view, rows.base_timestamp, rows.max_timestamp, rows.count

@@ -28,6 +28,7 @@ from kafkalog._core.layout cimport (
     NO_TIMESTAMP,
     RECORD_BATCH_OVERHEAD,
 )
+from kafkalog._core.mapping cimport check_object
 from kafkalog._core.offset_map cimport OffsetMap, get_kernel, latest_kernel
 from kafkalog._core.offset_table cimport OFFSET_ELSEWHERE, OFFSET_KEYLESS, KeyRows, OffsetTable
 from kafkalog._core.retained cimport (
@@ -376,6 +377,7 @@ cdef class RunFilter:
                 if status == STATUS_OK:
                     status = self._filter_compressed(rows)
                 batches.close_compressed()
+        check_object(run)
         return self._state.target.position - &output[0], status, <object>self._state.counts
 
     # ---- compressed batches ----

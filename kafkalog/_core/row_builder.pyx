@@ -27,6 +27,7 @@ from kafkalog._core.arrow_memory cimport (
     reserve,
 )
 from kafkalog._core.columns cimport RecordColumns
+from kafkalog._core.mapping cimport check_object
 from kafkalog._core.row_columns cimport (
     COLUMN_COUNT,
     COLUMN_HEADERS,
@@ -400,6 +401,7 @@ cdef class RowBuilder:
                     runs.count, lasting, goes_on, columns.count, &portion,
                 )
         PyBuffer_Release(&view)
+        check_object(data)
         if status == STATUS_NOT_UTF8:
             raise InvalidRecordError(
                 f"the key of a header of the record at offset {columns.pointers.offset[start]} is"
@@ -437,6 +439,7 @@ cdef class RowBuilder:
         else:
             with nogil:
                 status = add_run_kernel(&self._build, &run.state, &run.payloads, goes_on)
+        check_object(run.data)
         if status == STATUS_OK or status == STATUS_COMPRESSED:
             run.take_back()
         if status in (STATUS_OK, STATUS_FULL, STATUS_CRC, STATUS_COMPRESSED):

@@ -15,6 +15,7 @@ from libc.string cimport memcmp
 from kafkalog._core.columns cimport ColumnPointers, RecordColumns
 from kafkalog._core.header cimport BatchHeader
 from kafkalog._core.layout cimport NO_TIMESTAMP
+from kafkalog._core.mapping cimport check_object
 from kafkalog._core.message_set cimport timestamp_type_of
 from kafkalog._core.status cimport STATUS_FIELD_LENGTH, STATUS_OK, raise_for_status
 
@@ -361,6 +362,7 @@ cdef class RowFilter:
                     runs.facts, runs.count, &kept,
                 )
         PyBuffer_Release(&view)
+        check_object(data)
         raise_for_status(status, kept)
         columns.count = kept
         return kept

@@ -41,6 +41,7 @@ from kafkalog._core.layout cimport (
     RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_MASK,
 )
+from kafkalog._core.mapping cimport check_object
 from kafkalog._core.payloads cimport Given, discard_payloads, given_for, is_ours, open_payload
 from kafkalog._core.record cimport (
     RecordFields,
@@ -499,6 +500,7 @@ cdef class BatchRun:
                 cursor.position + fields.size_bytes - start,
             ))
             cursor.position += fields.size_bytes
+        check_object(self.data)
         return parts
 
     def give(self, list parts not None, memory not None, list ends not None):

@@ -7,7 +7,10 @@ Thread-safety: what it says never changes; two threads may fetch the bytes twice
 """
 
 from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport int64_t
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int64_t, uint8_t
+
+from kafkalog._core.mapping cimport check_object, touch_pages
 
 
 cdef tuple NOTHING = ()
@@ -53,7 +56,12 @@ cdef class SegmentSlice:
 
     @property
     def data(self):
-        """The bytes, read-only; of a sealed segment without a copy. Fetch them before `close`."""
+        """
+        The bytes, read-only; of a sealed segment without a copy. Fetch them before `close`.
+
+        They can all be read at this moment. Pages that are lost later read as zeros, and the next
+        call raises LogStorageError.
+        """
         cdef object mapped
         if self._data is None:
             # Once: another thread may be about to let it go.
@@ -63,7 +71,18 @@ cdef class SegmentSlice:
             else:
                 self._data = self._fetch()
             self._mapped = None
+            touch_object(self._data)
+        check_object(self._data)
         return self._data
+
+
+cdef int touch_object(object data) except -1:
+    """Read a byte of each page, so that what cannot be read is known."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    touch_pages(<const uint8_t*>view.buf, view.len)
+    PyBuffer_Release(&view)
+    return 0
 
 
 cdef SegmentSlice new_slice(type kind):

@@ -16,6 +16,7 @@ from libc.string cimport memcpy
 
 from kafkalog._core.byteorder cimport load_i32, load_u64
 from kafkalog._core.cursor cimport Cursor, remaining
+from kafkalog._core.mapping cimport check_read
 from kafkalog._core.new_bytes cimport allocate_bytes, cut_bytes, start_of_bytes
 from kafkalog._core.repeating cimport MOVE_AHEAD, copy_ahead, repeat_bytes
 
@@ -260,6 +261,7 @@ def decode_stream(const uint8_t[::1] data not None, *, Py_ssize_t limit_bytes):
         raise _error(NO_DECLARED_SIZE, limit_bytes)
     _enter(&stream, &data[0], data.shape[0])
     cdef Verdict verdict = bound_kernel(stream.blocks, stream.framed, limit_bytes, &stream.size)
+    check_read(&data[0], data.shape[0])
     if verdict != WHOLE:
         raise _error(verdict, limit_bytes)
     cdef PyObject* made = allocate_bytes(NULL, stream.size + MOVE_AHEAD)
@@ -270,6 +272,7 @@ def decode_stream(const uint8_t[::1] data not None, *, Py_ssize_t limit_bytes):
         with nogil:
             verdict = decode_kernel(stream.blocks, stream.framed, target)
     decoded = cut_bytes(made, stream.size)
+    check_read(&data[0], data.shape[0])
     if verdict != WHOLE:
         raise _error(verdict, limit_bytes)
     return decoded

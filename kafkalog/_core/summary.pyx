@@ -15,13 +15,14 @@ from typing import NamedTuple
 from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.header cimport BatchHeader
 from kafkalog._core.record cimport (
-    PayloadHold,
-    RecordFields,
-    RecordsContext,
     check_count,
+    check_payload,
     header_context,
     next_record,
     open_payload,
+    PayloadHold,
+    RecordFields,
+    RecordsContext,
     timestamp_of,
     why_refused,
 )
@@ -109,6 +110,7 @@ def summarize_records(
     cdef int status
     with nogil:
         status = summarize_kernel(&context, &cursor, &facts)
+    check_payload(&hold.view, start, end)
     return RecordSummary(
         status,
         cursor.position - <const uint8_t*>hold.view.buf,

@@ -21,6 +21,7 @@ from kafkalog._core.header cimport (
 from kafkalog._core.layout cimport CODEC_MASK, CONTROL_MASK
 from kafkalog._core.prefetch cimport prefetch_ahead
 from kafkalog._core.record cimport (
+    check_payload,
     PayloadHold,
     RecordFields,
     context_of,
@@ -141,6 +142,6 @@ def first_record_at(
     walk.position = cursor.position
     walk.limit = cursor.end
     walk.left = walk.context.record_count
-    if not find_time_record(&walk, timestamp_ms, start_offset, &found):
-        return None
-    return found.timestamp, found.offset
+    cdef bint is_found = find_time_record(&walk, timestamp_ms, start_offset, &found)
+    check_payload(&hold.view, start, end)
+    return (found.timestamp, found.offset) if is_found else None

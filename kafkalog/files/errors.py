@@ -15,12 +15,28 @@ from types import TracebackType
 
 from kafkalog.errors import DiskFullError, LogPermissionError, LogStorageError
 
-__all__ = ["is_disk_full", "storage_errors", "translate"]
+__all__ = ["ShortFileError", "has_missed_file", "is_disk_full", "storage_errors", "translate"]
 
 _PathLike = str | os.PathLike[str]
 
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+class ShortFileError(OSError):
+    """
+    A file has fewer bytes than were seen there before: somebody else has cut it since.
+
+    Args:
+        path: the file.
+        size: what it has.
+        wanted: what is to be read of it.
+    """
+
+    def __init__(self, path: _PathLike, size: int, wanted: int) -> None:
+        super().__init__(f"the file has {size} bytes, and {wanted} are wanted")
+        # Not `filename`: the system's own words would take the place of these.
+        self.path = os.fsdecode(path)
 
 
 def translate(
@@ -35,6 +51,8 @@ def translate(
         doing: what was being done, as a word ending in -ing ("writing", "syncing").
     """
     where = path if path is not None else error.filename
+    if isinstance(error, ShortFileError):
+        where = error.path
     number = error.errno
     if is_disk_full(error):
         kind: type[LogStorageError] = DiskFullError
@@ -46,6 +64,18 @@ def translate(
     name = "" if number is None else f" ({errno.errorcode.get(number, number)})"
     subject = "the disk" if where is None else os.fsdecode(where)
     return kind(f"{subject}: {doing} failed: {answer}{name}", errno=number, path=_text(where))
+
+
+def has_missed_file(error: BaseException) -> bool:
+    """
+    Say whether an error may come of a file that another process took away, or cut, while it was
+    looked for: it is looked for once more then.
+    """
+    if isinstance(error, LogStorageError):
+        # What is mapped and was cut has no number of the system, and no other cause.
+        cause = error.__cause__
+        return has_missed_file(cause) if isinstance(cause, OSError) else error.errno is None
+    return isinstance(error, (FileNotFoundError, ShortFileError))
 
 
 def is_disk_full(error: OSError) -> bool:

@@ -85,8 +85,9 @@ class FileHandle(Protocol):
         ...
 
     def map(self, size: int) -> memoryview:
-        """Map the first `size` bytes read-only (0 < size <= file size, else ValueError). The
-        mapping goes when the last view of it does, also after `close` and unlink."""
+        """Map the first `size` bytes read-only; at least 1, else ValueError. ShortFileError where
+        the file has fewer. The mapping goes when the last view of it does, also after `close` and
+        unlink."""
         ...
 
     def close(self) -> None: ...
@@ -115,6 +116,11 @@ class FileSystem(Protocol):
 
     def stat(self, path: Path) -> FileFacts | None:
         """Return the facts, or None where nothing has that name."""
+        ...
+
+    def change_mark(self, path: Path) -> tuple[int, ...] | None:
+        """Return what differs once the file, or the names in the directory, were changed; None
+        where that cannot be told, as of a change so recent that the next may not show."""
         ...
 
     def list(self, directory: Path) -> list[str]:

@@ -11,7 +11,9 @@ Invariants:
   * A file that is renamed through its `PooledFile` is found again after it was taken back.
   * At most `max_open_files` handles and `max_mappings` mappings are remembered. More may live for
     a moment: those that a reader still holds, and one for each thread that is opening one.
-    (Python before 3.13 keeps one more descriptor for each mapping.)
+  * The pool keeps nothing alive that nobody else refers to: with the last reference to a
+    `PooledFile` its descriptor and its mapping go, and the space of a file that was unlinked.
+  * A mapping that has lost pages is not given to later readers, who get another.
 
 Order of taking back: the clock rule. Each use of what is open sets a mark; the hand goes round,
 clears marks and takes the first file it finds without one. A use therefore costs one attribute
@@ -33,10 +35,11 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from typing_extensions import Buffer
 
+from kafkalog._core.mapping import FileMapping
 from kafkalog.files.filesystem import FileHandle, FileSystem
 
 __all__ = ["FilePool", "PooledFile"]
@@ -47,13 +50,21 @@ _T = TypeVar("_T")
 DEFAULT_MAX_OPEN_FILES: Final = 256
 DEFAULT_MAX_MAPPINGS: Final = 256
 
+# Files are held weakly: what nobody else refers to is not kept from going.
+_Reference: TypeAlias = "weakref.ref[PooledFile]"
+
 _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+class _Sized(Protocol):
+    size_bytes: int
 
 
 class PooledFile:
     """One file of a pool; made by `FilePool.open`."""
 
     __slots__ = (
+        "__weakref__",
         "_closed",
         "_handle",
         "_handle_used",
@@ -62,6 +73,7 @@ class PooledFile:
         "_on_unmap",
         "_path",
         "_pool",
+        "_reference",
     )
 
     def __init__(
@@ -75,6 +87,7 @@ class PooledFile:
         self._handle_used = False
         self._mapping_used = False
         self._closed = False
+        self._reference = weakref.ref(self)
 
     def __repr__(self) -> str:
         return f"<PooledFile {self._path}{' closed' if self._closed else ''}>"
@@ -142,6 +155,10 @@ class PooledFile:
         """Take note that the file is called `path` now: its directory was renamed, for example."""
         self._pool._note_path(self, path)
 
+    def drop_mapping(self, mapping: FileMapping) -> None:
+        """Forget a mapping that has lost pages; the next reader gets another."""
+        self._pool._drop(self, mapping)
+
     def close(self) -> None:
         """Forget the file. Slices and reads under way stay good; later calls raise ValueError."""
         self._pool._forget(self)
@@ -170,20 +187,32 @@ class FilePool:
         self._max_open_files = max_open_files
         self._max_mappings = max_mappings
         self._guard = threading.Lock()
-        self._opened: deque[PooledFile] = deque()
-        self._mapped: deque[PooledFile] = deque()
+        self._opened: deque[_Reference] = deque()
+        self._mapped: deque[_Reference] = deque()
         self._closed = False
+        self._retired: weakref.WeakSet[_Sized] = weakref.WeakSet()
         _POOLS.add(self)
 
     @property
     def open_count(self) -> int:
         """How many handles the pool remembers."""
-        return len(self._opened)
+        files = (reference() for reference in tuple(self._opened))
+        return sum(file is not None and file._handle is not None for file in files)
 
     @property
     def mapping_count(self) -> int:
         """How many mappings the pool remembers."""
-        return len(self._mapped)
+        files = (reference() for reference in tuple(self._mapped))
+        return sum(file is not None and file._mapping is not None for file in files)
+
+    @property
+    def retired_bytes(self) -> int:
+        """Bytes of files that are deleted, or about to be, and that readers hold yet."""
+        return sum(file.size_bytes for file in tuple(self._retired))
+
+    def note_retired(self, file: _Sized) -> None:
+        """Count a file, which has left its log, among the `retired_bytes` while somebody has it."""
+        self._retired.add(file)
 
     def open(self, path: Path, *, on_unmap: Callable[[], object] | None = None) -> PooledFile:
         """
@@ -201,9 +230,11 @@ class FilePool:
         with self._guard:
             self._closed = True
             for ring in (self._opened, self._mapped):
-                for file in ring:
-                    file._handle = file._mapping = None
-                    file._closed = True
+                for reference in ring:
+                    file = reference()
+                    if file is not None:
+                        file._handle = file._mapping = None
+                        file._closed = True
                 ring.clear()
 
     # What follows is called by PooledFile.
@@ -222,7 +253,7 @@ class FilePool:
         handle = self._with_descriptors(partial(self._filesystem.open, file._path))
         file._handle_used = False
         file._handle = handle
-        self._opened.append(file)
+        self._opened.append(file._reference)
         return handle
 
     def _map(self, file: PooledFile, size: int | None) -> memoryview:
@@ -245,9 +276,12 @@ class FilePool:
                 if kept is None:
                     handle.close()
             if file._mapping is None:
-                self._mapped.append(file)
+                self._mapped.append(file._reference)
             file._mapping_used = False
             file._mapping = larger
+            # A disk that is simulated, or gives copies, has no mappings that can be lost.
+            if isinstance(larger.obj, FileMapping):
+                larger.obj.origin.keeper = file._reference
             return larger
 
     def _with_descriptors(self, action: Callable[[], _T]) -> _T:
@@ -274,11 +308,21 @@ class FilePool:
     def _forget(self, file: PooledFile) -> None:
         with self._guard:
             if file._handle is not None:
-                self._opened.remove(file)
+                self._opened.remove(file._reference)
             if file._mapping is not None:
-                self._mapped.remove(file)
+                self._mapped.remove(file._reference)
             file._handle = file._mapping = None
             file._closed = True
+
+    def _drop(self, file: PooledFile, mapping: FileMapping) -> None:
+        with self._guard:
+            known = file._mapping
+            if known is None or known.obj is not mapping:
+                return
+            self._mapped.remove(file._reference)
+            file._mapping = None
+        if file._on_unmap is not None:
+            file._on_unmap()
 
     def _ensure_open(self, file: PooledFile) -> None:
         if file._closed or self._closed:
@@ -290,30 +334,46 @@ class FilePool:
     def _take_back_handles(self, count: int) -> None:
         """Forget handles until at most `count` are left. The guard is held."""
         ring = self._opened
+        _leave_out_gone(ring, count)
         chances = len(ring)
         while len(ring) > count:
-            file = ring.popleft()
+            reference = ring.popleft()
+            file = reference()
+            if file is None:
+                continue
             if file._handle_used and chances:
                 chances -= 1
                 file._handle_used = False
-                ring.append(file)
+                ring.append(reference)
             else:
                 file._handle = None
 
     def _take_back_mappings(self, count: int) -> None:
         """Forget mappings until at most `count` are left. The guard is held."""
         ring = self._mapped
+        _leave_out_gone(ring, count)
         chances = len(ring)
         while len(ring) > count:
-            file = ring.popleft()
+            reference = ring.popleft()
+            file = reference()
+            if file is None:
+                continue
             if file._mapping_used and chances:
                 chances -= 1
                 file._mapping_used = False
-                ring.append(file)
+                ring.append(reference)
             else:
                 file._mapping = None
                 if file._on_unmap is not None:
                     file._on_unmap()
+
+
+def _leave_out_gone(ring: deque[_Reference], count: int) -> None:
+    """Where a ring is over `count`, leave out files that nobody refers to any more."""
+    if len(ring) > count:
+        present = [reference for reference in ring if reference() is not None]
+        ring.clear()
+        ring.extend(present)
 
 
 # A child of fork may have been cut from the parent while another thread held a guard.

@@ -7,7 +7,8 @@ Invariants:
     the descriptor from under a read in another. No lock is needed for it, with or without the GIL.
   * Short reads and writes are continued; `EINTR` is retried by Python itself.
   * A mapping lives as long as a view of it does. Nothing here closes one: a `munmap` under a
-    reader kills the process.
+    reader kills the process. What it shows and cannot be read is zeros, and an error to all that
+    make something of it (`kafkalog._core.mapping`).
   * One `.lock` file is opened at most once in a process: POSIX locks vanish when the process
     closes *any* descriptor of that file.
 
@@ -21,12 +22,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import stat as stat_bits
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +36,10 @@ from typing import Final
 from typing_extensions import Buffer
 
 from kafkalog._core.file_writer import Descriptor, FileWriter
+from kafkalog._core.mapping import check_bytes, lost_mapping_count
+from kafkalog.errors import LogStorageError
+from kafkalog.files import mappings
+from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileFacts, FileHandle, FileLock
 from kafkalog.files.write_back import keeps_errors
 
@@ -46,6 +51,9 @@ _sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 # Where the name is unknown no system call knows its number either: EINVAL.
 _SEEK_DATA: Final[int] = getattr(os, "SEEK_DATA", 3)
+
+# Longer than the clock of any file system stands still: changes within one tick look the same.
+_TICK_NS: Final = 2_500_000_000
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
 _IOV_MAX = _IOV_MAX if _IOV_MAX > 0 else 1024
@@ -136,13 +144,28 @@ class PosixFileHandle(FileWriter):
     def pwritev(self, parts: Sequence[Buffer], position: int) -> None:
         descriptor = self._open_descriptor()
         views = [view for view in (memoryview(part) for part in parts) if view.nbytes]
-        for first in range(0, len(views), _IOV_MAX):
-            group = views[first : first + _IOV_MAX]
-            size = sum(view.nbytes for view in group)
-            done = os.pwritev(descriptor.number, group, position)
-            if done < size:
-                self._write_group_rest(descriptor, group, done, position)
-            position += size
+        try:
+            for first in range(0, len(views), _IOV_MAX):
+                group = views[first : first + _IOV_MAX]
+                size = sum(view.nbytes for view in group)
+                done = os.pwritev(descriptor.number, group, position)
+                if done < size:
+                    self._write_group_rest(descriptor, group, done, position)
+                position += size
+        except OSError as error:
+            if error.errno == errno.EFAULT:
+                self._check_sources(views)
+            raise
+        if lost_mapping_count():
+            self._check_sources(views)
+
+    def _check_sources(self, views: Sequence[Buffer]) -> None:
+        """Raise OSError where what was to be written could not be read from its own file."""
+        try:
+            for view in views:
+                check_bytes(view, touch=True)
+        except LogStorageError as error:
+            raise OSError(f"what was to be written could not be read: {error}") from error
 
     def _write_group_rest(
         self, descriptor: Descriptor, group: Sequence[memoryview], done: int, position: int
@@ -185,12 +208,11 @@ class PosixFileHandle(FileWriter):
         descriptor = self._open_descriptor()
         if size <= 0:
             raise ValueError(f"{self._path}: cannot map {size} bytes")
-        # Python before 3.13 keeps a duplicate of the descriptor with each mapping.
-        if sys.version_info >= (3, 13):
-            mapping = mmap.mmap(descriptor.number, size, access=mmap.ACCESS_READ, trackfd=False)
-        else:
-            mapping = mmap.mmap(descriptor.number, size, access=mmap.ACCESS_READ)
-        return memoryview(mapping)
+        facts = os.fstat(descriptor.number)
+        if facts.st_size < size:
+            raise ShortFileError(self._path, facts.st_size, size)
+        identity = facts.st_dev, facts.st_ino
+        return mappings.map_file(descriptor.number, size, self._path, identity)
 
     def close(self) -> None:
         """Close the file; calls still running in other threads finish first. Idempotent."""
@@ -279,6 +301,16 @@ class PosixFileSystem:
             is_directory=stat_bits.S_ISDIR(facts.st_mode),
             file_id=facts.st_ino,
         )
+
+    def change_mark(self, path: Path) -> tuple[int, ...] | None:
+        try:
+            facts = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        # A change of the future says that clocks differ.
+        if time.time_ns() - max(facts.st_mtime_ns, facts.st_ctime_ns) < _TICK_NS:
+            return None
+        return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
 
     def list(self, directory: Path) -> list[str]:
         return sorted(os.listdir(directory))

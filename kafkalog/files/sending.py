@@ -22,6 +22,7 @@ from typing import Final, Protocol
 
 from typing_extensions import Buffer
 
+from kafkalog._core.mapping import check_bytes
 from kafkalog.files.filesystem import FileHandle
 
 __all__ = ["SendfileRefusedError", "SocketLike", "can_sendfile", "send_file", "send_memory"]
@@ -109,12 +110,15 @@ def send_memory(target: SocketLike, data: memoryview, *, more: bool = False) -> 
         How many went; fewer than all only where a non-blocking socket takes no more.
 
     Raises:
+        LogStorageError: the bytes are mapped, and the disk does not give them.
         TimeoutError, OSError: as the socket has it.
     """
     flags = _MORE if more and can_sendfile(target) else 0
     sent = 0
     while sent < len(data):
         piece = data[sent : sent + _PIECE_BYTES]
+        # What TLS reads of a mapping that has lost it would go out as zeros.
+        check_bytes(piece, touch=True)
         try:
             # TLS takes no flags, not even none.
             sent += target.send(piece, flags) if flags else target.send(piece)

@@ -1,9 +1,9 @@
 """A disk on which nothing is mapped: what asks for a mapping gets a copy, read by `pread`.
 
-For files of which another process owns the length. Where it cuts one that is mapped, whoever reads
-there is killed; a copy has zeros for what was cut before it was read. It costs the memory of what
-is mapped, so segments of a log are read piece by piece (`kafkalog.log.segment_file`): a copy of all
-of one is for what happens rarely, as damage does.
+For files of which another process owns the length. Where it cuts one that is mapped, readers get an
+error; a copy has zeros for what was cut before it was read. It costs the memory of what is mapped,
+so segments of a log are read piece by piece (`kafkalog.log.segment_file`): a copy of all of one is
+for what happens rarely, as damage does.
 
 Thread-safety: that of the disk behind it.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileHandle, FileSystem
 
 __all__ = ["maps_files", "unmapped"]
@@ -54,8 +55,10 @@ class _UnmappedHandle:
 
     def map(self, size: int) -> memoryview:
         """Return a copy of the first bytes; zeros where the file has become shorter."""
-        if not 0 < size <= self._handle.size():
-            raise ValueError(f"{size} bytes of {self._handle.path}, which has fewer")
+        if size <= 0:
+            raise ValueError(f"{self._handle.path}: cannot copy {size} bytes")
+        if size > self._handle.size():
+            raise ShortFileError(self._handle.path, self._handle.size(), size)
         memory = memoryview(bytearray(size))
         self._handle.pread_into(memory, 0)
         return memory.toreadonly()

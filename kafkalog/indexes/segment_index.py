@@ -17,6 +17,7 @@ Thread-safety: `view` may be called by any thread; two threads may load at once,
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import weakref
 from collections.abc import Callable
@@ -41,6 +42,8 @@ RELOAD_BYTES = 1024 * 1024
 # A message of format v0 without key and value; no batch is smaller.
 _SMALLEST_BATCH_BYTES = 26
 CHUNK_ENTRIES = 8192
+# Positions in an index are 31 bits.
+SEGMENT_BYTES_MAX = 2**31
 
 
 class _Sized(Protocol):
@@ -178,7 +181,7 @@ class SegmentIndex(Generic[View]):
         try:
             return handle.pread(size, 0) == entries and is_zero_behind(handle, size)
         except OSError as error:
-            self._hide(error, "cannot be read")
+            self._note_unreadable(error)
             return False
         finally:
             handle.close()
@@ -226,6 +229,8 @@ class SegmentIndex(Generic[View]):
     def retire(self) -> None:
         """Write no file from now on: the segment is leaving, only readers still hold it."""
         self._read_only = True
+        # What is loaded stays with its readers; the pool has nothing of it any more.
+        self._pooled.close()
 
     def close(self) -> None:
         """Let files and mappings go."""
@@ -246,6 +251,9 @@ class SegmentIndex(Generic[View]):
             count, in_order = self.kind.check(entries, self._segment_size())
             used = count * self.kind.entry_size
             # A live writer's file has zeros behind the entries; a sealed one of ours must not.
+            if not in_order and self._read_only:
+                # A live writer is ahead: its last entries may be of batches not seen here yet.
+                in_order = self.kind.check(entries, SEGMENT_BYTES_MAX)[1]
             if in_order and (used == len(entries) or self._read_only):
                 return self._adopt(entries[:used])
             # What a crash leaves is no reason to look at a disk; what nobody wrote may be.
@@ -286,8 +294,7 @@ class SegmentIndex(Generic[View]):
                 return None
             return self._pooled.whole()
         except OSError as error:
-            if not isinstance(error, FileNotFoundError):
-                self._hide(error, "cannot be read")
+            self._note_unreadable(error)
             return None
 
     def _read(self) -> memoryview | None:
@@ -319,9 +326,15 @@ class SegmentIndex(Generic[View]):
         try:
             return self._filesystem.open(self.path)
         except OSError as error:
-            if not isinstance(error, FileNotFoundError):
-                self._hide(error, "cannot be read")
+            self._note_unreadable(error)
             return None
+
+    def _note_unreadable(self, error: OSError) -> None:
+        """Tell of a file that cannot be opened; raise where the disk fails: that is no damage."""
+        if error.errno == errno.EIO:
+            raise error
+        if not isinstance(error, FileNotFoundError):
+            self._hide(error, "cannot be read")
 
     def _install(self, entries: bytes) -> View:
         view = self._adopt(entries)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import parse_header
+from kafkalog._core.mapping import check_bytes
 from kafkalog._core.record import Record
 from kafkalog._core.segment_slice import SegmentSlice
 from kafkalog._core.status import STATUS_CODES
@@ -134,7 +135,18 @@ class FetchData(SegmentSlice):
                 if error.errno == errno.EIO:
                     raise translate(error, self.path, doing="sending") from error
                 raise
-        return send_memory(target, self.data[start:])
+        return self._send_memory(target, start)
+
+    def _send_memory(self, target: SocketLike, start: int) -> int:
+        """Send from the mapped segment; LogStorageError where the disk does not give it."""
+        rest = self.data[start:]
+        try:
+            return send_memory(target, rest)
+        except OSError as error:
+            # The system cannot read what is lost either, and says so in its own way.
+            if error.errno == errno.EFAULT:
+                check_bytes(rest, touch=True)
+            raise
 
     def _lease(self) -> FileHandle | None:
         """Return what to send from; None where that is memory."""

@@ -10,7 +10,7 @@ Thread-safety: `snapshot` from any thread without a lock; every change under the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,6 +71,8 @@ class LocalLog(LogEnd):
         snapshot: what readers see.
         left_names: whether a file of a segment that left kept its name, since it would not be
             renamed: only the checkpoint of the log start hides it.
+        on_change: called when the log has other segments than before, so that what is kept for
+            look-ups in those that left can go; None for nobody.
     """
 
     snapshot: Snapshot
@@ -89,6 +91,7 @@ class LocalLog(LogEnd):
         self._name_changes = 1
         self._synced_name_changes = 0
         self.left_names = False
+        self.on_change: Callable[[], object] | None = None
 
     # ------------------------------------------------------------------------------- appending
 
@@ -302,7 +305,11 @@ class LocalLog(LogEnd):
     # --------------------------------------------------------------------------------- private
 
     def _publish(self, snapshot: Snapshot) -> None:
+        others = snapshot.segments is not self.snapshot.segments
         self.snapshot = snapshot
+        on_change = self.on_change
+        if others and on_change is not None:
+            on_change()
 
     def _seal(self, segments: list[LogSegment]) -> None:
         for segment in segments:

@@ -7,6 +7,7 @@ known as one), then loading and recovery. An error on the way gives all of it ba
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import Any, NamedTuple
 
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
-from kafkalog.errors import DiskFullError, KafkaLogError, NotALogError
+from kafkalog.errors import DiskFullError, KafkaLogError, LogStorageError, NotALogError
 from kafkalog.files.directories import make_directories
-from kafkalog.files.errors import storage_errors
+from kafkalog.files.errors import has_missed_file, storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.locking import PartitionLock, acquire_partition_lock
+from kafkalog.files.names import PARTITION_METADATA, FileState
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.deletion import SegmentDeletion
 from kafkalog.log.epochs import LogEpochs, load_epochs
@@ -27,6 +29,7 @@ from kafkalog.log.leftovers import live_bases
 from kafkalog.log.loader import LoadedLog, load_log
 from kafkalog.log.log import Log
 from kafkalog.log.producer_loading import load_producer_state
+from kafkalog.log.reader import PAUSES_SECONDS
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.segment_types import SegmentContext, make_context
 from kafkalog.log.surroundings import PRODUCER_EXPIRATION_MS, Surroundings
@@ -206,7 +209,32 @@ def _ensure_present(home: PartitionHome) -> None:
 
 
 def _load_read_only(home: PartitionHome, context: SegmentContext) -> _Opened:
-    _ensure_present(home)
+    """
+    Load a log that another process may be writing.
+
+    A file that goes, or is cut, between the listing and the look into it makes the load begin
+    again, as long as PAUSES_SECONDS lasts: longer than a truncation.
+    """
+    for pause in PAUSES_SECONDS:
+        try:
+            return _try_to_load(home, context)
+        except (OSError, LogStorageError) as error:
+            if not has_missed_file(error):
+                raise
+        time.sleep(pause)
+    return _try_to_load(home, context, is_last=True)
+
+
+def _try_to_load(home: PartitionHome, context: SegmentContext, *, is_last: bool = False) -> _Opened:
+    facts = home.filesystem.stat(home.directory)
+    if facts is None or not live_bases(home.filesystem, home.directory):
+        names = [] if facts is None else home.filesystem.list(home.directory)
+        if not is_last and any(name.endswith(FileState.DELETED.value) for name in names):
+            # Between two steps of a truncation, unless everything was deleted for good.
+            raise FileNotFoundError(f"the segments of {home.directory} have gone")
+        # A partition that was just made has its topic's id, and no segment before it is written to.
+        if PARTITION_METADATA not in names:
+            _ensure_present(home)
     loaded = load_log(
         context,
         clean=home.was_closed_in_order(),

@@ -237,13 +237,18 @@ class PointLog(LogReader):
         with_times = with_times or (reader is not None and reader.has_times)
         if (
             reader is None
+            or reader.is_lost
             or bound.end - len(reader) >= REMAP_BYTES
             or with_times > reader.has_times
         ):
             segment = segments.segments[slot]
             reader = segment.time_reader(bound) if with_times else segment.point_reader(bound)
             points.put(slot, reader)
-        if self._closed or self._stable.visibility.high_watermark is not None:
+        if (
+            self._closed
+            or self._stable.visibility.high_watermark is not None
+            or self._local.snapshot.segments is not segments
+        ):
             # So since we looked: whoever did it has forgotten the points of before these.
             self._forget_points()
 

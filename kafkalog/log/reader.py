@@ -22,8 +22,10 @@ from kafkalog.config import LogConfig
 from kafkalog.errors import (
     KafkaLogError,
     LogClosedError,
+    LogStorageError,
     OffsetOutOfRangeError,
 )
+from kafkalog.files.errors import has_missed_file
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.fences import FencedRange
@@ -90,6 +92,9 @@ class LogReader:
         self._stable = StableOffsets()
         self._followed = None if tail is None else FollowedProducers(local.context)
         local.context.on_damage = weakref.WeakMethod(self._forget_points)
+        # Weakly: a log that is forgotten lets its files go at once.
+        myself = weakref.ref(self)
+        local.on_change = lambda: _segments_changed(myself)
 
     @property
     def directory(self) -> Path:
@@ -222,6 +227,9 @@ class LogReader:
         lists = _record_lists(parts, start, end, limit_bytes, on_corrupt, self._gate)
         return chain.from_iterable(lists)
 
+    def _forget_points(self) -> None:
+        """Let go of what is held for look-ups in segments that may have left."""
+
     def _known_epochs(self, snapshot: Snapshot) -> LogEpochs:
         """Return the leader epochs, those of another process as they are now."""
         if self._tail is not None:
@@ -318,7 +326,7 @@ class LogReader:
             raise LogClosedError(f"{self.directory} was closed", path=self.directory) from error
         if self._tail is None:
             raise error
-        missed = isinstance(error.__cause__, FileNotFoundError)
+        missed = isinstance(error, LogStorageError) and has_missed_file(error)
         for pause in PAUSES_SECONDS:
             time.sleep(pause)
             with self._reading():
@@ -368,6 +376,12 @@ class LogReader:
             return without_aborted(parts, context, snapshot, end)
 
         return read_visible
+
+
+def _segments_changed(log: weakref.ref[LogReader]) -> None:
+    alive = log()
+    if alive is not None:
+        alive._forget_points()
 
 
 def _record_lists(

@@ -26,6 +26,7 @@ from kafkalog._core.growing import FileEnd
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.pool import FilePool, PooledFile
 from kafkalog.files.unmapped import maps_files
+from kafkalog.files.zeros import end_of_data
 from kafkalog.log.when_touched import WhenTouched
 
 __all__ = ["SegmentFile"]
@@ -34,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 # A growing file is mapped anew when this much lies behind the mapping; below that `pread` serves.
 REMAP_BYTES = 4 * 1024 * 1024
+
+# Smaller files are gone through as fast as the system is asked about holes.
+HOLE_BYTES_MIN: Final = 1024 * 1024
 
 _ALL: Final = 2**63 - 1
 _ZEROS: Final = bytes(256 * 1024)
@@ -153,6 +157,15 @@ class SegmentFile(FileEnd):
     @property
     def _is_pinned(self) -> bool:
         return self._pinned is not None or self._kept is not None
+
+    def leave_out_hole(self) -> None:
+        """Take a hole at the end of the file, but for its first bytes, out of the account."""
+        if self.size_bytes > HOLE_BYTES_MIN:
+            handle = self._filesystem.open(self.path)
+            try:
+                self.size_bytes = end_of_data(handle, self.size_bytes)
+            finally:
+                handle.close()
 
     def open_for_append(self) -> None:
         """Take appends behind the present bytes."""
@@ -283,11 +296,20 @@ class SegmentFile(FileEnd):
         self._pooled = self._pool.open(self.path)
 
     def pin(self) -> None:
-        """Keep the bytes readable from here on, though the file loses its name."""
+        """
+        Keep the bytes readable from here on, though the file loses its name.
+
+        They stay for as long as somebody refers to this object, which nobody but readers does then;
+        the pool forgets the file.
+        """
+        if self._is_pinned:
+            return
         if self.maps:
             self._pinned = self.whole()
         else:
             self._kept = self._handle or self._pooled.lease()
+        self._pool.note_retired(self)
+        self._pooled.close()
 
     def close(self) -> None:
         """Let descriptor and mapping go; slices given out stay valid."""

@@ -2,7 +2,13 @@
 
 A refresh looks at the directory and at the end of the last segment, checks the CRC of every batch
 that is new, and publishes up to the last whole one. Bytes that make no whole batch yet are left
-for the next refresh; a batch is seen only once all of it is.
+for the next refresh; a batch is seen only once all of it is. Where a batch would begin with zeros
+is the end for now, however much room has been made behind.
+
+While nothing has changed in the directory since it was listed, by a mark of the system that is old
+enough to show the next change, the segments are those that are known: what a look costs does not
+depend on how many there are. All the same they are listed again every LISTED_SECONDS, for systems
+whose marks cannot be trusted.
 
 The writer never changes bytes that were published, so what was seen stays true. Where it truncated,
 the file has another identity or is shorter, and the segment is opened anew. A file that goes
@@ -14,6 +20,7 @@ Thread-safety: refreshes exclude each other; readers take the published snapshot
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -24,7 +31,7 @@ from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.zeros import is_zero
-from kafkalog.layout import RECORD_BATCH_OVERHEAD
+from kafkalog.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.log.exchanges import present_segments
 from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.log.segment import LogSegment
@@ -36,13 +43,17 @@ __all__ = ["ReadOnlyTail"]
 
 OK = STATUS_CODES["OK"]
 
-# Bytes examined at a time: how far behind a reader may be does not show in its memory.
+# Bytes examined at a time: how far behind a reader may be does not show in its memory. First less:
+# mostly little is new, and behind it may be room for a whole segment.
+FIRST_WINDOW_BYTES = 64 * 1024
 WINDOW_BYTES = 8 * 1024 * 1024
 WINDOW_BATCHES = 4096
 # So many bytes at the end of a sealed file that are all zero call for a closer look.
 ZEROS = 64
 # A writer that takes files away faster than this is left alone until the next refresh.
 ATTEMPTS = 5
+# No longer is a directory believed to be as it was because its mark is.
+LISTED_SECONDS = 10.0
 
 
 class ReadOnlyTail:
@@ -58,16 +69,22 @@ class ReadOnlyTail:
         self._local = local
         self._read_start_offset = read_start_offset
         self._guard = threading.Lock()
+        # What the directory was marked with before it was last listed, and when that was.
+        self._mark: tuple[int, ...] | None = None
+        self._listed_at = 0.0
+        # A partition that was just made has no file yet.
         present = present_segments(local.context.filesystem, local.context.directory)
         self._swapped = present.swapped
         self._ids = {
             segment.base_offset: self._facts(segment.base_offset).file_id
             for segment in local.snapshot.segments.segments
+            if present.bases
         }
         # Torn by a crash, passed over by the loader, and left for the next writer to remove.
         self._set_aside = frozenset(present.bases) - self._ids.keys()
-        # While it is open its identity cannot become another file's.
-        local.snapshot.segments.active.file.open_for_following()
+        if present.bases:
+            # While it is open its identity cannot become another file's.
+            local.snapshot.segments.active.file.open_for_following()
 
     def refresh(self) -> bool:
         """
@@ -80,14 +97,36 @@ class ReadOnlyTail:
         with self._guard:
             for _attempt in range(ATTEMPTS):
                 try:
-                    return self._refresh()
+                    return self._refresh_last() or self._refresh()
                 except FileNotFoundError:
                     # Rolled away, deleted or replaced between the listing and the opening.
-                    continue
+                    self._mark = None
             return False
+
+    def _refresh_last(self) -> bool:
+        """Look at the last segment only; False where the directory may have others than known."""
+        context, snapshot = self._local.context, self._local.snapshot
+        if self._mark is None or time.monotonic() - self._listed_at > LISTED_SECONDS:
+            return False
+        if context.filesystem.change_mark(context.directory) != self._mark:
+            return False
+        last = snapshot.segments.active
+        facts = self._facts(last.base_offset)
+        if self._ids.get(last.base_offset) != facts.file_id or facts.size_bytes < last.size_bytes:
+            return False
+        position, offset = self._find_end(
+            last, snapshot.end_position, snapshot.end_offset, facts.size_bytes
+        )
+        start = max(self._read_start_offset() or 0, snapshot.segments.segments[0].base_offset)
+        fresh = Snapshot(snapshot.segments, offset, position, min(start, offset))
+        if fresh != snapshot:
+            self._publish(fresh, self._ids)
+        return True
 
     def _refresh(self) -> bool:
         context, snapshot = self._local.context, self._local.snapshot
+        listed_at = time.monotonic()
+        mark = context.filesystem.change_mark(context.directory)
         listed = present_segments(context.filesystem, context.directory)
         bases, renamed = list(listed.bases), listed.swapped ^ self._swapped
         if not bases:
@@ -113,7 +152,8 @@ class ReadOnlyTail:
         last, position, offset = segments[-1], 0, segments[-1].base_offset
         if last is snapshot.segments.active:
             position, offset = snapshot.end_position, snapshot.end_offset
-        end_position, end_offset = self._find_end(last, position, offset)
+        size = facts[last.base_offset].size_bytes
+        end_position, end_offset = self._find_end(last, position, offset, size)
         start = max(self._read_start_offset() or 0, segments[0].base_offset)
         fresh = Snapshot(snapshot.segments, end_offset, end_position, min(start, end_offset))
         if segments != list(snapshot.segments.segments):
@@ -123,6 +163,9 @@ class ReadOnlyTail:
             fresh = fresh._replace(segments=LogSegments(segments))
         if fresh != snapshot:
             self._publish(fresh, {base: facts[base].file_id for base in bases})
+        # A file that was set aside may become whole without a change of the directory.
+        self._mark = mark if bases == list(listed.bases) else None
+        self._listed_at = listed_at
         return True
 
     def _publish(self, snapshot: Snapshot, ids: dict[int, int]) -> None:
@@ -171,29 +214,36 @@ class ReadOnlyTail:
         # A preallocated tail is cut only after the roll. Few batches end in so many zeros, and
         # those that do cost a walk.
         if size and is_zero(segment.file.read_unpublished(max(size - ZEROS, 0), ZEROS)):
-            size, _offset = self._find_end(segment, segment.size_bytes, segment.base_offset)
+            size, _offset = self._find_end(
+                segment, segment.size_bytes, segment.base_offset, facts.size_bytes
+            )
         segment.file.size_bytes = size
         segment.forget_max_timestamp()
 
-    def _find_end(self, segment: LogSegment, position: int, next_offset: int) -> tuple[int, int]:
-        """Walk the whole batches behind `position`; return where they end, and what follows."""
-        remaining = self._facts(segment.base_offset).size_bytes - position
-        window_bytes = WINDOW_BYTES
+    def _find_end(
+        self, segment: LogSegment, position: int, next_offset: int, size: int
+    ) -> tuple[int, int]:
+        """Walk the whole batches from `position` on; return where they end, and what follows."""
+        window_bytes = FIRST_WINDOW_BYTES
         columns = BatchColumns(WINDOW_BATCHES)
-        while remaining > 0:
-            data = segment.file.read_unpublished(position, min(window_bytes, remaining))
+        while position < size:
+            wanted = min(window_bytes, size - position)
+            data = segment.file.read_unpublished(position, wanted)
             columns.clear()
             walk = walk_batches(
                 data, 0, columns, next_offset=next_offset, offset_max=segment.offset_max
             )
-            if walk.count == 0:
-                if len(data) >= remaining or len(data) < min(window_bytes, remaining):
-                    break
-                window_bytes = remaining
-                continue
             position += walk.position
-            remaining -= walk.position
             next_offset = walk.next_offset
+            if _is_room(data[walk.position :]):
+                break
+            if walk.count:
+                window_bytes = WINDOW_BYTES
+                continue
+            # Nothing more can be seen where all was read, or less than was there a moment ago.
+            window_bytes = max(WINDOW_BYTES, _declared_size(data))
+            if wanted in (size - position, window_bytes) or len(data) < wanted:
+                break
         return position, next_offset
 
     def _facts(self, base_offset: int) -> FileFacts:
@@ -203,3 +253,16 @@ class ReadOnlyTail:
         if facts is None:
             raise FileNotFoundError(f"{path} has gone")
         return facts
+
+
+def _is_room(data: memoryview) -> bool:
+    """Say whether a batch may come where there is none: its first fields are zeros."""
+    return len(data) >= LOG_OVERHEAD and is_zero(data[:LOG_OVERHEAD])
+
+
+def _declared_size(data: memoryview) -> int:
+    """Return what the header at the beginning says of its batch's size, 0 where none is."""
+    try:
+        return parse_header(data).size_bytes
+    except (CorruptRecordError, InvalidRecordError):
+        return 0

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from os import PathLike
+from typing import Final
 
 from typing_extensions import Buffer
 
@@ -33,13 +34,15 @@ from kafkalog._core.message import (
 )
 from kafkalog._core.record import Record, decode_lists, decode_records, decode_tuples
 from kafkalog._core.record import check_records as check_record_bytes
-from kafkalog._core.status import check_status
-from kafkalog.errors import KafkaLogError
+from kafkalog._core.status import STATUS_CODES, check_status
+from kafkalog.errors import KafkaLogError, LogStorageError
 from kafkalog.layout import MAGIC_V2, RECORD_BATCH_OVERHEAD
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, Codec, decompress
 from kafkalog.records.control import ControlRecord, decode_control
 
 __all__ = ["BatchView"]
+
+_TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 
 
 class _BatchKernels:
@@ -191,6 +194,8 @@ class BatchView:
         """
         header = self.header
         if header.codec == Codec.NONE:
+            if header.size_bytes > len(self.data):
+                check_status(_TRUNCATED, self.position, self.path, header.base_offset)
             return self.data, *self._kernels.uncompressed(header)
         try:
             start, end = self._kernels.compressed(self.data, header, strict)
@@ -277,6 +282,8 @@ class BatchView:
 
     def _located(self, error: KafkaLogError) -> KafkaLogError:
         """Return the error with file, position and offset of this batch in it."""
+        if isinstance(error, LogStorageError):
+            return error  # it has the file, and the position that cannot be read
         header = getattr(self, "header", None)
         base_offset = None if header is None else header.base_offset
         where = f"position {self.position}" if self.path is None else f"{self.path}:{self.position}"

@@ -17,6 +17,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+from kafkalog._core.mapping import check_bytes
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
     BatchTooLargeError,
@@ -152,14 +153,19 @@ def decompress(
         CorruptRecordError: the data is damaged, cut short, or larger than the limit.
         UnsupportedCodecError: the codec is unknown, also to this magic, or its library is not
             installed.
+        LogStorageError: the data is mapped, and the disk could not give it.
     """
     known = _codec_of(codec, magic)
     octets = _octets(data)
-    if known is Codec.GZIP:
-        return gzip_members.decompress(octets, limit_bytes, exact=exact)
-    if magic == 0 and known is Codec.LZ4:
-        return lz4_frame.decompress(octets, limit_bytes, check_header=False)
-    return _DECOMPRESS[known](octets, limit_bytes)
+    try:
+        if known is Codec.GZIP:
+            return gzip_members.decompress(octets, limit_bytes, exact=exact)
+        if magic == 0 and known is Codec.LZ4:
+            return lz4_frame.decompress(octets, limit_bytes, check_header=False)
+        return _DECOMPRESS[known](octets, limit_bytes)
+    finally:
+        # Whatever a library makes of bytes that could not be read: it does not count.
+        check_bytes(octets)
 
 
 def is_codec_of(magic: int, number: int) -> bool:

@@ -73,6 +73,7 @@ from pathlib import Path, PurePosixPath
 from typing_extensions import Buffer
 
 from kafkalog.clock import Clock
+from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileFacts, FileHandle, FileLock
 from tests.support.disk_crashes import CrashChoice, crash_choices, survivors
 from tests.support.disk_faults import (
@@ -297,6 +298,10 @@ class SimulatedDisk(FaultyCalls):
             if isinstance(node, SimulatedDirectory):
                 return FileFacts(0, node.modified_ms, is_directory=True)
             return FileFacts(len(node.data), node.modified_ms, False, node.file_id)
+
+    def change_mark(self, path: Path) -> tuple[int, ...] | None:
+        """Say that nothing is told: its clock stands still for as long as a test likes."""
+        return None
 
     def list(self, directory: Path) -> List[str]:
         with self._guard:
@@ -621,8 +626,10 @@ class SimulatedFileHandle:
     def map(self, size: int) -> memoryview:
         with self._disk._guard:
             self._enter("map")
-            if not 0 < size <= len(self._file.data):
+            if size <= 0:
                 raise ValueError(f"{self._path}: cannot map {size} bytes")
+            if size > len(self._file.data):
+                raise ShortFileError(self._path, len(self._file.data), size)
             self._ensure_readable(0, size)
             return self._file.map(size)
 

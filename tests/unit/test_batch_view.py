@@ -182,3 +182,13 @@ def test_batch_view_repr_says_what_it_is() -> None:
     assert "lz4" in repr(view)
     assert "3 records" in repr(view)
     assert "at 5" in repr(view)
+
+
+@pytest.mark.parametrize("name", ["none_3_records", "lz4_3_records"])
+def test_batch_view_cut_anywhere_gives_typed_errors(name: str) -> None:
+    """A batch whose end is missing is damaged, however much of it is there; HOST-13."""
+    whole = named_batch(name)
+    for size in range(1, len(whole)):
+        for ask in ("records", "tuples", "lists", "check_records"):
+            with pytest.raises(CorruptRecordError):
+                getattr(BatchView(whole[:size], path=PATH), ask)()

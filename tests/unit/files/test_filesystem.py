@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileHandle
 from tests.unit.files.conftest import Disk
 
@@ -160,12 +161,20 @@ def test_map_outlives_close_and_unlink(disk: Disk, handle: FileHandle) -> None:
     assert b"345" == bytes(part)
 
 
-@pytest.mark.parametrize("size", [0, -1, 4])
+@pytest.mark.parametrize("size", [0, -1])
 def test_map_of_an_impossible_size_raises(handle: FileHandle, size: int) -> None:
-    """Nothing, less than nothing and more than the file are refused."""
+    """Nothing and less than nothing are refused."""
     handle.pwrite(b"abc", 0)
     with pytest.raises(ValueError, match="map"):
         handle.map(size)
+
+
+def test_map_of_more_than_the_file_has_says_so(handle: FileHandle) -> None:
+    """A file that has become shorter is an error of the file system, with its name; HOST-10."""
+    handle.pwrite(b"abc", 0)
+    with pytest.raises(ShortFileError, match="3 bytes, and 4 are wanted") as caught:
+        handle.map(4)
+    assert str(handle.path) == caught.value.path
 
 
 def test_closed_handle_refuses_everything_but_close(disk: Disk, handle: FileHandle) -> None:

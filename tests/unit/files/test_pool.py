@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog.files.errors import ShortFileError
 from kafkalog.files.pool import FilePool, PooledFile
 from kafkalog.files.posix import PosixFileSystem
 from tests.support.simulated_disk import SimulatedDisk
@@ -77,7 +78,7 @@ def test_view_is_mapped_once_and_again_only_when_larger(disk: Disk) -> None:
     assert 1 == pool.mapping_count
     assert small == large[:10]
     assert 0 == len(file.view(0))
-    with pytest.raises(ValueError, match="map"):
+    with pytest.raises(ShortFileError, match="100 bytes, and 101"):
         file.view(101)
     assert large.readonly
 
@@ -292,3 +293,28 @@ def test_mapping_alone_keeps_no_handle_open(disk: Disk) -> None:
     first.close()
     with pytest.raises(ValueError, match="closed"):
         first.whole()
+
+
+def test_pool_keeps_nothing_that_nobody_refers_to(disk: Disk) -> None:
+    """With the last reference to a file its handle and its mapping are gone; DUR-6."""
+    pool = FilePool(disk.filesystem)
+    files = open_all(pool, make_files(disk, 3))
+    slices = [file.view(100) for file in files]
+    for file in files:
+        file.read(1, 0)
+    assert (3, 3) == (pool.open_count, pool.mapping_count)
+    del files[0], file
+    assert (2, 2) == (pool.open_count, pool.mapping_count)
+    assert bytes(100) == slices[0]
+
+
+def test_pool_of_files_that_come_and_go_stays_bounded(disk: Disk) -> None:
+    """What is gone makes room before anything that is in use."""
+    pool = FilePool(disk.filesystem, max_open_files=4, max_mappings=4)
+    kept, *others = make_files(disk, 40)
+    file = pool.open(kept)
+    file.view(100)
+    for path in others:
+        pool.open(path).view(10)
+    assert 1 == pool.mapping_count
+    assert len(pool._mapped) <= 4

@@ -1,0 +1,285 @@
+"""What following costs: what is new, not what is there; logs that change meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from kafkalog import Log, LogConfig, LogManager, LogStorageError, NotALogError, Record, open_log
+from kafkalog._core.index import OffsetIndexView
+from kafkalog.files import posix
+from kafkalog.files.errors import ShortFileError
+from kafkalog.files.filesystem import FileFacts
+from kafkalog.files.pool import FilePool
+from kafkalog.files.posix import PosixFileHandle, PosixFileSystem
+from kafkalog.indexes.kinds import OFFSET_INDEX
+from kafkalog.indexes.segment_index import SegmentIndex
+from tests.support.logs import manual_log, numbered
+
+
+class CountingFileSystem(PosixFileSystem):
+    """Counts what is asked of the names on a disk."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def stat(self, path: Path) -> FileFacts | None:
+        """Return the facts, and count that."""
+        self.calls.append(f"stat {path.name}")
+        return super().stat(path)
+
+    def list(self, directory: Path) -> list[str]:
+        """Return the names, and count that."""
+        self.calls.append("list")
+        return super().list(directory)
+
+
+@pytest.fixture(name="trusted")
+def fixture_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have marks of the system believed at once, as they are of what is old."""
+    monkeypatch.setattr(posix, "_TICK_NS", -(10**15))
+
+
+def make_old(directory: Path) -> None:
+    """Let the directory be as if it had not changed for long: the next change is sure to show."""
+    os.utime(directory, (10**9, 10**9))
+
+
+@pytest.mark.usefixtures("trusted")
+def test_look_at_a_log_costs_the_same_however_many_segments(directory: Path) -> None:
+    """Nothing is listed, and one segment looked at, while the directory stays; SRV-4."""
+    with manual_log(directory, segment_bytes=600) as writer:
+        costs = []
+        for count in (3, 30):
+            while len(writer.segments()) < count:
+                writer.append(numbered(writer.log_end_offset, 10))
+            make_old(directory)
+            disk = CountingFileSystem()
+            with manual_log(directory, read_only=True, filesystem=disk) as reader:
+                assert reader.log_end_offset == writer.log_end_offset
+                disk.calls.clear()
+                for _ in range(5):
+                    assert reader.log_end_offset == writer.log_end_offset
+                    assert reader.log_start_offset == 0
+                assert "list" not in disk.calls
+                costs.append(len([call for call in disk.calls if call.endswith(".log")]))
+        assert costs == [10, 10]
+
+
+@pytest.mark.usefixtures("trusted")
+def test_reader_of_an_old_directory_misses_nothing(directory: Path) -> None:
+    """Appends, rolls, deletions and truncations show with the next look; SRV-4."""
+    with (
+        manual_log(directory, segment_bytes=600, file_delete_delay_ms=0) as writer,
+        manual_log(directory, read_only=True) as reader,
+    ):
+        for step in range(60):
+            make_old(directory)
+            assert reader.log_end_offset == writer.log_end_offset
+            if step % 7 == 3:
+                writer.truncate_to(max(writer.log_end_offset - 4, writer.log_start_offset))
+            elif step % 11 == 5:
+                start = max(writer.log_end_offset - 5, writer.log_start_offset)
+                writer.delete_records_before(start)
+            else:
+                writer.append(numbered(step, 1 + step % 4))
+            assert reader.log_end_offset == writer.log_end_offset
+            assert reader.log_start_offset == writer.log_start_offset
+            assert [record.value for record in reader.records()] == [
+                record.value for record in writer.records()
+            ]
+
+
+def test_recent_change_of_a_directory_is_never_the_last(directory: Path) -> None:
+    """A change within the tick of a clock may hide the next: no mark tells it from that; SRV-4."""
+    directory.mkdir()
+    disk = PosixFileSystem()
+    assert disk.change_mark(directory) is None
+    os.utime(directory, (2**33, 2**33))
+    assert disk.change_mark(directory) is None
+    assert disk.change_mark(directory / "absent") is None
+
+
+def test_follower_of_a_preallocated_log_reads_what_is_new(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening and polls of a file of a gibibyte read kilobytes of it; PAR-6."""
+    read: list[int] = []
+    original = PosixFileHandle.pread
+
+    def pread(handle: PosixFileHandle, size: int, position: int) -> bytes:
+        read.append(size)
+        return original(handle, size, position)
+
+    with manual_log(directory, preallocate=True, segment_bytes=1 << 30) as writer:
+        writer.append([Record(value=b"first")])
+        monkeypatch.setattr(PosixFileHandle, "pread", pread)
+        with manual_log(directory, read_only=True) as reader:
+            assert reader.recovery_report.scanned_bytes < 1 << 20
+            for number in range(5):
+                assert reader.log_end_offset == 1 + number
+                writer.append([Record(value=b"x" * 100)])
+                assert len(list(reader.records(number + 1))) == 1
+            assert sum(read) < 4 << 20
+            # A batch that is larger than what is looked at first.
+            writer.append([Record(value=bytes(200_000))] * 3)
+            assert [record.offset for record in reader.records(6)] == [6, 7, 8]
+            assert max(read) <= 8 << 20
+
+
+def test_follower_takes_many_batches_at_once(directory: Path) -> None:
+    """What has come since the last look may be more than all windows; PAR-6."""
+    with (
+        manual_log(directory, preallocate=True, segment_bytes=64 << 20) as writer,
+        manual_log(directory, read_only=True) as reader,
+    ):
+        for _ in range(30):
+            writer.append([Record(value=bytes(30_000))] * 10)
+        assert reader.log_end_offset == 300
+        assert len(list(reader.records())) == 300
+
+
+def test_partition_that_was_just_made_is_an_empty_log(tmp_path: Path) -> None:
+    """Read-only, it is empty, and what is appended later shows; SRV-7."""
+    with LogManager([tmp_path]) as manager:
+        manager.create_topic("t")
+        with open_log(tmp_path / "t-0", read_only=True) as reader:
+            check_empty(reader)
+            manager.log("t").append([Record(value=b"first"), Record(value=b"second")])
+            assert [record.value for record in reader.records()] == [b"first", b"second"]
+            assert reader.log_end_offset == 2
+            assert reader.get(1) is not None
+
+
+def check_empty(log: Log) -> None:
+    """Assert that every way of reading finds nothing."""
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    assert list(log.records()) == list(log.batches()) == []
+    assert list(log.records(isolation="read_committed")) == []
+    assert log.get(0) is None
+    assert len(log.read(0).data) == 0
+    assert log.offset_for_timestamp(0) is None
+    assert list(log.scan()) == []
+    assert log.fences() == ()
+
+
+def test_directory_that_is_no_partition_is_still_refused(tmp_path: Path) -> None:
+    """Without a segment, and without what a topic's creation leaves, it is no log; SRV-7."""
+    (tmp_path / "t-0").mkdir()
+    with pytest.raises(NotALogError, match="holds no segment"):
+        open_log(tmp_path / "t-0", read_only=True)
+
+
+class HastyFileSystem(PosixFileSystem):
+    """Says of files for some time that they are as long as they were."""
+
+    __slots__ = ("more", "times")
+
+    def __init__(self, more: int, times: int) -> None:
+        self.more = more
+        self.times = times
+
+    def file_sizes(self, directory: Path, suffix: str) -> dict[str, int]:
+        """Return sizes as they were before the writer has cut the files."""
+        found = super().file_sizes(directory, suffix)
+        self.times -= 1
+        if self.times < 0:
+            return found
+        return {name: size + self.more for name, size in found.items()}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_read_only_open_beside_a_cut_looks_again(directory: Path, clean: bool) -> None:
+    """A file that is cut between the listing and the mapping is no error; HOST-10."""
+    with manual_log(directory) as writer:
+        writer.append(numbered(0, 50))
+        if clean:
+            writer.close()
+        disk = HastyFileSystem(10_000, 3)
+        with manual_log(directory, read_only=True, filesystem=disk) as reader:
+            assert reader.log_end_offset == 50
+            assert len(list(reader.records())) == 50
+
+
+def test_read_only_open_of_what_never_holds_still_is_typed(directory: Path) -> None:
+    """Where it goes on, the error names the file, and is no ValueError; HOST-10, DUR-5."""
+    with manual_log(directory) as writer:
+        writer.append(numbered(0, 50))
+        disk = HastyFileSystem(10_000, 1000)
+        with pytest.raises(LogStorageError, match="are wanted") as caught:
+            manual_log(directory, read_only=True, filesystem=disk)
+        assert isinstance(caught.value.__cause__, ShortFileError)
+        assert str(caught.value.path).endswith(".log")
+
+
+def test_file_cut_below_a_writer_gives_a_typed_error(directory: Path) -> None:
+    """A sealed file that somebody has cut before it was read; DUR-5."""
+    with manual_log(directory) as log:
+        log.append(numbered(0, 500))
+        log.roll()
+        os.truncate(log.segments()[0].path, 100)
+        with pytest.raises(LogStorageError, match="has 100 bytes") as caught:
+            list(log.records())
+        assert caught.value.path == str(log.segments()[0].path)
+
+
+def test_live_index_ahead_of_its_reader_is_no_damage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Entries of batches that a reader has not seen yet are left out in silence; INT-4."""
+    path = tmp_path / "00000000000000000000.index"
+    entries = b"".join(
+        (number * 10).to_bytes(4, "big") + (number * 4000).to_bytes(4, "big")
+        for number in range(1, 9)
+    )
+    path.write_bytes(entries + bytes(8000))
+    index: SegmentIndex[OffsetIndexView] = SegmentIndex(
+        OFFSET_INDEX,
+        PosixFileSystem(),
+        path,
+        0,
+        rebuild=lambda: pytest.fail("nothing is to be rebuilt"),
+        segment_size=lambda: 20_001,
+        pool=FilePool(PosixFileSystem()),
+        read_only=True,
+    )
+    with caplog.at_level(logging.INFO):
+        assert len(index.view) == 5
+    assert index.view.lookup(79) == (50, 20_000)
+    assert caplog.records == []
+
+
+def test_damaged_index_of_a_reader_is_still_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Entries that fall are damage, wherever they lie; INT-4."""
+    path = tmp_path / "00000000000000000000.index"
+    entries = [(10, 4000), (5, 8000), (30, 90_000)]
+    path.write_bytes(b"".join(o.to_bytes(4, "big") + p.to_bytes(4, "big") for o, p in entries))
+    index: SegmentIndex[OffsetIndexView] = SegmentIndex(
+        OFFSET_INDEX,
+        PosixFileSystem(),
+        path,
+        0,
+        rebuild=lambda: b"",
+        segment_size=lambda: 20_000,
+        pool=FilePool(PosixFileSystem()),
+        read_only=True,
+    )
+    assert len(index.view) == 0
+    assert "is damaged" in caplog.text
+
+
+def test_config_of_mappings_bounds_what_is_kept(directory: Path) -> None:
+    """One mapping for all segments is enough to read any of them."""
+    config = LogConfig(segment_bytes=600, mappings_max=1)
+    with manual_log(directory, config=config) as log:
+        for first in range(0, 200, 10):
+            log.append(numbered(first, 10))
+        assert [record.offset for record in log.records()] == list(range(200))
+        assert log.snapshot().segments.active.file._pool.mapping_count <= 1

@@ -1,0 +1,179 @@
+"""Space that leaves with a segment: no mapping or descriptor outlives the last reader."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalog import Log, LogManager, ManagerConfig, Record
+from tests.support.logs import manual_log
+from tests.support.manual_time import ManualClock, ManualScheduler
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/maps").exists(), reason="the system does not tell what is mapped"
+)
+
+
+def held(directory: Path) -> list[str]:
+    """Return the files below a directory that are mapped or open and have no name any more."""
+    found = [
+        line.split(maxsplit=5)[5]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if str(directory) in line and line.endswith("(deleted)")
+    ]
+    for name in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(name.readlink())
+        except OSError:
+            continue
+        if str(directory) in target and target.endswith("(deleted)"):
+            found.append(target)
+    return found
+
+
+@pytest.fixture(name="scheduler")
+def fixture_scheduler() -> ManualScheduler:
+    """Runs what is due when a test says so."""
+    return ManualScheduler(ManualClock())
+
+
+@pytest.fixture(name="log")
+def fixture_log(directory: Path, scheduler: ManualScheduler) -> Iterator[Log]:
+    """A log of ten segments, all of which have been read in every way."""
+    with manual_log(
+        directory, scheduler=scheduler, segment_bytes=20_000, file_delete_delay_ms=1000
+    ) as log:
+        fill(log)
+        yield log
+
+
+def fill(log: Log) -> None:
+    """Append records of nine full segments and a bit, and read them in every way."""
+    start = log.log_end_offset
+    for _ in range(37):
+        log.append([Record(value=bytes(1000), timestamp_ms=number) for number in range(5)])
+    for offset in range(start, log.log_end_offset, 3):
+        assert log.get(offset) is not None
+    list(log.records())
+    list(log.scan())
+    log.read(start).data  # noqa: B018
+    log.offset_for_timestamp(3)
+
+
+def let_pass(scheduler: ManualScheduler) -> None:
+    """Let the delay of deletions pass."""
+    scheduler.clock.advance(2000)
+    scheduler.run_due()
+
+
+def test_retention_gives_space_back_at_once(
+    directory: Path, log: Log, scheduler: ManualScheduler
+) -> None:
+    """Unlinked segments that were read before are neither mapped nor open; DUR-6."""
+    gc.disable()
+    try:
+        for _ in range(3):
+            log.delete_records_before(log.log_end_offset - 5)
+            let_pass(scheduler)
+            assert held(directory) == []
+            assert len(log.segments()) <= 2
+            fill(log)
+    finally:
+        gc.enable()
+
+
+def test_truncation_gives_space_back_at_once(
+    directory: Path, log: Log, scheduler: ManualScheduler
+) -> None:
+    """What a truncation took out, and the old file of the segment it cut, are let go; DUR-6."""
+    log.truncate_to(42)
+    let_pass(scheduler)
+    assert held(directory) == []
+    log.truncate_fully_and_start_at(100)
+    let_pass(scheduler)
+    assert held(directory) == []
+
+
+def test_reader_keeps_what_it_reads_and_no_more(
+    directory: Path, log: Log, scheduler: ManualScheduler
+) -> None:
+    """Who holds a slice of a deleted segment reads it to the end; then the space is free; DUR-6."""
+    pool = log.snapshot().segments.active.file._pool
+    fetched, record = log.read(0, 10_000), log.get(60)
+    assert record is not None
+    log.delete_records_before(150)
+    let_pass(scheduler)
+    files = set(held(directory))
+    assert len(files) == 2
+    assert pool.retired_bytes > 0
+    assert len(list(fetched.records())) >= 5
+    assert record.value == bytes(1000)
+    del fetched, record
+    assert held(directory) == []
+    assert pool.retired_bytes == 0
+
+
+def test_compaction_gives_space_back(tmp_path: Path) -> None:
+    """Segments that were cleaned away are not held, though nobody reads and others do; DUR-6."""
+    config = ManagerConfig.from_properties(
+        {"log.segment.bytes": "65536", "log.segment.delete.delay.ms": "0"}
+    )
+    chance = random.Random(6)
+    with LogManager([tmp_path], config) as manager:
+        manager.create_topic("t", 1, {"cleanup.policy": "compact"})
+        log = manager.log("t", 0)
+        for _ in range(5):
+            for _ in range(20):
+                log.append_lists(
+                    [b"%d" % chance.randrange(50) for _ in range(50)], [bytes(200)] * 50
+                )
+            manager.compact("t", 0)
+            assert len(list(log.records())) >= 50
+        # Whatever the deleting thread has unlinked by now is held by nobody.
+        assert held(tmp_path) == []
+
+
+@pytest.fixture(name="bounded")
+def fixture_bounded(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 48 MB."""
+    target = tmp_path / "bounded"
+    target.mkdir()
+    mount = shutil.which("mount")
+    if os.geteuid() != 0 or mount is None:
+        pytest.skip("NOT TESTED: only root can mount a file system of its own")
+    command = [mount, "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(target)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("NOT TESTED: this system lets nobody mount")
+    try:
+        yield target
+    finally:
+        gc.collect()
+        subprocess.run(["umount", str(target)], check=True)
+
+
+def test_log_with_retention_never_fills_its_file_system(bounded: Path) -> None:
+    """Ten times what fits is written, read and deleted, and the space is there again; DUR-6."""
+    scheduler = ManualScheduler(ManualClock())
+    with manual_log(
+        bounded / "t-0",
+        scheduler=scheduler,
+        segment_bytes=1 << 20,
+        retention_bytes=4 << 20,
+        file_delete_delay_ms=1000,
+    ) as log:
+        for _ in range(480):
+            first = log.append([Record(value=os.urandom(100_000)) for _ in range(10)]).first_offset
+            assert log.get(first + 9) is not None
+            assert len(list(log.records(max(first - 20, log.log_start_offset)))) >= 10
+            log.apply_retention()
+            let_pass(scheduler)
+            facts = os.statvfs(bounded)
+            used = (facts.f_blocks - facts.f_bfree) * facts.f_frsize
+            assert used < 16 << 20
