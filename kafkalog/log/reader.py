@@ -228,7 +228,7 @@ class LogReader:
         return chain.from_iterable(lists)
 
     def _forget_points(self) -> None:
-        """Let go of what is held for look-ups in segments that may have left."""
+        """Drop what is cached for look-ups: segments may have left, or damage was found."""
 
     def _known_epochs(self, snapshot: Snapshot) -> LogEpochs:
         """Return the leader epochs, those of another process as they are now."""
@@ -273,9 +273,6 @@ class LogReader:
 
     def _reading(self) -> ReportedErrors:
         return self._local.context.errors("reading")
-
-    def _forget_points(self) -> None:
-        """Look the next one up with all means: damage was found."""
 
     def _shut(self) -> None:
         """Refuse every call from now on, and every batch that an iterator has not come to yet."""
