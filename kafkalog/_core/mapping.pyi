@@ -1,6 +1,6 @@
 """Types of what maps files."""
 
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, Protocol, Self, final
 
 from typing_extensions import Buffer
 
@@ -12,7 +12,7 @@ class _Origin(Protocol):
 class FileMapping:
     size: Final[int]
     origin: Final[Any]
-    def __init__(self, descriptor: int, size: int, origin: _Origin) -> None: ...
+    def __new__(cls, descriptor: int, size: int, origin: _Origin) -> Self: ...
     @property
     def lost(self) -> tuple[int, int] | None: ...
     def __len__(self) -> int: ...

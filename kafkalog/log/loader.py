@@ -154,22 +154,15 @@ def load_log(
     segments = _open_segments(context, leftovers)
     findings = _Findings()
     if segments:
-        first = _first_to_examine(segments, recovery_point, clean=clean)
-        if _set_strays_aside(context, segments, first, findings, clean=clean):
-            may_rest = False
-            first = _first_to_examine(segments, recovery_point, clean=clean)
-        if not clean and not context.read_only:
-            findings.rewritten_bytes = make_durable(
-                filesystem, segments[first:], recovery_point, doubtful_offset
-            )
-        for segment, follower in pairwise(segments[: first + 1]):
-            _pass_over_zeros(segment, follower.base_offset, context)
-        if not (may_rest and _trust_end(context, segments[-1], recovery_point, findings)):
-            may_rest = False
-            _examine(context, segments, first, clean, recovery_point, findings)
-        if findings.next_offset < recovery_point and not findings.last_is_fenced:
-            _note_missing_end(segments[-1], recovery_point, findings)
-        _install_last_indexes(context, segments[-1], findings)
+        may_rest = _find_end(
+            context,
+            segments,
+            findings,
+            clean=clean,
+            recovery_point=recovery_point,
+            doubtful_offset=doubtful_offset,
+            may_rest=may_rest,
+        )
     start = max(start_offset or 0, segments[0].base_offset if segments else 0)
     if not context.read_only and segments and findings.next_offset < start:
         # Everything here lies below the log start: deleted records, whose files had not gone yet.
@@ -188,6 +181,36 @@ def load_log(
     findings.duration_ms = context.clock.monotonic_ms() - started
     report = _report(local, findings, leftovers, recovery_point, clean=clean)
     return LoadedLog(local, report, recovery_point, findings.facts)
+
+
+def _find_end(
+    context: SegmentContext,
+    segments: list[LogSegment],
+    findings: _Findings,
+    *,
+    clean: bool,
+    recovery_point: int,
+    doubtful_offset: int | None,
+    may_rest: bool,
+) -> bool:
+    """Find the end of the segments that are there; return whether the log may stay at rest."""
+    first = _first_to_examine(segments, recovery_point, clean=clean)
+    if _set_strays_aside(context, segments, first, findings, clean=clean):
+        may_rest = False
+        first = _first_to_examine(segments, recovery_point, clean=clean)
+    if not clean and not context.read_only:
+        findings.rewritten_bytes = make_durable(
+            context.filesystem, segments[first:], recovery_point, doubtful_offset
+        )
+    for segment, follower in pairwise(segments[: first + 1]):
+        _pass_over_zeros(segment, follower.base_offset, context)
+    if not (may_rest and _trust_end(context, segments[-1], recovery_point, findings)):
+        may_rest = False
+        _examine(context, segments, first, clean, recovery_point, findings)
+    if findings.next_offset < recovery_point and not findings.last_is_fenced:
+        _note_missing_end(segments[-1], recovery_point, findings)
+    _install_last_indexes(context, segments[-1], findings)
+    return may_rest
 
 
 def _clear(context: SegmentContext) -> Leftovers:
