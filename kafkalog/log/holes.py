@@ -6,7 +6,8 @@ cut at the boundary of a batch, by a power cut or by somebody. That is reported 
 bytes; readers go on behind it.
 
 A log counts as compacted where its settings say so, where a cleaner has noted how far it came, or
-where a segment has holes between its batches, or records taken out of them.
+where a segment has holes between its batches, records taken out of them, or a wrapper of an old
+format, which does not say how many offsets it takes.
 
 Thread-safety: functions over a segment; any thread.
 """
@@ -81,12 +82,10 @@ def _has_holes(segment: LogSegment) -> bool:
         count, position = met.count, met.position
         base, last = columns.base_offset[:count], columns.last_offset[:count]
         records = columns.record_count[:count]
-        # How many offsets a wrapper of an old format takes is not known.
-        is_known = records >= 0
-        if (is_known & (records < last - base + 1)).any():
+        # How many offsets a wrapper of an old format takes is not known: it may have holes.
+        if (records < last - base + 1).any():
             return True
-        is_behind = is_known[1:] & (base[1:] > last[:-1] + 1)
-        if is_behind.any() or (count and is_known[0] and int(base[0]) > expected):
+        if (base[1:] > last[:-1] + 1).any() or (count and int(base[0]) > expected):
             return True
         if met.status != FULL:
             return False

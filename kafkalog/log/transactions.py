@@ -8,7 +8,10 @@ one is believed for the first time, the headers of its segment are walked, and i
     newest producer snapshot below the segment, and what they say is put into the index, on the disk
     too; a marker that found no transaction open has none;
   * no entry may name as its marker what is none, or what lies behind the segment: a truncation that
-    a crash cut short leaves entries of markers that went, whose offsets others have soon.
+    a crash cut short leaves entries of markers that went, whose offsets others have soon;
+  * no entry may begin at or below the marker before of its producer, or above the first batch of
+    its transaction, nor call stable what was open: nothing in the file is covered by a checksum.
+    Where a transaction began before its segment, the producers as of the segment's base tell.
 
 An index that the log itself has kept since its segment was begun needs no such look. Those of
 segments that a recovery has scanned are looked at by it: once the log is closed in order, a broker
@@ -26,10 +29,11 @@ Repairs, and additions of the writer, exclude each other by the context's `repai
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +47,7 @@ from kafkalog.indexes.transaction_index import (
     TransactionIndex,
     collect_aborted,
 )
-from kafkalog.layout import CONTROL_MASK
+from kafkalog.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from kafkalog.log.producer_recovery import aborted_of
 from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.reading import walk_segment
@@ -202,17 +206,24 @@ def _verify(
             damage = error
         own.is_loaded = True
     entries = index.entries()
-    markers, others = _markers(snapshot, slot)
-    markers -= {(each.producer_id, each.last_offset) for each in fresh}
+    walked = _MarkerWalk()
+    walked.add_segment(snapshot, slot)
+    bounds, others = walked.bounds, walked.spans
+    allow_before = _allow_before(context, snapshot, slot, entries)
+    base_offset = snapshot.segments.segments[slot].base_offset
+    markers = set(bounds) - {(each.producer_id, each.last_offset) for each in fresh}
     following = snapshot.segments.base_after(slot)
     end_offset = snapshot.end_offset if following is None else following
-    kept = [
-        each
-        for each in entries
-        if (each.producer_id, each.last_offset) in markers
+    kept = []
+    for each in entries:
+        marker = each.producer_id, each.last_offset
+        if marker in markers:
+            is_early = each.first_offset < base_offset
+            if bounds[marker].allow(each) and (not is_early or allow_before(each)):
+                kept.append(each)
         # A marker that a compaction took leaves its offset to nobody.
-        or (each.last_offset < end_offset and not others.have(each.last_offset))
-    ]
+        elif each.last_offset < end_offset and not others.have(each.last_offset):
+            kept.append(each)
     missing = markers - {(each.producer_id, each.last_offset) for each in kept}
     told: list[AbortedTransaction] = []
     if missing:
@@ -279,28 +290,120 @@ class _Spans:
         return False
 
 
-def _markers(snapshot: Snapshot, slot: int) -> tuple[set[tuple[int, int]], _Spans]:
-    """Return producer and offset of each abort marker, and the offsets that batches have."""
-    segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
-    markers: set[tuple[int, int]] = set()
-    spans = _Spans()
-    columns = BatchColumns(WALK_BATCHES)
-    data = segment.file.whole()[: bound.end]
-    for _start, walk in walk_segment(segment, 0, bound, segment.base_offset, columns, "skip"):
-        count = walk.count
+class _Bounds(NamedTuple):
+    """
+    What the batches of a segment say of the transaction that an abort marker ended.
+
+    Attributes:
+        marker_before: offset of the marker before of its producer, -1 where it is not here.
+        first_data: base offset of its first batch that is here, None where there is none.
+        first_open: lowest offset of a batch of other transactions that were open at the marker.
+    """
+
+    marker_before: int
+    first_data: int | None
+    first_open: int | None
+
+    def allow(self, entry: AbortedTransaction) -> bool:
+        """Say whether an entry of the index can be true."""
+        if entry.first_offset <= self.marker_before:
+            return False
+        if self.first_data is not None and entry.first_offset > self.first_data:
+            return False
+        if self.first_open is not None and entry.last_stable_offset > self.first_open:
+            return False
+        return entry.last_stable_offset <= entry.last_offset + 1
+
+
+def _allow_before(
+    context: SegmentContext, snapshot: Snapshot, slot: int, entries: Sequence[AbortedTransaction]
+) -> Callable[[AbortedTransaction], bool]:
+    """
+    Return what says whether entries can be true that begin before a segment.
+
+    A producer snapshot at the segment's base tells where; without one, the batches between the
+    lowest offset that an entry names and that base do.
+    """
+    segments = snapshot.segments
+    base_offset = segments.segments[slot].base_offset
+    early = [each.first_offset for each in entries if each.first_offset < base_offset]
+    if not early:
+        return lambda _entry: True
+    path = SegmentFiles(context.directory, base_offset).path(FileKind.SNAPSHOT)
+    with contextlib.suppress(CorruptStateError):
+        producers = read_snapshot(context.filesystem, path, end_offset=base_offset)
+        if producers is not None:
+            opened = {each.producer_id: each.transaction_first_offset for each in producers}
+            return lambda entry: opened.get(entry.producer_id) == entry.first_offset
+    walked = _MarkerWalk()
+    for number in range(max(segments.floor_slot(min(early)), 0), slot):
+        walked.add_segment(snapshot, number)
+    return walked.allow_open
+
+
+class _MarkerWalk:
+    """
+    Follows the transactions of segments from batch to batch.
+
+    Attributes:
+        bounds: producer and offset of each abort marker, and what its entry must keep to.
+        spans: the offsets that batches have.
+    """
+
+    def __init__(self) -> None:
+        self.bounds: dict[tuple[int, int], _Bounds] = {}
+        self.spans = _Spans()
+        self._opened: dict[int, int] = {}
+        self._marked: dict[int, int] = {}
+
+    def add_segment(self, snapshot: Snapshot, slot: int) -> None:
+        """Go over the batches of a segment, behind those before."""
+        segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
+        columns = BatchColumns(WALK_BATCHES)
+        data = segment.file.whole()[: bound.end]
+        end = 0
+        for start, walk in walk_segment(segment, 0, bound, segment.base_offset, columns, "skip"):
+            if start != end:
+                # What was passed over may have held a marker: what was open may be over.
+                self._opened.clear()
+            end = walk.position
+            self._add(columns, walk.count, data, segment.path)
+        if end != bound.end:
+            self._opened.clear()
+
+    def allow_open(self, entry: AbortedTransaction) -> bool:
+        """Say whether an entry can name where a transaction began that is open at the end."""
+        first_data = self._opened.get(entry.producer_id, entry.first_offset)
+        return self._marked.get(entry.producer_id, -1) < entry.first_offset <= first_data
+
+    def _add(self, columns: BatchColumns, count: int, data: memoryview, path: Path) -> None:
+        self.spans.add(columns, count)
         is_control = (columns.attributes[:count] & CONTROL_MASK) != 0
-        spans.add(columns, count)
-        for row in np.flatnonzero(is_control & (columns.producer_id[:count] >= 0)).tolist():
-            start, size = int(columns.position[row]), int(columns.size_bytes[row])
-            batch = BatchView(data[start : start + size], path=segment.path, position=start)
-            try:
-                is_abort = is_abort_marker(batch)
-            except KafkaLogError:
-                spans.unknown.add(batch.header.last_offset)
-                continue
-            if is_abort:
-                markers.add((batch.header.producer_id, batch.header.base_offset))
-    return markers, spans
+        is_data = (columns.attributes[:count] & TRANSACTIONAL_MASK) != 0
+        # A batch that a compaction emptied may be of a transaction whose marker it took.
+        is_data &= columns.record_count[:count] > 0
+        matters = (is_control | is_data) & (columns.producer_id[:count] >= 0)
+        for row in np.flatnonzero(matters).tolist():
+            producer_id, offset = int(columns.producer_id[row]), int(columns.base_offset[row])
+            if is_control[row]:
+                start, size = int(columns.position[row]), int(columns.size_bytes[row])
+                batch = BatchView(data[start : start + size], path=path, position=start)
+                self._end(producer_id, offset, batch)
+            else:
+                self._opened.setdefault(producer_id, offset)
+
+    def _end(self, producer_id: int, offset: int, batch: BatchView) -> None:
+        first_data = self._opened.pop(producer_id, None)
+        try:
+            is_abort = is_abort_marker(batch)
+        except KafkaLogError:
+            self.spans.unknown.add(batch.header.last_offset)
+            return
+        if is_abort:
+            before = self._marked.get(producer_id, -1)
+            first_open = min(self._opened.values(), default=None)
+            self.bounds[producer_id, offset] = _Bounds(before, first_data, first_open)
+        self._marked[producer_id] = offset
 
 
 def is_abort_marker(batch: BatchView) -> bool:

@@ -91,9 +91,9 @@ def convert_partition(plan: ConversionPlan, source: Path, directory: Path) -> Lo
 
 
 def refuse_damage(log: Log) -> None:
-    """Raise CorruptRecordError for damage that opening the log has found."""
+    """Raise CorruptRecordError for damaged bytes that opening the log has found."""
     for fence in log.fences():
-        if fence.next_offset > log.log_start_offset:
+        if fence.size_bytes and fence.next_offset > log.log_start_offset:
             raise fence.to_error()
 
 
