@@ -61,7 +61,8 @@ def check_same(writer: Log, reader: Log) -> None:
         assert found == reader.offset_for_timestamp(record.timestamp_ms)
         assert bytes(writer.read(record.offset).data) == bytes(reader.read(record.offset).data)
     assert [s.base_offset for s in writer.segments()] == [s.base_offset for s in reader.segments()]
-    assert () == reader.fences()
+    # What a truncation within a batch took with it is missing; who follows cannot tell why.
+    assert not [fence for fence in reader.fences() if fence.size_bytes]
 
 
 def test_reader_follows_appends_and_rolls(writer: Log, reader: Log) -> None:
