@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,15 @@ from tests.support.simulated_disk import SimulatedDisk
 A, B = Path("/disks/a"), Path("/disks/b")
 NAME = TopicPartition("orders", 0)
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+
+
+@pytest.fixture(name="_quiet")
+def fixture_quiet() -> Iterator[None]:
+    """Let nothing be logged while a test runs; other tests read what is logged."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(before)
 
 
 def say(manager: ManualManager, partition: int) -> None:
@@ -235,9 +244,9 @@ def test_manager_failed_append_is_a_fault_of_its_partition() -> None:
     manager.close()
 
 
+@pytest.mark.usefixtures("_quiet")
 def test_manager_directory_moved_away_goes_offline_and_comes_back(tmp_path: Path) -> None:
     """PAR-12: with the next look at it; what was written is there when it is moved back."""
-    logging.disable(50)
     manager = manual_manager(tmp_path / "a", tmp_path / "b", config=ManagerConfig(log=SMALL_LOG))
     manager.create_topic("orders", 2)
     manager.append("orders", 0, "one")
@@ -260,13 +269,13 @@ def test_manager_directory_moved_away_goes_offline_and_comes_back(tmp_path: Path
     manager.close()
 
 
+@pytest.mark.usefixtures("_quiet")
 @pytest.mark.parametrize("instead", ["nothing", "file", "directory"])
 @pytest.mark.parametrize("call", ["create", "reconfigure", "roll", "durable", "close"])
 def test_manager_directory_replaced_by_another_is_not_written(
     tmp_path: Path, instead: str, call: str
 ) -> None:
     """PAR-12: whichever call comes first; a new directory in its place stays as it is."""
-    logging.disable(50)
     a, b = tmp_path / "a", tmp_path / "b"
     manager = manual_manager(a, b, config=ManagerConfig(log=SMALL_LOG))
     manager.create_topic("orders", 2)
@@ -295,9 +304,9 @@ def test_manager_directory_replaced_by_another_is_not_written(
     assert not a.is_dir() or [] == list(a.iterdir())
 
 
+@pytest.mark.usefixtures("_quiet")
 def test_manager_directory_of_one_log_renamed_takes_nothing_else_offline(tmp_path: Path) -> None:
     """PAR-12: that log latches; the data directory is where it was."""
-    logging.disable(50)
     manager = LogManager(tmp_path / "a", ManagerConfig(log=LogConfig()))
     manager.create_topic("orders", 2)
     log = manager.log("orders", 0)
