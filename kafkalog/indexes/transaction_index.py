@@ -28,7 +28,8 @@ Crash points:
      what lies above is replayed at the next start;
   2. during `truncate_to`: entries of markers that the log lost at the same time may still stand,
      with the same cure;
-  3. during `replace`: the old file or the new one, whole (`kafkalog.files.whole`).
+  3. during `replace`, and `sync` after one that failed: the old file or the new one, whole
+     (`kafkalog.files.whole`).
 
 Thread-safety: one writer, under the log's lock. `collect`, `entries` and `len` may be called by any
 thread at any time: they use what was published last, whose bytes never change.
@@ -155,6 +156,7 @@ class TransactionIndex:
         self._has_stale_tail = False
         self._unsynced_name = False
         self._unsynced_bytes = False
+        self._has_failed_sync = False
         self._published = (np.empty((_FIRST_CAPACITY, 4), dtype=np.int64), 0)
 
     def __len__(self) -> int:
@@ -263,23 +265,23 @@ class TransactionIndex:
         self._publish(rows)
         if self._read_only:
             return
-        self.close()
         self._written = 0
         with storage_errors(self.path, doing="replacing the transaction index"):
-            # A file that is there stays, however empty: its end would need a sync all the same.
-            if len(rows) or self._filesystem.stat(self.path) is not None:
-                replace_whole(self._filesystem, self.path, _encoded(rows))
-        self._written = len(rows)
-        self._has_stale_tail = self._unsynced_name = self._unsynced_bytes = False
+            self._replace_file()
 
     def sync(self) -> None:
         """
         Put all entries on the disk, with what earlier writes left out.
 
+        After a sync that failed, a new file takes the place of the old one: blocks whose write-back
+        failed may be lost although they were written again and that sync succeeded (ext4).
+
         Raises:
             LogStorageError: the disk refused.
         """
         with storage_errors(self.path, doing="syncing"):
+            if self._has_failed_sync and not self._read_only:
+                self._replace_file()
             self._write_behind()
             if self._unsynced_bytes:
                 self._sync_bytes()
@@ -290,7 +292,7 @@ class TransactionIndex:
     def retire(self) -> None:
         """Write no more: the name is about to be another file's, or nobody's."""
         self._read_only = True
-        self._unsynced_name = self._unsynced_bytes = False
+        self._unsynced_name = self._unsynced_bytes = self._has_failed_sync = False
         self.close()
 
     def close(self) -> None:
@@ -305,13 +307,23 @@ class TransactionIndex:
         fresh[: len(rows)] = rows
         self._published = (fresh, len(rows))
 
+    def _replace_file(self) -> None:
+        """Put all entries into a new file, which takes the name of the one that is there."""
+        self.close()
+        rows, count = self._published
+        # A file that is there stays, however empty: its end would need a sync all the same.
+        if count or self._filesystem.stat(self.path) is not None:
+            replace_whole(self._filesystem, self.path, _encoded(rows[:count]))
+        self._written = count
+        self._has_stale_tail = self._unsynced_name = self._unsynced_bytes = False
+        self._has_failed_sync = False
+
     def _sync_bytes(self) -> None:
         try:
             self._opened().sync()
         except OSError:
-            # Bytes of a sync that failed count as clean: only what is written anew comes under the
-            # next one.
-            self._written = 0
+            # Bytes of a sync that failed count as clean, and no later sync covers them.
+            self._has_failed_sync = True
             raise
         self._unsynced_bytes = False
 
