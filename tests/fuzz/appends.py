@@ -32,6 +32,8 @@ __all__ = ["append_as_leader", "append_own_run"]
 
 CONTROL, APPEND_TIME = 0x20, 0x08
 EPOCHS_DIFFER = -2
+# The least that leader epoch, producer id, producer epoch and sequence may be: there is none.
+NOBODY = -1
 ORIGINS = (AppendOrigin.EMBEDDED, AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)
 # Some timestamps of the seeds lie before it, some behind it, and some too far.
 NOW_MS = 1_700_000_000_500
@@ -84,7 +86,9 @@ def _ordinary_facts(walk: Scan, size_limit: int) -> list[BatchFacts] | None:
         is_small = header.size_bytes <= size_limit
         if not is_known or not is_small or header.attributes & CONTROL:
             return None
-        if header.partition_leader_epoch < -1:
+        if header.partition_leader_epoch < NOBODY:
+            return None
+        if min(header.producer_id, header.producer_epoch, header.base_sequence) < NOBODY:
             return None
         shallow = -1 if header.max_timestamp == -1 else header.last_offset
         facts.append(
