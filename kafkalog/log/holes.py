@@ -7,55 +7,74 @@ bytes; readers go on behind it.
 
 A log counts as compacted where its settings say so, where a cleaner has noted how far it came, or
 where a segment has holes between its batches, records taken out of them, or a wrapper of an old
-format, which does not say how many offsets it takes.
+format, which does not say how many offsets it takes. Cleaning goes on from the start of a log, so
+the segment in front of the hole is looked at, and then the nearest ones that hold anything, those
+before it first.
 
 Thread-safety: functions over a segment; any thread.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.log.fences import FencedRange
-from kafkalog.log.segment import LogSegment
-from kafkalog.log.segment_types import SegmentContext
+
+if TYPE_CHECKING:
+    from kafkalog.log.segment import LogSegment
+    from kafkalog.log.segment_file import SegmentFile
 
 __all__ = ["find_hole", "note_hole"]
 
-FULL = STATUS_CODES["FULL"]
+FULL: Final = STATUS_CODES["FULL"]
+TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 
-CHUNK_BATCHES = 4096
+CHUNK_BATCHES: Final = 4096
+# Of a file that is not mapped, at a time.
+WINDOW_BYTES: Final = 1 << 20
+# Looked at for what a compaction leaves; each costs a look at all headers of its batches.
+SEGMENTS_LOOKED_AT: Final = 4
 
 
-def note_hole(segment: LogSegment, next_offset: int, following_offset: int) -> None:
-    """Fence a hole behind a segment, for a reader that has come to its end."""
+def note_hole(
+    segments: Sequence[LogSegment], segment: LogSegment, next_offset: int, following_offset: int
+) -> None:
+    """
+    Fence a hole behind a segment, for a reader that has come to its end.
+
+    Args: as of `find_hole`.
+    """
     if (
         following_offset in segment.context.left_out
         or next_offset >= following_offset
         or any(fence.next_offset >= following_offset for fence in segment.fences)
     ):
         return
-    segment.add_fences(find_hole(segment.context, segment, next_offset, following_offset))
+    segment.add_fences(find_hole(segments, segment, next_offset, following_offset))
 
 
 def find_hole(
-    context: SegmentContext, segment: LogSegment, next_offset: int, following_offset: int
+    segments: Sequence[LogSegment], segment: LogSegment, next_offset: int, following_offset: int
 ) -> list[FencedRange]:
     """
     Return the fence of a hole behind a segment, or nothing where a compaction may have made it.
 
     Args:
-        context: what the log's segments share.
-        segment: the segment.
+        segments: all of the log, in order.
+        segment: the one in front of the hole.
         next_offset: one above its last offset.
         following_offset: base offset of the next segment.
     """
+    context = segment.context
     if context.may_have_holes is None:
         policies = context.config.cleanup_policy
         context.may_have_holes = "compact" in policies or context.was_cleaned()
     if context.may_have_holes:
         return []
-    if _has_holes(segment):
+    if any(_has_holes(near.file, near.base_offset) for near in _nearest(segments, segment)):
         context.may_have_holes = True
         return []
     return [
@@ -70,23 +89,41 @@ def find_hole(
     ]
 
 
-def _has_holes(segment: LogSegment) -> bool:
+def _nearest(segments: Sequence[LogSegment], segment: LogSegment) -> list[LogSegment]:
+    """Return a few segments that hold anything: that one, those before it, those behind it."""
+    base_offset = segment.base_offset
+    before = [each for each in segments if each.base_offset <= base_offset]
+    behind = [each for each in segments if each.base_offset > base_offset]
+    holding = [each for each in (*reversed(before), *behind) if each.size_bytes]
+    return holding[:SEGMENTS_LOOKED_AT]
+
+
+def _has_holes(file: SegmentFile, expected: int) -> bool:
     """Say whether offsets are missing in a segment, before its last batch."""
-    if not segment.size_bytes:
-        return False
-    data, position, expected = segment.file.whole(), 0, segment.base_offset
+    position, size, wanted = 0, file.size_bytes, WINDOW_BYTES
     columns = BatchColumns(CHUNK_BATCHES)
-    while True:
+    while position < size:
+        data, origin = file.window(position, wanted, size)
         columns.clear()
-        met = scan_batches(data, position, columns=columns, check_crc=False)
-        count, position = met.count, met.position
-        base, last = columns.base_offset[:count], columns.last_offset[:count]
-        records = columns.record_count[:count]
-        # How many offsets a wrapper of an old format takes is not known: it may have holes.
-        if (records < last - base + 1).any():
+        met = scan_batches(data, position - origin, columns=columns, check_crc=False)
+        is_cut = met.status == TRUNCATED and origin + len(data) < size
+        if is_cut and not met.count:
+            # A batch that is larger than the window.
+            wanted *= 2
+            continue
+        if _leaves_out(columns, met.count, expected):
             return True
-        if (base[1:] > last[:-1] + 1).any() or (count and int(base[0]) > expected):
-            return True
-        if met.status != FULL:
+        if met.status != FULL and not is_cut:
             return False
-        expected = met.next_offset
+        position, expected, wanted = origin + met.position, met.next_offset, WINDOW_BYTES
+    return False
+
+
+def _leaves_out(columns: BatchColumns, count: int, expected: int) -> bool:
+    """Say whether batches have fewer records than offsets, from the one on that is expected."""
+    base, last = columns.base_offset[:count], columns.last_offset[:count]
+    records = columns.record_count[:count]
+    # How many offsets a wrapper of an old format takes is not known: it may have holes.
+    if (records < last - base + 1).any():
+        return True
+    return bool(count and (int(base[0]) > expected or (base[1:] > last[:-1] + 1).any()))

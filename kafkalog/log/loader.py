@@ -381,7 +381,7 @@ def _examine(
             durable_offset = max(recovery_point, scan.next_offset + 1) if clean else recovery_point
             _end_of_log(context, segment, scan, durable_offset, findings)
         else:
-            _end_of_sealed(context, segment, scan, following or 0, findings)
+            _end_of_sealed(context, segments, slot, scan, findings)
         findings.last_scan = scan
         if last:
             # Its indexes wait until it is known what becomes of it.
@@ -539,9 +539,9 @@ def _fence(segment: LogSegment, fences: Sequence[FencedRange], findings: _Findin
 
 def _end_of_sealed(
     context: SegmentContext,
-    segment: LogSegment,
+    segments: Sequence[LogSegment],
+    slot: int,
     scan: SegmentScan,
-    following: int,
     findings: _Findings,
 ) -> None:
     """
@@ -550,6 +550,7 @@ def _end_of_sealed(
     Crash points: before the cut is synced the zeros are there again, above a recovery point that
     has not risen yet, and the next start cuts them.
     """
+    segment, following = segments[slot], segments[slot + 1].base_offset
     rest = segment.file.whole()[scan.whole_end :]
     size, is_preallocated = len(rest), scan.next_offset >= following and is_zero(rest)
     del rest
@@ -564,7 +565,7 @@ def _end_of_sealed(
     if size:
         fences = _with_tail(segment, scan, following)
     elif scan.next_offset < following and not scan.ends_in_fence:
-        fences += find_hole(context, segment, scan.next_offset, following)
+        fences += find_hole(segments, segment, scan.next_offset, following)
     _fence(segment, fences, findings)
 
 

@@ -136,10 +136,11 @@ def read_batches(
     Raises:
         CorruptRecordError: at damage, with on_corrupt="raise".
     """
+    segments = snapshot.segments.segments
     expected, before = 0, None
     for place in places(snapshot, start_offset, end_offset, on_corrupt):
         if before is not None and place.bound.end:
-            note_hole(before, expected, place.segment.base_offset)
+            note_hole(segments, before, expected, place.segment.base_offset)
         before, expected = place.segment, max(expected, place.next_offset)
         ahead = walk_ahead(place, end_offset - max(expected, start_offset))
         for batch in _segment_batches(place, expected, on_corrupt, ahead):
@@ -159,10 +160,11 @@ def read_parts(
     on_corrupt: OnCorrupt,
 ) -> Iterator[BatchView | MessageRun]:
     """Yield what `read_batches` does, but plain messages of the old formats in runs."""
+    segments = snapshot.segments.segments
     expected, before = 0, None
     for place in places(snapshot, start_offset, end_offset, on_corrupt):
         if before is not None and place.bound.end:
-            note_hole(before, expected, place.segment.base_offset)
+            note_hole(segments, before, expected, place.segment.base_offset)
         before, expected = place.segment, max(expected, place.next_offset)
         ahead = walk_ahead(place, end_offset - max(expected, start_offset))
         for part in _segment_parts(place, expected, end_offset, on_corrupt, ahead):

@@ -183,7 +183,7 @@ def read_stretches(
             before = None
             continue
         if before is not None and place.bound.end:
-            note_hole(before, expected, segment.base_offset)
+            note_hole(snapshot.segments.segments, before, expected, segment.base_offset)
         before, expected = None if asks else segment, max(expected, place.next_offset)
         for stretch in _of_segment(place, expected, end_offset, on_corrupt, timestamps, hides):
             yield stretch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,9 +22,13 @@ OTHERS = (
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
+def quiet() -> Iterator[None]:
     """Errors are expected here, and are looked at in `health()`."""
-    logging.getLogger("kafkalog").setLevel(logging.CRITICAL)
+    logger = logging.getLogger("kafkalog")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
 
 
 def make_socket(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,13 @@ A, B, C = Path("/disks/a"), Path("/disks/b"), Path("/disks/c")
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
+def quiet() -> Iterator[None]:
     """Errors are expected here, and are looked at in `health()`."""
-    logging.getLogger("kafkalog").setLevel(logging.CRITICAL)
+    logger = logging.getLogger("kafkalog")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
 
 
 def two(says: dict[str, str] | None = None) -> SimulatedDisk:
