@@ -20,8 +20,9 @@ Read-only, nothing on disk changes: the same findings are held in memory.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -154,15 +155,16 @@ def load_log(
     segments = _open_segments(context, leftovers)
     findings = _Findings()
     if segments:
-        may_rest = _find_end(
-            context,
-            segments,
-            findings,
-            clean=clean,
-            recovery_point=recovery_point,
-            doubtful_offset=doubtful_offset,
-            may_rest=may_rest,
-        )
+        with _closed_on_error(segments):
+            may_rest = _find_end(
+                context,
+                segments,
+                findings,
+                clean=clean,
+                recovery_point=recovery_point,
+                doubtful_offset=doubtful_offset,
+                may_rest=may_rest,
+            )
     start = max(start_offset or 0, segments[0].base_offset if segments else 0)
     if not context.read_only and segments and findings.next_offset < start:
         # Everything here lies below the log start: deleted records, whose files had not gone yet.
@@ -181,6 +183,22 @@ def load_log(
     findings.duration_ms = context.clock.monotonic_ms() - started
     report = _report(local, findings, leftovers, recovery_point, clean=clean)
     return LoadedLog(local, report, recovery_point, findings.facts)
+
+
+@contextlib.contextmanager
+def _closed_on_error(segments: Sequence[LogSegment]) -> Iterator[None]:
+    """
+    Close segments that no log will have.
+
+    The error leads to them as long as it is kept, by a log handler perhaps, and a file that is
+    mapped must not be cut by the next opening.
+    """
+    try:
+        yield
+    except BaseException:
+        for segment in segments:
+            segment.close()
+        raise
 
 
 def _find_end(
