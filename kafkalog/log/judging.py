@@ -34,6 +34,7 @@ import contextlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -434,7 +435,12 @@ def _counted(
 
 
 def _offsets_inside(data: memoryview, position: int) -> tuple[int, int] | None:
-    """Return first and last offset of the records in a wrapper, None where they do not say."""
+    """
+    Return first and last offset of the records in a wrapper, None where they do not say.
+
+    Records that were written out of order, or not to their end, say nothing: a broker takes such a
+    wrapper as it is, and goes by the offset that it names.
+    """
     entry: memoryview | bytearray
     try:
         end = parse_header(data, position).end_position
@@ -447,8 +453,8 @@ def _offsets_inside(data: memoryview, position: int) -> tuple[int, int] | None:
         entry[:SIZE_POSITION] = SOME_OFFSET.to_bytes(SIZE_POSITION)
     batch = BatchView(entry, position=position)
     with contextlib.suppress(KafkaLogError):
-        records = batch.records(limit_bytes=WRAPPER_BYTES, strict=False)
-        if records:
+        records = batch.records(limit_bytes=WRAPPER_BYTES)
+        if records and all(before.offset < each.offset for before, each in pairwise(records)):
             return records[0].offset, records[-1].offset
     return None
 
