@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog import CorruptRecordError, Log
+from kafkalog import CorruptRecordError, CorruptStateError, Log
+from kafkalog.files.names import LOG_START_OFFSET_CHECKPOINT
 from tests.support.golden import (
     UNCLEAN,
     BatchFact,
@@ -495,9 +496,19 @@ def test_transaction_index_cut_inside_an_entry_costs_nothing(data: Path, read_on
         ensure_equal(list(records_of(TRANSACTIONAL)), log)
 
 
+BROKEN_CHECKPOINT = b"0\n7\nx"
+
+
 @pytest.mark.parametrize(
     "damage",
-    [Path.unlink, lambda path: path.write_bytes(b""), lambda path: path.write_bytes(b"0\n7\nx")],
+    [
+        Path.unlink,
+        lambda path: path.write_bytes(b""),
+        # Of the log start a damaged one says too little: see the next test.
+        lambda path: (
+            path.write_bytes(BROKEN_CHECKPOINT) if path.name != LOG_START_OFFSET_CHECKPOINT else 0
+        ),
+    ],
     ids=["missing", "empty", "broken"],
 )
 def test_checkpoints_damaged_cost_time_only(
@@ -510,6 +521,23 @@ def test_checkpoints_damaged_cost_time_only(
     with open_partition(data, read_only=read_only) as log:
         assert len(batches_of(PARTITION, 0)) < log.recovery_report.scanned_batches
         assert 249 == log.recovery_report.scanned_batches
+        ensure_all_served(log)
+
+
+def test_log_start_checkpoint_broken_is_an_error_and_changes_nothing(
+    data: Path, read_only: bool
+) -> None:
+    """PAR-3: deleted records would be back; it is for the user to say that they may be."""
+    path = data / LOG_START_OFFSET_CHECKPOINT
+    path.write_bytes(BROKEN_CHECKPOINT)
+
+    with pytest.raises(CorruptStateError, match="line 2") as caught:
+        open_partition(data, read_only=read_only)
+    assert str(path) == str(caught.value.path)
+    assert BROKEN_CHECKPOINT == path.read_bytes()
+
+    path.unlink()
+    with open_partition(data, read_only=read_only) as log:
         ensure_all_served(log)
 
 
