@@ -163,11 +163,15 @@ def test_damaged_batch_fails_its_partition_alone(tmp_path: Path) -> None:
         data = bytearray(path.read_bytes())
         data[70] ^= 0xFF
         path.write_bytes(data)
+        files = {each: each.read_bytes() for each in path.parent.glob("*.log*")}
         with pytest.raises(CorruptRecordError) as caught:
             manager.compact("table")
         assert str(path) == str(caught.value.path)
+        assert files == {each: each.read_bytes() for each in path.parent.glob("*.log*")}
         data[70] ^= 0xFF
         path.write_bytes(data)
+    # An open log remembers what was damaged, whatever is done to its files.
+    with LogManager([tmp_path], config) as manager:
         assert before == content(manager)
 
 
