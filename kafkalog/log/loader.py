@@ -569,8 +569,9 @@ def _end_of_sealed(
     has not risen yet, and the next start cuts them.
     """
     segment, following = segments[slot], segments[slot + 1].base_offset
-    rest = segment.file.whole()[scan.whole_end :]
-    size, is_preallocated = len(rest), scan.next_offset >= following and is_zero(rest)
+    size = segment.size_bytes - scan.whole_end
+    rest = segment.file.read(scan.whole_end, size)
+    is_preallocated = scan.next_offset >= following and is_zero(rest)
     del rest
     if size and is_preallocated:
         # It was never trimmed; nothing is missing. Later settings may not say that files are
@@ -628,7 +629,7 @@ def _end_of_log(
 ) -> None:
     """Cut a torn tail, or fence damage to what was durable."""
     size = segment.size_bytes - scan.whole_end
-    zeros = is_zero(segment.file.whole()[scan.whole_end :])
+    zeros = is_zero(segment.file.read(scan.whole_end, size))
     fences = list(scan.fences)
     is_fenced = scan.next_offset < durable_offset and not zeros
     if is_fenced:
@@ -650,9 +651,9 @@ def _cut(
     findings: _Findings,
 ) -> None:
     """Cut a torn tail; its bytes are kept aside."""
-    data = segment.file.whole()
     size = segment.size_bytes - scan.whole_end
-    zeros = is_zero(data[scan.whole_end :])
+    torn = segment.file.read(scan.whole_end, size)
+    zeros = is_zero(torn)
     kept_in = None
     if not zeros:
         kept_in = SegmentFiles(context.directory, segment.base_offset).broken(
@@ -665,8 +666,8 @@ def _cut(
         segment.file.size_bytes = scan.whole_end
         return
     if kept_in is not None:
-        _keep(context, kept_in, data[scan.whole_end :])
-    del data
+        _keep(context, kept_in, torn)
+    del torn
     _cut_file(context, segment, scan.whole_end)
     segment.file.size_bytes = scan.whole_end
     logger.warning("cut %d torn bytes at position %d of %s", size, scan.whole_end, segment.path)
