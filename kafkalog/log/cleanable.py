@@ -11,14 +11,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from kafkalog.errors import LogCleaningAbortedError
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.cleaning_facts import LogFacts, cleaning_facts
 from kafkalog.log.deletion import Deleter
-from kafkalog.log.replacement import mark_exchange, remove_mark, replace_segments
+from kafkalog.log.replacement import (
+    mark_exchange,
+    remove_cleaned,
+    remove_mark,
+    replace_segments,
+)
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.transactions import aborted_between
@@ -66,7 +71,7 @@ class CleanableLog(WritableLog):
 
     @property
     def cleaner_offset(self) -> int | None:
-        """Where the last cleaning ended, as it was checkpointed; None where there was none."""
+        """Where the next cleaning begins, as it was checkpointed; None where there was none."""
         with self._reading():
             return self._home.read_cleaner_offset()
 
@@ -146,6 +151,7 @@ class CleanableLog(WritableLog):
         bases: Sequence[int],
         *,
         witnesses: Sequence[LogSegment] = (),
+        leaves_offsets_out: bool = True,
     ) -> None:
         """
         Put segments that were made of sealed ones in their place; see `replacement`.
@@ -158,6 +164,8 @@ class CleanableLog(WritableLog):
             bases: base offsets of the `.cleaned` segments; the first is that of the first old one.
             witnesses: segments that must still be in the log too, since the new ones rely on what
                 they say: records that are left out for later ones.
+            leaves_offsets_out: whether the new ones may lack records, as those of a compaction.
+                Where nothing says so of the log yet, a cleaner offset is checkpointed before.
 
         Raises:
             LogCleaningAbortedError: a segment has left the log meanwhile. Nothing was changed, and
@@ -165,6 +173,13 @@ class CleanableLog(WritableLog):
             LogStorageError: the disk refused. The log is latched where that was half way.
         """
         context = self._local.context
+        if leaves_offsets_out:
+            try:
+                self._note_holes()
+            except BaseException:
+                with suppress(OSError):
+                    remove_cleaned(context, bases)
+                raise
         with self._changing("marking segments"):
             mark_exchange(context, leaving, bases)
         with self._write_lock:
@@ -179,3 +194,21 @@ class CleanableLog(WritableLog):
         except OSError as error:
             logger.warning("%s keeps the mark of an exchange: %s", self.directory, error)
             context.report(error)
+
+    def _note_holes(self) -> None:
+        """
+        Say of the log, on the disk, that offsets may be missing between its segments.
+
+        Else holes would count as lost records, here until the cleaning ends, and after a crash
+        until the next one. Crash points: those of a checkpoint; a cleaning begins at the start, as
+        it did before.
+
+        Raises:
+            LogStorageError: the disk refused.
+        """
+        self._local.context.may_have_holes = True
+        if "compact" in self.config.cleanup_policy:
+            return
+        with self.in_charge(), self._changing("writing where a cleaning begins"):
+            if self._home.read_cleaner_offset() is None:
+                self._home.write_cleaner_offset(self._local.snapshot.start_offset)

@@ -229,7 +229,7 @@ class _Work:
                 _remove_cleaned(context)
             raise
         if bases:
-            self.log.replace_segments([segment], bases)
+            self.log.replace_segments([segment], bases, leaves_offsets_out=False)
         else:
             _remove_cleaned(context)
 
