@@ -64,6 +64,8 @@ OK = STATUS_CODES["OK"]
 
 # A file of so many bytes is read and checked faster than its index is mapped.
 SMALL_FILE_BYTES = 64 * 1024
+# Positions in a segment have 31 bits.
+SEGMENT_BYTES_MAX = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -277,6 +279,10 @@ def _open_segments(context: SegmentContext, found: Leftovers) -> list[LogSegment
     if context.read_only:
         # Room that a writer has made ahead of its appends is not gone through at each opening.
         segments[-1].file.leave_out_hole()
+    for segment in segments:
+        if segment.size_bytes > SEGMENT_BYTES_MAX:
+            # No segment is as large (PAR-13): what a hole adds to it is not gone through.
+            segment.file.leave_out_hole()
     return segments
 
 
