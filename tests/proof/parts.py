@@ -40,7 +40,7 @@ PARTS: tuple[Part, ...] = (
         " came while the cut was under way its bytes may be gone, which is the kernel's matter.",
         "tests.proof.power_cuts",
         (needs.linux, needs.loop_devices),
-        gate_seconds=120,
+        # In the gate as soon as a long run finds nothing; see the open issue.
     ),
     Part(
         "kills",
@@ -61,7 +61,7 @@ PARTS: tuple[Part, ...] = (
         "served at an offset was there before; every whole entry is served or its loss reported; "
         "a second opening answers as the first.",
         "tests.proof.mutations",
-        gate_seconds=45,
+        # In the gate as soon as a long run finds nothing; see the open issue.
     ),
     Part(
         "fuzzing",
