@@ -142,7 +142,7 @@ def _sources_hash() -> str:
 
 def _build_inputs() -> Iterator[Path]:
     yield ROOT / "setup.py"
-    for pattern in ("*.pyx", "*.pxd", "*_hw.c", "*.h"):
+    for pattern in ("*.pyx", "*.pxd", "*_hw.c", "mapping_guard.c", "*.h"):
         yield from sorted((ROOT / "kafkalog").rglob(pattern))
 
 
