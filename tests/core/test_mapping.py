@@ -213,7 +213,7 @@ def test_fault_of_a_foreign_mapping_ends_the_process_as_ever(tmp_path: Path, ord
 
 
 def test_signal_that_somebody_sends_ends_the_process_as_ever(tmp_path: Path) -> None:
-    """SIGBUS by `kill` has no address: it goes to whoever had the signal before."""
+    """SIGBUS by `kill` has no address: it goes to the handler installed before."""
     body = """
 mapped("file")
 os.kill(os.getpid(), signal.SIGBUS)

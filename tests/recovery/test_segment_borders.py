@@ -49,7 +49,7 @@ def test_empty_stray_segment_is_found_after_a_clean_stop(directory: Path) -> Non
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_hole_between_two_segments_is_told(directory: Path, is_clean: bool) -> None:
-    """DUR-4: by recovery in its report; after a clean stop by whoever reads over it."""
+    """DUR-4: by recovery in its report; after a clean stop by the reader that passes it."""
     with manual_log(directory) as log:
         for number in range(10):
             log.append(numbered(number, 1))
