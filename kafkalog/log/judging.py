@@ -384,10 +384,12 @@ def _judge_part(
     before = runs[first - 1].shift if first else first_offset
     behind = runs[stop].shift if stop < len(runs) else None
     shifts: list[int | None] = [run.shift for run in part]
-    if len(part) <= WRAPPERS_MAX and any(run.is_wrapper for run in part):
-        # With the batches around them: these, too, may turn out to contradict them.
-        first, stop = max(first - 1, 0), min(stop + 1, len(runs))
-        part = runs[first:stop]
+    # With the batches around them, which may turn out to contradict them, and with those between
+    # them that cannot be believed, which take offsets as well.
+    wider = slice(max(first - 1, 0), min(stop + 1, len(runs)))
+    stretch = all_runs[runs[wider.start].slot : runs[wider.stop - 1].slot + 1]
+    if len(stretch) <= WRAPPERS_MAX and any(run.is_wrapper for run in stretch):
+        first, stop, part = wider.start, wider.stop, runs[wider]
         before, behind = runs[first - 1].next_offset if first else first_offset, None
         start = runs[first - 1].slot + 1 if first else 0
         shifts = _counted(all_runs[start : part[-1].slot + 1], part, data, before)

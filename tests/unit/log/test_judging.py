@@ -144,6 +144,17 @@ def test_judge_more_batches_agree_than_contradict_believes_them() -> None:
             assert {3, 4} == segment.lost(segment.judge(bytes(damaged), "open")), (bit, kind)
 
 
+def test_judge_wrapper_without_possible_offset_takes_its_offsets_between_two() -> None:
+    """HOST-4: what a lying wrapper holds tells which of the batches beside it lies as well."""
+    plain, wrapper = [(2, 0, [40, 41, 42]), (2, 0, [43, 44])], (1, 3, [45, 46, 47, 48])
+    behind = [(1, 0, [49]), (0, 1, [50, 51, 52])]
+    segment = Segment([chapter(*each) for each in (*plain, wrapper, *behind)])
+    data = bytearray(segment.flipped(1, 2))
+    data[segment.starts[2]] = 0x40
+
+    assert {1, 2} == segment.lost(segment.judge(bytes(data), "open"))
+
+
 def test_judge_last_batch_with_impossible_offset_is_no_torn_tail() -> None:
     """A good CRC is never cut: negative, too large, or below what came before."""
     segment = Segment([chapter(2, 0, [number]) for number in range(3)])
