@@ -1,15 +1,54 @@
-"""What a `with` does at its end: close.
+"""What a `with` does at its end, and what is said where a program forgets it.
 
-Thread-safety: none of its own.
+Thread-safety: every function from any thread.
 """
 
 from __future__ import annotations
 
+import os
+import warnings
+import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-__all__ = ["ClosedByWith"]
+__all__ = ["ClosedByWith", "warn_unless_closed"]
+
+
+def warn_unless_closed(
+    opened: object,
+    name: str,
+    *,
+    has_written: bool = True,
+    let_go: Callable[[], object] | None = None,
+) -> Callable[[], object]:
+    """
+    Issue a ResourceWarning when an object is dropped, or the program ends, before it is closed.
+
+    As for Python's own files the warning is shown where the interpreter's filters say so:
+    `python -X dev`, or `-W default::ResourceWarning`. A forked child does not warn.
+
+    Args:
+        opened: the object.
+        name: what the warning calls it.
+        has_written: whether the next opening has something to recover.
+        let_go: called with the warning; it must not wait, for a garbage collection calls it.
+
+    Returns:
+        What the close of the object calls: from then on there is no warning.
+    """
+    cost = "the next opening has to recover it; " if has_written else ""
+    message = f"unclosed {name}: {cost}close it, or use `with`"
+    return weakref.finalize(opened, _warn, message, os.getpid(), let_go).detach
+
+
+def _warn(message: str, process: int, let_go: Callable[[], object] | None) -> None:
+    if os.getpid() != process:
+        return
+    if let_go is not None:
+        let_go()
+    warnings.warn(message, ResourceWarning, stacklevel=1)
 
 
 class ClosedByWith(ABC):

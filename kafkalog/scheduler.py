@@ -15,12 +15,19 @@ import itertools
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from kafkalog.clock import Clock, SystemClock
 
-__all__ = ["ScheduledTask", "Scheduler", "ThreadScheduler", "retry_pause_ms"]
+__all__ = [
+    "ScheduledTask",
+    "Scheduler",
+    "ThreadScheduler",
+    "retry_pause_ms",
+    "schedule_while_alive",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +122,21 @@ class Scheduler(Protocol):
         ...
 
 
+def schedule_while_alive(
+    scheduler: Scheduler, name: str, method: Callable[[], object], period_ms: int
+) -> ScheduledTask:
+    """Run a method every `period_ms` for as long as its object lives; the task does not hold it."""
+    reference = weakref.WeakMethod(method, lambda _: task.cancel())
+
+    def call() -> None:
+        found = reference()
+        if found is not None:
+            found()
+
+    task = scheduler.schedule(name, call, delay_ms=period_ms, period_ms=period_ms)
+    return task
+
+
 class ThreadScheduler:
     """
     A scheduler with one daemon thread, started when the first task comes.
@@ -179,6 +201,16 @@ class ThreadScheduler:
 
     def close(self) -> None:
         """Run no more tasks; wait for the one that is running. Idempotent."""
+        thread = self._stop()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def abandon(self) -> None:
+        """Run no more tasks, and wait for none: a garbage collection may call it."""
+        self._stop()
+
+    def _stop(self) -> threading.Thread | None:
+        """Return the thread, which ends behind the task that it runs."""
         if os.getpid() != self._process:
             # The parent's thread may have held the lock when this process was forked off.
             self._begin_anew()
@@ -187,8 +219,7 @@ class ThreadScheduler:
             self._waiting.clear()
             self._condition.notify()
             thread, self._thread = self._thread, None
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        return thread
 
     def _begin_anew(self) -> None:
         """Forget, in a forked child, the tasks and the thread of the parent."""

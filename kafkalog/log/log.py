@@ -42,7 +42,7 @@ from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.truncation import find_cut, truncate_fully_and_start_at, truncate_to
 from kafkalog.log.writable import Wait
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.scheduler import ScheduledTask, Scheduler
+from kafkalog.scheduler import ScheduledTask, Scheduler, schedule_while_alive
 from kafkalog.settings import ConfigChange
 from kafkalog.state.producer_state_manager import ProducerStateManager
 
@@ -373,9 +373,8 @@ class Log(CleanableLog, ClosedByWith):
         flush_ms = self._local.context.config.flush_ms
         if self._tail is not None or flush_ms >= 2**62:
             return None
-        period = max(flush_ms, 1)
-        return self._scheduler.schedule(
-            "flush-interval", self._flush_in_background, delay_ms=period, period_ms=period
+        return schedule_while_alive(
+            self._scheduler, "flush-interval", self._flush_in_background, max(flush_ms, 1)
         )
 
     def _flush_in_background(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafkalog.clock import Clock, SystemClock
+from kafkalog.closing import warn_unless_closed
 from kafkalog.config import LogConfig
 from kafkalog.errors import DiskFullError, KafkaLogError, LogStorageError, NotALogError
 from kafkalog.files.directories import make_directories
@@ -99,7 +100,7 @@ def open_log(
         on_deletion=on_deletion,
         producer_expiration_ms=producer_expiration_ms,
     )
-    return open_at_home(home, settings, surroundings, read_only=read_only)
+    return open_at_home(home, settings, surroundings, read_only=read_only, stands_alone=True)
 
 
 def open_at_home(
@@ -108,9 +109,12 @@ def open_at_home(
     surroundings: Surroundings,
     *,
     read_only: bool = False,
+    stands_alone: bool = False,
 ) -> Log:
     """
     Open the log of a partition whose place is known; a writer's directory must be there.
+
+    One that stands alone, without a manager that closes it, warns where it is never closed.
 
     Raises:
         NotALogError, LogLockedError, LogPermissionError, LogStorageError: as `open_log`.
@@ -132,19 +136,22 @@ def open_at_home(
         else:
             opened = _load_for_writing(home, context, surroundings)
         loaded = opened.loaded
-        scheduler, on_close = _with_scheduler(surroundings.scheduler, clock)
-        return Log(
+        ending = _Ending(surroundings.scheduler, clock)
+        log = Log(
             home,
             loaded.local,
             loaded.report,
             durable_offset=loaded.recovery_point,
             epochs=opened.epochs,
             producers=opened.producers,
-            scheduler=scheduler,
+            scheduler=ending.scheduler,
             lock=opened.lock,
-            on_close=on_close,
+            on_close=ending.close,
             surroundings=surroundings,
         )
+        if stands_alone:
+            ending.watch(log)
+        return log
 
 
 class _Opened(NamedTuple):
@@ -156,14 +163,35 @@ class _Opened(NamedTuple):
     lock: PartitionLock | None = None
 
 
-def _with_scheduler(
-    scheduler: Scheduler | None, clock: Clock
-) -> tuple[Scheduler, Callable[[], None]]:
-    """Return the caller's scheduler, or one of the log's own, and what ends it with the log."""
-    if scheduler is not None:
-        return scheduler, _nothing
-    own = ThreadScheduler(clock)
-    return own, own.close
+class _Ending:
+    """
+    What ends with a log: a scheduler of its own, and the warning that it was not closed.
+
+    Attributes:
+        scheduler: the caller's, or one of the log's own.
+    """
+
+    def __init__(self, scheduler: Scheduler | None, clock: Clock) -> None:
+        self._own: ThreadScheduler | None = None
+        if scheduler is None:
+            scheduler = self._own = ThreadScheduler(clock)
+        self.scheduler = scheduler
+        self._end_warning: Callable[[], object] | None = None
+
+    def watch(self, log: Log) -> None:
+        """Warn where the log is dropped, or the program ends, before it is closed."""
+        abandon = None if self._own is None else self._own.abandon
+        kind = "read-only log" if log.is_read_only else "log"
+        self._end_warning = warn_unless_closed(
+            log, f"{kind} at {log.directory}", has_written=not log.is_read_only, let_go=abandon
+        )
+
+    def close(self) -> None:
+        """End the log's own scheduler."""
+        if self._end_warning is not None:
+            self._end_warning()
+        if self._own is not None:
+            self._own.close()
 
 
 def _move_recovery_point(
@@ -188,10 +216,6 @@ def _move_recovery_point(
         if fresh < before:
             raise
         logger.warning("%s: its next recovery will take longer: %s", home.directory, error)
-
-
-def _nothing() -> None:
-    """Close nothing: the scheduler is the caller's."""
 
 
 def _ensure_present(home: PartitionHome) -> None:

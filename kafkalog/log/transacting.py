@@ -22,7 +22,7 @@ from kafkalog.log.standing import LogStanding
 from kafkalog.log.surroundings import Surroundings
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.model import ActiveProducer, OngoingTransaction
-from kafkalog.scheduler import ScheduledTask, Scheduler
+from kafkalog.scheduler import ScheduledTask, Scheduler, schedule_while_alive
 from kafkalog.state.leader_epochs import EpochEnd
 from kafkalog.state.producer_state_manager import ProducerStateManager
 
@@ -184,11 +184,8 @@ class TransactionalLog(LogStanding):
         self._ensure_writable()
 
     def _watch_producers(self) -> None:
-        self._expiry_task = self._scheduler.schedule(
-            "expire-producers",
-            self._expire_producers,
-            delay_ms=self._producer_check_ms,
-            period_ms=self._producer_check_ms,
+        self._expiry_task = schedule_while_alive(
+            self._scheduler, "expire-producers", self._expire_producers, self._producer_check_ms
         )
 
     def _expire_producers(self) -> None:

@@ -26,7 +26,7 @@ from kafkalog.clients.clients import Clients
 from kafkalog.clients.consumer import Consumer, LostRecords
 from kafkalog.clients.producer import Producer
 from kafkalog.clock import Clock, SystemClock
-from kafkalog.closing import ClosedByWith
+from kafkalog.closing import ClosedByWith, warn_unless_closed
 from kafkalog.errors import (
     ConfigError,
     LogClosedError,
@@ -162,6 +162,8 @@ class LogManager(CompactingManager, ClosedByWith):
         self._upkeep = Upkeep(registry, group.by_path, opener.opened, group.met, states.is_busy)
         self._compaction = self._compaction_on(scheduler)
         self._start(topic_configs, cluster_id, node_id)
+        paths = ", ".join(str(path) for path in self._directories.by_path)
+        self._end_warning = warn_unless_closed(self, f"manager of {paths}")
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open"
@@ -498,6 +500,7 @@ class LogManager(CompactingManager, ClosedByWith):
         Raises:
             LogStorageError: a directory could not be closed in order; all the others are closed.
         """
+        self._end_warning()
         if os.getpid() != self._process:
             # The parent's thread may have held any lock when this process was forked off.
             self._is_closed = True
