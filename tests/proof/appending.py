@@ -20,7 +20,7 @@ from tests.proof.plain_log import encode_batch
 __all__ = ["FORMS", "OLD_FORMS", "Appending", "SharedLock", "raw_batch"]
 
 FORMS = ("records", "lists", "columns", "batches", "raw", "file", "appender", "follower")
-OLD_FORMS = ("records", "lists", "columns", "appender")
+OLD_FORMS = ("records", "lists", "columns", "batches", "appender")
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -85,17 +85,22 @@ class Appending:
         wait = random.choice(("written", "written", "durable"))
         if form == "appender":
             self._by_appender(log, count, wait)
+            self._count(log, form)
             return
         number = self._ask(count)
         contents = [content(self.spec, self.stream, number, index) for index in range(count)]
         make = getattr(self, f"_{form}")
         info = make(log, contents, number, wait, random)
         self.acknowledged(number, info, durable=wait == "durable" or form == "file")
+        self._count(log, form)
 
     def acknowledged(self, number: int, info: AppendInfo, *, durable: bool) -> None:
         """Note the answer."""
         self.ledger.add("ack", self.stream, number, info.first_offset, durable)
         self.firsts.append(info.first_offset)
+
+    def _count(self, log: Log, form: str) -> None:
+        self.ledger.add("form", form, self.spec.magic, log.config.compression_type)
 
     def _ask(self, count: int) -> int:
         number = next(self._numbers)

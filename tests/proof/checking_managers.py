@@ -11,6 +11,7 @@ from kafkalog import LogManager, TopicPartition
 from kafkalog.spark.txn.model import TransactionId
 from kafkalog.spark.txn.transaction import SinkTransaction
 from tests.proof.checking import observe
+from tests.proof.contents import identity
 from tests.proof.managers import (
     SINK_TOPIC,
     TRANSACTIONAL_IDS,
@@ -18,6 +19,7 @@ from tests.proof.managers import (
     manager_config,
 )
 from tests.proof.oracle import Oracle, Problem, View
+from tests.proof.plain_log import read_log
 
 __all__ = ["check_topics"]
 
@@ -39,6 +41,8 @@ def check_topics(root: Path, oracle: Oracle, seed: int) -> list[Problem]:
     for name in TRANSACTIONAL_IDS:
         manager.producer(transactional_id=name)
     topics = {name: len(numbers) for name, numbers in manager.topics().items()}
+    for name in oracle.undecided_topics():
+        oracle.decide_topic(name, _streams_in(manager, name))
     # What nobody goes on with is undone when somebody wants to read it.
     with manager.consumer(isolation_level="read_committed") as consumer:
         consumer.assign([each for each in manager.partitions() if each.topic in ("kept", "keyed")])
@@ -69,3 +73,15 @@ def check_topics(root: Path, oracle: Oracle, seed: int) -> list[Problem]:
     if random.random() < 0.5:
         manager.close()
     return problems
+
+
+def _streams_in(manager: LogManager, topic: str) -> set[int]:
+    """Return which streams the records of a topic are of."""
+    found = set()
+    for partition in manager.topics().get(topic, ()):
+        plain = read_log(manager.directory_of(topic, partition) / f"{topic}-{partition}")
+        for _batch, record in plain.data():
+            name = identity(record.value, record.headers)
+            if name is not None:
+                found.add(name[0])
+    return found

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import marshal
 import mmap
-import struct
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ __all__ = ["Event", "Ledger"]
 
 Event = tuple[Any, ...]
 _SIZE = 64 << 20
-_WORD = struct.Struct("=q")
 
 
 class Ledger:
@@ -31,6 +29,9 @@ class Ledger:
         with path.open("wb+") as file:
             file.truncate(size)
             self._memory = mmap.mmap(file.fileno(), size)
+        # One store of eight bytes: `struct.pack_into` fills with zeros first, and whoever looks or
+        # kills in between would find a length of 0.
+        self._length = memoryview(self._memory)[:8].cast("q")
         self._lock = threading.Lock()
         self._end = 8
 
@@ -38,7 +39,7 @@ class Ledger:
         """Begin again; nobody else may use it."""
         self._lock = threading.Lock()
         self._end = 8
-        _WORD.pack_into(self._memory, 0, 8)
+        self._length[0] = 8
 
     def add(self, *event: Any) -> None:
         """Add an event of plain values."""
@@ -49,18 +50,29 @@ class Ledger:
                 raise MemoryError("the ledger is full")
             self._memory[self._end : end] = len(data).to_bytes(4, "little") + data
             self._end = end
-            _WORD.pack_into(self._memory, 0, end)
+            self._length[0] = end
 
     def length(self) -> int:
         """Return how much there is now."""
-        length: int = _WORD.unpack_from(self._memory, 0)[0]
-        return length
+        return self._length[0]
+
+    def content(self, end: int) -> bytes:
+        """Return the bytes below a length as they are."""
+        return self._memory[:end]
 
     def events(self, start: int, end: int) -> list[Event]:
-        """Return the events between two lengths; the first is 8."""
+        """
+        Return the events between two lengths; the first is 8.
+
+        Raises:
+            ValueError: there is something else between them.
+        """
         found = []
         while start < end:
             size = int.from_bytes(self._memory[start : start + 4], "little")
-            found.append(marshal.loads(self._memory[start + 4 : start + 4 + size]))
+            try:
+                found.append(marshal.loads(self._memory[start + 4 : start + 4 + size]))
+            except (EOFError, ValueError, TypeError) as error:
+                raise ValueError(f"no event at {start}: {error}") from error
             start += 4 + size
         return found

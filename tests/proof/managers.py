@@ -7,6 +7,7 @@ and made again under its name, by turns.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -46,6 +47,19 @@ TRANSACTIONAL_IDS = ("tx-0", "tx-1")
 FORMS = ("records", "lists", "columns", "batches", "raw")
 LASTING = ("kept", "keyed", "trimmed")
 VICTIM = "victim"
+KINDS = (
+    "flush", "flush", "flush", "flush", "roll", "roll", "compact", "compact", "delete_records",
+    "victim", "victim",
+)  # fmt: skip
+KINDS_TEXT = {
+    "flush": "flushes",
+    "roll": "rolls",
+    "compact": "compactions",
+    "delete_records": "delete_records_before",
+    "victim": "topics deleted, or made again under their name",
+}
+# By what else goes on: that the log was closed, or its topic deleted.
+INTERRUPTIONS = (LogCleaningAbortedError, LogClosedError, UnknownTopicOrPartitionError)
 
 
 def directories_of(root: Path, oracle: Oracle) -> list[Path]:
@@ -114,7 +128,9 @@ class TopicWriter:
         """Let the sink write, perhaps; then open the manager, and let threads work on it."""
         if len(self.directories) == 1 and self.random.random() < 0.4:
             self.write_rows()
+        self.ledger.add("begin", "opening")
         self.manager = LogManager(self.directories, manager_config(self.random))
+        self.ledger.add("end", "opening")
         self.ledger.add("kind", "openings of a manager")
         producers = [
             self.manager.producer(
@@ -154,8 +170,10 @@ class TopicWriter:
     def close(self) -> None:
         """Close the manager while the threads work on; a cut or a kill may come at any moment."""
         self.is_closing = True
+        self.ledger.add("begin", "closing")
         self.manager.close()
-        self.ledger.add("kind", "manager closed")
+        self.ledger.add("end", "closing")
+        self.ledger.add("kind", "managers closed")
 
     def spec(self, name: str, partition: int) -> Spec:
         """Return what the records of a partition have in common."""
@@ -204,11 +222,12 @@ class TopicWriter:
     def produce(self, random: Random) -> None:
         """Send single records by an idempotent producer."""
         wait = random.choice(("written", "durable"))
+        compression = random.choice(("none", "gzip", "snappy", "lz4", "zstd"))
         producer = self.manager.producer(
             wait=wait,  # type: ignore[arg-type]
             linger_ms=random.choice((0, 2)),
             batch_size=random.choice((500, 16384)),
-            compression_type=random.choice(("none", "gzip", "snappy", "lz4", "zstd")),
+            compression_type=compression,
         )
         for turn in range(600):
             name = random.choice(LASTING)
@@ -216,7 +235,7 @@ class TopicWriter:
             number = next(self.numbers)
             self.ledger.add("ask", stream, number, 1)
             self.send(producer, stream, spec, number).add_done_callback(
-                self.answered(stream, number, durable=wait == "durable")
+                self.answered(stream, number, compression, durable=wait == "durable")
             )
             if turn % 16 == 0:
                 if random.random() < 0.4:
@@ -233,13 +252,14 @@ class TopicWriter:
         )
 
     def answered(
-        self, stream: int, number: int, *, durable: bool
+        self, stream: int, number: int, compression: str, *, durable: bool
     ) -> Callable[[Future[RecordMetadata]], None]:
         """Return what notes the answer to a record."""
 
         def note(future: Future[RecordMetadata]) -> None:
             if future.exception() is None:
                 self.ledger.add("ack", stream, number, future.result().offset, durable)
+                self.ledger.add("form", "producer", 2, compression)
 
         return note
 
@@ -298,6 +318,7 @@ class TopicWriter:
                 producer.commit_transaction()
                 self.note_sent(sent)
                 self.ledger.add("commit", transaction, True)
+                self.ledger.add("kind", f"transactions committed over {len(chosen)} partitions")
             else:
                 self.ledger.add("abort", transaction, False)
                 producer.abort_transaction()
@@ -313,12 +334,15 @@ class TopicWriter:
     def administer(self, random: Random) -> None:
         """Flush, roll, compact, delete and make topics, a number of times."""
         for _ in range(random.choice((5, 20, 200))):
-            kind = random.choice(("flush", "flush", "flush", "roll", "compact", "start", "victim"))
-            try:
+            kind = random.choice(KINDS)
+            self.ledger.add("begin", kind)
+            done = False
+            with contextlib.suppress(*INTERRUPTIONS):
                 getattr(self, f"_{kind}")(random)
-            except (LogCleaningAbortedError, LogClosedError, UnknownTopicOrPartitionError):
-                continue
-            self.ledger.add("kind", kind)
+                done = True
+            self.ledger.add("end", kind)
+            if done:
+                self.ledger.add("kind", KINDS_TEXT[kind])
             time.sleep(random.random() * 0.01)
 
     def _flush(self, random: Random) -> None:
@@ -335,9 +359,7 @@ class TopicWriter:
         active = random.random() < 0.7
         self.manager.compact(spec.topic, spec.partition, include_active=active)
 
-    def _start(self, random: Random) -> None:
-        if random.random() < 0.7:
-            return
+    def _delete_records(self, random: Random) -> None:
         stream, spec = random.choice(self.streams["kept"])
         log = self.manager.log(spec.topic, spec.partition)
         offset = random.randint(log.log_start_offset, log.high_watermark)

@@ -177,10 +177,19 @@ class Transaction:
 
 @dataclass
 class Topic:
-    """A topic: "asked", "there", "deleting" or "gone", with the numbers of its streams."""
+    """
+    A topic.
+
+    Attributes:
+        state: "asked", "there", "deleting" or "gone".
+        streams: numbers of its partitions.
+        former: those of the topic of this name before it, as long as its deletion was not
+            acknowledged: either of the two may be there.
+    """
 
     state: str
     streams: list[int]
+    former: list[int] = field(default_factory=list)
 
 
 class Oracle:
@@ -217,7 +226,12 @@ class Oracle:
             stream.ended()
 
     def _on_kind(self, evidence: bool, name: str) -> None:
-        self.kinds[name] += 1
+        pass  # counted by `tally`
+
+    _on_begin = _on_end = _on_kind
+
+    def _on_form(self, evidence: bool, form: str, magic: int, codec: str) -> None:
+        pass
 
     def _on_wrong(self, evidence: bool, title: str, details: str) -> None:
         # What a writer sees of a disk that is being cut is nobody's fault.
@@ -266,12 +280,43 @@ class Oracle:
     def _on_topic(self, evidence: bool, name: str, state: str, streams: list[int]) -> None:
         if state in ("there", "gone") and not evidence:
             return
-        if state in ("there", "deleting", "gone"):
-            streams = self.topics[name].streams
-        elif name in self.topics:
-            for number in self.topics[name].streams:
-                self.streams.pop(number, None)
-        self.topics[name] = Topic(state, list(streams))
+        known = self.topics.get(name)
+        former: list[int] = []
+        if known is not None and state == "asked":
+            former = known.former + known.streams
+            if known.state == "gone":
+                self._drop(former)
+                former = []
+        elif known is not None:
+            streams, former = known.streams, known.former
+            if state == "gone":
+                self._drop(former)
+                former = []
+        self.topics[name] = Topic(state, list(streams), former)
+
+    def _drop(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.streams.pop(number, None)
+
+    def undecided_topics(self) -> list[str]:
+        """Return the names of topics of which either of two incarnations may be there."""
+        return [name for name, topic in self.topics.items() if topic.former]
+
+    def decide_topic(self, name: str, found: set[int]) -> None:
+        """
+        Settle which incarnation of a topic is there.
+
+        Args:
+            name: of the topic.
+            found: numbers of the streams of which it holds records.
+        """
+        topic = self.topics[name]
+        if found & set(topic.former) and not found & set(topic.streams):
+            self._drop(topic.streams)
+            self.topics[name] = Topic("deleting", topic.former)
+        else:
+            self._drop(topic.former)
+            self.topics[name] = Topic(topic.state, topic.streams)
 
     def _on_settled(self, evidence: bool, stream: int, start: int) -> None:
         if evidence:
@@ -597,7 +642,10 @@ class Oracle:
             present = (view.topics or {}).get(name) is not None
             topic.state = "there" if present else "gone"
         for number, observed in seen.items():
-            self.streams[number].rebased(observed)
+            stream = self.streams[number]
+            if stream.spec.trims and observed.start > stream.deleted_below:
+                self.kinds["logs found after retention in the background"] += 1
+            stream.rebased(observed)
         for key in self.positions:
             found = view.positions.get(key, 0)
             self.positions[key] = [found]

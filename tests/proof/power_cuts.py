@@ -1,37 +1,44 @@
-"""The part "power-cuts": ext4 and XFS lose their power while the mixed workloads run."""
+"""The part "power-cuts": ext4 and XFS lose their power while the mixed workloads run.
+
+Options: `filesystems=xfs`, `workload=single` or `workload=managers`, and `rounds=2000`: end after
+so many cuts of each file system and workload, where the time allows them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
+from functools import partial
 
 from tests.proof.disks import SIZES, Disk, shared_folder
 from tests.proof.harness import Proof
-from tests.proof.rounds import Rounds, in_order
-from tests.proof.workloads import workloads
+from tests.proof.rounds import Rounds, Workload, in_order
+from tests.proof.side_by_side import Judge, run_side_by_side
+from tests.proof.workloads import load_modules, workloads
 
 __all__ = ["run"]
 
 
 def run(proof: Proof) -> None:
-    """Cut until the time is over, the file systems and workloads in turns."""
+    """Cut until the time is over, each file system and workload in a process of its own."""
     kinds = proof.options.get("filesystems", "ext4,xfs").split(",")
     for kind in [each for each in kinds if shutil.which(f"mkfs.{each}") is None]:
         proof.note(f"{kind} was left out: there is no mkfs.{kind}.")
         proof.say(f"{kind.upper()} IS LEFT OUT: there is no mkfs.{kind}")
         kinds.remove(kind)
-    chosen = workloads(proof)
-    needed = sum(SIZES[kind] for kind in kinds) * len(chosen)
-    with shared_folder(proof.folder, needed) as folder, contextlib.ExitStack() as mounted:
-        rounds = []
-        for kind in kinds:
-            for workload in chosen:
-                place = folder / f"{kind}-{workload.name.replace(' ', '-')}"
-                place.mkdir()
-                disk = Disk(place, kind)
-                mounted.callback(disk.unmount)
-                rounds.append(Rounds(proof, workload, place, disk))
-        while proof.seconds_left() and len(proof.found) < 20:
-            for each in rounds:
-                each.one()
+    load_modules()
+    judges = [
+        Judge(f"{kind}-{workload.slug}", partial(_cut, kind=kind, workload=workload))
+        for kind in kinds
+        for workload in workloads(proof)
+    ]
+    run_side_by_side(proof, judges)
     in_order(proof)
+
+
+def _cut(proof: Proof, *, kind: str, workload: Workload) -> None:
+    """Cut one file system under one workload."""
+    with shared_folder(proof.folder, SIZES[kind]) as folder, contextlib.ExitStack() as mounted:
+        disk = Disk(folder, kind)
+        mounted.callback(disk.unmount)
+        Rounds(proof, workload, folder, disk).run()

@@ -7,6 +7,7 @@ side by side.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -23,13 +24,31 @@ from kafkalog.errors import KafkaLogError, LogCleaningAbortedError, OutOfOrderSe
 from tests.proof.appending import FORMS, OLD_FORMS, Appending, SharedLock, raw_batch
 from tests.proof.contents import Spec, content
 from tests.proof.ledger import Ledger
-from tests.proof.oracle import Oracle
+from tests.proof.oracle import Oracle, Stream
 
 __all__ = ["config_of", "new_specs", "write_logs"]
 
 RELEASES = {0: "0.9.0", 1: "0.10.2", 2: "4.1"}
 CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 NEVER = 2**63 - 1
+# What is done beside appends, and how often one is chosen. Compaction becomes retention where a log
+# is not compacted.
+KINDS = {
+    "flush": 4, "durable": 2, "roll": 4, "delete_records": 2, "retain": 2, "truncate": 4,
+    "restart": 1, "compact": 4, "reopen": 2, "convert": 2,
+}  # fmt: skip
+KINDS_TEXT = {
+    "flush": "flushes",
+    "durable": "questions for the durable offset",
+    "roll": "rolls",
+    "delete_records": "delete_records_before",
+    "retain": "retention that deleted segments",
+    "truncate": "truncate_to",
+    "restart": "truncate_fully_and_start_at",
+    "compact": "compactions",
+    "reopen": "logs closed and opened again",
+    "convert": "conversions in place that rewrote segments",
+}
 
 
 def new_specs(random: Random) -> list[Spec]:
@@ -64,7 +83,7 @@ def config_of(spec: Spec, random: Random) -> LogConfig:
         "delete_retention_ms": random.choice((0, 86_400_000)),
     }
     if not spec.compact:
-        fields["retention_bytes"] = random.choice((-1, 30_000, 100_000))
+        fields["retention_bytes"] = random.choice((-1, 5_000, 30_000))
     return LogConfig(**fields)
 
 
@@ -81,7 +100,7 @@ class LogWriter:
         self.directory = root / spec.directory
         self.gate = SharedLock()
         stream = oracle.streams.get(number)
-        self.again = [] if stream is None else list(resendable(stream.operations, stream.must))
+        self.again = [] if stream is None else list(resendable(stream))
         self.incoming = root
         self.limit = 0
 
@@ -101,7 +120,9 @@ class LogWriter:
     def open(self) -> None:
         """Open the log with settings of this time."""
         self.config = config_of(self.spec, self.random)
+        self.ledger.add("begin", "opening")
         self.log = open_log(self.directory, config=self.config)
+        self.ledger.add("end", "opening")
         self.ledger.add("flush", self.number, self.log.durable_offset)
         self.ledger.add("kind", "openings")
 
@@ -140,11 +161,16 @@ class LogWriter:
 
     def maintain(self, random: Random) -> None:
         """Do one thing that is no append."""
-        kinds = ["flush", "flush", "durable", "roll", "roll", "start", "retain", "reopen"]
-        kinds += ["truncate", "truncate", "restart", "compact", "compact", "convert"]
-        kind = random.choice(kinds)
-        getattr(self, f"_{kind}")(random)
-        self.ledger.add("kind", kind)
+        kind = random.choices(list(KINDS), list(KINDS.values()))[0]
+        if kind == "compact" and not self.spec.compact:
+            kind = "retain"
+        self.ledger.add("begin", kind)
+        done = False
+        with contextlib.suppress(LogCleaningAbortedError):
+            done = getattr(self, f"_{kind}")(random) is not False
+        self.ledger.add("end", kind)
+        if done:
+            self.ledger.add("kind", KINDS_TEXT.get(kind, kind))
 
     def _flush(self, random: Random) -> None:
         self.ledger.add("flush", self.number, self.log.flush())
@@ -155,75 +181,76 @@ class LogWriter:
     def _roll(self, random: Random) -> None:
         self.log.roll()
 
-    def _start(self, random: Random) -> None:
+    def _delete_records(self, random: Random) -> None:
         offset = random.randint(self.log.log_start_offset, self.log.log_end_offset)
         self.ledger.add("delete", self.number, offset)
         self.log.delete_records_before(offset)
         self.ledger.add("deleted", self.number, offset)
 
-    def _retain(self, random: Random) -> None:
+    def _retain(self, random: Random) -> bool:
         with self.gate.alone():
             self.ledger.add("delete", self.number, self.log.log_end_offset)
-            self.log.apply_retention()
+            deleted = self.log.apply_retention()
             self.ledger.add("settled", self.number, self.log.log_start_offset)
+        return bool(deleted)
 
-    def _truncate(self, random: Random) -> None:
+    def _truncate(self, random: Random) -> bool:
         with self.gate.alone():
             start = self.log.log_start_offset
             firsts = [each for each in self.appending.firsts[-30:] if each >= start]
             if not firsts:
-                return
+                return False
             first = random.choice(firsts)
             offset = first + random.choice((0, 0, 1))
             self.ledger.add("truncate", self.number, first)
             self.log.truncate_to(offset)
             self.ledger.add("truncated", self.number, offset)
+            # What comes in the place of the others begins elsewhere.
+            self.appending.firsts = [each for each in firsts if each < first]
+        return True
 
     def _restart(self, random: Random) -> None:
-        if random.random() < 0.7:
-            return
         with self.gate.alone():
             offset = max(0, self.log.log_end_offset + random.choice((-7, 0, 0, 50)))
             self.ledger.add("truncate", self.number, 0)
             self.ledger.add("delete", self.number, offset)
             self.log.truncate_fully_and_start_at(offset)
+            self.appending.firsts = []
             self.ledger.add("truncated", self.number, 0)
             self.ledger.add("settled", self.number, offset)
 
     def _compact(self, random: Random) -> None:
-        if self.spec.compact:
-            # What superseded a record may go by a truncation; what was superseded is gone then.
-            self.appending.firsts.clear()
-            compact_log(self.log, include_active=random.random() < 0.7)
+        # What superseded a record may go by a truncation; what was superseded is gone then.
+        self.appending.firsts.clear()
+        compact_log(self.log, include_active=random.random() < 0.7)
 
     def _reopen(self, random: Random) -> None:
         with self.gate.alone():
             end = self.log.log_end_offset
             self.log.close()
             self.ledger.add("flush", self.number, end)
-            if random.random() < 0.1:
-                convert_log(self.directory, in_place=True, config=self.config)
-                self.ledger.add("kind", "conversions")
             self.open()
 
-    def _convert(self, random: Random) -> None:
-        if random.random() < 0.2:
-            with self.gate.alone():
-                self.log.close()
-                convert_log(self.directory, in_place=True, config=self.config)
-                self.ledger.add("kind", "conversions")
-                self.open()
+    def _convert(self, random: Random) -> bool:
+        with self.gate.alone():
+            self.log.close()
+            found = convert_log(self.directory, in_place=True, config=self.config)
+            self.open()
+        return any(each.was_converted for each in found.segments)
 
 
-def resendable(
-    operations: dict[int, Any], must: dict[int, tuple[int, int]]
-) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (operation, producer, count, first offset) of producers' durable last batches."""
-    there = set(must.values())
-    for number in sorted(operations, reverse=True):
-        each = operations[number]
-        whole = all((number, index) in there for index in range(each.count))
-        if each.produced is not None and each.first is not None and whole:
+def resendable(stream: Stream) -> Iterator[tuple[int, int, int, int]]:
+    """
+    Yield (operation, producer, count, first offset) of producers' durable last batches.
+
+    Not of those that a deletion may have taken: a producer is known as long as its segment stays.
+    """
+    there = set(stream.must.values())
+    for number in sorted(stream.operations, reverse=True):
+        each = stream.operations[number]
+        if each.produced is None or each.first is None or each.first < stream.may_delete_below:
+            continue
+        if all((number, index) in there for index in range(each.count)):
             yield number, each.produced[0], each.count, each.first
 
 
