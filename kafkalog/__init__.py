@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    __version__: str
     from kafkalog._core.arrow_export import ArrowBatch
     from kafkalog._core.bytes_column import BytesColumn
     from kafkalog._core.headers_column import HeadersColumn
@@ -456,6 +457,10 @@ if not TYPE_CHECKING:
 
     def __getattr__(name):
         """Load a name, or a room, that is asked for the first time."""
+        if name == "__version__":
+            value = import_module("importlib.metadata").version(__name__)
+            globals()[name] = value
+            return value
         for home, names in _HOMES.items():
             if name in names:
                 value = getattr(import_module(f"{__name__}.{home}"), name)
@@ -469,4 +474,5 @@ if not TYPE_CHECKING:
 
     def __dir__():
         """All public names, those too that nobody has asked for yet."""
-        return sorted({*globals(), *__all__})
+        modules = (each for each in globals() if each.startswith("__"))
+        return sorted({"__version__", *modules, *__all__})

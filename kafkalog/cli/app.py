@@ -8,6 +8,7 @@ arguments or settings; 3 the command could not be carried out: no log there, the
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -26,11 +27,25 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kafkalog {version('kafkalog')}")
+        raise typer.Exit
+
+
 @app.callback()
-def kafkalog() -> None:
+def kafkalog(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
     """Apache Kafka's log, embedded: look into, examine, convert, compact it, see it at work."""
 
 
@@ -63,7 +78,7 @@ def dump(
     from kafkalog.files.posix import PosixFileSystem
 
     selection = Selection(records=records, batches=batches, others=others, as_json=as_json)
-    with told_errors():
+    with told_errors(as_json=as_json):
         tally = dump_to(sys.stdout, PosixFileSystem(), paths, selection)
     typer.echo(tally.summary(), err=True)
     if tally.damages:
@@ -107,14 +122,15 @@ def convert(
     from kafkalog.files.posix import PosixFileSystem
 
     filesystem = PosixFileSystem()
-    with told_errors(status=WRONG_USAGE):
+    with told_errors(status=WRONG_USAGE, as_json=as_json):
         request = make_request(
             source, target, compression, level, on_corrupt, in_place, verify, as_json
         )
-    with told_errors():
-        if estimate:
+    if estimate:
+        with told_errors(as_json=as_json):
             run_estimate(SafeConsole(), filesystem, request)
-            return
+        return
+    with told_errors():
         whole = run_convert(SafeConsole(), SafeConsole(stderr=True), filesystem, request)
     if not whole:
         raise typer.Exit(DAMAGE_FOUND)
@@ -142,7 +158,7 @@ def doctor(
     from kafkalog.cli.terminal import SafeConsole
     from kafkalog.doctor.examine import examine_directories
 
-    with told_errors():
+    with told_errors(as_json=as_json):
         diagnosis = examine_directories(directories)
     if as_json:
         write_json(sys.stdout, diagnosis)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -20,18 +21,23 @@ NOT_DONE: Final = 3
 
 
 @contextmanager
-def told_errors(*others: type[Exception], status: int = NOT_DONE) -> Iterator[None]:
+def told_errors(
+    *others: type[Exception], status: int = NOT_DONE, as_json: bool = False
+) -> Iterator[None]:
     """
     Report what could not be done, and leave with the status for it.
 
     Args:
         others: errors to report beside those of the library.
         status: of all errors but wrong settings, which are of usage.
+        as_json: whether a JSON object says it on standard output too, as results are.
     """
     kinds: tuple[type[Exception], ...] = (KafkaLogError, *others)
     try:
         yield
     except kinds as error:
+        if as_json:
+            typer.echo(json.dumps({"error": type(error).__name__, "message": str(error)}))
         typer.echo(f"kafkalog: {error}", err=True)
         is_usage = isinstance(error, ConfigError)
         raise typer.Exit(WRONG_USAGE if is_usage else status) from error

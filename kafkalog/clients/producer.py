@@ -199,7 +199,11 @@ class Producer(ClosedByWith):
                 partition = sticky.partition
                 sticky.went(len(value or b"") + len(key or b"") + 8)
             else:
-                partition = partition_of(key, len(found.accumulators))
+                try:
+                    partition = partition_of(key, len(found.accumulators))
+                except TypeError:
+                    kind = type(key).__name__
+                    raise TypeError(f"key must be bytes or None, not {kind}") from None
         try:
             accumulator = found.accumulators[partition] if partition >= 0 else None
         except IndexError:

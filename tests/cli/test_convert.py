@@ -142,6 +142,8 @@ def test_convert_in_place_that_ends_early_says_what_is_done(
     if as_json:
         found = json.loads(result.stdout)
         assert ["b-0", "c-0"] == found["not_done"]
+        assert "CorruptRecordError" == found["error"]
+        assert str(path) in found["message"]
         assert [str(data / "a-0")] == [log["source"] for log in found["logs"] if log["complete"]]
     else:
         lines = result.stdout.splitlines()

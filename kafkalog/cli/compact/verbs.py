@@ -66,7 +66,7 @@ def plan(
 
     places = PlacesRequest(directory, partition or (), properties, settings or (), key_hash)
     request = CompactRequest(places, include_active, memory, as_json=as_json)
-    with told_errors():
+    with told_errors(as_json=as_json):
         run_plan(SafeConsole(), SafeConsole(stderr=True), PosixFileSystem(), request)
 
 
@@ -93,7 +93,7 @@ def explain(
 
     places = PlacesRequest(directory, partition or (), properties, settings or (), key_hash)
     request = CompactRequest(places, include_active, memory, as_json=as_json)
-    with told_errors():
+    with told_errors(as_json=as_json):
         run_explain(SafeConsole(), PosixFileSystem(), request, offset)
 
 
@@ -125,7 +125,7 @@ def stat(
 
     places = PlacesRequest(directory, partition or (), properties, settings or ())
     request = StatRequest(places, html, top, memory, hide_keys, as_json)
-    with told_errors():
+    with told_errors(as_json=as_json):
         whole = run_stat(SafeConsole(), SafeConsole(stderr=True), PosixFileSystem(), request)
     if not whole:
         raise typer.Exit(DAMAGE_FOUND)
@@ -160,5 +160,5 @@ def compact(
 
     places = PlacesRequest(directory, partition or (), properties, settings or (), key_hash)
     request = CompactRequest(places, include_active, memory, throttle, as_json)
-    with told_errors():
+    with told_errors(as_json=as_json):
         run_compact(SafeConsole(), SafeConsole(stderr=True), PosixFileSystem(), request)

@@ -107,7 +107,7 @@ def run_convert(
 
     Raises:
         KafkaLogError: it could not be done, and nothing was left; in place, what was done before is
-            shown.
+            shown. With JSON the error is in the object as well.
     """
     if (request.target is None) != request.in_place:
         raise ConfigError("name the directory to make, or say --in-place: one of the two")
@@ -119,27 +119,33 @@ def run_convert(
                 move(f"{step.stage} {step.source.name}", step.done_bytes, step.total_bytes)
 
             made = _convert(filesystem, request, tell, done.append)
-    except BaseException:
-        if done:
+    except BaseException as error:
+        if done or request.as_json:
             so_far = DirectoryConversion(request.source, request.source, tuple(done), (), ())
-            _show(output, request, so_far, _not_done(filesystem, request.source, done))
+            _show(output, request, so_far, _not_done(filesystem, request.source, done), error)
         raise
     _show(output, request, made, [])
     return not any(log.left_out for log in made.logs)
 
 
 def _show(
-    output: Console, request: ConvertRequest, made: DirectoryConversion, not_done: list[str]
+    output: Console,
+    request: ConvertRequest,
+    made: DirectoryConversion,
+    not_done: list[str],
+    error: BaseException | None = None,
 ) -> None:
     if not request.as_json:
         show_conversions(output, made, not_done)
         return
-    shown = {
+    shown: dict[str, Any] = {
         "logs": [conversion_as_dict(log) for log in made.logs],
         "copied": list(made.copied),
         "left_out": list(made.left_out),
         "not_done": not_done,
     }
+    if error is not None:
+        shown |= {"error": type(error).__name__, "message": str(error)}
     print_json(output, shown)
 
 

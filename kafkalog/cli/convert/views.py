@@ -82,7 +82,7 @@ def show_conversions(
             f"{log.source_bytes:,}",
             f"{log.result_bytes:,}",
             percent(log.saved_bytes, log.source_bytes),
-            "yes" if log.verified else "no",
+            _verified(log),
         )
     print_table(console, table)
     for log in logs:
@@ -90,7 +90,8 @@ def show_conversions(
             print_line(console, _left_out_line(left))
         if not log.is_complete:
             count = sum(segment.was_converted for segment in log.segments)
-            print_line(console, f"ended in {log.source.name}: {count} segments of it are converted")
+            name = log.source.name
+            print_line(console, f"stopped in {name}: {count} of its segments are converted")
     for name in made.left_out:
         print_line(console, f"left out: {name}, which is no live partition")
     if not_done:
@@ -99,13 +100,21 @@ def show_conversions(
         print_line(console, f"copied as they are: {', '.join(made.copied)}")
     if len(logs) == 1 and len(logs[0].segments) > 1:
         print_table(console, _segment_table(logs[0].segments))
-    print_table(console, _codec_table(logs))
+    if any(log.report.result_bytes_by_codec for log in logs):
+        print_table(console, _codec_table(logs))
     before = sum(log.source_bytes for log in logs)
     after = sum(log.result_bytes for log in logs)
     share = percent(before - after, before)
     print_line(
         console, f"{before:,} bytes before, {after:,} after: {before - after:,} saved ({share})"
     )
+
+
+def _verified(log: LogConversion) -> str:
+    """Say whether the result was compared: there is none where the first segment was damaged."""
+    if not log.is_complete and not any(segment.was_converted for segment in log.segments):
+        return "-"
+    return "yes" if log.verified else "no"
 
 
 def _segment_table(segments: Sequence[SegmentConversion]) -> Table:

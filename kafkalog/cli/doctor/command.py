@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -26,10 +27,24 @@ def show_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     for finding in diagnosis.findings:
         console.print(_heading(finding), soft_wrap=True)
         for label, text in _lines(finding):
-            console.print(Text(f"  {label:<8} {text}"), soft_wrap=True)
+            console.print(Text(_paragraph(console, label, text)), soft_wrap=True)
     for what in diagnosis.unseen:
         console.print(Text(f"not looked at: {what}"), soft_wrap=True)
     console.print(Text(_summary(diagnosis)), soft_wrap=True)
+
+
+def _paragraph(console: Console, label: str, text: str) -> str:
+    """Return a text behind its label: on a terminal wrapped at words, else as one line."""
+    if not console.is_terminal:
+        return f"  {label:<8} {text}"
+    return textwrap.fill(
+        text,
+        console.width,
+        initial_indent=f"  {label:<8} ",
+        subsequent_indent=" " * 11,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _heading(finding: Finding) -> Text:

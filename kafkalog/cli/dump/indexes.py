@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from kafkalog._core import crc32c
@@ -29,13 +30,18 @@ _CHUNK_BYTES: Final = 1 << 20
 
 def offset_index(data: memoryview, base_offset: int, log: memoryview | None) -> Iterator[Fact]:
     """
-    Yield (offset, position) entries.
+    Yield (offset, position) entries; damaged ones side by side are one fact.
 
     Args:
         data: the index file.
         base_offset: of its segment.
         log: the segment, if it is there: every entry is held against the batch it points at.
     """
+    yield from _joined(_offset_entries(data, base_offset, log))
+    yield from _odd_end(data, _OFFSET_ENTRY.size)
+
+
+def _offset_entries(data: memoryview, base_offset: int, log: memoryview | None) -> Iterator[Fact]:
     last_offset, last_position = base_offset - 1, -1
     for where, (relative, position) in _entries(data, _OFFSET_ENTRY):
         offset = base_offset + relative
@@ -49,11 +55,15 @@ def offset_index(data: memoryview, base_offset: int, log: memoryview | None) -> 
             continue
         last_offset, last_position = offset, position
         yield EntryFact("offset_index_entry", {"offset": offset, "position": position})
-    yield from _odd_end(data, _OFFSET_ENTRY.size)
 
 
 def time_index(data: memoryview, base_offset: int) -> Iterator[Fact]:
     """Yield (timestamp, offset) entries: timestamps rise, offsets do not fall."""
+    yield from _joined(_time_entries(data, base_offset))
+    yield from _odd_end(data, _TIME_ENTRY.size)
+
+
+def _time_entries(data: memoryview, base_offset: int) -> Iterator[Fact]:
     last_timestamp, last_offset = -1, base_offset
     for where, (timestamp, relative) in _entries(data, _TIME_ENTRY):
         offset = base_offset + relative
@@ -66,11 +76,15 @@ def time_index(data: memoryview, base_offset: int) -> Iterator[Fact]:
             continue
         last_timestamp, last_offset = timestamp, offset
         yield EntryFact("time_index_entry", {"timestamp": timestamp, "offset": offset})
-    yield from _odd_end(data, _TIME_ENTRY.size)
 
 
 def transaction_index(data: memoryview, base_offset: int) -> Iterator[Fact]:
     """Yield the aborted transactions whose markers are in this segment."""
+    yield from _joined(_transactions(data, base_offset))
+    yield from _odd_end(data, ABORTED_LAYOUT.size)
+
+
+def _transactions(data: memoryview, base_offset: int) -> Iterator[Fact]:
     last_marker = base_offset - 1
     size = ABORTED_LAYOUT.size
     for where in range(0, len(data) - size + 1, size):
@@ -87,7 +101,32 @@ def transaction_index(data: memoryview, base_offset: int) -> Iterator[Fact]:
             continue
         last_marker = last
         yield AbortedTransactionFact(version, producer_id, first, last, stable)
-    yield from _odd_end(data, size)
+
+
+def _joined(facts: Iterator[Fact]) -> Iterator[Fact]:
+    """Yield facts, damaged entries side by side as one: it says what is wrong with the first."""
+    met: list[DamageFact] = []
+    for fact in facts:
+        if isinstance(fact, DamageFact):
+            met.append(fact)
+            continue
+        if met:
+            yield _one_of(met)
+            met = []
+        yield fact
+    if met:
+        yield _one_of(met)
+
+
+def _one_of(damages: list[DamageFact]) -> DamageFact:
+    first, count = damages[0], len(damages)
+    if count == 1:
+        return first
+    return replace(
+        first,
+        size_bytes=sum(each.size_bytes for each in damages),
+        meaning=f"{count:,} entries, the first: {first.meaning}",
+    )
 
 
 def producer_snapshot(data: memoryview) -> Iterator[Fact]:

@@ -1,9 +1,9 @@
 """Keys as text: bytes from strangers, which may be anything.
 
-What is shown is printable ASCII without a backslash of its own; everything else is escaped, so that
-two keys that differ look different, and no key can move a cursor or pass for markup once the view
-escapes it. Long ones are cut, with their length and a hash behind them, so that they can be told
-apart. Hidden ones are their hash alone.
+What is shown is UTF-8 as far as it is printable, a backslash doubled; everything else is escaped,
+so that no key can move a cursor or pass for markup once the view escapes it. Long ones are cut,
+with their length and a hash behind them, so that they can be told apart. Hidden ones are their hash
+alone.
 
 Thread-safety: pure functions.
 """
@@ -15,9 +15,9 @@ from typing import Final
 
 __all__ = ["key_text"]
 
+# Characters, of which a byte that is no text takes four.
 _SHOWN_MAX: Final = 48
 _HASH_DIGITS: Final = 12
-_PRINTABLE: Final = range(0x20, 0x7F)
 
 
 def key_text(key: bytes, *, hidden: bool = False) -> str:
@@ -34,13 +34,19 @@ def key_text(key: bytes, *, hidden: bool = False) -> str:
     digest = hashlib.sha256(key).hexdigest()[:_HASH_DIGITS]
     if hidden:
         return f"sha256:{digest}"
-    shown = "".join(map(_shown, key[:_SHOWN_MAX]))
-    if len(key) > _SHOWN_MAX:
-        return f"{shown}... ({len(key):,} bytes, sha256:{digest})"
+    # Of the longest characters as many are shown; one that is cut through is not.
+    start = key[: 4 * _SHOWN_MAX + 4]
+    text = start.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+    shown = ""
+    for each in map(_shown, text):
+        if len(shown) + len(each) > _SHOWN_MAX:
+            return f"{shown}... ({len(key):,} bytes, sha256:{digest})"
+        shown += each
     return shown or "(empty)"
 
 
-def _shown(byte: int) -> str:
-    if byte == ord("\\"):
-        return "\\\\"
-    return chr(byte) if byte in _PRINTABLE else f"\\x{byte:02x}"
+def _shown(character: str) -> str:
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
