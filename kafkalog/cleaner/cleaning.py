@@ -9,9 +9,9 @@
        each offset says whether its record is its key's latest: what is dirty need not be looked up
        again.
     3. All segments from the start of the log to that end are filtered (`retained`), group by group
-       (`grouping`), the oldest first: each group becomes one new segment (`segment_writer`), which
-       takes its place at once (`kafkalog.log.replacement`). A segment of which nothing goes stays
-       as it is.
+       (`grouping`), the oldest first: each group becomes one new segment
+       (`kafkalog.log.segment_writer`), which takes its place at once (`kafkalog.log.replacement`).
+       A segment of which nothing goes stays as it is.
 
 Crash points: within a group those of the exchange; between two groups, the older ones are clean.
 The next cleaning begins where this one did, finds in the map what it found, and goes on. A record
@@ -39,8 +39,8 @@ from kafkalog.cleaner.key_reader import KeyReader
 from kafkalog.cleaner.key_room import KeyRoom
 from kafkalog.cleaner.keys import HaveKeys, KeyCollector
 from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
+from kafkalog.cleaner.output_places import BesideLog
 from kafkalog.cleaner.retained import BatchFilter, CleaningRules
-from kafkalog.cleaner.segment_writer import BesideLog
 from kafkalog.cleaner.selection import CleanableRange
 from kafkalog.cleaner.source import boundary_of, grouped, read_runs, segments_between
 from kafkalog.cleaner.tally import CleaningTally

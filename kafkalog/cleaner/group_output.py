@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from typing_extensions import Buffer
 
 from kafkalog.cleaner.retained import BatchFilter
-from kafkalog.cleaner.segment_writer import OutputPlace, SegmentWriter
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.conversion.source import SegmentSource
+from kafkalog.log.segment_writer import OutputPlace, SegmentWriter
 from kafkalog.records.conversion.stretches import BatchRun
 
 __all__ = ["GroupOutput"]

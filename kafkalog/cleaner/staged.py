@@ -28,8 +28,8 @@ from typing import Any, Final, Self
 
 from kafkalog.cleaner.group_output import GroupOutput
 from kafkalog.cleaner.marks import LatestMarks
+from kafkalog.cleaner.output_places import Elsewhere
 from kafkalog.cleaner.retained import BatchFilter
-from kafkalog.cleaner.segment_writer import Elsewhere
 from kafkalog.cleaner.source import grouped, segments_between
 from kafkalog.cleaner.subject import CleaningSubject
 from kafkalog.errors import LogCleaningAbortedError

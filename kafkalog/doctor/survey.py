@@ -45,7 +45,7 @@ from kafkalog.files.names import (
     try_parse_segment_file,
 )
 from kafkalog.log.home import find_home
-from kafkalog.log.loader import open_segment
+from kafkalog.log.segment import open_segment
 from kafkalog.log.segment_types import make_context
 from kafkalog.manager.overrides import read_overrides
 from kafkalog.model import TopicPartition

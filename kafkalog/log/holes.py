@@ -47,10 +47,8 @@ def note_hole(
 
     Args: as of `find_hole`.
     """
-    if (
-        following_offset in segment.context.left_out
-        or next_offset >= following_offset
-        or any(fence.next_offset >= following_offset for fence in segment.fences)
+    if next_offset >= following_offset or any(
+        fence.next_offset >= following_offset for fence in segment.fences
     ):
         return
     segment.add_fences(find_hole(segments, segment, next_offset, following_offset))
@@ -69,6 +67,8 @@ def find_hole(
         following_offset: base offset of the next segment.
     """
     context = segment.context
+    if following_offset in context.left_out:
+        return []
     if context.may_have_holes is None:
         policies = context.config.cleanup_policy
         context.may_have_holes = "compact" in policies or context.was_cleaned()

@@ -55,6 +55,7 @@ from kafkalog.log.fences import (
 from kafkalog.records.batch_view import BatchView
 
 __all__ = [
+    "OVERFLOW_MAX",
     "RELATIVE_OFFSET_MAX",
     "Judgement",
     "KnownEnd",

@@ -15,6 +15,9 @@ Crash points of a cut: the side file is written and synced before the log is tru
 between leaves both, and the next start does the same again. The cut is synced before the first
 append can follow, so that cut bytes never come back behind new ones.
 
+Segments whose offsets are too far from their base are split then (`splitting.py`), and the log is
+loaded once more.
+
 Read-only, nothing on disk changes: the same findings are held in memory.
 """
 
@@ -22,7 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -33,10 +36,10 @@ from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.names import (
     MAX_BASE_OFFSET,
+    OFFSET_DIGITS,
     FileKind,
     FileState,
     SegmentFiles,
-    segment_file_name,
 )
 from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.files.zeros import is_zero
@@ -50,13 +53,13 @@ from kafkalog.log.leftovers import Leftovers, clear_leftovers
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.report import CutTail, RecoveryReport
 from kafkalog.log.scanner import SegmentScan, scan_file
-from kafkalog.log.segment import LogSegment
-from kafkalog.log.segment_file import SegmentFile
+from kafkalog.log.segment import LogSegment, open_segment
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
+from kafkalog.log.splitting import split_overflowing
 from kafkalog.log.unflushed import make_durable
 
-__all__ = ["LoadedLog", "ScanFacts", "load_log", "open_segment"]
+__all__ = ["LoadedLog", "ScanFacts", "load_log"]
 
 logger = logging.getLogger(__name__)
 
@@ -148,25 +151,16 @@ def load_log(
         may_rest: whether a log that was closed in order is left at rest, and nothing written.
     """
     started = context.clock.monotonic_ms()
-    filesystem, directory = context.filesystem, context.directory
     # What no segment can begin at is no offset that anybody has checkpointed.
     recovery_point = recovery_point if recovery_point <= MAX_BASE_OFFSET else 0
     start_offset = None if (start_offset or 0) > MAX_BASE_OFFSET else start_offset
-    leftovers = _clear(context)
-    may_rest = may_rest and clean and leftovers.are_none
-    segments = _open_segments(context, leftovers)
-    findings = _Findings()
-    if segments:
-        with _closed_on_error(segments):
-            may_rest = _find_end(
-                context,
-                segments,
-                findings,
-                clean=clean,
-                recovery_point=recovery_point,
-                doubtful_offset=doubtful_offset,
-                may_rest=may_rest,
-            )
+    segments, leftovers, findings, may_rest = _recover_segments(
+        context,
+        clean=clean,
+        recovery_point=recovery_point,
+        doubtful_offset=doubtful_offset,
+        may_rest=may_rest,
+    )
     start = max(start_offset or 0, segments[0].base_offset if segments else 0)
     if not context.read_only and segments and findings.next_offset < start:
         # Everything here lies below the log start: deleted records, whose files had not gone yet.
@@ -181,10 +175,67 @@ def load_log(
     if not context.read_only and not rests:
         # Segments may have been made, and not called durable, by whoever had the log before. And
         # later ones must not outlive the name of a first one made here: the log would begin there.
-        filesystem.sync_directory(directory)
+        context.filesystem.sync_directory(context.directory)
     findings.duration_ms = context.clock.monotonic_ms() - started
     report = _report(local, findings, leftovers, recovery_point, clean=clean)
     return LoadedLog(local, report, recovery_point, findings.facts)
+
+
+def _recover_segments(
+    context: SegmentContext,
+    *,
+    clean: bool,
+    recovery_point: int,
+    doubtful_offset: int | None,
+    may_rest: bool,
+    may_split: bool = True,
+) -> tuple[list[LogSegment], Leftovers, _Findings, bool]:
+    """
+    Find the segments and their end; twice where some had to be split.
+
+    Returns:
+        The segments, what was cleared before them, what was found, whether the log may rest.
+    """
+    leftovers = _clear(context)
+    # Offsets are missing in front of what an exchange has made, without anything being lost.
+    context.left_out.update(int(path.name[:OFFSET_DIGITS]) for path in leftovers.completed_swaps)
+    rests = may_rest and clean and leftovers.are_none
+    segments = _open_segments(context, leftovers)
+    findings = _Findings()
+    if not segments:
+        return segments, leftovers, findings, rests
+    with _closed_on_error(segments):
+        rests = _find_end(
+            context,
+            segments,
+            findings,
+            clean=clean,
+            recovery_point=recovery_point,
+            doubtful_offset=doubtful_offset,
+            may_rest=rests,
+        )
+        made: list[int] = []
+        if may_split and not context.read_only:
+            made = split_overflowing(context, segments, findings.next_offset)
+    if not made:
+        return segments, leftovers, findings, rests
+    for segment in segments:
+        segment.close()
+    split, cleared, found, rests = _recover_segments(
+        context,
+        clean=clean,
+        recovery_point=recovery_point,
+        doubtful_offset=doubtful_offset,
+        may_rest=may_rest,
+        may_split=False,
+    )
+    found.cut[:0] = findings.cut
+    found.removed[:0] = findings.removed
+    found.rewritten_bytes += findings.rewritten_bytes
+    cleared.removed[:0] = leftovers.removed
+    cleared.completed_swaps[:0] = leftovers.completed_swaps
+    cleared.refused_swaps[:0] = leftovers.refused_swaps
+    return split, cleared, found, rests
 
 
 @contextlib.contextmanager
@@ -286,29 +337,6 @@ def _open_segments(context: SegmentContext, found: Leftovers) -> list[LogSegment
     return segments
 
 
-def open_segment(
-    context: SegmentContext, base_offset: int, sizes: Mapping[str, int] | None = None
-) -> LogSegment:
-    """
-    Return a segment whose files are there, or may be, as a sealed one.
-
-    Args:
-        context: what the log's segments share.
-        base_offset: names it.
-        sizes: those of all live `.log` files by name, where somebody has looked already.
-    """
-    path: Path | tuple[Path, str]
-    if sizes is None:
-        path = context.files(base_offset).log
-        facts = context.filesystem.stat(path)
-        size = 0 if facts is None else facts.size_bytes
-    else:
-        name = segment_file_name(base_offset, FileKind.LOG)
-        path, size = (context.directory, name), sizes.get(name, 0)
-    file = SegmentFile(context.pool, context.filesystem, path, size)
-    return LogSegment(context, base_offset, file)
-
-
 def _first_to_examine(segments: list[LogSegment], recovery_point: int, *, clean: bool) -> int:
     if clean:
         return len(segments) - 1
@@ -355,7 +383,7 @@ def _begins_whole(segment: LogSegment) -> bool:
 
 def _has_whole_tail(segment: LogSegment) -> bool:
     try:
-        return _tail_of(segment) is not None
+        return segment.end_offset_of_tail() is not None
     except (CorruptRecordError, InvalidRecordError, ValueError):
         return False
 
@@ -363,18 +391,10 @@ def _has_whole_tail(segment: LogSegment) -> bool:
 def _end_offset(segment: LogSegment) -> int:
     """Return one above the last offset of a segment, from its end where that is whole."""
     try:
-        found = _tail_of(segment)
+        found = segment.end_offset_of_tail()
     except (CorruptRecordError, InvalidRecordError, ValueError):
         found = None
     return segment.scan().next_offset if found is None else found
-
-
-def _tail_of(segment: LogSegment) -> int | None:
-    """Return one above the last offset of a segment, None where its last batches are not whole."""
-    start = segment.tail_position()
-    data = segment.file.read(start, segment.size_bytes - start)
-    tail = scan_batches(data, next_offset=segment.base_offset)
-    return tail.next_offset if tail.status == OK else None
 
 
 def _examine(

@@ -42,13 +42,12 @@ from collections.abc import Iterable, Sequence
 from kafkalog.errors import LogCleaningAbortedError
 from kafkalog.files.names import FileKind, FileState
 from kafkalog.log.covering import mark_path, write_mark
-from kafkalog.log.loader import open_segment
 from kafkalog.log.local_log import LocalLog, UndoFailedError
-from kafkalog.log.segment import LogSegment
+from kafkalog.log.segment import LogSegment, open_segment
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments
 
-__all__ = ["mark_exchange", "remove_cleaned", "remove_mark", "replace_segments"]
+__all__ = ["let_count", "mark_exchange", "remove_cleaned", "remove_mark", "replace_segments"]
 
 # A snapshot is its log's, not a segment's: the caller knows which may go.
 _SEGMENT_KINDS = (
@@ -123,7 +122,7 @@ def replace_segments(
     for segment in leaving:
         segment.retire()
     try:
-        _let_count(local, bases)
+        let_count(local.context, bases)
         if covered:
             local.rename_deleted(covered, kinds=_SEGMENT_KINDS)
             local.context.filesystem.sync_directory(local.context.directory)
@@ -188,30 +187,34 @@ def _undo(context: SegmentContext, bases: Sequence[int], cause: Exception) -> No
         remove_cleaned(context, bases)
 
 
-def _let_count(local: LocalLog, bases: Sequence[int]) -> None:
-    """Step 2. While the lowest is `.cleaned`, the others may come in any order."""
+def let_count(context: SegmentContext, bases: Sequence[int]) -> None:
+    """
+    Take step 2. While the lowest is `.cleaned`, the others may come in any order.
+
+    Raises:
+        OSError: the disk refused; the next start undoes what was done, or goes on with it.
+    """
     lowest, *others = sorted(bases)
     for base in others:
-        _rename(local, base, FileState.CLEANED, FileState.SWAP)
+        _rename(context, base, FileState.CLEANED, FileState.SWAP)
     if others:
-        local.context.filesystem.sync_directory(local.context.directory)
-    _rename(local, lowest, FileState.CLEANED, FileState.SWAP)
-    local.context.filesystem.sync_directory(local.context.directory)
+        context.filesystem.sync_directory(context.directory)
+    _rename(context, lowest, FileState.CLEANED, FileState.SWAP)
+    context.filesystem.sync_directory(context.directory)
 
 
 def _give_names(local: LocalLog, bases: Sequence[int]) -> None:
     """Step 3."""
     for base in sorted(bases, reverse=True):
-        _rename(local, base, FileState.SWAP, FileState.LIVE)
+        _rename(local.context, base, FileState.SWAP, FileState.LIVE)
         # Or a power cut might keep one between two that are `.swap` yet: the next start would take
         # it for an old segment that they cover, and remove it.
         local.context.filesystem.sync_directory(local.context.directory)
 
 
-def _rename(local: LocalLog, base_offset: int, before: FileState, after: FileState) -> None:
+def _rename(context: SegmentContext, base_offset: int, before: FileState, after: FileState) -> None:
     """Rename the files of a segment, the `.log` first; what it lacks, nobody keeps in its place."""
-    filesystem = local.context.filesystem
-    files = local.context.files(base_offset)
+    filesystem, files = context.filesystem, context.files(base_offset)
     pairs = zip(files.in_state(before), files.in_state(after), strict=True)
     for source, target in pairs:
         if filesystem.stat(source) is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -36,6 +36,7 @@ from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.segment_end import SegmentEnd
 from kafkalog._core.segment_stage import SegmentStage
 from kafkalog._core.status import STATUS_CODES
+from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.indexes.kinds import unpack_time_entry
 from kafkalog.layout import NO_TIMESTAMP
 from kafkalog.log.fences import FencedRange, find_fence
@@ -53,7 +54,7 @@ from kafkalog.log.segment_transactions import SegmentTransactions
 from kafkalog.log.segment_types import Bound, SegmentContext
 from kafkalog.log.walk import Walk, walk_batches
 
-__all__ = ["LogSegment"]
+__all__ = ["LogSegment", "open_segment"]
 
 logger = logging.getLogger(__name__)
 
@@ -326,6 +327,20 @@ class LogSegment(SegmentIndexes):
         view = self.offset_index.view
         return self._hints.start_for(view.entry(len(view) - 1)[0]) if len(view) else 0
 
+    def end_offset_of_tail(self) -> int | None:
+        """
+        Return one above the last offset, by the batches that the offset index leads to.
+
+        Their sums are checked. None where they are no run of whole batches.
+
+        Raises:
+            CorruptRecordError, InvalidRecordError, ValueError: nor does the index lead to a batch.
+        """
+        start = self.tail_position()
+        data = self.file.read(start, self.size_bytes - start)
+        tail = scan_batches(data, next_offset=self.base_offset)
+        return tail.next_offset if tail.status == OK else None
+
     def end_offset_at(self, position: int, offset: int) -> int | None:
         """
         Return one above the last offset before `position`, where the batch of `offset` begins.
@@ -577,3 +592,26 @@ class LogSegment(SegmentIndexes):
             found = scan.max_timestamp, scan.offset_of_max_timestamp
         self._max_timestamp, self._offset_of_max_timestamp = found
         return found[0]
+
+
+def open_segment(
+    context: SegmentContext, base_offset: int, sizes: Mapping[str, int] | None = None
+) -> LogSegment:
+    """
+    Return a segment whose files are there, or may be, as a sealed one.
+
+    Args:
+        context: what the log's segments share.
+        base_offset: names it.
+        sizes: those of all live `.log` files by name, where somebody has looked already.
+    """
+    path: Path | tuple[Path, str]
+    if sizes is None:
+        path = context.files(base_offset).log
+        facts = context.filesystem.stat(path)
+        size = 0 if facts is None else facts.size_bytes
+    else:
+        name = segment_file_name(base_offset, FileKind.LOG)
+        path, size = (context.directory, name), sizes.get(name, 0)
+    file = SegmentFile(context.pool, context.filesystem, path, size)
+    return LogSegment(context, base_offset, file)

@@ -57,7 +57,7 @@ class SegmentContext:
     # Whether offsets may be missing between segments without any damage, None while unknown; and
     # what says whether a cleaner has been here.
     may_have_holes: bool | None = None
-    # Base offsets of segments made here in front of which offsets were left out on purpose.
+    # Base offsets of segments made here in front of which offsets are missing, and none was lost.
     left_out: set[int] = field(default_factory=set)
     was_cleaned: Callable[[], bool] = bool
     # Called, if it is there yet, when damage is found.

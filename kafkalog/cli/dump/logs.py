@@ -17,7 +17,9 @@ from typing import Final
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.status import STATUS_CODES, status_meaning
-from kafkalog.log.fences import find_fence
+from kafkalog.files.names import MAX_OFFSET
+from kafkalog.log.fences import FencedRange, find_fence
+from kafkalog.log.judging import KnownEnd, judge_batches
 
 from .facts import BatchFact, DamageFact, Fact, ZerosFact
 
@@ -51,12 +53,14 @@ def segment_batches(
         records: decodes one batch (its bytes and its fact); None shows no records.
     """
     columns = BatchColumns(_CHUNK_BATCHES)
-    position, expected = 0, base_offset
+    position, expected, limit = 0, base_offset, base_offset + _SPAN
+    believed = _BelievedBatches(data, path, base_offset)
     while position < len(data):
         columns.clear()
         result = scan_batches(data, position, columns=columns, check_order=False)
         for batch in _rows(columns, result.count):
-            if not expected <= batch.base_offset <= batch.last_offset <= base_offset + _SPAN:
+            is_ordered = expected <= batch.base_offset <= batch.last_offset
+            if not is_ordered or (batch.last_offset > limit and not believed.has(batch.position)):
                 yield _disorder(batch, expected, base_offset)
             expected = batch.last_offset + 1
             if show_batches:
@@ -73,6 +77,33 @@ def segment_batches(
             damage = _damage(data, path, position, result.status, expected, base_offset)
             yield damage
             position += damage.size_bytes
+
+
+class _BelievedBatches:
+    """
+    The batches of a segment that contradict no other, found when first asked for.
+
+    Segments of old cleaners have offsets further from the base than an index can express.
+    """
+
+    def __init__(self, data: memoryview, path: Path, base_offset: int) -> None:
+        self._data = data
+        self._path = path
+        self._base_offset = base_offset
+        self._fences: tuple[FencedRange, ...] | None = None
+
+    def has(self, position: int) -> bool:
+        """Say whether the batch at a position is one of them."""
+        if self._fences is None:
+            self._fences = judge_batches(
+                self._data,
+                self._path,
+                first_offset=self._base_offset,
+                offset_max=MAX_OFFSET - 1,
+                following_offset=0,
+                known_end=KnownEnd(),
+            ).fences
+        return not any(each.position <= position < each.end_position for each in self._fences)
 
 
 def _damage(

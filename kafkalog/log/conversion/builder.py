@@ -22,9 +22,8 @@ from kafkalog._core.header import parse_header
 from kafkalog._core.run_facts import RunFacts
 from kafkalog.errors import CorruptRecordError
 from kafkalog.files.whole import read_whole, write_synced
-from kafkalog.log.loader import open_segment
 from kafkalog.log.local_log import LocalLog, Snapshot
-from kafkalog.log.segment import LogSegment
+from kafkalog.log.segment import LogSegment, open_segment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.segments import LogSegments

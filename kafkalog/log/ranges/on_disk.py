@@ -21,9 +21,17 @@ from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.log.exchanges import present_segments
 from kafkalog.log.hints import read_whole_header
+from kafkalog.log.judging import OVERFLOW_MAX
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
 
-__all__ = ["FileWindow", "SegmentOnDisk", "find_start", "floor_slot", "segments_of"]
+__all__ = [
+    "FileWindow",
+    "SegmentOnDisk",
+    "find_start",
+    "floor_slot",
+    "largest_overflow",
+    "segments_of",
+]
 
 _ENTRY: Final = struct.Struct(">ii")
 
@@ -54,6 +62,13 @@ class SegmentOnDisk:
         """Largest offset that it may have."""
         largest = self.base_offset + RELATIVE_OFFSET_MAX
         return largest if self.following is None else min(largest, self.following - 1)
+
+
+def largest_overflow(segment: SegmentOnDisk) -> int:
+    """Return the largest offset that a segment of an old cleaner may have (KAFKA-6264)."""
+    if segment.following is not None:
+        return segment.following - 1
+    return segment.base_offset + OVERFLOW_MAX
 
 
 def segments_of(filesystem: FileSystem, directory: Path) -> list[SegmentOnDisk]:

@@ -37,6 +37,7 @@ from kafkalog.log.ranges.on_disk import (
     SegmentOnDisk,
     find_start,
     floor_slot,
+    largest_overflow,
     segments_of,
 )
 from kafkalog.log.scan.conditions import Integers
@@ -54,6 +55,7 @@ __all__ = ["PIECE_BYTES", "RangeReader"]
 OK: Final = STATUS_CODES["OK"]
 FULL: Final = STATUS_CODES["FULL"]
 TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
+BASE_OFFSET: Final = STATUS_CODES["BASE_OFFSET"]
 
 # Decoded while it is in the second cache.
 PIECE_BYTES: Final = 1024 * 1024
@@ -74,7 +76,9 @@ class _Place:
     position: int
     expected: int
     piece_bytes: int
+    offset_max: int
     is_doubted: bool = False
+    is_overflow_known: bool = False
 
 
 class RangeReader:
@@ -196,7 +200,9 @@ class RangeReader:
             position, expected = find_start(
                 self._filesystem, segment, handle, size, self.next_offset
             )
-            place = _Place(segment, handle, size, position, expected, self._piece_bytes)
+            place = _Place(
+                segment, handle, size, position, expected, self._piece_bytes, segment.offset_max
+            )
             while place.position < place.size and place.expected < self._end:
                 yield from self._over_piece(place)
         finally:
@@ -214,7 +220,7 @@ class RangeReader:
             0,
             batches,
             next_offset=place.expected,
-            offset_max=place.segment.offset_max,
+            offset_max=place.offset_max,
             check_crc=place.is_doubted,
         )
         is_cut = walk.status == TRUNCATED and place.position + len(data) < place.size
@@ -229,6 +235,8 @@ class RangeReader:
         if not is_whole and not place.is_doubted:
             # Once more, with a look at every sum: what that finds is what counts.
             place.is_doubted = True
+            return
+        if walk.status == BASE_OFFSET and self._find_overflow(place, walk):
             return
         count = count_below(batches, walk, place.expected, self._end)
         kept = self._kept(place, data, walk, count, is_whole)
@@ -245,6 +253,42 @@ class RangeReader:
             self._come_to(place, kept, is_doubted=True)
         else:
             self._go_behind(place, walk, is_whole)
+
+    def _find_overflow(self, place: _Place, stopped: Walk) -> bool:
+        """
+        Find out, once, whether the offsets of a segment go on beyond what an index can express.
+
+        They do where every batch from where a walk stopped to the end of the file has a good sum,
+        and follows those before. A last one alone may have a bit of its offset wrong.
+        """
+        if place.is_overflow_known:
+            return False
+        place.is_overflow_known = True
+        largest = largest_overflow(place.segment)
+        if largest <= place.offset_max:
+            return False
+        batches = BatchColumns(BATCHES)
+        position = place.position + stopped.position
+        expected = stopped.next_offset if stopped.count else place.expected
+        before, first, count, wanted = expected, -1, 0, self._piece_bytes
+        while position < place.size:
+            data = memoryview(place.handle.pread(min(wanted, place.size - position), position))
+            batches.clear()
+            walk = walk_batches(data, 0, batches, next_offset=expected, offset_max=largest)
+            is_cut = walk.status == TRUNCATED and position + len(data) < place.size
+            if not walk.count and is_cut and wanted < place.size:
+                wanted *= 2
+                continue
+            first = int(batches.base_offset[0]) if first < 0 and walk.count else first
+            count += walk.count
+            if walk.status not in (OK, FULL) and not is_cut:
+                break
+            position, expected = position + walk.position, walk.next_offset
+        else:
+            if count > 1 or (first ^ before).bit_count() > 1:
+                place.offset_max = largest
+                return True
+        return False
 
     def _read(self, place: _Place) -> memoryview:
         wanted = min(place.piece_bytes, place.size - place.position)

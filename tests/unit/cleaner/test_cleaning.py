@@ -13,7 +13,6 @@ import pytest
 
 import kafkalog
 from kafkalog import CleanerConfig, Codec, Log, LogConfig, Record, compact_log
-from kafkalog.cleaner import segment_writer
 from kafkalog.cleaner.cleaning import Cleaner
 from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
 from kafkalog.cleaner.selection import CleanableRange
@@ -24,6 +23,7 @@ from kafkalog.errors import (
     LogCleaningAbortedError,
 )
 from kafkalog.indexes.transaction_index import decode_entries
+from kafkalog.log import segment_writer
 from tests.support import golden
 from tests.support.damage import batch_positions, flip
 from tests.support.logs import manual_log

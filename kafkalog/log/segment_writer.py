@@ -1,12 +1,13 @@
-"""Writing what stays of segments into a new one, under a name that does not count yet.
+"""Writing batches of old segments into new ones, under names that do not count yet.
 
-Batches come as the filter gives them, in whatever size. Their index files are made at the end, of
-what the file reads back as: so nothing takes the place of the old segments that cannot be read.
-Where offsets or bytes go beyond what one segment may have, a second one is begun.
+Batches come in buffers of any size, as a cleaning or a split gives them. Their index files are made
+at the end, of what the file reads back as: so nothing takes the place of the old segments that
+cannot be read. Where offsets or bytes go beyond what one segment may have, another one is begun,
+named by its first batch.
 
 Crash points: any; files `.cleaned` are removed by the next opening.
 
-Thread-safety: none; it belongs to one cleaning.
+Thread-safety: none; it belongs to one cleaning or split.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ import contextlib
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import Final, Protocol
 
 from typing_extensions import Buffer
@@ -28,13 +28,13 @@ from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.names import FileState
 from kafkalog.files.whole import write_synced
 from kafkalog.indexes.transaction_index import AbortedTransaction, encode_entries
-from kafkalog.log.loader import open_segment
-from kafkalog.log.log import Log
+from kafkalog.log.fences import first_offset_at
 from kafkalog.log.replacement import remove_cleaned
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
+from kafkalog.log.segment import open_segment
 from kafkalog.log.segment_types import SegmentContext
 
-__all__ = ["BesideLog", "Elsewhere", "OutputPlace", "SegmentWriter"]
+__all__ = ["OutputPlace", "SegmentWriter", "cleaned_context"]
 
 # Positions in an offset index are 32 bits with a sign.
 _SEGMENT_BYTES_MAX: Final = 2**31 - 1
@@ -59,36 +59,8 @@ class OutputPlace(Protocol):
         ...
 
 
-class BesideLog:
-    """The directory of a log that is open for writing."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self.context = _cleaned(log.segment_context())
-
-    @property
-    def is_given_up(self) -> bool:
-        return self._log.is_closed
-
-    def in_charge(self) -> AbstractContextManager[None]:
-        # Not while the log is being closed, and its directory given away.
-        return self._log.in_charge()
-
-
-class Elsewhere:
-    """A directory of the caller's own, for segments of a log that is only read."""
-
-    is_given_up = False
-
-    def __init__(self, log: Log, directory: Path) -> None:
-        context = replace(log.segment_context(), directory=directory, read_only=False)
-        self.context = _cleaned(context)
-
-    def in_charge(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
-def _cleaned(context: SegmentContext) -> SegmentContext:
+def cleaned_context(context: SegmentContext) -> SegmentContext:
+    """Return a context for new segments, whose files are `.cleaned`."""
     return replace(context, state=FileState.CLEANED, note=None)
 
 
@@ -167,27 +139,42 @@ class SegmentWriter:
         return handle
 
     def _write_batches(self, data: memoryview) -> None:
-        """Write batch after batch, and begin a segment where one does not fit."""
+        """Write the batches that fit the segment in one go, and begin another for those behind."""
         columns = BatchColumns(_SCANNED_BATCHES)
         position = 0
         while position < len(data):
             columns.clear()
-            position = scan_batches(data, position, columns=columns, check_crc=False).position
-            for row in range(len(columns)):
-                start, size = int(columns.position[row]), int(columns.size_bytes[row])
-                last_offset = int(columns.last_offset[row])
-                if (
-                    self._size + size > _SEGMENT_BYTES_MAX
-                    or last_offset - self.bases[-1] > RELATIVE_OFFSET_MAX
-                ):
-                    self._handle.sync()
-                    self._handle.close()
-                    # Of a wrapper the first offset is not told; it lies behind those before.
-                    lowest = last_offset - RELATIVE_OFFSET_MAX
-                    self._handle = self._begin(max(self._next_offset, lowest))
-                self._handle.pwrite(data[start : start + size], self._size)
-                self._size += size
-                self._next_offset = last_offset + 1
+            end = scan_batches(data, position, columns=columns, check_crc=False).position
+            starts = [*columns.position[: len(columns)].tolist(), end]
+            row = 0
+            while row < len(columns):
+                fitting = self._count_fitting(columns, row)
+                if not fitting:
+                    self._begin_another(data, columns, row)
+                    continue
+                self._next_offset = int(columns.last_offset[row + fitting - 1]) + 1
+                part = data[starts[row] : starts[row + fitting]]
+                self._handle.pwrite(part, self._size)
+                self._size += len(part)
+                row += fitting
+            position = end
+
+    def _count_fitting(self, columns: BatchColumns, row: int) -> int:
+        """Return how many batches from a row on the segment takes."""
+        count, limit = len(columns), self.bases[-1] + RELATIVE_OFFSET_MAX
+        is_beyond = columns.last_offset[row:count] > limit
+        ends = columns.position[row:count] + columns.size_bytes[row:count] - columns.position[row]
+        is_beyond |= ends > _SEGMENT_BYTES_MAX - self._size
+        return int(is_beyond.argmax()) if is_beyond.any() else count - row
+
+    def _begin_another(self, data: memoryview, columns: BatchColumns, row: int) -> None:
+        """Begin a segment with the batch of a row."""
+        self._handle.sync()
+        self._handle.close()
+        first = first_offset_at(data, int(columns.position[row]), self._context.directory)
+        # Where a wrapper does not say its first offset, it lies behind those before.
+        lowest = int(columns.last_offset[row]) - RELATIVE_OFFSET_MAX
+        self._handle = self._begin(max(first, self._next_offset, lowest))
 
     def _complete(self, base_offset: int, aborted: Sequence[AbortedTransaction]) -> None:
         """Read a segment back, and write its indexes."""

@@ -1,0 +1,44 @@
+"""Where a cleaning writes new segments: beside a log that is open for writing, or elsewhere.
+
+Thread-safety: immutable; a place belongs to one cleaning.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from kafkalog.log.log import Log
+from kafkalog.log.segment_writer import cleaned_context
+
+__all__ = ["BesideLog", "Elsewhere"]
+
+
+class BesideLog:
+    """The directory of a log that is open for writing."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.context = cleaned_context(log.segment_context())
+
+    @property
+    def is_given_up(self) -> bool:
+        return self._log.is_closed
+
+    def in_charge(self) -> AbstractContextManager[None]:
+        # Not while the log is being closed, and its directory given away.
+        return self._log.in_charge()
+
+
+class Elsewhere:
+    """A directory of the caller's own, for segments of a log that is only read."""
+
+    is_given_up = False
+
+    def __init__(self, log: Log, directory: Path) -> None:
+        context = replace(log.segment_context(), directory=directory, read_only=False)
+        self.context = cleaned_context(context)
+
+    def in_charge(self) -> AbstractContextManager[None]:
+        return nullcontext()
