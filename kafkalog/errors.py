@@ -9,6 +9,8 @@ KafkaLogError
 |-- InvalidRecordError            the caller's record cannot be appended (Kafka code 87)
 |   |-- RecordTooLargeError       a batch over max.message.bytes (Kafka code 10)
 |   |-- OffsetsOutOfOrderError    offsets given by the caller do not rise, or lie below the log end
+|   |   `-- UnexpectedAppendOffsetError
+|   |                             they begin below the log end: a follower may have them already
 |   |-- RecordValidationError     records that the log's settings do not allow, each one listed
 |   |   `-- InvalidTimestampError one of them for its timestamp (Kafka code 32)
 |   |-- UnsupportedForMessageFormatError
@@ -93,6 +95,7 @@ __all__ = [
     "TopicExistsError",
     "TransactionAbortedError",
     "TransactionCoordinatorFencedError",
+    "UnexpectedAppendOffsetError",
     "UnknownTopicOrPartitionError",
     "UnsupportedCodecError",
     "UnsupportedForMessageFormatError",
@@ -190,6 +193,35 @@ class RecordTooLargeError(InvalidRecordError):
 
 class OffsetsOutOfOrderError(InvalidRecordError):
     """Batches appended with their own offsets do not rise, or begin below the log end."""
+
+
+class UnexpectedAppendOffsetError(OffsetsOutOfOrderError):
+    """
+    Batches appended with their own offsets begin below the log end; nothing was written.
+
+    A follower that met it may have the batches already, or has to truncate first.
+
+    Attributes:
+        first_offset: of the first batch; that of its first record where it is a wrapper.
+        last_offset: of the last batch.
+        log_end_offset: where the log ends, and batches have to begin, or above.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        first_offset: int | None = None,
+        last_offset: int | None = None,
+        log_end_offset: int | None = None,
+        path: str | PathLike[str] | None = None,
+        position: int | None = None,
+        base_offset: int | None = None,
+    ) -> None:
+        super().__init__(message, path=path, position=position, base_offset=base_offset)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.log_end_offset = log_end_offset
 
 
 class RecordValidationError(InvalidRecordError):

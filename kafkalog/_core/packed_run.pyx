@@ -13,7 +13,7 @@ from libc.stdint cimport int32_t, int64_t
 from kafkalog._core.objects cimport new_named_tuple
 from kafkalog._core.run_facts cimport FactsRow, RunFacts
 
-from kafkalog.errors import OffsetsOutOfOrderError
+from kafkalog.errors import UnexpectedAppendOffsetError
 from kafkalog.model import NOTHING_REWRITTEN, AppendInfo
 
 cdef enum:
@@ -67,7 +67,7 @@ cdef class PackedRun:
         Give the batches their offsets, from `log_end_offset` on; return the AppendInfo of them.
 
         Raises:
-            OffsetsOutOfOrderError: the batches keep offsets that begin below the log end.
+            UnexpectedAppendOffsetError: the batches keep offsets that begin below the log end.
             RecordTooLargeError: a wrapper that had to be made for its offset has become too large.
         """
         return self.stamped(log_end_offset, partition_leader_epoch)
@@ -85,11 +85,14 @@ cdef class PackedRun:
                 batches = self.batches
             batches.stamp_bytes(self.data, log_end_offset, partition_leader_epoch)
         elif batches.rows[0].base_offset < log_end_offset:
-            raise OffsetsOutOfOrderError(
+            raise UnexpectedAppendOffsetError(
                 f"the first batch begins at offset {batches.rows[0].base_offset}, and the log"
                 f" already ends at {log_end_offset}",
                 position=0,
                 base_offset=batches.rows[0].base_offset,
+                first_offset=batches.rows[0].base_offset,
+                last_offset=batches.rows[batches.count - 1].last_offset,
+                log_end_offset=log_end_offset,
             )
         newest = &batches.rows[batches.newest_row()]
         return self._info(batches.rows[0].base_offset, batches.rows[batches.count - 1].last_offset,

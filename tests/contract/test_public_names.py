@@ -143,6 +143,7 @@ NAMES = [
     "TransactionAbortedError",
     "TransactionCoordinatorFencedError",
     "UncleanablePartition",
+    "UnexpectedAppendOffsetError",
     "UnknownTopicOrPartitionError",
     "UnsupportedCodecError",
     "UnsupportedForMessageFormatError",

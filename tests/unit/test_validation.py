@@ -29,6 +29,7 @@ from kafkalog.errors import (
     OffsetsOutOfOrderError,
     RecordTooLargeError,
     RecordValidationError,
+    UnexpectedAppendOffsetError,
     UnsupportedCodecError,
 )
 from kafkalog.model import AppendOrigin, RecordError
@@ -427,7 +428,9 @@ def test_own_offsets_gap_to_the_log_end_is_allowed_and_overlap_is_not() -> None:
     run = validate_own_offsets(batch(base_offset=10), CONFIG)
     assert 10 == run.stamp(10, 0).first_offset
     assert 10 == run.stamp(3, 0).first_offset
-    with pytest.raises(OffsetsOutOfOrderError, match="begins at offset 10, and the log already"):
+    with pytest.raises(
+        UnexpectedAppendOffsetError, match="begins at offset 10, and the log already"
+    ):
         run.stamp(11, 0)
 
 
