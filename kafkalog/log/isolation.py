@@ -1,5 +1,6 @@
 """How far readers may go, and which records they are not shown.
 
+    log_end            everything there is, as a follower's fetch from a broker
     read_uncommitted   everything below the high watermark
     read_committed     everything below the last stable offset, without what was aborted
 
@@ -44,7 +45,7 @@ __all__ = [
     "without_aborted",
 ]
 
-Isolation = Literal["read_uncommitted", "read_committed"]
+Isolation = Literal["log_end", "read_uncommitted", "read_committed"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +78,8 @@ class Visibility:
         """Return how far a reader may go."""
         if isolation == "read_committed":
             return self.last_stable_offset_of(snapshot)
+        if isolation == "log_end":
+            return snapshot.end_offset
         return self.high_watermark_of(snapshot)
 
 
@@ -107,9 +110,12 @@ class StableOffsets:
 
 
 def check_isolation(isolation: str) -> None:
-    """Raise ValueError for anything but Kafka's two names."""
-    if isolation not in ("read_uncommitted", "read_committed"):
-        raise ValueError(f'isolation is "read_uncommitted" or "read_committed", not {isolation!r}')
+    """Raise ValueError for anything but Kafka's two levels, and the log end."""
+    if isolation not in ("read_uncommitted", "read_committed", "log_end"):
+        raise ValueError(
+            'isolation must be "read_uncommitted", "read_committed" or "log_end",'
+            f" got {isolation!r}"
+        )
 
 
 class AbortedBatches(AbortedAhead):

@@ -58,7 +58,8 @@ class PointLog(LogReader):
             max_bytes: size of the slice at most, unless its first batch alone is larger.
             min_one_batch: whether that first batch is returned whole even so.
             isolation: "read_committed" ends at the last stable offset, and tells which transactions
-                were aborted; "read_uncommitted" ends at the high watermark.
+                were aborted; "read_uncommitted" ends at the high watermark, "log_end" at the log
+                end.
 
         Raises:
             OffsetOutOfRangeError: below the log start offset or above the log end offset.
@@ -108,8 +109,8 @@ class PointLog(LogReader):
         or the log end offset, which the next record gets.
 
         Nor is there one for this reader at the high watermark and above, or, with "read_committed",
-        at the last stable offset and above, and where a transaction was aborted; that way is slower
-        than the other.
+        at the last stable offset and above, and where a transaction was aborted. With "log_end"
+        there is one up to the log end. "read_uncommitted" is the fastest.
 
         Its key, value and headers are made when touched, as in `records`.
 
@@ -156,10 +157,10 @@ class PointLog(LogReader):
         Return the first record whose timestamp is at or above `timestamp_ms`, None for none.
 
         EARLIEST_TIMESTAMP gives the log start, LATEST_TIMESTAMP how far a reader may go: the high
-        watermark, or with "read_committed" the last stable offset. MAX_TIMESTAMP gives the first
-        record that has the largest timestamp, and no answer lies where a reader may not go. As with
-        a broker it may be a record of an aborted transaction, or the control record that ended one:
-        it is a place to read from.
+        watermark, with "read_committed" the last stable offset, with "log_end" the log end.
+        MAX_TIMESTAMP gives the first record that has the largest timestamp, and no answer lies
+        where a reader may not go. As with a broker it may be a record of an aborted transaction, or
+        the control record that ended one: it is a place to read from.
 
         Damaged ranges are passed over, and so is what cannot be decoded though its CRC is right,
         from there to the end of its batch: the answer is the first of the records that can be read,

@@ -190,10 +190,11 @@ class LogReader:
 
         Args:
             start: first offset; the log start offset if None.
-            end: one past the last offset; the high watermark of this moment if None.
+            end: one past the last offset; how far `isolation` goes at this moment if None.
             on_corrupt: "raise" at damage, after everything before it; "skip" goes on behind it.
-            isolation: "read_committed" ends at the last stable offset, and leaves out the data
-                batches of aborted transactions.
+            isolation: "read_uncommitted" ends at the high watermark; "read_committed" at the last
+                stable offset, and leaves out the data batches of aborted transactions; "log_end"
+                ends at the log end, for those who copy the log to raise the high watermark.
         """
         snapshot, limit = self._visible(isolation)
         start = snapshot.start_offset if start is None else start
@@ -368,7 +369,7 @@ class LogReader:
 
         def read_visible(snapshot: Snapshot, start: int, end: int) -> Iterator[Part]:
             parts = read(snapshot, start, end, on_corrupt=on_corrupt)
-            if isolation == "read_uncommitted":
+            if isolation != "read_committed":
                 return parts
             return without_aborted(parts, context, snapshot, end)
 

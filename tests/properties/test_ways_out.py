@@ -126,11 +126,14 @@ def _case(log: Log, truth: Truth, high_watermark: int | None, draw: Draw) -> Cas
     log_start, log_end = log.log_start_offset, log.log_end_offset
     start = draw(st.one_of(st.just(log_start), st.integers(log_start, log_end)))
     end = draw(st.one_of(st.just(log_end), st.integers(log_start, log_end + 2)))
-    isolation = draw(st.sampled_from(["read_uncommitted", "read_committed"]))
+    isolation = draw(st.sampled_from(["read_uncommitted", "read_committed", "log_end"]))
     case = Case(log, truth, high_watermark, start, end, isolation)
-    assert case.limit() == (
-        log.last_stable_offset if isolation == "read_committed" else log.high_watermark
-    )
+    limits = {
+        "read_committed": log.last_stable_offset,
+        "read_uncommitted": log.high_watermark,
+        "log_end": log.log_end_offset,
+    }
+    assert limits[isolation] == case.limit()
     return case
 
 

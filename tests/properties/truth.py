@@ -18,7 +18,7 @@ from tests.support.reference import Header
 
 __all__ = ["Isolation", "Row", "Transaction", "Truth", "rows_of_bytes", "truth_of"]
 
-Isolation = Literal["read_uncommitted", "read_committed"]
+Isolation = Literal["log_end", "read_uncommitted", "read_committed"]
 HeaderPair = tuple[bytes, bytes | None]
 
 
@@ -72,7 +72,9 @@ class Truth:
 
         The high watermark was set when the ends of all transactions were known.
         """
-        limit = self.end_offset if high_watermark is None else high_watermark
+        limit = self.end_offset
+        if high_watermark is not None and isolation != "log_end":
+            limit = high_watermark
         if isolation == "read_committed":
             for each in self.transactions:
                 if each.marker_offset is None:
