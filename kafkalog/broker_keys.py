@@ -136,7 +136,9 @@ SINGLE_KEYS_WITHOUT_USE: Final[Mapping[str, str]] = MappingProxyType(
         "log.local.retention.bytes": _REMOTE,
         "log.local.retention.ms": _REMOTE,
         "num.replica.alter.log.dirs.threads": _CLUSTER,
-        "transaction.partition.verification.enable": _COORDINATOR,
+        "transaction.partition.verification.enable": (
+            "who appends asks the coordinator: say kafkalog.verify.transactions for the logs"
+        ),
         "transaction.two.phase.commit.enable": _COORDINATOR,
         "transactional.id.expiration.ms": _COORDINATOR,
     }

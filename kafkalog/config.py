@@ -180,6 +180,14 @@ class LogConfig:
         "before the memory is taken. Leave it alone unless whole batches are refused for it.",
         group=BEHAVIOUR, unit="bytes", lower=1,
     )  # fmt: skip
+    verify_transactions: bool = setting(
+        "kafkalog.verify.transactions", "boolean", False,
+        "Let a batch of a CLIENT or a COORDINATOR begin a transaction only with the guard of a "
+        "verification (`Log.begin_verification`), so that one that comes late begins none that "
+        "is never ended. Batches of this process need none. Switch it on in a server that asks "
+        "its coordinator first; `transaction.partition.verification.enable` of a broker.",
+        group=BEHAVIOUR,
+    )  # fmt: skip
 
     # Performance: the same records in other files, batches or memory.
 

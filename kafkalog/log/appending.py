@@ -28,6 +28,7 @@ from kafkalog.log.local_log import LocalLog, Snapshot, UndoFailedError
 from kafkalog.log.producers import LogProducers, PendingAppend, duplicate_info
 from kafkalog.model import AppendInfo, AppendOrigin
 from kafkalog.records.append_rules import AppendRules
+from kafkalog.state.verification import NO_GUARD
 
 __all__ = ["Appender"]
 
@@ -59,10 +60,14 @@ class Appender(RunAppender):
         self._latch = latch
 
     def append(
-        self, run: PackedRun, rules: AppendRules, origin: AppendOrigin
+        self, run: PackedRun, rules: AppendRules, origin: AppendOrigin, guard: int = NO_GUARD
     ) -> tuple[AppendInfo, bool]:
         """
         Append any run; return what it is now, and whether a segment was begun.
+
+        Args:
+            run, rules, origin: the append.
+            guard: of the verification that its transaction passed.
 
         Raises:
             ProducerStateError: a producer may not append this, or not now.
@@ -75,7 +80,7 @@ class Appender(RunAppender):
             return info, False
         pending: PendingAppend | None = None
         if run.has_producers:
-            pending = self._producers.begin(run, origin)
+            pending = self._producers.begin(run, origin, guard)
             if pending.duplicates:
                 gives_time = rules.gives_time
                 return duplicate_info(pending.duplicates, run, gives_time=gives_time), False

@@ -41,6 +41,7 @@ from kafkalog.state.producer_append import CompletedTransaction, ProducerAppend,
 from kafkalog.state.producer_entry import ProducedBatch, ProducerEntry
 from kafkalog.state.producer_state_manager import ProducerStateManager
 from kafkalog.state.producers import OpenTransaction
+from kafkalog.state.verification import NO_GUARD
 
 __all__ = ["LogProducers", "PendingAppend", "duplicate_info", "ongoing"]
 
@@ -52,6 +53,10 @@ _CHECKS = {
     AppendOrigin.COORDINATOR: ProducerChecks.EPOCHS,
     AppendOrigin.REPLICATION: ProducerChecks.NONE,
 }
+
+
+# Whose transactions are verified. Producers of this process are: they register partitions first.
+_VERIFIED = (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)
 
 
 class PendingAppend:
@@ -110,14 +115,21 @@ class LogProducers:
 
     # Appending.
 
-    def begin(self, run: PackedRun, origin: AppendOrigin) -> PendingAppend:
+    def begin(self, run: PackedRun, origin: AppendOrigin, guard: int = NO_GUARD) -> PendingAppend:
         """
         Hold a run, stamped with its offsets, against the state.
+
+        Args:
+            run, origin: the append.
+            guard: of the verification that its transaction passed.
 
         Raises:
             ProducerStateError: it may not be appended.
         """
-        append = self._states.begin_append(_CHECKS[origin])
+        verifies = self._local.context.config.verify_transactions and origin in _VERIFIED
+        append = self._states.begin_append(
+            _CHECKS[origin], verify_transactions=verifies, guard=guard
+        )
         batches = []
         data, position = memoryview(run.data), 0
         for facts in run.batches:
@@ -216,6 +228,18 @@ class LogProducers:
             max(entry.coordinator_epoch, 0),
             self._local.context.clock.now_ms(),
             is_abort=True,
+        )
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, supports_epoch_bump: bool
+    ) -> int:
+        """Return the guard of a verification, `NO_GUARD` where the transaction is open here."""
+        return self._states.begin_verification(
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self._local.context.clock.now_ms(),
+            supports_epoch_bump=supports_epoch_bump,
         )
 
     def set_high_watermark(self, offset: int | None) -> None:

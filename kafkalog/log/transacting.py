@@ -124,6 +124,41 @@ class TransactionalLog(LogStanding):
             self._ensure_in_charge()
             return self._producers.find(producer_id)
 
+    def begin_verification(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        supports_epoch_bump: bool = False,
+    ) -> int:
+        """
+        Return the guard that the append of a batch has to show which begins a transaction.
+
+        For servers, with `kafkalog.verify.transactions`. Before a client's transactional batch is
+        appended, ask here, then ask the coordinator whether the transaction is open and has this
+        partition, and then call `append_batches(guard=)`. A marker that comes in between makes the
+        guard worthless, so that no batch opens a transaction behind its own end. Batches of one
+        producer that wait together get one guard, and the one with the lowest sequence goes first.
+
+        Args:
+            producer_id, producer_epoch, base_sequence: of the batch's header.
+            supports_epoch_bump: whether each transaction of the producer has an epoch of its own
+                (transaction version 2): one that is not known here begins with sequence 0 then.
+
+        Returns:
+            A positive number; 0 where the producer's transaction is open in this log: nothing needs
+            to be verified.
+
+        Raises:
+            ReadOnlyLogError, LogClosedError: as for a write.
+        """
+        with self._write_lock:
+            self._ensure_in_charge()
+            return self._producers.begin_verification(
+                producer_id, producer_epoch, base_sequence, supports_epoch_bump
+            )
+
     def set_high_watermark(self, offset: int | None) -> int:
         """
         Let readers see what lies below `offset`, and nothing above; return the high watermark.

@@ -20,6 +20,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.record import Record
 from kafkalog._core.timestamps import to_timestamp_ms
 from kafkalog.errors import KafkaLogError
@@ -44,6 +45,7 @@ from kafkalog.records.packing import (
 )
 from kafkalog.records.validation.follower import validate_own_offsets
 from kafkalog.records.validation.leader import validate_for_leader
+from kafkalog.state.verification import NO_GUARD
 
 __all__ = ["Wait", "WritableLog"]
 
@@ -223,6 +225,7 @@ class WritableLog(RestingLog):
         *,
         assign_offsets: bool = True,
         origin: AppendOrigin | None = None,
+        guard: int = NO_GUARD,
         wait: Wait = "written",
     ) -> AppendInfo:
         """
@@ -246,6 +249,8 @@ class WritableLog(RestingLog):
             origin: who brings the batches. EMBEDDED if None, REPLICATION where they keep their
                 offsets. CLIENT takes exactly what a broker's leader takes of a producer: one
                 batch at base offset 0, or plain messages of one old format.
+            guard: what `begin_verification` returned for the transaction that the batches begin;
+                asked for with `kafkalog.verify.transactions`, of CLIENT and COORDINATOR.
             wait: as for `append`.
 
         Raises:
@@ -253,7 +258,8 @@ class WritableLog(RestingLog):
             InvalidRecordError: the origin may not append this.
             UnsupportedForMessageFormatError: the log's old format has no place for it.
             RecordValidationError: as for `append`.
-            OffsetsOutOfOrderError: kept offsets do not rise, or begin below the log end.
+            OffsetsOutOfOrderError: kept offsets do not rise.
+            UnexpectedAppendOffsetError: they begin below the log end; it has first and last offset.
             OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError,
             TransactionCoordinatorFencedError: a producer may not append this, or not now.
             RecordTooLargeError, UnsupportedCodecError, DiskFullError, LogOfflineError: as for
@@ -268,7 +274,19 @@ class WritableLog(RestingLog):
         if origin is None:
             origin = _EMBEDDED
         run = validate_for_leader(data, self._rules, now_ms, origin)
-        return self._append(run, wait, origin)
+        if guard == NO_GUARD:
+            return self._append(run, wait, origin)
+        return self._append_verified(run, wait, origin, guard)
+
+    def _append_verified(
+        self, run: PackedRun, wait: Wait, origin: AppendOrigin, guard: int
+    ) -> AppendInfo:
+        """As `_append`, of batches that show the guard of a verification."""
+        with self._write_lock:
+            self._ensure_writable()
+            info, rolled = self._appender.append(run, self._rules, origin, guard)
+        self._after_append(info, rolled, wait)
+        return info
 
     def append_file(self, path: str | PathLike[str], *, check_crc: bool = True) -> AppendInfo:
         """

@@ -88,15 +88,19 @@ class ProducerAppend:
         "_started",
         "_states",
         "_verified",
+        "_verifies",
         "completed",
         "duplicates",
     )
 
-    def __init__(self, states: ProducerStates, checks: ProducerChecks, guard: int) -> None:
+    def __init__(
+        self, states: ProducerStates, checks: ProducerChecks, guard: int, verifies: bool
+    ) -> None:
         self._states = states
         self._checks = checks
         self._guard = guard
-        self._is_verifying = states.verify_transactions or states.verification.pending
+        self._verifies = verifies
+        self._is_verifying = verifies or states.verification.pending
         self._entries: dict[int, ProducerEntry] = {}
         # Producers whose verification ends with this append: its transaction begins, or is over.
         self._verified: list[int] = []
@@ -240,7 +244,7 @@ class ProducerAppend:
         states = self._states
         if self.duplicates:
             raise self._mixed(entry.producer_id)
-        if is_transactional and states.verify_transactions:
+        if is_transactional and self._verifies:
             ongoing = (
                 entry.transaction_first_offset is not None
                 and entry.producer_epoch == producer_epoch

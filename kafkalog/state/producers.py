@@ -58,7 +58,6 @@ class ProducerStates:
 
     Args:
         path: the log's directory, for errors.
-        verify_transactions: whether a transaction may begin only with the guard of a verification.
         end_offset: where the log begins that nothing is known of yet.
     """
 
@@ -66,11 +65,9 @@ class ProducerStates:
         self,
         path: str | PathLike[str] | None = None,
         *,
-        verify_transactions: bool = False,
         end_offset: int = 0,
     ) -> None:
         self.path = path
-        self.verify_transactions = verify_transactions
         self.verification = TransactionVerification()
         self.end_offset = end_offset
         self.entries: dict[int, ProducerEntry] = {}
@@ -90,15 +87,23 @@ class ProducerStates:
 
     # Appending.
 
-    def begin_append(self, checks: ProducerChecks, *, guard: int = NO_GUARD) -> ProducerAppend:
+    def begin_append(
+        self,
+        checks: ProducerChecks,
+        *,
+        verify_transactions: bool = False,
+        guard: int = NO_GUARD,
+    ) -> ProducerAppend:
         """
         Return the state of an append that is about to be made.
 
         Args:
             checks: what its batches have to pass.
+            verify_transactions: whether a transaction may begin only with the guard of a
+                verification.
             guard: of the verification that its transaction passed (`begin_verification`).
         """
-        return ProducerAppend(self, checks, guard)
+        return ProducerAppend(self, checks, guard, verify_transactions)
 
     def begin_verification(
         self,

@@ -269,6 +269,7 @@ FIELDS = {
         "flush_messages",
         "flush_ms",
         "decompressed_max_bytes",
+        "verify_transactions",
         "segment_bytes",
         "segment_ms",
         "segment_jitter_ms",

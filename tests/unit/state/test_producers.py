@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import pytest
 
@@ -43,16 +44,20 @@ def produce(
     txn: bool = False,
     checks: ProducerChecks = SEQUENCES,
     guard: int = NO_GUARD,
+    verifies: bool = False,
     timestamp_ms: int = 1000,
 ) -> ProducerAppend:
     """Append one batch at the end of the log, unless it is a duplicate; return the append."""
-    append = states.begin_append(checks, guard=guard)
+    append = states.begin_append(checks, verify_transactions=verifies, guard=guard)
     first = states.end_offset
     append.add_data(producer_id, epoch, sequence, first, first + count - 1, timestamp_ms, txn)
     if not append.duplicates:
         append.commit()
         states.advance_to(first + count)
     return append
+
+
+verified = partial(produce, verifies=True)
 
 
 def end(
@@ -395,34 +400,29 @@ def test_silent_producers_expire_unless_their_transaction_is_open(states: Produc
 class TestVerification:
     """Transactions that the coordinator has to have confirmed."""
 
-    @pytest.fixture(name="states")
-    def fixture_states(self) -> ProducerStates:
-        """Return a state that asks for guards."""
-        return ProducerStates(verify_transactions=True)
-
     def test_transaction_without_the_right_guard_is_refused(self, states: ProducerStates) -> None:
         """No guard, that of another producer, an old one; batches outside of any need none."""
-        produce(states, P)
+        verified(states, P)
         guard = states.begin_verification(P, 0, 1, 0)
         other = states.begin_verification(Q, 0, 0, 0)
         for wrong in (NO_GUARD, other, guard + 100):
             with pytest.raises(InvalidTxnStateError, match="nobody has verified"):
-                produce(states, P, sequence=1, txn=True, guard=wrong)
-        produce(states, P, sequence=1, txn=True, guard=guard)
-        produce(states, P, sequence=2, txn=True)
+                verified(states, P, sequence=1, txn=True, guard=wrong)
+        verified(states, P, sequence=1, txn=True, guard=guard)
+        verified(states, P, sequence=2, txn=True)
         assert NO_GUARD == states.begin_verification(P, 0, 3, 0)
         end(states, P)
         with pytest.raises(InvalidTxnStateError, match="nobody has verified"):
-            produce(states, P, sequence=3, txn=True, guard=guard)
+            verified(states, P, sequence=3, txn=True, guard=guard)
 
     def test_marker_in_between_makes_the_guard_worthless(self, states: ProducerStates) -> None:
         """The transaction that was verified is over; also where the marker ends another epoch's."""
-        produce(states, P, txn=True, checks=NONE)
+        verified(states, P, txn=True, checks=NONE)
         guard = states.begin_verification(P, 1, 0, 0)
         assert NO_GUARD < guard == states.begin_verification(P, 1, 0, 0)
         end(states, P)
         with pytest.raises(InvalidTxnStateError):
-            produce(states, P, epoch=1, txn=True, guard=guard)
+            verified(states, P, epoch=1, txn=True, guard=guard)
         assert guard < states.begin_verification(P, 1, 0, 0)
 
     def test_marker_that_ends_nothing_here_makes_the_guard_worthless_too(
@@ -432,13 +432,15 @@ class TestVerification:
         guard = states.begin_verification(P, 0, 0, 0)
         end(states, P, abort=True)
         with pytest.raises(InvalidTxnStateError):
-            produce(states, P, txn=True, guard=guard)
+            verified(states, P, txn=True, guard=guard)
 
     def test_dropped_append_leaves_the_guard_valid(self, states: ProducerStates) -> None:
         """A disk that was full costs no second verification."""
         guard = states.begin_verification(P, 0, 0, 0)
-        states.begin_append(SEQUENCES, guard=guard).add_data(P, 0, 0, 0, 0, 1, True)
-        produce(states, P, txn=True, guard=guard)
+        states.begin_append(SEQUENCES, verify_transactions=True, guard=guard).add_data(
+            P, 0, 0, 0, 0, 1, True
+        )
+        verified(states, P, txn=True, guard=guard)
 
     def test_later_batches_wait_for_the_lowest_that_is_verified(
         self, states: ProducerStates
@@ -447,22 +449,22 @@ class TestVerification:
         for sequence, epoch in ((5, 1), (3, 1), (4, 1), (9, 0)):
             guard = states.begin_verification(P, epoch, sequence, 0)
         with pytest.raises(OutOfOrderSequenceError, match="3 waits to be appended first"):
-            produce(states, P, epoch=1, sequence=5, txn=True, guard=guard)
+            verified(states, P, epoch=1, sequence=5, txn=True, guard=guard)
         states.begin_verification(P, 2, 8, 0)
-        produce(states, P, epoch=2, sequence=8, txn=True, guard=guard)
+        verified(states, P, epoch=2, sequence=8, txn=True, guard=guard)
 
     def test_transaction_version_2_begins_with_sequence_0(self, states: ProducerStates) -> None:
         """Where nothing of the producer is known; with batches known, those decide."""
         guard = states.begin_verification(P, 0, 4, 0, supports_epoch_bump=True)
         with pytest.raises(OutOfOrderSequenceError, match="has to be 0"):
-            produce(states, P, sequence=4, txn=True, guard=guard)
+            verified(states, P, sequence=4, txn=True, guard=guard)
         states.begin_verification(P, 0, 0, 0)
-        produce(states, P, sequence=0, txn=True, guard=guard)
+        verified(states, P, sequence=0, txn=True, guard=guard)
         end(states, P)
         guard = states.begin_verification(P, 0, 1, 0, supports_epoch_bump=True)
-        produce(states, P, sequence=1, txn=True, guard=guard)
+        verified(states, P, sequence=1, txn=True, guard=guard)
 
     def test_replication_is_not_verified(self, states: ProducerStates) -> None:
         """The leader has done that."""
-        produce(states, P, txn=True, checks=NONE)
+        verified(states, P, txn=True, checks=NONE)
         assert 1 == len(states.open_transactions())
