@@ -328,6 +328,29 @@ def test_damage_is_told_by_its_mode(spark: SparkSession, tmp_path: Path) -> None
     assert (1, position) == (row.bad, row.firstBad)
 
 
+@pytest.mark.parametrize("page", ["spark-streaming", "spark-writing", "spark-jobs"])
+def test_examples_of_a_page_run_with_nothing_imported(
+    spark: SparkSession, logs: Path, tmp_path: Path, page: str
+) -> None:
+    """USE-5: over logs at the place that the page names."""
+    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text("ascii")
+    places = {"/data/kafka": logs, "/data/": tmp_path, "/lake/": tmp_path}
+    for name, place in places.items():
+        text = text.replace(name, str(place) + "/" * name.endswith("/"))
+    before = set(logs.iterdir())
+    known: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, page, "exec"), known)
+    if page == "spark-streaming":
+        assert spark.read.parquet(str(tmp_path / "tables/orders")).count() > 0
+    elif page == "spark-writing":
+        known["query"].processAllAvailable()
+        known["query"].stop()
+        assert {each.name for each in set(logs.iterdir()) - before} >= {"flights-0", "flights-3"}
+    else:
+        assert known["health"].count() > 0
+
+
 def test_examples_of_readme_and_page_run(
     spark: SparkSession, logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
