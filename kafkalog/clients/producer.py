@@ -179,8 +179,7 @@ class Producer(ClosedByWith):
             key: decides the partition, as with Kafka, unless one is given.
             headers: pairs of name and bytes.
             timestamp_ms: or a datetime with a time zone; the clock's time if None.
-            partition: of the topic; None for the one that the key says, or the present one of
-                those that take turns.
+            partition: None for the one that the key says, or the one whose turn it is.
 
         Raises:
             BufferExhaustedError: `buffer.memory` was full for `max.block.ms`.
@@ -190,8 +189,7 @@ class Producer(ClosedByWith):
             KafkaLogError: there is no such topic or partition, or its log does not open.
         """
         if self._closed:
-            self._ensure_own()
-            raise ClientClosedError(f"{self} takes no records")
+            raise self._refusal()
         found = self._topics.get(topic) or self._topic(topic)
         if partition is None:
             if key is None or self._ignores_keys:
@@ -202,8 +200,7 @@ class Producer(ClosedByWith):
                 try:
                     partition = partition_of(key, len(found.accumulators))
                 except TypeError:
-                    kind = type(key).__name__
-                    raise TypeError(f"key must be bytes or None, not {kind}") from None
+                    raise _no_key(key) from None
         try:
             accumulator = found.accumulators[partition] if partition >= 0 else None
         except IndexError:
@@ -214,8 +211,7 @@ class Producer(ClosedByWith):
             self._enter(accumulator)
         if type(timestamp_ms) is not int:
             timestamp_ms = self._time_of(timestamp_ms)
-        if headers is not None:
-            headers = tuple(headers)
+        headers = None if headers is None else tuple(headers)
         delivery = accumulator.append(key, value, headers, timestamp_ms)
         while delivery is None:
             size = accumulator.bytes_for(len(value or b"") + len(key or b""))
@@ -224,6 +220,10 @@ class Producer(ClosedByWith):
         if accumulator.closed:
             self._write(accumulator)
         return delivery
+
+    def _refusal(self) -> ClientClosedError:
+        self._ensure_own()
+        return ClientClosedError(f"{self} takes no records")
 
     def flush(self, timeout_ms: int | None = None) -> int:
         """
@@ -585,3 +585,7 @@ def _unknown(topic: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(topic, sorted(known), n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
     return f"there is no topic {topic!r}{hint}"
+
+
+def _no_key(key: object) -> TypeError:
+    return TypeError(f"key must be bytes or None, not {type(key).__name__}")
