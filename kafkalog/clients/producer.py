@@ -140,6 +140,8 @@ class Producer(ClosedByWith):
         self._coordinator = coordinator
         self._offsets = GroupOffsets(source) if offsets is None else offsets
         self._in_transaction = False
+        # What the session's set of partitions was at its beginning; it has another at its end.
+        self._transaction: set[TopicPartition] = set()
         self._failure: KafkaLogError | None = None
         self._settings = self._accumulator_settings(durable=wait == "durable")
         if self.config.transactional_id:
@@ -292,10 +294,11 @@ class Producer(ClosedByWith):
         Raises:
             InvalidTxnStateError: one is under way, or there is no transactional.id.
         """
-        self._require_session()
+        session, _coordinator = self._require_session()
         if self._in_transaction:
             raise InvalidTxnStateError("a transaction is under way")
         self._failure = None
+        self._transaction = session.partitions
         self._in_transaction = True
 
     def send_offsets_to_transaction(
@@ -329,18 +332,20 @@ class Producer(ClosedByWith):
             timeout_ms: time to wait for a disk without room, as for `flush`.
 
         Raises:
-            TransactionAbortedError: a record of it could not be delivered; `abort_transaction`.
+            TransactionAbortedError: a record of it could not be delivered; `abort_transaction`. Or
+                another thread has aborted it meanwhile, or closed the producer.
             InvalidTxnStateError: no transaction is under way.
             InvalidProducerEpochError: another producer has the transactional.id now.
             LogStorageError: the disk refused.
         """
         session, coordinator = self._require_transaction()
+        transaction = self._transaction
         left = self.flush(timeout_ms)
         if self._failure is not None or left:
             raise TransactionAbortedError(
                 f"a record of the transaction was not delivered: {self._failure}"
             ) from self._failure
-        coordinator.commit(session)
+        coordinator.commit(session, transaction)
         self._in_transaction = False
 
     def abort_transaction(self) -> None:

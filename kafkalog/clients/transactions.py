@@ -82,6 +82,7 @@ from kafkalog.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
     LogStorageError,
+    TransactionAbortedError,
     UnsupportedForMessageFormatError,
 )
 from kafkalog.log.log import Log, Wait
@@ -116,7 +117,8 @@ class TransactionSession:
     Attributes:
         transactional_id: the name.
         identity: who numbers batches; another one after each transaction.
-        partitions: where the present transaction wrote.
+        partitions: where the present transaction wrote; another set for the one behind it.
+        committed: that set of the last transaction that was committed.
     """
 
     def __init__(self, transactional_id: str, identity: Identity, timeout_ms: int) -> None:
@@ -124,6 +126,7 @@ class TransactionSession:
         self.identity = identity
         self.timeout_ms = timeout_ms
         self.partitions: set[TopicPartition] = set()
+        self.committed: set[TopicPartition] | None = None
         self.start_ms = -1
 
 
@@ -253,23 +256,40 @@ class TransactionCoordinator:
                 session.partitions -= fresh
                 raise
 
-    def commit(self, session: TransactionSession) -> None:
+    def commit(self, session: TransactionSession, transaction: set[TopicPartition]) -> None:
         """
         Commit a session's transaction; may be called again where it failed.
 
+        Args:
+            session: whose it is.
+            transaction: the session's `partitions` since it began.
+
         Raises:
+            TransactionAbortedError: it was aborted, by another thread; or it was to be, by a call
+                that failed later on, and `abort` goes on with it.
             InvalidProducerEpochError: another session has the name now.
             LogStorageError: the disk refused. Whether the transaction happened, the next call says,
                 or `abort`, which refuses if it did.
         """
+        name = session.transactional_id
         with self._lock:
+            if session.committed is transaction:
+                return
+            if session.partitions is not transaction:
+                raise TransactionAbortedError(f"the transaction of {name!r} was aborted meanwhile")
             self._check(session)
             if not session.partitions:
                 return
-            if self._decision(session) is not _STATES.PREPARE_COMMIT:
+            decision = self._decision(session)
+            if decision is _STATES.PREPARE_ABORT:
+                raise TransactionAbortedError(
+                    f"the transaction of {name!r} is decided: abort it again"
+                )
+            if decision is not _STATES.PREPARE_COMMIT:
                 self._sync(session.partitions)
                 self._note(session, _STATES.PREPARE_COMMIT, wait="durable")
-            self._finish(session.transactional_id, self._states[session.transactional_id])
+            self._finish(name, self._states[name])
+            session.committed = transaction
             self._begin_anew(session)
 
     def abort(self, session: TransactionSession) -> None:

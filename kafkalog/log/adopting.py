@@ -258,7 +258,7 @@ def adopt(local: LocalLog, file: BatchFile, leader_epoch: int) -> None:
             Snapshot(kept.with_segment(segment), end, file.size_bytes, snapshot.start_offset)
         )
         if not replaces:
-            active.seal()
+            local.seal([active])
     except OSError as error:
         raise UndoFailedError(error.errno, f"{error}: {target} has come already") from error
 

@@ -273,6 +273,8 @@ def _find_end(
         findings.rewritten_bytes = make_durable(
             context.filesystem, segments[first:], recovery_point, doubtful_offset
         )
+    if not clean and first and segments[first].base_offset == recovery_point:
+        _cut_lost_tail(context, segments[first - 1], recovery_point)
     for segment, follower in pairwise(segments[: first + 1]):
         _pass_over_zeros(segment, follower.base_offset, context)
     if not (may_rest and _trust_end(context, segments[-1], recovery_point, findings)):
@@ -556,24 +558,46 @@ def _trust_tail(segment: LogSegment, recovery_point: int, findings: _Findings) -
     return True
 
 
+def _cut_lost_tail(context: SegmentContext, segment: LogSegment, following: int) -> None:
+    """
+    Cut the preallocated tail that a crash has given back to the last segment that is not scanned.
+
+    Its cut at the roll may have had no sync, where the segment ends at the recovery point; a sync
+    has covered those of all segments before it (`LocalLog.sync`). Whatever the settings say now:
+    later ones may not look for zeros. Crash points: before the cut is synced the zeros are there
+    again, and the recovery point is what it was: the next start cuts them.
+    """
+    end = _end_before_zeros(segment, following)
+    if end is not None:
+        if not context.read_only:
+            _cut_file(context, segment, end)
+        segment.file.size_bytes = end
+
+
 def _pass_over_zeros(segment: LogSegment, following: int, context: SegmentContext) -> None:
     """
-    End a segment that is not scanned before the preallocated tail that a crash left it.
+    End a segment that is not scanned before a preallocated tail that its writer left it.
 
-    The cut at the roll is not synced. Zeros at the end are looked for only where files are, or
-    may have been, preallocated: it costs a read for each segment.
+    Zeros at the end are looked for only where files are, or may have been, preallocated: it costs a
+    read for each segment.
     """
-    size, config = segment.size_bytes, context.config
-    if size == 0 or not (config.preallocate or size == config.segment_bytes):
-        return
+    config = context.config
+    if config.preallocate or segment.size_bytes == config.segment_bytes:
+        end = _end_before_zeros(segment, following)
+        if end is not None:
+            segment.file.size_bytes = end
+
+
+def _end_before_zeros(segment: LogSegment, following: int) -> int | None:
+    """Return where the zeros behind all batches of a segment begin; None where there are none."""
+    size = segment.size_bytes
     # Most batches end with a zero, too: the ones behind the last index entry tell.
-    if segment.file.read(size - 1, 1)[0]:
-        return
+    if size == 0 or segment.file.read(size - 1, 1)[0]:
+        return None
     data = segment.file.whole()
     tail = scan_batches(data, segment.tail_position(), next_offset=segment.base_offset)
     whole = tail.status != OK and tail.next_offset >= following
-    if whole and is_zero(data[tail.position :]):
-        segment.file.size_bytes = tail.position
+    return tail.position if whole and is_zero(data[tail.position :]) else None
 
 
 def _fence(segment: LogSegment, fences: Sequence[FencedRange], findings: _Findings) -> None:

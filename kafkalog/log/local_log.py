@@ -90,6 +90,8 @@ class LocalLog(LogEnd):
         # Numbers of the last change of a name, and of the last one that a sync has covered.
         self._name_changes = 1
         self._synced_name_changes = 0
+        # Files whose preallocated tail was cut at a roll, and not on the disk yet.
+        self._trimmed: list[SegmentFile] = []
         self.left_names = False
         self.on_change: Callable[[], object] | None = None
 
@@ -109,7 +111,7 @@ class LocalLog(LogEnd):
             segments = segments.with_segment(segment)
         end_position = fresh[-1].file.size_bytes
         self.snapshot = Snapshot(segments, batches.end_offset, end_position, start_offset)
-        self._seal([active, *fresh[:-1]])
+        self.seal([active, *fresh[:-1]])
 
     def roll(self, base_offset: int | None = None) -> LogSegment:
         """Start a new active segment at the log end, unless the active one is empty."""
@@ -124,7 +126,7 @@ class LocalLog(LogEnd):
         self._publish(
             snapshot._replace(segments=snapshot.segments.with_segment(segment), end_position=0)
         )
-        self._seal([active])
+        self.seal([active])
         return segment
 
     def create_segment(self, base_offset: int) -> LogSegment:
@@ -157,7 +159,8 @@ class LocalLog(LogEnd):
         Put everything from `durable_offset` to the present log end on the disk; return that end.
 
         Data or names first is all the same: nothing is called durable before both are there, and
-        names that no sync has covered may outlive their bytes in any case.
+        names that no sync has covered may outlive their bytes in any case. The cuts of preallocated
+        tails come with it: below a recovery point the next start looks for none.
 
         Raises:
             OSError, LogStorageError: the disk refused.
@@ -168,9 +171,11 @@ class LocalLog(LogEnd):
         first = max(segments.floor_slot(durable_offset), 0)
         files = [segment.file for segment in segments.segments[first:]]
         waiting = [file for file in files if file.unsynced_bytes]
-        if waiting:
+        if waiting or self._trimmed:
             size_bytes = sum(file.unsynced_bytes for file in waiting)
             with self.context.trying_to_sync(snapshot.end_offset, size_bytes):
+                if self._trimmed:
+                    self._sync_trimmed()
                 for file in waiting:
                     file.sync()
         for segment in segments.segments[first:]:
@@ -281,7 +286,7 @@ class LocalLog(LogEnd):
 
     def close(self) -> None:
         """Seal the active segment and let all files go; slices given out stay valid."""
-        self._seal([self.snapshot.segments.active])
+        self.seal([self.snapshot.segments.active])
         # With the marker of a clean shutdown a broker believes index files unread, those that a
         # recovery made anew too, and looks for no preallocated tail: sync them, and the trimming.
         segments = self.snapshot.segments.segments
@@ -311,9 +316,18 @@ class LocalLog(LogEnd):
         if others and on_change is not None:
             on_change()
 
-    def _seal(self, segments: list[LogSegment]) -> None:
+    def seal(self, segments: Iterable[LogSegment]) -> None:
+        """Let segments take no more appends; the next sync has what was cut of their files."""
         for segment in segments:
             segment.seal()
+            if segment.file.is_trimmed:
+                self._trimmed.append(segment.file)
+
+    def _sync_trimmed(self) -> None:
+        """Put the cuts of preallocated tails on the disk; one thread at a time."""
+        for file in tuple(self._trimmed):
+            file.sync_trimmed()
+            self._trimmed.remove(file)
 
     def _write_batches(
         self,

@@ -57,6 +57,7 @@ class SegmentFile(FileEnd):
     Attributes:
         is_closed: whether it was let go.
         maps: whether `whole` is a mapping, and not a copy of all the bytes.
+        is_trimmed: whether a preallocated tail was cut off, and no sync has covered that.
         on_error: called with each error of the disk that is not raised.
     """
 
@@ -83,7 +84,7 @@ class SegmentFile(FileEnd):
         self.maps = maps_files(filesystem)
         self._kept: FileHandle | None = None
         self._synced_bytes = 0
-        self._is_trimmed = False
+        self.is_trimmed = False
         self._preallocated_bytes = self._zero_bytes = 0
         # Zeros are written ahead up to here; as far as can be where none are wanted.
         self._zeroed_bytes = _ALL
@@ -251,7 +252,13 @@ class SegmentFile(FileEnd):
         if handle is not None:
             handle.sync()
         else:
-            opened = self._filesystem.open(self.path, write=True)
+            try:
+                opened = self._filesystem.open(self.path, write=True)
+            except FileNotFoundError:
+                # It has left the log meanwhile: pinned first, then renamed.
+                if self._is_pinned:
+                    return
+                raise
             try:
                 opened.sync()
             finally:
@@ -278,16 +285,16 @@ class SegmentFile(FileEnd):
         if handle.size() <= self.size_bytes:
             return False
         handle.truncate(self.size_bytes)
-        self._is_trimmed = True
+        self.is_trimmed = True
         return True
 
     def sync_trimmed(self) -> None:
         """Put the end on the disk where a preallocated tail was cut off."""
         # Whatever is called synced: an empty file has an end, too, and a sync that runs beside
         # this may have begun before the cut.
-        if self._is_trimmed and not self._is_pinned:
+        if self.is_trimmed and not self._is_pinned:
             self._sync()
-            self._is_trimmed = False
+            self.is_trimmed = False
 
     def forget_mapping(self) -> None:
         """Drop the mapping; the next read makes another. Slices given out keep the old one."""

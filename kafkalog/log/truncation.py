@@ -100,7 +100,7 @@ def truncate_to(local: LocalLog, cut: Cut) -> list[LogSegment]:
         # the batch is gone from the disk: in front of this segment it would count as damaged.
         filesystem.sync_directory(local.context.directory)
         segments = segments.with_segment(local.create_segment(offset))
-        remaining.seal()
+        local.seal([remaining])
     filesystem.sync_directory(local.context.directory)
     local.replace_all(
         Snapshot(segments, offset, segments.active.size_bytes, min(snapshot.start_offset, offset))

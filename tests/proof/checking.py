@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -77,6 +78,7 @@ def observe(
     served = {each.offset: (each.key, each.value) for each in log.records(start)}
     problems += _differences(log, where, served, written, plain)
     problems += _committed(log, where, written, outcomes, first_open)
+    problems += _epochs(log, where, plain)
     found = Observed(start, end, {}, log.durable_offset)
     for offset in served.keys() & written.keys():
         batch, record = written[offset]
@@ -142,6 +144,25 @@ def _committed(
         more, less = sorted(shown - wanted)[:8], sorted(wanted - shown)[:8]
         text = f"{where}: too many {more}, too few {less}"
         yield Problem("readers of committed records see others than the markers say", text)
+
+
+def _epochs(log: Log, where: str, plain: PlainLog) -> Iterator[Problem]:
+    """Yield where a log knows other leader epochs than its batches have."""
+    firsts: dict[int, int] = {}
+    lasts: dict[int, int] = {}
+    for batch in plain.batches:
+        if batch.magic == 2 and log.log_start_offset <= batch.base_offset < log.log_end_offset:
+            firsts.setdefault(batch.leader_epoch, batch.base_offset)
+            lasts[batch.leader_epoch] = batch.last_offset
+    known = sorted(each for each in firsts if each >= 0)
+    if known and log.leader_epoch < known[-1]:
+        text = f"{where}: {log.leader_epoch}, the batches have {known[-1]}"
+        yield Problem("a leader epoch is not known after a start", text)
+    for epoch, following in pairwise(known):
+        end = log.end_offset_for_epoch(epoch)
+        if end.epoch != epoch or not lasts[epoch] < end.end_offset <= firsts[following]:
+            text = f"{where}: {end}, the batches say {lasts[epoch] + 1} to {firsts[following]}"
+            yield Problem("a leader epoch ends elsewhere than its batches", text)
 
 
 def _looked_up(log: Log, where: str, served: Served, random: Random) -> Iterator[Problem]:

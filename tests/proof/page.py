@@ -10,6 +10,9 @@ from tests.proof.results import Result
 
 __all__ = ["page", "write_page"]
 
+# So many counters of the same name make columns of what is before their colon.
+_MUCH = 5
+
 HEAD = """# Proof
 
 What was done to kafkalog by programs that share no belief with it, and what they found. Drawn by
@@ -80,9 +83,7 @@ def _part(part: Part, result: Result | None) -> Iterator[str]:
     if result.skipped:
         yield f"\nNot run: {result.skipped}.\n"
         return
-    if result.counts:
-        yield "\n| counted | |\n|---|---|\n"
-        yield from (f"| {name} | {number:,} |\n" for name, number in result.counts.items())
+    yield from _counted(result.counts)
     if result.notes:
         yield "\n"
         yield from (f"- {note}\n" for note in result.notes)
@@ -91,6 +92,39 @@ def _part(part: Part, result: Result | None) -> Iterator[str]:
         for each in result.broken:
             first = each["details"].strip().splitlines()[:1]
             yield f"- {each['title']}: {''.join(first)[:200]}\n"
+
+
+def _counted(counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield one table of what was counted once, and one with a column for each kind of runs."""
+    columns = _columns(counts)
+    alone = {
+        name: number for name, number in counts.items() if name.partition(": ")[0] not in columns
+    }
+    if alone:
+        yield "\n| counted | |\n|---|---|\n"
+        yield from (f"| {name} | {number:,} |\n" for name, number in alone.items())
+    if columns:
+        yield f"\n| counted | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}\n"
+    names = {rest for name in counts for kind, _, rest in [name.partition(": ")] if kind in columns}
+    for rest in sorted(names, key=lambda each: (not each.startswith(("cuts", "kills")), each)):
+        numbers = (counts.get(f"{column}: {rest}") for column in columns)
+        cells = ("" if number is None else f"{number:,}" for number in numbers)
+        yield f"| {rest} | {' | '.join(cells)} |\n"
+
+
+def _columns(counts: Mapping[str, int]) -> list[str]:
+    """Return what stands before the colon of counters, where two or more have much in common."""
+    found: dict[str, set[str]] = {}
+    for name in counts:
+        kind, colon, rest = name.partition(": ")
+        if colon and kind != "broken":
+            found.setdefault(kind, set()).add(rest)
+    shared = [
+        kind
+        for kind, rests in found.items()
+        if any(len(rests & others) >= _MUCH for other, others in found.items() if other != kind)
+    ]
+    return sorted(shared)
 
 
 def _anchor(title: str) -> str:

@@ -30,6 +30,8 @@ __all__ = ["Rounds", "Workload", "in_order"]
 
 _CHECK_SECONDS = 90.0
 _MOST_FOUND = 20
+# A writer that says nothing for so long has done all it does.
+_SILENT_SECONDS = 0.7
 _CONTROL = "control"
 
 Write = Callable[[Ledger, Path, Oracle, int, int], None]
@@ -45,13 +47,14 @@ class Workload:
         name: for counters.
         write: works until it is ended: (ledger, root, oracle, seed, first operation).
         check: opens and judges: (root, oracle, seed).
-        longest: seconds until an end, at most, but for the early ends.
+        longest: bytes that a writer says of its work in the ledger until an end, at most, but for
+            the early ends: so a slow machine does no less between two ends than a fast one.
     """
 
     name: str
     write: Write
     check: Check
-    longest: float
+    longest: int
 
     @property
     def slug(self) -> str:
@@ -126,7 +129,8 @@ class Rounds:
         try:
             if not early:
                 self._wait_for_opening()
-            time.sleep(self._random.random() * (0.04 if early else self._workload.longest))
+                self._wait_for_work(self._random.randrange(self._workload.longest))
+            time.sleep(self._random.random() * (0.04 if early else 0.01))
             self._end(early)
         finally:
             self._kill()
@@ -148,6 +152,15 @@ class Rounds:
                     return
             position = end
             time.sleep(0.002)
+
+    def _wait_for_work(self, size: int) -> None:
+        """Wait until the writer has said so much more, or says nothing for a while."""
+        length = self._ledger.length()
+        wanted, silent = length + size, time.monotonic() + _SILENT_SECONDS
+        while length < wanted and time.monotonic() < silent:
+            time.sleep(0.001)
+            if self._ledger.length() != length:
+                length, silent = self._ledger.length(), time.monotonic() + _SILENT_SECONDS
 
     def _streams(self) -> list[Stream]:
         return list(self._oracle.streams.values())

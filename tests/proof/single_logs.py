@@ -234,7 +234,12 @@ class LogWriter:
     def _convert(self, random: Random) -> bool:
         with self.gate.alone():
             self.log.close()
-            found = convert_log(self.directory, in_place=True, config=self.config)
+            # "producer" keeps what there is.
+            codec = random.choice(CODECS[1:] if self.spec.magic == 2 else CODECS[1:-1])
+            config = self.config.replace(compression_type=codec)
+            found = convert_log(self.directory, in_place=True, config=config)
+            # Batches are others now, and a truncation within one takes all of it.
+            self.appending.firsts.clear()
             self.open()
         return any(each.was_converted for each in found.segments)
 

@@ -18,11 +18,12 @@ from kafkalog.clients.group_offsets import GroupOffsets
 from kafkalog.clients.offset_records import CommittedOffset
 from kafkalog.clients.producer import Producer
 from kafkalog.clients.transaction_records import TransactionState, decode_value
-from kafkalog.clients.transactions import TransactionCoordinator
+from kafkalog.clients.transactions import TransactionCoordinator, TransactionSession
 from kafkalog.errors import (
     DiskFullError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
+    LogStorageError,
     RecordTooLargeError,
     TopicExistsError,
     TransactionAbortedError,
@@ -99,6 +100,83 @@ def test_aborted_transaction_is_never_seen(logs: Logs) -> None:
             producer.send("orders", b"next", partition=0)
         assert [b"next"] == committed_values(logs)
     assert logs.log("orders", 0).list_transactions() == []
+
+
+@pytest.mark.parametrize("ending", ["close", "abort_transaction"])
+def test_commit_overtaken_by_an_abort_of_another_thread_is_an_error(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """
+    A transaction that another thread ends between the flush and the decision was not committed.
+
+    Found by the judge of power cuts: a manager that was closed meanwhile aborted the transaction,
+    and the commit found nothing left to do and returned as if it had been carried out.
+    """
+    producer = producer_of(logs)
+    producer.begin_transaction()
+    producer.send("orders", b"v", partition=0)
+    flush = producer.flush
+
+    def flush_and_be_overtaken(timeout_ms: int | None = None) -> int:
+        monkeypatch.setattr(producer, "flush", flush)
+        left = flush(timeout_ms)
+        getattr(producer, ending)()
+        return left
+
+    monkeypatch.setattr(producer, "flush", flush_and_be_overtaken)
+    with pytest.raises(TransactionAbortedError, match="was aborted meanwhile"):
+        producer.commit_transaction()
+    assert committed_values(logs) == []
+    assert states_of(logs)[-1] is TransactionState.COMPLETE_ABORT
+    producer.close()
+
+
+def test_commit_behind_an_abort_that_failed_is_refused(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was decided to be aborted, with some of the markers, is aborted, and not committed."""
+    producer = producer_of(logs)
+    producer.begin_transaction()
+    producer.send("orders", b"v", partition=0)
+    producer.flush()
+
+    def fail(*_arguments: object) -> None:
+        raise LogStorageError("no markers now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TransactionCoordinator, "_finish", fail)
+        with pytest.raises(LogStorageError):
+            producer.abort_transaction()
+    with pytest.raises(TransactionAbortedError, match="abort it again"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert committed_values(logs) == []
+    with producer.transaction():
+        producer.send("orders", b"next", partition=0)
+    assert [b"next"] == committed_values(logs)
+    producer.close()
+
+
+def test_commit_called_again_when_only_what_follows_it_failed_is_done(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit whose markers are all there is no abort, though the call behind them raised."""
+    producer = producer_of(logs)
+    producer.begin_transaction()
+    producer.send("orders", b"v", partition=0)
+    begin = TransactionCoordinator._begin_anew
+
+    def begin_and_fail(coordinator: TransactionCoordinator, session: TransactionSession) -> None:
+        begin(coordinator, session)
+        raise LogStorageError("the note of a new producer id")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TransactionCoordinator, "_begin_anew", begin_and_fail)
+        with pytest.raises(LogStorageError):
+            producer.commit_transaction()
+    producer.commit_transaction()
+    assert [b"v"] == committed_values(logs)
+    producer.close()
 
 
 def test_transaction_left_by_an_exception_is_aborted(logs: Logs) -> None:

@@ -220,7 +220,7 @@ def append_one_by_one(local: LocalLog, data: Any, batches: RunFacts) -> bool:
         position += size
     end_offset, end_position = batches.end_offset, segment.size_bytes
     local.replace_all(Snapshot(segments, end_offset, end_position, start_offset))
-    local._seal(full)
+    local.seal(full)
     return bool(full)
 
 

@@ -95,3 +95,37 @@ def test_zeros_ahead_are_gone_with_what_is_cut_and_come_again() -> None:
     assert file.trim()
     assert b"kept" == disk.snapshot()[str(PATH)]
     file.close()
+
+
+def test_sync_of_a_sealed_file_that_leaves_meanwhile_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A deletion may take the name between the question for unsynced bytes and the sync."""
+    disk = SimulatedDisk()
+    file = empty_file(disk)
+    file.append(b"kept", 4)
+    file.seal(trim=False)
+    opening = disk.open
+
+    def leave(path: Path, *, create: bool = False, write: bool = False) -> object:
+        if write:
+            file.pin()
+            disk.rename(PATH, PATH.with_suffix(".log.deleted"))
+        return opening(path, create=create, write=write)
+
+    monkeypatch.setattr(disk, "open", leave)
+    file.sync()
+    assert 0 == file.unsynced_bytes
+    file.close()
+
+
+def test_sync_of_a_sealed_file_without_a_name_is_an_error() -> None:
+    """A file that did not leave the log, and is not there, was not synced."""
+    disk = SimulatedDisk()
+    file = empty_file(disk)
+    file.append(b"kept", 4)
+    file.seal(trim=False)
+    disk.unlink(PATH)
+    with pytest.raises(FileNotFoundError):
+        file.sync()
+    file.close()
