@@ -135,6 +135,8 @@ class ManagerHealth:
         stray_partitions: partition directories of other topics than those of their names.
         recoveries: what opening found in open logs in which it cut, fenced or refused something. A
             torn tail that was cut is the trace of a crash, and leaves the manager healthy.
+        held_bytes: disk space of files that left their logs, and that readers still hold: it comes
+            back when the last of them lets go.
     """
 
     directories: tuple[DirectoryHealth, ...]
@@ -147,6 +149,7 @@ class ManagerHealth:
     )
     stray_partitions: tuple[StrayPartition, ...] = ()
     recoveries: Mapping[TopicPartition, RecoveryReport] = field(default_factory=dict)
+    held_bytes: int = 0
 
     @property
     def is_healthy(self) -> bool:

@@ -284,6 +284,7 @@ class LogManager(CompactingManager, ClosedByWith):
             late_transactions=late_transactions(self._registry, limit_ms),
             stray_partitions=self._directories.strays,
             recoveries=recoveries(self._registry),
+            held_bytes=self._pool.retired_bytes,
         )
 
     # --------------------------------------------------------------------------------- creating

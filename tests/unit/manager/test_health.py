@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,24 @@ def test_recovery_that_found_something_is_in_the_health(tmp_path: Path) -> None:
         assert [TopicPartition("orders", 0)] == list(health.recoveries)
         assert 1 == len(health.recoveries[TopicPartition("orders", 0)].cut)
         assert health.is_healthy
+
+
+def test_space_that_readers_hold_is_in_the_health(tmp_path: Path) -> None:
+    """DUR-6: files of deleted segments count until their last reader lets go; nothing ails."""
+    with manual_manager(tmp_path, config=ManagerConfig(log=SMALL_LOG)) as manager:
+        manager.create_topic("orders", 1)
+        for _ in range(40):
+            manager.append("orders", 0, "v" * 500)
+        log = manager.log("orders")
+        fetched = log.read(0, 4_096)
+        assert manager.health().held_bytes == 0
+        log.delete_records_before(log.log_end_offset)
+        manager.time.advance(60_001)
+
+        health = manager.health()
+        assert health.held_bytes >= fetched.size_bytes > 0
+        assert health.is_healthy
+        assert len(list(fetched.records())) > 0
+        del fetched
+        gc.collect()
+        assert manager.health().held_bytes == 0
