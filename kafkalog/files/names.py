@@ -44,6 +44,7 @@ __all__ = [
     "MAX_OFFSET",
     "MAX_TOPIC_SIZE",
     "META_PROPERTIES",
+    "MOVE_NOTE",
     "OFFSET_CHECKPOINTS",
     "OFFSET_DIGITS",
     "PARTITION_METADATA",
@@ -93,6 +94,7 @@ TOPIC_OVERRIDES: Final = ".kafkalog_topics"  # ours alone; a broker passes over 
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 SYNC_NOTE: Final = ".kafkalog_syncs"  # ours alone; a broker passes over it
+MOVE_NOTE: Final = ".kafkalog_move."  # ours alone, with an id behind it; a broker passes over it
 
 OFFSET_CHECKPOINTS: Final = (
     RECOVERY_POINT_CHECKPOINT,

@@ -148,6 +148,10 @@ class LogReader:
         """Return the log as it is now: what several passes over one state of it work on."""
         return self._snapshot()
 
+    def last_segments(self) -> tuple[LogSegment, ...]:
+        """Return the segments that a writer's log has, or had when it was closed."""
+        return self._local.snapshot.segments.segments
+
     def segments(self) -> tuple[LogSegment, ...]:
         """Return the segments as they are now; the tuple never changes."""
         return self._snapshot().segments.segments

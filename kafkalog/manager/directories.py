@@ -32,6 +32,7 @@ from kafkalog.manager.directory import DataDirectory, is_failure_of_disk, is_mis
 from kafkalog.manager.doomed import DoomedDirectories
 from kafkalog.manager.health import DirectoryHealth, StrayPartition
 from kafkalog.manager.incarnations import Sorted, read_partitions, sort_partitions, stray_error
+from kafkalog.manager.move_notes import MoveNotes
 from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.recovery import RecoveryProgress, for_each, recover
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
@@ -79,6 +80,7 @@ class DirectoryGroup:
         self._ledger = ledger
         self._clock = clock
         self._on_progress = on_progress
+        self.moves = MoveNotes(self.all)
         self._strays: dict[DataDirectory, list[StrayPartition]] = {}
         # Those in which partitions of a deleted topic could not be deleted.
         self.unfinished: set[DataDirectory] = set()
@@ -191,7 +193,13 @@ class DirectoryGroup:
         delay_ms = self._settings.config.log.file_delete_delay_ms
         work = []
         found = self._sort(directories)
-        enrolled = enrol(found.live, self._registry, self._ledger)
+        for directory in directories:
+            if directory.is_online:
+                self._load_moves(directory, doomed)
+        enrolled, left = enrol(found.live, self._registry, self._ledger, self.moves)
+        self._delete_away(left, doomed, delay_ms)
+        self.moves.block_doubtful(self._registry)
+        self.moves.settle(self._registry)
         for directory in directories:
             if not directory.is_online:
                 continue
@@ -208,6 +216,14 @@ class DirectoryGroup:
             with contextlib.suppress(LogStorageError):
                 directory.checkpoints.recovery_points.write()
         return deleted
+
+    def _load_moves(self, directory: DataDirectory, doomed: DoomedDirectories) -> None:
+        """Read the notes of moves of a directory; what one had begun to copy goes."""
+        try:
+            for path in self.moves.load(directory):
+                doomed.add(path, delay_ms=0)
+        except LogStorageError as error:
+            self.failed(directory, error)
 
     def _sort(self, directories: Sequence[DataDirectory]) -> Sorted:
         """Hold the topic ids in directories that were opened against each other."""

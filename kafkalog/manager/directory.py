@@ -33,6 +33,7 @@ from kafkalog.files.locking import DirectoryLock, acquire_directory_lock
 from kafkalog.files.names import (
     CLUSTER_METADATA_TOPIC,
     HIGH_WATERMARK_CHECKPOINT,
+    MOVE_NOTE,
     REMOTE_INDEX_CACHE,
     DirectoryState,
     partition_directory_name,
@@ -97,12 +98,14 @@ class Inventory:
         doomed: directories of deleted partitions.
         kept_aside: stray and moving directories, which are left alone.
         unknown: directories that are no partition's.
+        move_notes: names of the notes of moves that were not seen to end.
     """
 
     partitions: dict[str, TopicPartition] = field(default_factory=dict)
     doomed: list[str] = field(default_factory=list)
     kept_aside: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    move_notes: list[str] = field(default_factory=list)
 
 
 class DataDirectory:
@@ -313,6 +316,8 @@ class DataDirectory:
         for name in self.filesystem.list(self.path):
             parsed = try_parse_partition_directory(name)
             if parsed is None and name.startswith("."):
+                if name.startswith(MOVE_NOTE):
+                    found.move_notes.append(name)
                 continue
             facts = self.filesystem.stat(self.path / name)
             if facts is None or not facts.is_directory or name == REMOTE_INDEX_CACHE:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -52,6 +52,7 @@ from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.doomed import DoomedDirectories
 from kafkalog.manager.health import ManagerHealth
+from kafkalog.manager.moving import PartitionMover
 from kafkalog.manager.observing import READ, damage, late_transactions, recoveries
 from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.recovery import RecoveryProgress
@@ -378,6 +379,31 @@ class LogManager(CompactingManager, ClosedByWith):
             self._topics.delete_partition(name)
         self._clients.forget_partitions([name])
 
+    def move_partition(self, topic: str, partition: int, directory: str | PathLike[str]) -> None:
+        """
+        Move a partition to another data directory, as a broker's AlterReplicaLogDirs.
+
+        It is copied while it is used, and closed for the last part of that. `log` gives the log in
+        its new place; producers and consumers go on by themselves, and a `Log` that was held is
+        closed. Offsets, segments, producers, epochs and checkpoints are what they were. The files
+        in the old place go after `file.delete.delay.ms`. Whatever fails before the copy counts
+        leaves the partition where it is; a crash leaves it in one of the two places, whole.
+
+        Args:
+            topic, partition: its name.
+            directory: the data directory that gets it; nothing to do where it has it.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+            ConfigError: the manager has no such directory.
+            LogOfflineError: one of the two directories is offline.
+            LogClosedError: the manager was closed, or the partition opened again, meanwhile.
+            DiskFullError, LogStorageError: the disk refused; the partition is where it was.
+        """
+        with self._changing():
+            found, mover = self._directory_at(directory), self._mover
+        mover.move(TopicPartition(topic, partition), found)
+
     def reconfigure(self, topic: str, changes: Mapping[str, str | None]) -> ConfigChange:
         """
         Let a topic say other things than now, from this moment and after restarts.
@@ -600,6 +626,18 @@ class LogManager(CompactingManager, ClosedByWith):
 
     def _found_unreadable(self, where: TopicPartition, error: BaseException) -> None:
         self._supervisor.ledger.failed(READ, where, error)
+
+    @cached_property
+    def _mover(self) -> PartitionMover:
+        """What moves partitions; made under the lock, since there is one."""
+        return PartitionMover(
+            self._directories,
+            self._registry,
+            self._settings,
+            self._opener,
+            self._doomed,
+            self._undisturbed,
+        )
 
     def _directory_at(self, path: str | PathLike[str]) -> DataDirectory:
         found = self._directories.by_path.get(Path(path).absolute())

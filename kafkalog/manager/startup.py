@@ -25,6 +25,7 @@ from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.paths import Paths, as_paths
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.identity import agree, complete
+from kafkalog.manager.move_notes import MoveNotes
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
 from kafkalog.manager.supervision import Ledger
@@ -120,19 +121,36 @@ def admit(
 
 
 def enrol(
-    partitions: Iterable[ManagedPartition], registry: PartitionRegistry, ledger: Ledger
-) -> list[ManagedPartition]:
+    partitions: Iterable[ManagedPartition],
+    registry: PartitionRegistry,
+    ledger: Ledger,
+    moves: MoveNotes,
+) -> tuple[list[ManagedPartition], list[ManagedPartition]]:
     """
-    Take partitions of directories that were opened into the registry; return them.
+    Take partitions of directories that were opened into the registry.
 
     Where another directory has a partition too, neither copy is opened: which one is right only
-    the operator knows.
+    the operator knows, unless one was moved to the other's directory.
+
+    Returns:
+        Those that were taken, and those that a move has left behind, which are to be deleted.
     """
-    enrolled = []
+    enrolled: list[ManagedPartition] = []
+    left: list[ManagedPartition] = []
     for partition in partitions:
         other = registry.add(partition)
         if other is None:
             enrolled.append(partition)
             continue
-        block(other, partition.directory, ledger)
-    return enrolled
+        loser = moves.loser(partition, other)
+        if loser is None:
+            block(other, partition.directory, ledger)
+            continue
+        left.append(loser)
+        if loser is other:
+            other.is_gone = True
+            registry.replace(other, partition)
+            enrolled = [each for each in enrolled if each is not other]
+            enrolled.append(partition)
+            ledger.forget(partition.topic_partition)
+    return enrolled, left

@@ -1,0 +1,339 @@
+"""Moving a partition to another data directory (Kafka's AlterReplicaLogDirs).
+
+    1. Notes of the move are on the disk in both directories (`move_notes`).
+    2. `<partition>.<id>-future` is made in the new one, and what the segments hold is copied there,
+       again and again as long as much is appended meanwhile. The log is used as before.
+    3. Nobody cleans the partition any more, its log is closed in order, and what is left is copied:
+       appends that came since, indexes, snapshots, epochs. Segments that were exchanged, or cut,
+       are copied whole. Every file is synced, and the checkpoints of the new directory say what
+       those of the old one did.
+    4. `-future` becomes the partition: the commit. From here on the new copy counts.
+    5. The old copy becomes `-delete`, and goes after `file.delete.delay.ms`.
+    6. The notes go.
+
+Files are copied byte for byte, with their times: offsets, segments, what was compacted, producers
+and epochs are what they were.
+
+Crash points: after any file of 2 and 3, before and after the renames of 4 and 5, and before a note
+has gone; `move_notes` says what the next start makes of each. Before 4 the old copy counts, from
+then on the new one, never both.
+
+Readers of other processes that have the old copy open go on with the files that they hold, as after
+a deletion. A `Log` of this process is closed in 3; `LogManager.log` gives the new one, which is
+what producers and consumers ask.
+
+Thread-safety: one move at a time; 3 to 5 under the manager's lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+from kafkalog.errors import KafkaLogError, LogClosedError, LogStorageError
+from kafkalog.files.directories import remove_tree
+from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileHandle
+from kafkalog.files.names import (
+    SYNC_NOTE,
+    DirectoryState,
+    FileKind,
+    FileState,
+    SegmentFiles,
+    live_base_offset,
+    partition_directory_name,
+)
+from kafkalog.log.local_log import Snapshot
+from kafkalog.log.segment import LogSegment
+from kafkalog.manager.creating import forget_partition, rename_doomed
+from kafkalog.manager.directories import DirectoryGroup
+from kafkalog.manager.directory import DataDirectory
+from kafkalog.manager.doomed import DoomedDirectories
+from kafkalog.manager.move_notes import MoveNote, remove_note, write_note
+from kafkalog.manager.opening import LogOpener
+from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
+from kafkalog.manager.settings import TopicSettings
+from kafkalog.model import TopicPartition
+
+__all__ = ["PartitionMover"]
+
+logger = logging.getLogger(__name__)
+
+_PIECE_BYTES: Final = 4 << 20
+# Copied with the log closed at most, unless so much comes in each of the rounds before.
+_REST_BYTES: Final = 16 << 20
+_ROUNDS_MAX: Final = 8
+_UNFINISHED: Final = tuple(
+    state.value for state in FileState if state not in (FileState.LIVE, FileState.BROKEN)
+)
+
+Undisturbed = Callable[[Callable[[], Sequence[ManagedPartition]]], AbstractContextManager[None]]
+
+
+class PartitionMover:
+    """
+    Moves the partitions of a manager.
+
+    Args:
+        group: the data directories.
+        registry: the partitions.
+        settings: what topics say.
+        opener: opens and closes logs.
+        doomed: removes directories later.
+        undisturbed: holds the manager's lock, and keeps partitions from being cleaned.
+    """
+
+    def __init__(
+        self,
+        group: DirectoryGroup,
+        registry: PartitionRegistry,
+        settings: TopicSettings,
+        opener: LogOpener,
+        doomed: DoomedDirectories,
+        undisturbed: Undisturbed,
+    ) -> None:
+        self._group = group
+        self._registry = registry
+        self._settings = settings
+        self._opener = opener
+        self._doomed = doomed
+        self._undisturbed = undisturbed
+        self._guard = threading.Lock()
+
+    def move(self, name: TopicPartition, target: DataDirectory) -> None:
+        """See `LogManager.move_partition`."""
+        with self._guard:
+            partition = self._registry.get(name)
+            if partition.directory is target:
+                return
+            for directory in (partition.directory, target):
+                if not directory.is_online:
+                    raise directory.refusal()
+            log = self._opener.opened(partition)
+            move = _Move(partition, target)
+            try:
+                with storage_errors(target.path, doing="moving a partition"):
+                    move.begin()
+                    for _round in range(_ROUNDS_MAX):
+                        if move.copy_segments(log.snapshot()) <= _REST_BYTES:
+                            break
+                with self._undisturbed(lambda: [self._registry.get(name)]):
+                    self._finish(move)
+            except BaseException as error:
+                self._abandon(move, error)
+                raise
+
+    def _finish(self, move: _Move) -> None:
+        """Take steps 3 to 6, under the manager's lock."""
+        partition, target = move.partition, move.target
+        if self._registry.get(partition.topic_partition) is not partition or partition.is_gone:
+            raise LogClosedError(f"{partition.topic_partition} was opened again meanwhile")
+        with partition.lock:
+            log = self._opener.opened(partition)
+            self._opener.close(partition)
+            with storage_errors(target.path, doing="moving a partition"):
+                move.complete(log.last_segments())
+                move.copy_checkpoints()
+                move.commit()
+            partition.is_gone = True
+        moved = ManagedPartition(partition.topic_partition, target, partition.topic_id)
+        self._registry.replace(partition, moved)
+        logger.info("%s is in %s now", partition.topic_partition, target.path)
+        self._remove_old(move)
+
+    def _remove_old(self, move: _Move) -> None:
+        """Take steps 5 and 6; what the disk refuses is done by the next start."""
+        partition, source = move.partition, move.partition.directory
+        config = self._settings.config_of(partition.topic_partition.topic)
+        try:
+            doomed = rename_doomed(partition)
+        except LogStorageError as error:
+            logger.warning("%s stays in %s: %s", partition, source.path, error)
+            forget_partition(source, partition.topic_partition)
+            self._group.moves.add(move.target, move.notes[1])
+            self._group.met(source, error)
+            return
+        self._doomed.add(doomed, delay_ms=config.file_delete_delay_ms)
+        try:
+            source.checkpoints.forget(partition.topic_partition)
+            for directory in (source, move.target):
+                remove_note(directory, move.move_id)
+        except (OSError, LogStorageError) as error:
+            logger.warning("a note of a move stays: %s", error)
+            self._group.met(source, error)
+
+    def _abandon(self, move: _Move, error: BaseException) -> None:
+        """Undo what was done before the commit; the next start does what the disk refuses now."""
+        if move.is_committed:
+            return
+        if isinstance(error, (OSError, KafkaLogError)) and not isinstance(error, LogClosedError):
+            self._group.met(move.target, error)
+        try:
+            move.undo()
+        except (OSError, KafkaLogError) as failure:
+            logger.warning("the move of %s was not undone: %s", move.partition, failure)
+            if move.is_in_doubt:
+                # A copy that may count after a restart must not fall behind the one here.
+                move.partition.rivals = (move.target,)
+                move.partition.block(failure)
+
+
+class _Move:
+    """
+    One move on its way.
+
+    Attributes:
+        partition: what moves, where it is now.
+        target: where it goes.
+        move_id: names it.
+        notes: of the directory that it leaves, and of the one that it comes to.
+        is_committed: whether the new copy counts.
+        is_in_doubt: whether it may count after a restart.
+    """
+
+    def __init__(self, partition: ManagedPartition, target: DataDirectory) -> None:
+        self.partition = partition
+        self.target = target
+        self.move_id = uuid.uuid4().hex
+        self.is_committed = False
+        self.is_in_doubt = False
+        name, source = partition.topic_partition, partition.directory
+        self.notes = (
+            MoveNote(self.move_id, name, False, target.keys),
+            MoveNote(self.move_id, name, True, source.keys),
+        )
+        self._name = partition_directory_name(name)
+        self._old = source.path / self._name
+        self._future = target.path / partition_directory_name(
+            name, DirectoryState.FUTURE, self.move_id
+        )
+        # Segments whose first bytes were copied, by their base offsets, and how many bytes.
+        self._copied: dict[int, tuple[LogSegment, int]] = {}
+
+    def begin(self) -> None:
+        """Take step 1, and make the directory of the copy."""
+        self.target.ensure_there()
+        self.target.checkpoints.forget(self.partition.topic_partition)
+        for directory, note in zip(self._directories, self.notes, strict=True):
+            write_note(directory, note)
+        self.target.filesystem.make_directory(self._future)
+        self.target.filesystem.sync_directory(self.target.path)
+
+    def copy_segments(self, snapshot: Snapshot) -> int:
+        """Copy what is published of the segments, and was not copied yet; return the bytes."""
+        total = 0
+        for slot, segment in enumerate(snapshot.segments.segments):
+            end, base = snapshot.bound_of(slot).end, segment.base_offset
+            start = self._start_of(segment)
+            path = SegmentFiles(self._future, base).log
+            with contextlib.closing(self._open(path, start)) as handle:
+                for position in range(start, end, _PIECE_BYTES):
+                    size = min(_PIECE_BYTES, end - position)
+                    handle.pwrite(segment.file.read(position, size), position)
+            self._copied[base] = (segment, end)
+            total += end - start
+        return total
+
+    def complete(self, segments: Sequence[LogSegment]) -> None:
+        """Take step 3, with the log closed: copy what is left, and put all of it on the disk."""
+        source, filesystem = self.partition.directory.filesystem, self.target.filesystem
+        live = {each.base_offset: each for each in segments}
+        wanted = [
+            name
+            for name in source.list(self._old)
+            if name != SYNC_NOTE and not name.endswith(_UNFINISHED)
+        ]
+        for name in set(filesystem.list(self._future)) - set(wanted):
+            filesystem.unlink(self._future / name)
+        for name in wanted:
+            facts = source.stat(self._old / name)
+            if facts is None or facts.is_directory:
+                continue
+            base = live_base_offset(name, FileKind.LOG)
+            start = 0 if base is None or base not in live else self._start_of(live[base])
+            self._copy_file(name, min(start, facts.size_bytes))
+            filesystem.set_modified_ms(self._future / name, facts.modified_ms)
+        filesystem.sync_directory(self._future)
+
+    def copy_checkpoints(self) -> None:
+        """Let the checkpoints of the new directory say what those of the old one do."""
+        name = self.partition.topic_partition
+        pairs = zip(*(each.checkpoints.all for each in self._directories), strict=True)
+        for before, after in pairs:
+            offset = before.get(name)
+            if offset is None:
+                continue
+            if after is self.target.checkpoints.high_watermarks:
+                after.note(name, offset)
+            else:
+                after.put(name, offset)
+        self.target.write_high_watermarks()
+
+    def commit(self) -> None:
+        """Take step 4."""
+        filesystem, target = self.target.filesystem, self.target
+        self.is_in_doubt = True
+        filesystem.rename(self._future, target.path / self._name)
+        filesystem.sync_directory(target.path)
+        self.is_committed = True
+        target.inventory.partitions[self._name] = self.partition.topic_partition
+        target.sessions.created(self._name)
+
+    def undo(self) -> None:
+        """Remove the copy and the notes; that of the old directory first, unless in doubt."""
+        filesystem, target = self.target.filesystem, self.target
+        if not self.is_in_doubt and self.partition.directory.is_online:
+            remove_note(self.partition.directory, self.move_id)
+        if not target.is_online:
+            raise target.refusal()
+        if self.is_in_doubt and filesystem.stat(self._future) is None:
+            filesystem.rename(target.path / self._name, self._future)
+        if self.is_in_doubt:
+            filesystem.sync_directory(target.path)
+            self.is_in_doubt = False
+        remove_tree(filesystem, self._future)
+        filesystem.sync_directory(target.path)
+        target.checkpoints.forget(self.partition.topic_partition)
+        for directory in self._directories:
+            remove_note(directory, self.move_id)
+
+    @property
+    def _directories(self) -> tuple[DataDirectory, DataDirectory]:
+        return self.partition.directory, self.target
+
+    def _start_of(self, segment: LogSegment) -> int:
+        """Return how many bytes of a segment are copied; 0 for one that took another's place."""
+        known, size = self._copied.get(segment.base_offset, (None, 0))
+        return size if known is segment else 0
+
+    def _open(self, path: Path, start: int) -> FileHandle:
+        filesystem = self.target.filesystem
+        return filesystem.open(path, write=True) if start else filesystem.create_new(path)
+
+    def _copy_file(self, name: str, start: int) -> None:
+        """Copy a file from a position on, and sync it."""
+        with (
+            contextlib.closing(
+                self.partition.directory.filesystem.open(self._old / name)
+            ) as source,
+            contextlib.closing(self._open(self._future / name, start)) as target,
+        ):
+            size = source.size()
+            if start > size:
+                raise AssertionError(f"{name} is shorter than what was copied of it")
+            position = start
+            while position < size:
+                piece = source.pread(min(_PIECE_BYTES, size - position), position)
+                if not piece:
+                    raise OSError(f"{self._old / name} ends at {position}, not at {size}")
+                target.pwrite(piece, position)
+                position += len(piece)
+            if target.size() > size:
+                target.truncate(size)
+            target.sync()

@@ -1,0 +1,342 @@
+"""Partitions that move between data directories: all comes along, nothing is lost (PAR-8)."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalog import (
+    ConfigError,
+    DiskFullError,
+    LogClosedError,
+    LogOfflineError,
+    LogStorageError,
+    Record,
+    UnknownTopicOrPartitionError,
+    open_log,
+)
+from kafkalog.files.names import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    MOVE_NOTE,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from kafkalog.manager import moving
+from kafkalog.state.partition_metadata import read_partition_metadata
+from tests.support.managers import ManualManager, checkpointed, manual_manager, values
+from tests.support.producing import Client
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
+
+A, B = Path("/disks/a"), Path("/disks/b")
+TEXTS = [f"{number:100d}" for number in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Errors are expected here, and are looked at in `health()`."""
+    logger = logging.getLogger("kafkalog")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
+
+
+def names(disk: SimulatedDisk, directory: Path) -> list[str]:
+    """Return what lies in a data directory beside files that are always there, shortened."""
+    found = [name for name in disk.list(directory) if name.startswith(("t-", MOVE_NOTE))]
+    return sorted(name.split(".")[0] + name[name.rfind("-") :] for name in found if name != "t-0")
+
+
+def filled(disk: SimulatedDisk) -> ManualManager:
+    """Return a manager with a partition in A that has several segments."""
+    manager = manual_manager(A, B, filesystem=disk)
+    manager.create_topic("t", directory=A)
+    manager.append("t", 0, *TEXTS)
+    return manager
+
+
+def test_partition_moves_with_its_records_and_states(tmp_path: Path) -> None:
+    """PAR-8: offsets, segments and their times, producers, topic id, checkpoints."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    with manual_manager(first, second) as manager:
+        manager.create_topic("t", directory=first)
+        manager.append("t", 0, *TEXTS)
+        log = manager.log("t")
+        client = Client(7)
+        client.send(log, transactional=True)
+        log.delete_records_before(7)
+        log.set_high_watermark(15)
+        manager.scheduler.advance(40_000)
+        bases = [segment.base_offset for segment in log.segments()]
+        times = [segment.path.stat().st_mtime_ns // 10**6 for segment in log.segments()]
+        epoch, identity = (
+            log.leader_epoch,
+            read_partition_metadata(log._home.filesystem, first / "t-0"),
+        )
+        manager.move_partition("t", 0, second)
+        assert second == manager.directory_of("t", 0)
+        moved = manager.log("t")
+        assert moved is not log
+        assert bases == [segment.base_offset for segment in moved.segments()]
+        assert (
+            times[:-1]
+            == [segment.path.stat().st_mtime_ns // 10**6 for segment in moved.segments()][:-1]
+        )
+        assert (7, 21, epoch) == (moved.log_start_offset, moved.log_end_offset, moved.leader_epoch)
+        assert TEXTS[7:] == values(manager, "t")[:13]
+        assert [7] == [each.producer_id for each in moved.list_transactions()]
+        assert moved.recovery_report.clean
+        assert identity == read_partition_metadata(moved._home.filesystem, second / "t-0")
+        assert client.send(moved, transactional=True).first_offset == 21
+        manager.scheduler.advance(40_000)
+        for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
+            assert "t-0" in checkpointed(second, name)
+            assert "t-0" not in checkpointed(first, name)
+    with manual_manager(first, second) as manager:
+        assert second == manager.directory_of("t", 0)
+        assert 7 == manager.log("t").log_start_offset
+        assert TEXTS[7:] == values(manager, "t")[:13]
+        assert manager.health().is_healthy
+
+
+def test_high_watermark_and_cleaner_offset_come_along() -> None:
+    """PAR-8: a broker begins with the first, the next cleaning with the second."""
+    disk = SimulatedDisk()
+    with filled(disk) as manager:
+        log = manager.log("t")
+        log.note_cleaned(5)
+        log.set_high_watermark(15)
+        manager.scheduler.advance(40_000)
+        manager.move_partition("t", 0, B)
+        assert {"t-0": 15} == checkpointed(B, HIGH_WATERMARK_CHECKPOINT, disk)
+        assert {"t-0": 5} == checkpointed(B, CLEANER_OFFSET_CHECKPOINT, disk)
+        assert {} == checkpointed(A, CLEANER_OFFSET_CHECKPOINT, disk)
+
+
+def test_old_copy_goes_after_the_delay_and_no_note_stays() -> None:
+    """PAR-8: by the usual `-delete`, so that readers keep what they hold."""
+    disk = SimulatedDisk()
+    with filled(disk) as manager:
+        manager.move_partition("t", 0, B)
+        assert ["t-0-delete"] == names(disk, A)
+        assert [] == names(disk, B)
+        manager.scheduler.advance(2_000)
+        assert [] == names(disk, A)
+        assert TEXTS == values(manager, "t")
+        manager.move_partition("t", 0, A)
+        manager.scheduler.advance(2_000)
+        assert A == manager.directory_of("t", 0)
+        assert TEXTS == values(manager, "t")
+        assert [[], []] == [names(disk, A), names(disk, B)]
+
+
+def test_appends_during_the_copy_come_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PAR-8: the log is used as before until the last part; truncated and exchanged, too."""
+    disk = SimulatedDisk()
+    with filled(disk) as manager:
+        log = manager.log("t")
+        copy = moving._Move.copy_segments
+        rounds: list[int] = []
+
+        def busy(move: moving._Move, snapshot: object) -> int:
+            copied = copy(move, snapshot)  # type: ignore[arg-type]
+            rounds.append(copied)
+            if len(rounds) == 1:
+                log.truncate_to(10)
+                manager.append("t", 0, *(f"new {number:100d}" for number in range(6)))
+                log.delete_records_before(3)
+                return 1 << 30
+            manager.append("t", 0, "later")
+            return copied
+
+        monkeypatch.setattr(moving._Move, "copy_segments", busy)
+        manager.move_partition("t", 0, B)
+        assert 2 == len(rounds)
+        expected = [*TEXTS[3:10], *(f"new {number:100d}" for number in range(6)), "later"]
+        assert expected == values(manager, "t")
+        assert not manager.log("t").fences()
+    with manual_manager(A, B, filesystem=disk) as manager:
+        assert expected == values(manager, "t")
+
+
+def test_clients_and_slices_go_on_across_a_move(tmp_path: Path) -> None:
+    """PAR-8: producer and consumer ask for the log again; bytes that were read stay valid."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    with manual_manager(first, second) as manager:
+        manager.create_topic("t", directory=first)
+        with manager.producer() as producer:
+            consumer = manager.consumer(auto_offset_reset="earliest")
+            consumer.subscribe(["t"])
+            producer.send("t", b"one")
+            producer.flush()
+            held = manager.log("t")
+            held_bytes = held.read(0).data
+            reader = open_log(first / "t-0", read_only=True)
+            manager.move_partition("t", 0, second)
+            producer.send("t", b"two")
+            producer.flush()
+            found: list[bytes | None] = []
+            for _poll in range(4):
+                for records in consumer.poll().values():
+                    found += [each.value for each in records]
+            assert b"two" in found
+            assert b"one" in bytes(held_bytes)
+            assert b"one" == next(reader.records()).value
+            reader.close()
+            with pytest.raises(LogClosedError):
+                held.append([Record(value=b"x")])
+
+
+def test_move_to_where_it_is_does_nothing() -> None:
+    """PAR-8: the log that is open stays open."""
+    disk = SimulatedDisk()
+    with filled(disk) as manager:
+        log = manager.log("t")
+        manager.move_partition("t", 0, A)
+        assert log is manager.log("t")
+
+
+def test_move_of_what_is_not_there_is_refused() -> None:
+    """PAR-8: by the errors that other calls have for it."""
+    disk = SimulatedDisk()
+    with filled(disk) as manager:
+        with pytest.raises(UnknownTopicOrPartitionError):
+            manager.move_partition("t", 1, B)
+        with pytest.raises(ConfigError):
+            manager.move_partition("t", 0, Path("/disks/c"))
+        manager._directories.failed(manager._directories.by_path[B], OSError(errno.EIO, "gone"))
+        with pytest.raises(LogOfflineError):
+            manager.move_partition("t", 0, B)
+        assert TEXTS == values(manager, "t")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize(
+    ("operation", "suffix"),
+    [
+        ("pwrite", "-future/00000000000000000000.log"),
+        ("sync", "-future/00000000000000000000.log"),
+        ("rename", "-future"),
+        ("make_directory", "-future"),
+        ("sync_directory", "-future"),
+        ("sync_directory", "/disks/b"),
+    ],
+)
+def test_refusal_of_the_new_disk_leaves_the_partition_where_it_is(
+    operation: str, suffix: str, number: int
+) -> None:
+    """PAR-8: it goes on there, after EIO once the new directory is back; nothing is lost."""
+    for call in range(1, 40):
+        disk = SimulatedDisk()
+        with filled(disk) as manager:
+            disk.fail_at(call, number, only=frozenset({operation}), suffix=suffix)
+            try:
+                manager.move_partition("t", 0, B)
+            except LogStorageError as error:
+                assert isinstance(error, DiskFullError) == (number == errno.ENOSPC)
+                disk.clear_faults()
+                if number == errno.EIO:
+                    # Where it failed in the commit, the partition waits for this.
+                    manager.bring_online(B)
+                else:
+                    assert A == manager.directory_of("t", 0)
+                manager.append("t", 0, "more")
+                expected = [*TEXTS, "more"]
+            else:
+                disk.clear_faults()
+                expected = TEXTS
+            assert expected == values(manager, "t")
+        with manual_manager(A, B, filesystem=disk) as manager:
+            assert expected == values(manager, "t")
+            manager.scheduler.advance(2_000)
+            assert [[], []] == [names(disk, A), names(disk, B)]
+        if len(expected) == len(TEXTS):
+            return
+    raise AssertionError("the move does not end")
+
+
+def test_two_moves_at_once_come_one_after_the_other(tmp_path: Path) -> None:
+    """PAR-8: the second finds the partition where the first has put it."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    with manual_manager(first, second) as manager:
+        manager.create_topic("t", directory=first)
+        manager.append("t", 0, *TEXTS)
+        threads = [
+            threading.Thread(target=manager.move_partition, args=("t", 0, second))
+            for _number in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert second == manager.directory_of("t", 0)
+        assert TEXTS == values(manager, "t")
+
+
+def crashed_moves(limit: int) -> Iterator[tuple[int, SimulatedDisk]]:
+    """Yield what the power leaves of a move that it cuts short at each changing call."""
+    for number in range(1, 400):
+        disk = SimulatedDisk()
+        manager = filled(disk)
+        manager.log("t").flush()
+        disk.crash_at(number)
+        is_done = False
+        try:
+            manager.move_partition("t", 0, B)
+            is_done = True
+        except PowerCut:
+            pass
+        for _choice, state in disk.crash_states(limit, seed=number):
+            yield number, state
+        disk.clear_faults()
+        if is_done:
+            manager.close()
+            return
+    raise AssertionError("the move does not end")
+
+
+def test_move_crashed_at_any_call_leaves_one_whole_copy() -> None:
+    """PAR-8: in either directory, never in both, without a trace after the next start."""
+    places: set[Path] = set()
+    for number, disk in crashed_moves(2):
+        for _again in range(2):
+            with manual_manager(A, B, filesystem=disk) as manager:
+                places.add(manager.directory_of("t", 0))
+                assert TEXTS == values(manager, "t"), number
+                assert manager.health().is_healthy, number
+                manager.scheduler.advance(2_000)
+                assert [[], []] == [names(disk, A), names(disk, B)], number
+                assert 20 == manager.log("t").append([Record(value=b"n")]).first_offset
+                manager.log("t").truncate_to(20)
+    assert {A, B} == places
+
+
+def test_move_crashed_and_found_by_halves_serves_no_copy_in_doubt() -> None:
+    """PAR-8: with the new directory offline at the start the old copy waits, and takes nothing."""
+    found: set[str] = set()
+    for number, disk in crashed_moves(1):
+        disk.fail_at(1, errno.EIO, only=frozenset({"open"}), suffix="b/meta.properties")
+        with manual_manager(A, B, filesystem=disk) as manager:
+            disk.clear_faults()
+            try:
+                manager.append("t", 0, "new")
+                expected = [*TEXTS, "new"]
+                found.add("served")
+            except LogStorageError:
+                expected = TEXTS
+                found.add("refused")
+            except UnknownTopicOrPartitionError:
+                expected = TEXTS
+                found.add("unknown")
+            manager.bring_online(B)
+            assert expected == values(manager, "t"), number
+            manager.scheduler.advance(2_000)
+        with manual_manager(A, B, filesystem=disk) as manager:
+            assert expected == values(manager, "t"), number
+    assert {"served", "refused"} <= found
