@@ -15,6 +15,7 @@ __all__ = [
     "AppendInfo",
     "AppendOrigin",
     "Header",
+    "LoweredEpochs",
     "OngoingTransaction",
     "RecordError",
     "Rewriting",
@@ -49,6 +50,21 @@ class TimestampOffset(NamedTuple):
     timestamp_ms: int
     offset: int
     leader_epoch: int | None
+
+
+class LoweredEpochs(NamedTuple):
+    """
+    What `LogManager.lower_leader_epochs` has changed.
+
+    Attributes:
+        partitions: that had batches with a higher leader epoch.
+        batches: those.
+        positions: of groups, committed again without their epoch.
+    """
+
+    partitions: int
+    batches: int
+    positions: int
 
 
 class OngoingTransaction(NamedTuple):

@@ -142,6 +142,16 @@ class Clients:
         except KafkaLogError as error:
             logger.warning("groups keep their positions in deleted partitions: %s", error)
 
+    def lower_epochs(self, highest: int) -> int:
+        """
+        Commit the groups' positions with a leader epoch above `highest` again; return how many.
+
+        Raises:
+            LogStorageError: as for an append.
+        """
+        self._recover()
+        return self._offsets.lower_epochs(highest, now_ms=self._clock.now_ms())
+
     def close(self) -> None:
         """
         Deliver what the producers were given, and close them; the logs are about to close.

@@ -160,6 +160,21 @@ class GroupOffsets:
             for group, offsets in followed.positions_in(partitions).items():
                 followed.log.append(offset_records(group, offsets, now_ms))
 
+    def lower_epochs(self, highest: int, *, now_ms: int) -> int:
+        """
+        Commit positions with a leader epoch above `highest` again, without one; return how many.
+
+        Raises:
+            LogStorageError: as for an append; some groups may keep theirs.
+        """
+        count = 0
+        for number in self.topic.begun_partitions():
+            followed = self._partition(number)
+            for group, offsets in followed.positions_above(highest).items():
+                followed.log.append(offset_records(group, offsets, now_ms), wait="durable")
+                count += len(offsets)
+        return count
+
     def _partition(self, number: int) -> _FollowedPartition:
         log = self.topic.log(number)
         with self._lock:
@@ -204,6 +219,20 @@ class _FollowedPartition:
                     where: None
                     for where, (_offset, position) in positions.items()
                     if where in partitions and position is not None
+                }
+                for group, positions in self._positions.items()
+            }
+        return {group: offsets for group, offsets in found.items() if offsets}
+
+    def positions_above(self, highest: int) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        """Return by group the positions whose leader epoch is above `highest`, without it."""
+        with self._lock:
+            self._follow()
+            found = {
+                group: {
+                    where: position._replace(leader_epoch=None)
+                    for where, (_offset, position) in positions.items()
+                    if position is not None and (position.leader_epoch or 0) > highest
                 }
                 for group, positions in self._positions.items()
             }

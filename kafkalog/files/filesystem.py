@@ -150,6 +150,12 @@ class FileSystem(Protocol):
         of the file, whoever opens it, for as long as reads show what the disk did not get."""
         ...
 
+    def cache_id(self, directory: Path) -> bytes:
+        """Return what names the cache that holds written bytes until the disk has them: another
+        after each boot and each mount, empty where that cannot be told. As long as it is the same
+        nothing that was written is lost, whatever became of the process."""
+        ...
+
     def is_stored(self, path: Path, position: int) -> bool:
         """Return whether the disk itself has what reads of a file show, from `position` to its
         end; False where they differ, and where the system cannot read past its cache. The file

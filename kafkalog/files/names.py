@@ -50,6 +50,7 @@ __all__ = [
     "PARTITION_METADATA",
     "RECOVERY_POINT_CHECKPOINT",
     "REMOTE_INDEX_CACHE",
+    "SESSION_NOTE",
     "SYNC_NOTE",
     "TOPIC_OVERRIDES",
     "DirectoryState",
@@ -88,6 +89,7 @@ LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
+SESSION_NOTE: Final = ".kafkalog_session"  # ours alone; a broker passes over it
 TOPIC_OVERRIDES: Final = ".kafkalog_topics"  # ours alone; a broker passes over it
 
 # In a partition directory.

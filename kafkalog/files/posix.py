@@ -39,6 +39,7 @@ from kafkalog._core.file_writer import Descriptor, FileWriter
 from kafkalog._core.mapping import check_bytes, lost_mapping_count
 from kafkalog.errors import LogStorageError
 from kafkalog.files import mappings
+from kafkalog.files.cache_id import cache_id
 from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileFacts, FileHandle, FileLock
 from kafkalog.files.write_back import keeps_errors
@@ -350,6 +351,9 @@ class PosixFileSystem:
 
     def keeps_errors(self, directory: Path) -> bool:
         return keeps_errors(directory)
+
+    def cache_id(self, directory: Path) -> bytes:
+        return cache_id(directory)
 
     def is_stored(self, path: Path, position: int) -> bool:
         # Loaded when it is first asked for: only a recovery asks.

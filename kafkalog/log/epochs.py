@@ -1,10 +1,15 @@
 """The leader epochs of a log that is open: which one is stamped, and when it changes.
 
 An embedded log is its own leader. What it appends carries the current epoch: the latest that the
-log knows, 0 for a new log. Batches of another log bring theirs. After a stop that was none, and
-after a truncation, the current epoch is above every one that was known, those of lost records too,
-so that no offset gets other content under the same epoch; it takes its place in the file with the
-first append that follows, or with the closing, and costs an opening nothing.
+log knows, 0 for a new log. Batches of another log bring theirs. Where offsets will be given out
+again the current epoch is above every one that was known, those of lost records too, so that no
+offset gets other content under the same epoch. That is so after a truncation; where an opening
+finds that the log ended higher (a torn end, damage there, an end below the recovery point); and
+after a power cut, which may take whole batches and leave nothing that tells: without the proof of
+the notes that nothing was lost (`state/sync_note.py`, `state/session_note.py`) it is taken for one.
+Not after a process was killed: what it wrote is still there, and a controller that leads the log
+next need not be outrun. An epoch that rose takes its place in the file with the first append that
+follows, or with the closing, and costs an opening nothing; until then the note does not vouch.
 
 Messages of the old formats carry no epoch, so nothing can be said of who led when they came. As a
 broker does, an append of them forgets all epochs, in the file too; the next v2 batch begins anew,
@@ -31,6 +36,7 @@ from kafkalog._core.append_way import EpochsAtHand
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import parse_header
 from kafkalog._core.packed_run import PackedRun
+from kafkalog.files.errors import storage_errors
 from kafkalog.layout import MAGIC_V2
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.loader import LoadedLog
@@ -57,14 +63,22 @@ class LogEpochs(EpochsAtHand):
         current: what the log's own appends are stamped with.
         home: whose traces the note knows.
         note: the partition's sync note, None where there is none.
+        has_risen: whether `current` is above what the file says, because offsets come again.
     """
 
     _epochs: LeaderEpochs
 
     def __init__(
-        self, epochs: LeaderEpochs, current: int, home: PartitionHome, note: SyncNote | None
+        self,
+        epochs: LeaderEpochs,
+        current: int,
+        home: PartitionHome,
+        note: SyncNote | None,
+        *,
+        has_risen: bool = False,
     ) -> None:
         self.current = current
+        self._has_risen = has_risen
         self._epochs = epochs
         self._home = home
         self._note = note
@@ -117,7 +131,7 @@ class LogEpochs(EpochsAtHand):
             header = parse_header(data, position)
             epoch = header.partition_leader_epoch
             if header.magic != MAGIC_V2:
-                epochs.clear()
+                self._lose_entries()
                 before = -1
             elif epoch >= 0 and epoch != before:
                 epochs.assign(epoch, batch.base_offset, flush=False)
@@ -135,19 +149,59 @@ class LogEpochs(EpochsAtHand):
         """
         Forget all, for messages of an old format that are about to be appended.
 
+        What the list knew and no batch has, such as an epoch that rose, is known to nothing then:
+        the next opening that was not preceded by a close rises above all batches.
+
         Raises:
             LogStorageError: the file could not be written; nothing may be appended.
         """
-        if self._epochs.clear():
+        if self._lose_entries():
             logger.warning(
                 "%s forgets its leader epochs: an old message format, which has none, is appended",
                 self._home.directory,
             )
         self._flush()
 
+    def _lose_entries(self) -> bool:
+        """Forget all entries, and return whether there were any."""
+        if self._epochs.entries:
+            self.begin_truncation()
+            self._has_risen = True
+        return self._epochs.clear()
+
+    def begin_truncation(self) -> None:
+        """
+        Say that offsets may be taken back from now on.
+
+        Raises:
+            LogStorageError: that cannot be noted; nothing may be taken back.
+        """
+        if self._note is not None:
+            with storage_errors(self._note.path, doing="writing"):
+                self._note.doubt_end()
+
+    def end_truncation(self) -> None:
+        """Say that none was, or that `rise` was called."""
+        if self._note is not None and not self._has_risen:
+            self._note.trust_end()
+
     def rise(self) -> None:
         """Append under a higher epoch from now on: offsets are given out again."""
         self.current = min(self.current + 1, MAX_EPOCH)
+        self._has_risen = True
+
+    def lower(self, highest: int) -> None:
+        """
+        Let no epoch be above `highest`, in the file too; of the batches the caller takes care.
+
+        Raises:
+            LogStorageError: the file could not be written.
+        """
+        self._epochs.lower(highest)
+        self.current = min(self.current, highest)
+        self._has_risen = False
+        self._flush()
+        self.end_truncation()
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at the new log end or above; the file follows later."""
@@ -167,6 +221,10 @@ class LogEpochs(EpochsAtHand):
         self._epochs.flush(beyond)
         if self._note is not None:
             self._note.renew_traces(self._home.traces_of_a_broker())
+        written = self._epochs.latest_epoch if beyond is None else beyond.epoch
+        if self._has_risen and written is not None and written >= self.current:
+            self._has_risen = False
+            self.end_truncation()
 
     def close(self, end_offset: int) -> None:
         """
@@ -205,13 +263,18 @@ class LogEpochs(EpochsAtHand):
         return self._epochs.end_offset_for(epoch, log_end_offset)
 
 
-def load_epochs(home: PartitionHome, loaded: LoadedLog) -> LogEpochs:
+def load_epochs(home: PartitionHome, loaded: LoadedLog, *, keeps_end: bool) -> LogEpochs:
     """
     Return the epochs of a log that was just loaded, made to fit its range.
 
     A file with entries has every epoch of the log. Where there is none, as beside a `.log` file
     that was copied, the batches that were scanned tell them; where it is damaged, or was emptied
     before an unclean stop, all batches do.
+
+    Args:
+        home: where the log is.
+        loaded: the log.
+        keeps_end: whether the notes vouch that its end is what its last writer left.
 
     Raises:
         LogStorageError: the file cannot be read.
@@ -231,16 +294,19 @@ def load_epochs(home: PartitionHome, loaded: LoadedLog) -> LogEpochs:
     highest = _assign(epochs, found)
     latest = epochs.latest_epoch
     latest = highest if latest is None else max(latest, highest)
-    if latest == NO_EPOCH:
-        current = 0
-    else:
-        # Before the list is cut: what was lost had its epoch, too. Without a segment nothing was.
-        is_safe = report.clean or report.scanned_segments == 0
-        current = latest if is_safe else min(latest + 1, MAX_EPOCH)
     snapshot = local.snapshot
+    # Without a segment nothing was lost.
+    has_risen = loaded.has_lost_end or not (keeps_end or report.scanned_segments == 0)
+    current, note = 0, local.context.note
+    if latest != NO_EPOCH:
+        # Before the list is cut: what was lost had its epoch, too.
+        current = min(latest + has_risen, MAX_EPOCH) if not read_only else latest
+    if note is not None:
+        # Of a log without any epoch nothing can be confused.
+        note.keeps_end = not has_risen or latest == NO_EPOCH
     epochs.truncate_from_end(snapshot.end_offset)
     epochs.truncate_from_start(snapshot.start_offset)
-    return LogEpochs(epochs, current, home, local.context.note)
+    return LogEpochs(epochs, current, home, note, has_risen=current > latest >= 0)
 
 
 def _assign(epochs: LeaderEpochs, found: Iterable[tuple[int, int]]) -> int:

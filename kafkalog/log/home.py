@@ -41,6 +41,11 @@ from kafkalog.files.names import (
 )
 from kafkalog.model import TopicPartition
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint, OffsetCheckpoint
+from kafkalog.state.session_note import (
+    is_same_session,
+    withdraw_session_note,
+    write_session_note,
+)
 from kafkalog.state.shutdown_marker import (
     read_shutdown_marker,
     remove_shutdown_marker,
@@ -125,7 +130,28 @@ class PartitionHome:
 
     def sync_note(self) -> SyncNote:
         """Return the partition's sync note, for its writer."""
-        return SyncNote(self.filesystem, self.directory / SYNC_NOTE, self.traces_of_a_broker())
+        cache_id = self.filesystem.cache_id(self.directory)
+        traces = self.traces_of_a_broker()
+        note = SyncNote(self.filesystem, self.directory / SYNC_NOTE, traces, cache_id)
+        note.on_given_up = self._withdraw_session
+        return note
+
+    def keeps_end(self, note: SyncNote) -> bool:
+        """
+        Return whether the log ends where its last writer left it, though it was not closed.
+
+        Asked before the recovery begins. Otherwise whole batches may be missing at the end that
+        readers have seen, and nothing that is left tells so.
+        """
+        found = note.found_end()
+        if found is None and not self.is_alone:
+            found = is_same_session(self.filesystem, self.state_directory)
+            note.keeps_end = found
+        return bool(found)
+
+    def _withdraw_session(self) -> None:
+        if not self.is_alone:
+            withdraw_session_note(self.filesystem, self.state_directory)
 
     def leader_epochs(self) -> LeaderEpochCheckpoint:
         """Return the file of the partition's leader epochs."""
@@ -281,6 +307,8 @@ class _Sessions:
             if session is None or session.tenure is not tenure:
                 # A log that was dropped without `close` left its session, and gave up the lock.
                 had_marker = remove_shutdown_marker(home.filesystem, home.state_directory)
+                if had_marker and not home.is_alone:
+                    write_session_note(home.filesystem, home.state_directory)
                 session = self._sessions[key] = _Session(had_marker, tenure)
             # The marker speaks of how this session found a partition, not of what it did to it.
             name = home.directory.name

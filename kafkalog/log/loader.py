@@ -100,12 +100,22 @@ class ScanFacts:
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A log ready for use, and what loading it found."""
+    """
+    A log ready for use, and what loading it found.
+
+    Attributes:
+        local: the log.
+        report: what was found and done.
+        recovery_point: first offset not known to be on the disk.
+        scanned: what the scanned batches say.
+        has_lost_end: whether the log was seen to end higher: bytes at its end were no batch.
+    """
 
     local: LocalLog
     report: RecoveryReport
     recovery_point: int
     scanned: ScanFacts
+    has_lost_end: bool = False
 
 
 @dataclass(slots=True)
@@ -125,6 +135,7 @@ class _Findings:
     last_scan: SegmentScan | None = None
     unindexed: SegmentScan | None = None
     last_is_fenced: bool = False
+    has_lost_end: bool = False
     duration_ms: int = 0
     facts: ScanFacts = field(default_factory=ScanFacts)
 
@@ -178,7 +189,7 @@ def load_log(
         context.filesystem.sync_directory(context.directory)
     findings.duration_ms = context.clock.monotonic_ms() - started
     report = _report(local, findings, leftovers, recovery_point, clean=clean)
-    return LoadedLog(local, report, recovery_point, findings.facts)
+    return LoadedLog(local, report, recovery_point, findings.facts, findings.has_lost_end)
 
 
 def _recover_segments(
@@ -232,6 +243,7 @@ def _recover_segments(
     found.cut[:0] = findings.cut
     found.removed[:0] = findings.removed
     found.rewritten_bytes += findings.rewritten_bytes
+    found.has_lost_end |= findings.has_lost_end
     cleared.removed[:0] = leftovers.removed
     cleared.completed_swaps[:0] = leftovers.completed_swaps
     cleared.refused_swaps[:0] = leftovers.refused_swaps
@@ -281,6 +293,7 @@ def _find_end(
         may_rest = False
         _examine(context, segments, first, clean, recovery_point, findings)
     if findings.next_offset < recovery_point and not findings.last_is_fenced:
+        _lose_end(context, findings)
         _note_missing_end(segments[-1], recovery_point, findings)
     _install_last_indexes(context, segments[-1], findings)
     return may_rest
@@ -436,6 +449,17 @@ def _examine(
         _install_indexes(segment, scan, findings)
 
 
+def _lose_end(context: SegmentContext, findings: _Findings) -> None:
+    """
+    Note that the log ended higher, before anything is cut: its next epoch is another.
+
+    Crash points: the cut is not made yet, or is; the note says the same until the epoch is written.
+    """
+    findings.has_lost_end = True
+    if context.note is not None and not context.read_only:
+        context.note.doubt_end()
+
+
 def _holds_anything(segment: LogSegment) -> bool:
     """Say whether a segment has a whole batch, or a message of an old format."""
     if segment.size_bytes == 0:
@@ -452,6 +476,8 @@ def _set_aside(context: SegmentContext, segments: list[LogSegment], findings: _F
     whatever order they went. All of them are gone from the disk before the torn tail in front of
     them is cut, or the log would end above the records that it lost.
     """
+    if any(segment.size_bytes for segment in segments):
+        _lose_end(context, findings)
     for segment in segments:
         files = SegmentFiles(context.directory, segment.base_offset)
         data = segment.file.whole()
@@ -581,8 +607,7 @@ def _pass_over_zeros(segment: LogSegment, following: int, context: SegmentContex
     Zeros at the end are looked for only where files are, or may have been, preallocated: it costs a
     read for each segment.
     """
-    config = context.config
-    if config.preallocate or segment.size_bytes == config.segment_bytes:
+    if _may_be_room(context, segment.size_bytes):
         end = _end_before_zeros(segment, following)
         if end is not None:
             segment.file.size_bytes = end
@@ -598,6 +623,11 @@ def _end_before_zeros(segment: LogSegment, following: int) -> int | None:
     tail = scan_batches(data, segment.tail_position(), next_offset=segment.base_offset)
     whole = tail.status != OK and tail.next_offset >= following
     return tail.position if whole and is_zero(data[tail.position :]) else None
+
+
+def _may_be_room(context: SegmentContext, size_bytes: int) -> bool:
+    """Say whether zeros at the end of a file may have been made ahead of the appends."""
+    return context.config.preallocate or size_bytes == context.config.segment_bytes
 
 
 def _fence(segment: LogSegment, fences: Sequence[FencedRange], findings: _Findings) -> None:
@@ -689,6 +719,9 @@ def _end_of_log(
         fences[-1] = replace(fences[-1], next_offset=max(fences[-1].next_offset, durable_offset))
         findings.next_offset = fences[-1].next_offset
         findings.last_is_fenced = True
+    if is_fenced or any(fence.next_offset > durable_offset for fence in fences):
+        # Damage that was found before lies below the recovery point of that recovery.
+        _lose_end(context, findings)
     _fence(segment, fences, findings)
     if size and not is_fenced:
         _cut(context, segment, scan, findings)
@@ -705,6 +738,9 @@ def _cut(
     torn = segment.file.read(scan.whole_end, size)
     zeros = is_zero(torn)
     kept_in = None
+    is_room = zeros and _may_be_room(context, segment.size_bytes)
+    if not is_room:
+        _lose_end(context, findings)
     if not zeros:
         kept_in = SegmentFiles(context.directory, segment.base_offset).broken(
             FileKind.LOG, scan.whole_end

@@ -30,6 +30,7 @@ from kafkalog.log.appending import Appender
 from kafkalog.log.cleanable import CleanableLog
 from kafkalog.log.committer import Committer
 from kafkalog.log.deletion import Deleter, SegmentDeletion
+from kafkalog.log.epoch_lowering import lower_batches
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.local_log import LocalLog, check_base_offset
@@ -201,6 +202,31 @@ class Log(CleanableLog, ClosedByWith):
                     self._latch(error)
                     raise
             self._committer.lower(offset)
+
+    def lower_leader_epochs(self, highest: int) -> int:
+        """
+        Let no leader epoch of the log be above `highest`, and return how many batches were changed.
+
+        For a hand-over to a controller that counts from less: its clients wait for a leader whose
+        epoch is as high as that of the records they read. Batches, `leader-epoch-checkpoint` and
+        `leader_epoch` are lowered; two epochs may become one. Not for a log that others copy by
+        its epochs. See `kafkalog.log.epoch_lowering` for the crash points.
+
+        Args:
+            highest: of the controller's epoch for the partition, or less; 0 is right for any.
+
+        Raises:
+            ValueError: `highest` is negative.
+            LogStorageError: the disk refused; calling it again does the rest.
+        """
+        if highest < 0:
+            raise ValueError(f"the highest leader epoch must be 0 or more, got {highest}")
+        with self.undisturbed(), self._write_lock:
+            self._ensure_writable()
+            with self._changing("lowering leader epochs"):
+                count = lower_batches(self._local, highest)
+                self._epochs.lower(highest)
+        return count
 
     def delete_records_before(self, offset: int) -> int:
         """

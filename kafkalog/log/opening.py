@@ -265,7 +265,7 @@ def _try_to_load(home: PartitionHome, context: SegmentContext, *, is_last: bool 
         recovery_point=home.read_recovery_point(),
         start_offset=home.read_start_offset(),
     )
-    return _Opened(loaded, load_epochs(home, loaded))
+    return _Opened(loaded, load_epochs(home, loaded, keeps_end=True))
 
 
 def _load_for_writing(
@@ -283,8 +283,9 @@ def _load_for_writing(
             recovery_point = home.read_recovery_point()
             note = context.note = home.sync_note()
             note.on_error = context.report
-            doubtful_offset = None
+            doubtful_offset, keeps_end = None, clean
             if not clean:
+                keeps_end = home.keeps_end(note)
                 doubtful_offset = note.begin_recovery(
                     recovery_point, errors_are_kept=home.filesystem.keeps_errors(home.directory)
                 )
@@ -297,7 +298,7 @@ def _load_for_writing(
                 may_rest=surroundings.on_wake is not None,
             )
             # Before the recovery point rises over batches that only a replay would tell of.
-            epochs = load_epochs(home, loaded)
+            epochs = load_epochs(home, loaded, keeps_end=keeps_end)
             producers = load_producer_state(
                 loaded,
                 recovery_point=recovery_point,

@@ -245,6 +245,7 @@ class TransactionalLog(LogStanding):
     def _truncating(self) -> Iterator[None]:
         """Around what cuts the log, or empties it."""
         before = self._local.snapshot
+        self._epochs.begin_truncation()
         self._producers.hold_readers()
         try:
             yield
@@ -254,6 +255,7 @@ class TransactionalLog(LogStanding):
                 self._producers.withdraw()
             elif after.end_offset < before.end_offset:
                 self._epochs.rise()
+        self._epochs.end_truncation()
         try:
             if after.segments.segments[0].base_offset >= after.end_offset == after.start_offset:
                 self._epochs.clear()

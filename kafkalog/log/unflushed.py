@@ -115,6 +115,9 @@ def _write_in_place(
             if error.errno in _REFUSALS:
                 raise
             logger.warning("%s: the sync of a recovery failed: %s", segment.path, error)
+            if segment.context.note is not None:
+                # What the disk did not take may be zeros already, which look like room made ahead.
+                segment.context.note.doubt_end()
         else:
             return written, not written or filesystem.is_stored(segment.path, position)
     return 0, False

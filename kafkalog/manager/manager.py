@@ -64,7 +64,7 @@ from kafkalog.manager.topics import TopicAdministration
 from kafkalog.manager.twice import look_again
 from kafkalog.manager.upkeep import Upkeep
 from kafkalog.manager_config import ManagerConfig
-from kafkalog.model import TopicPartition
+from kafkalog.model import LoweredEpochs, TopicPartition
 from kafkalog.scheduler import Scheduler, ThreadScheduler
 from kafkalog.settings import ConfigChange
 from kafkalog.topic_configs import TopicConfigs
@@ -492,6 +492,30 @@ class LogManager(CompactingManager, ClosedByWith):
         """
         self._ensure_open()
         return self._clients.consumer(group, on_corrupt=on_corrupt, on_lost=on_lost, **settings)
+
+    def lower_leader_epochs(self, highest: int = 0) -> LoweredEpochs:
+        """
+        Let no leader epoch be above `highest`, in any partition or position of a group.
+
+        For a hand-over to a broker whose controller counts from less (`Log.lower_leader_epochs`).
+        A position keeps its offset, metadata and time of commit, and loses its epoch: the next
+        reader of the group is not kept waiting for a leader that has it.
+
+        Raises:
+            ValueError: `highest` is negative.
+            LogOfflineError, LogStorageError: a partition cannot be changed; doing it again does
+                the rest.
+        """
+        self._ensure_open()
+        positions = self._clients.lower_epochs(highest)
+        changed = batches = 0
+        for topic, partition in self.partitions():
+            count = 0
+            if self.has_files(topic, partition):
+                count = self.log(topic, partition).lower_leader_epochs(highest)
+            batches += count
+            changed += count > 0
+        return LoweredEpochs(changed, batches, positions)
 
     # -------------------------------------------------------------------------------- directories
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kafkalog.files.filesystem import FileSystem
+from kafkalog.state.session_note import write_session_note
 from kafkalog.state.shutdown_marker import (
     read_shutdown_marker,
     remove_shutdown_marker,
@@ -114,5 +115,7 @@ class DirectorySessions:
     def _take_marker_away(self) -> None:
         """Remove the marker once; the guard is held."""
         if not self._marker_is_gone:
-            remove_shutdown_marker(self._filesystem, self._directory)
+            had_marker = remove_shutdown_marker(self._filesystem, self._directory)
+            if had_marker:
+                write_session_note(self._filesystem, self._directory)
             self._marker_is_gone = True

@@ -210,6 +210,14 @@ class LeaderEpochs:
         first = EpochEntry(entries[gone - 1].epoch, start_offset)
         return self._change((first, *entries[gone:]))
 
+    def lower(self, highest: int) -> bool:
+        """Let no epoch be above `highest`; return whether that changed anything."""
+        kept = self._entries[: bisect_right(self._entries, highest, key=_epoch_of)]
+        above = self._entries[len(kept) :]
+        if above and (not kept or kept[-1].epoch < highest):
+            kept = (*kept, EpochEntry(highest, above[0].start_offset))
+        return self._change(kept)
+
     def clear(self) -> bool:
         """Forget all; return whether there were any."""
         return self._change(())

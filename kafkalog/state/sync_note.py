@@ -14,13 +14,22 @@ it be taken that no producer wrote below the recovery point? Not in a log of ano
 while an opening has taken the last snapshot away and not yet written the next. That is said, on the
 disk, before, and holds over every crash until an opening has come to its end.
 
-`.kafkalog_syncs` in the partition directory, 32 bytes, big-endian:
+It tells as well whether the log still ends where it ended. A process that is killed loses nothing
+of what it wrote; a power cut may take whole batches, and what is left looks as good as if they had
+never been. So the note names the cache that holds what was written (`FileSystem.cache_id`: another
+after each boot and each mount) and itself (its inode: a copy is no proof), as long as no offset was
+taken back under a leader epoch that the disk knows. An opening that finds that name again goes on
+with the epoch it finds. It is taken out before a torn end is cut, before a truncation, and with a
+sync that failed; it comes back when the epoch that rose for it is in its file. None of that is
+synced: where the page cache was lost, the name is another.
+
+`.kafkalog_syncs` in the partition directory, 40 bytes, big-endian:
 
     magic   8  "kafkalog"            traces  8  digest of what other programs leave behind
-    version 1  1                     offset  8  everything below it is on the disk
-    trying  1  0, 1, or 2 for trying crc     4  CRC-32C of the 28 bytes before
-               with producers missing
-    zero    2
+    version 1  2                     offset  8  everything below it is on the disk
+    trying  1  0, 1, or 2 for trying cache   8  digest of cache and inode; zeros: the end may
+               with producers missing           have been lower since
+    zero    2                        crc     4  CRC-32C of the 36 bytes before
 
 A disk that loses the note's own bytes must not make it say more than is true, so every state that
 the file had since it was last synced errs on the safe side: "trying" is synced before the sync it
@@ -37,6 +46,7 @@ Thread-safety: all methods from any thread; the directory's lock keeps other pro
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import struct
 import threading
@@ -47,7 +57,7 @@ from types import TracebackType
 from typing import Final
 
 from kafkalog._core.crc32c import value as crc32c
-from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.filesystem import FileFacts, FileHandle, FileSystem
 from kafkalog.files.whole import read_whole
 
 __all__ = ["SyncNote"]
@@ -55,13 +65,14 @@ __all__ = ["SyncNote"]
 logger = logging.getLogger(__name__)
 
 _MAGIC: Final = b"kafkalog"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _NOT_TRYING: Final = 0
 _TRYING_WITHOUT_PRODUCERS: Final = 2
 _TRYING: Final = (_NOT_TRYING, 1, _TRYING_WITHOUT_PRODUCERS)
-_FIELDS: Final = struct.Struct(">8sBBH8sq")
+_FIELDS: Final = struct.Struct(">8sBBH8sq8s")
 _SUM: Final = struct.Struct(">I")
 _SIZE: Final = _FIELDS.size + _SUM.size
+_NO_CACHE: Final = bytes(8)
 
 # A sync of so much takes longer than one of the note, which the next one will need again.
 LARGE_SYNC_BYTES: Final = 4 * 1024 * 1024
@@ -75,18 +86,27 @@ class SyncNote:
         filesystem: the disk.
         path: the note's file.
         traces: 8 bytes that change when another program has written to the log.
+        cache_id: names the cache that holds what is written; empty where that cannot be told.
 
     Attributes:
         lacks_producers: whether a log without producer snapshots may have producers all the same.
+        keeps_end: whether the next append has an epoch under which no other record had its offset.
         on_error: called with each error that is not raised.
+        on_given_up: called when the log goes on without a note; an OSError of it is raised.
     """
 
-    def __init__(self, filesystem: FileSystem, path: Path, traces: bytes) -> None:
+    def __init__(
+        self, filesystem: FileSystem, path: Path, traces: bytes, cache_id: bytes = b""
+    ) -> None:
         self.path = path
         self.lacks_producers = False
+        self.keeps_end = False
         self.on_error: Callable[[BaseException], object] | None = None
+        self.on_given_up: Callable[[], object] | None = None
         self._filesystem = filesystem
         self._traces = traces
+        self._cache_id = cache_id
+        self._own_cache = _NO_CACHE
         self._handle: FileHandle | None = None
         self._guard = threading.Lock()
         self._synced_offset = 0
@@ -102,6 +122,44 @@ class SyncNote:
     def __repr__(self) -> str:
         state = "none" if self._is_gone else "trying" if self._is_trying else "not trying"
         return f"<SyncNote {self._synced_offset}, {state}: {self.path}>"
+
+    def found_end(self) -> bool | None:
+        """
+        Return whether the log ends where its last writer left it; None where there is no note.
+
+        To be asked before `begin_recovery`. What it says holds until `doubt_end` is called.
+        """
+        facts = self._filesystem.stat(self.path)
+        if facts is None:
+            return None
+        fields = self._fields()
+        self.keeps_end = (
+            fields is not None and fields[3] != _NO_CACHE and fields[3] == self._digest(facts)
+        )
+        return self.keeps_end
+
+    def doubt_end(self) -> None:
+        """
+        Note that offsets are about to be taken back, under an epoch that may be given out again.
+
+        Raises:
+            OSError: the note can neither be written nor removed; nothing may be taken back.
+        """
+        with self._guard:
+            if not self.keeps_end:
+                return
+            self.keeps_end = False
+            try:
+                self._write(synced=False)
+            except OSError as error:
+                self._give_up(error)
+
+    def trust_end(self) -> None:
+        """Note that the epoch of the log's next append is not that of anything that is gone."""
+        with self._guard:
+            if not self.keeps_end and not self._has_failed:
+                self.keeps_end = True
+                self._write_hint()
 
     def begin_recovery(self, recovery_point: int, *, errors_are_kept: bool) -> int | None:
         """
@@ -192,6 +250,8 @@ class SyncNote:
         with self._guard:
             self._outstanding -= 1
             self._has_failed = True
+            self.keeps_end = False
+            self._write_hint()
 
     def lower(self, offset: int) -> None:
         """
@@ -241,6 +301,14 @@ class SyncNote:
             self._let_go()
 
     def _read(self) -> tuple[int, bool, bool] | None:
+        fields = self._fields()
+        if fields is None or fields[1] != self._traces:
+            return None
+        trying, _traces, offset, _cache = fields
+        return offset, trying != _NOT_TRYING, trying == _TRYING_WITHOUT_PRODUCERS
+
+    def _fields(self) -> tuple[int, bytes, int, bytes] | None:
+        """Return trying, traces, offset and cache of a whole note; None of any other."""
         try:
             data = read_whole(self._filesystem, self.path, max_bytes=_SIZE)
         except (OSError, ValueError) as error:
@@ -249,13 +317,18 @@ class SyncNote:
             return None
         if data is None or len(data) != _SIZE:
             return None
-        magic, version, trying, zero, traces, offset = _FIELDS.unpack_from(data)
+        magic, version, trying, zero, traces, offset, cache = _FIELDS.unpack_from(data)
         (checksum,) = _SUM.unpack_from(data, _FIELDS.size)
         whole = checksum == crc32c(data[: _FIELDS.size])
         known = (magic, version, zero) == (_MAGIC, _VERSION, 0) and trying in _TRYING
-        if not whole or not known or traces != self._traces:
-            return None
-        return offset, trying != _NOT_TRYING, trying == _TRYING_WITHOUT_PRODUCERS
+        return (trying, traces, offset, cache) if whole and known else None
+
+    def _digest(self, facts: FileFacts | None) -> bytes:
+        """Return what names the cache and this very file; zeros where that cannot be told."""
+        if facts is None or not self._cache_id:
+            return _NO_CACHE
+        named = self._cache_id + facts.file_id.to_bytes(16, "big")
+        return hashlib.blake2b(named, digest_size=len(_NO_CACHE)).digest()
 
     def _try(self) -> None:
         """Say "trying", on the disk; go on without a note where that cannot be done."""
@@ -263,17 +336,23 @@ class SyncNote:
         try:
             self._write(synced=True)
         except OSError as error:
-            logger.warning("%s is given up, a recovery will take longer: %s", self.path, error)
-            self._hide(error)
             try:
-                self._let_go()
-                with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-                    self._filesystem.unlink(self.path)
-                self._filesystem.sync_directory(self.path.parent)
+                self._give_up(error)
             except OSError:
                 self._is_trying = was_trying
                 raise
-            self._is_gone = True
+
+    def _give_up(self, error: OSError) -> None:
+        """Go on without a note; OSError where it cannot be removed."""
+        logger.warning("%s is given up, a recovery will take longer: %s", self.path, error)
+        self._hide(error)
+        self._let_go()
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+            self._filesystem.unlink(self.path)
+        self._filesystem.sync_directory(self.path.parent)
+        if self.on_given_up is not None:
+            self.on_given_up()
+        self._is_gone = True
 
     def _write_hint(self) -> None:
         """Write what may get lost: the state before calls more doubtful."""
@@ -293,12 +372,14 @@ class SyncNote:
             return
         trying = _TRYING_WITHOUT_PRODUCERS if self.lacks_producers else int(self._is_trying)
         content = self._content
-        _FIELDS.pack_into(
-            content, 0, _MAGIC, _VERSION, trying, 0, self._traces, self._synced_offset
-        )
-        _SUM.pack_into(content, _FIELDS.size, crc32c(self._summed))
         if self._handle is None:
             self._handle = self._filesystem.open(self.path, create=True, write=True)
+            self._own_cache = self._digest(self._filesystem.stat(self.path))
+        cache = self._own_cache if self.keeps_end else _NO_CACHE
+        _FIELDS.pack_into(
+            content, 0, _MAGIC, _VERSION, trying, 0, self._traces, self._synced_offset, cache
+        )
+        _SUM.pack_into(content, _FIELDS.size, crc32c(self._summed))
         self._handle.pwrite(content, 0)
         if synced:
             self._handle.sync()

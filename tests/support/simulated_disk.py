@@ -65,6 +65,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import threading
 from builtins import list as List  # noqa: N812 - the disk has a method called list
 from collections.abc import Callable, Iterator, Sequence
@@ -100,6 +101,9 @@ from tests.support.disk_images import (
 __all__ = ["MUTATING", "SYNCING", "CrashChoice", "Killed", "PowerCut", "SimulatedDisk"]
 
 
+_CACHES = itertools.count(1)
+
+
 class SimulatedDisk(FaultyCalls):
     """
     A FileSystem in memory; the root directory exists, all paths count from it.
@@ -114,6 +118,7 @@ class SimulatedDisk(FaultyCalls):
         keeps_unwritten: whether blocks whose first write failed stay unwritten; of files that are
             made from here on.
         reads_past_cache: whether `is_stored` can tell what the disk has.
+        cache: what `cache_id` says: the same after a kill, another after a crash; may be empty.
     """
 
     def __init__(self, *, capacity_bytes: int | None = None, clock: Clock | None = None) -> None:
@@ -122,6 +127,7 @@ class SimulatedDisk(FaultyCalls):
         self.errors_are_kept = True
         self.keeps_unwritten = True
         self.reads_past_cache = True
+        self.cache = next(_CACHES).to_bytes(8, "big")
         self._clock = clock
         self._guard = threading.RLock()
         self._root = SimulatedDirectory()
@@ -193,6 +199,7 @@ class SimulatedDisk(FaultyCalls):
             self._is_off = True
             disk = SimulatedDisk(capacity_bytes=self.capacity_bytes, clock=self._clock)
             self._give_nature(disk)
+            disk.cache = self.cache
             disk._root, disk._files = self._root, self._files
             disk._sequence, disk._name_operations = self._sequence, self._name_operations
             return disk
@@ -387,6 +394,9 @@ class SimulatedDisk(FaultyCalls):
 
     def keeps_errors(self, directory: Path) -> bool:
         return self.errors_are_kept
+
+    def cache_id(self, directory: Path) -> bytes:
+        return self.cache
 
     def is_stored(self, path: Path, position: int) -> bool:
         with self._guard:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafkalog._core.stamp import assign_offsets
+from kafkalog.errors import LogStorageError
 from kafkalog.files.names import LEADER_EPOCH_CHECKPOINT
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.state.leader_epochs import UNKNOWN_EPOCH_END, EpochEnd
@@ -276,3 +279,217 @@ def _with_epoch(offset: int, epoch: int) -> bytes:
     data = bytearray(encoded([Produced(-1)]))
     assign_offsets(data, base_offset=offset, partition_leader_epoch=epoch)
     return bytes(data)
+
+
+def test_killed_writers_leave_the_epoch_as_it_is() -> None:
+    """INT-3: nothing is lost, so nobody can confuse anything; however often it happens."""
+    disk = SimulatedDisk()
+    disk.make_durable(DIRECTORY.parent)
+    for number in range(8):
+        log = manual_log(DIRECTORY, filesystem=disk)
+        assert (0, number) == (log.leader_epoch, log.log_end_offset)
+        log.append(numbered(number, 1))
+        disk = disk.killed()
+    assert [0] * 8 == [
+        b.header.partition_leader_epoch for b in manual_log(DIRECTORY, filesystem=disk).batches()
+    ]
+
+
+def test_power_cut_that_takes_whole_batches_raises_the_epoch() -> None:
+    """INT-3: what is left ends with a whole batch, and nothing was cut; the cache is another."""
+    disk = SimulatedDisk()
+    disk.make_durable(DIRECTORY.parent)
+    log = manual_log(DIRECTORY, filesystem=disk)
+    log.append(numbered(0, 3), wait="durable")
+    log.append(numbered(3, 1))
+    left = disk.crash(CrashChoice("nothing"))
+    again = manual_log(DIRECTORY, filesystem=left)
+    assert (3, 1, ()) == (again.log_end_offset, again.leader_epoch, again.recovery_report.cut)
+    # A kill before the higher epoch is in the file does not bring the lower one back.
+    killed = left.killed()
+    again = manual_log(DIRECTORY, filesystem=killed)
+    assert 1 == again.leader_epoch
+    again.append(numbered(3, 1))
+    assert 1 == manual_log(DIRECTORY, filesystem=killed.killed()).leader_epoch
+
+
+def test_epoch_rises_after_a_kill_where_the_cache_is_not_known() -> None:
+    """INT-3: without an id nothing vouches for the end."""
+    disk = SimulatedDisk()
+    disk.cache = b""
+    disk.make_durable(DIRECTORY.parent)
+    manual_log(DIRECTORY, filesystem=disk).append(numbered(0, 3))
+    assert 1 == manual_log(DIRECTORY, filesystem=disk.killed()).leader_epoch
+
+
+@pytest.mark.parametrize("name", [".kafkalog_syncs", None])
+def test_epoch_rises_after_a_kill_where_the_note_is_gone_or_a_copy(name: str | None) -> None:
+    """INT-3: a copy has another inode, and may be of an earlier time."""
+    disk = SimulatedDisk()
+    disk.make_durable(DIRECTORY.parent)
+    manual_log(DIRECTORY, filesystem=disk).append(numbered(0, 3))
+    disk = disk.killed()
+    path = DIRECTORY / ".kafkalog_syncs"
+    content = disk.snapshot()[str(path)]
+    disk.unlink(path)
+    if name is None:
+        assert content is not None
+        disk.create_new(DIRECTORY / "between")
+        disk.open(path, create=True).pwrite(content, 0)
+        disk.unlink(DIRECTORY / "between")
+    assert 1 == manual_log(DIRECTORY, filesystem=disk).leader_epoch
+
+
+def test_torn_end_raises_the_epoch_once() -> None:
+    """INT-3: a part of a batch says that there was more; the next kill says nothing."""
+    disk = SimulatedDisk()
+    disk.make_durable(DIRECTORY.parent)
+    log = manual_log(DIRECTORY, filesystem=disk)
+    log.append(numbered(0, 3))
+    log.append(numbered(3, 1))
+    disk = disk.killed()
+    segment = DIRECTORY / "00000000000000000000.log"
+    handle = disk.open(segment, write=True)
+    handle.truncate(handle.size() - 1)
+    log = manual_log(DIRECTORY, filesystem=disk)
+    assert (3, 1) == (log.log_end_offset, log.leader_epoch)
+    # Before the first append, and behind it.
+    disk = disk.killed()
+    log = manual_log(DIRECTORY, filesystem=disk)
+    assert 1 == log.leader_epoch
+    log.append(numbered(3, 1))
+    assert 1 == manual_log(DIRECTORY, filesystem=disk.killed()).leader_epoch
+
+
+def test_kill_at_any_call_of_a_recovery_that_cuts_keeps_the_rise() -> None:
+    """INT-3: the bytes are gone after the first opening, and the second one has to know."""
+    for number in range(1, 60):
+        disk = SimulatedDisk()
+        disk.make_durable(DIRECTORY.parent)
+        log = manual_log(DIRECTORY, filesystem=disk)
+        log.append(numbered(0, 3))
+        log.append(numbered(3, 1))
+        disk = disk.killed()
+        handle = disk.open(DIRECTORY / "00000000000000000000.log", write=True)
+        handle.truncate(handle.size() - 1)
+        disk.crash_at(number)
+        try:
+            manual_log(DIRECTORY, filesystem=disk)
+        except PowerCut:
+            ended = False
+        else:
+            ended = True
+        disk = disk.killed()
+        assert 1 == manual_log(DIRECTORY, filesystem=disk).leader_epoch, number
+        if ended:
+            return
+    pytest.fail("the opening makes more calls than were tried")
+
+
+@pytest.mark.parametrize("offset", [1, 3])
+def test_kill_at_any_call_of_a_truncation_gives_no_offset_out_twice(offset: int) -> None:
+    """INT-3: where anything was taken back the next epoch is higher, written yet or not."""
+    for number in range(1, 80):
+        disk = SimulatedDisk()
+        disk.make_durable(DIRECTORY.parent)
+        log = manual_log(DIRECTORY, filesystem=disk)
+        log.append(numbered(0, 3))
+        log.append(numbered(3, 2))
+        disk.crash_at(number)
+        try:
+            log.truncate_to(offset)
+            log.append(numbered(offset, 1))
+        except PowerCut:
+            ended = False
+        else:
+            ended = True
+        again = manual_log(DIRECTORY, filesystem=disk.killed())
+        kept = again.log_end_offset == 5
+        assert kept or 1 <= again.leader_epoch, number
+        if ended:
+            assert 1 == again.leader_epoch
+            return
+    pytest.fail("the truncation makes more calls than were tried")
+
+
+def test_zeros_of_preallocated_files_raise_nothing_after_a_kill() -> None:
+    """INT-3: they are room that was made ahead."""
+    disk = SimulatedDisk()
+    disk.make_durable(DIRECTORY.parent)
+    settings: dict[str, Any] = {"preallocate": True, "segment_bytes": 4096}
+    settings["preallocate_zero_bytes"] = 1024
+    for number in range(4):
+        log = manual_log(DIRECTORY, filesystem=disk, **settings)
+        assert (0, number) == (log.leader_epoch, log.log_end_offset)
+        log.append(numbered(number, 1))
+        disk = disk.killed()
+
+
+def test_sync_that_failed_raises_the_epoch_of_the_next_opening() -> None:
+    """INT-3: what the disk did not take may be zeros by now, which look like room."""
+    disk = SimulatedDisk()
+    disk.make_durable(DIRECTORY.parent)
+    log = manual_log(DIRECTORY, filesystem=disk)
+    log.append(numbered(0, 3))
+    disk.fail_at(1, only=frozenset({"sync"}), suffix=".log")
+    with pytest.raises(LogStorageError):
+        log.flush()
+    assert 1 == manual_log(DIRECTORY, filesystem=disk.killed()).leader_epoch
+
+
+def test_lowered_epochs_are_in_batches_and_file(tmp_path: Path) -> None:
+    """INT-3: two epochs become one; the sums of the batches, their content and age stay."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory) as log:
+        for offset, epoch in ((0, 1), (1, 4), (2, 9)):
+            log.append_batches(_with_epoch(offset, epoch), assign_offsets=False)
+        path = directory / "00000000000000000000.log"
+        os.utime(path, ns=(1, 1_500_000_000_000_000_000))
+        before = [record.value for record in log.records()]
+        assert 2 == log.lower_leader_epochs(2)
+        assert (2, ["1 0", "2 1"]) == (log.leader_epoch, epoch_lines(directory))
+        assert [1, 2, 2] == [b.header.partition_leader_epoch for b in log.batches()]
+        assert before == [record.value for record in log.records()]
+        assert 1_500_000_000 == int(path.stat().st_mtime)
+        assert 0 == log.lower_leader_epochs(2)
+        with pytest.raises(ValueError, match="must be 0 or more, got -1"):
+            log.lower_leader_epochs(-1)
+        assert 3 == log.lower_leader_epochs(0)
+        log.append(numbered(3, 1))
+    with manual_log(directory) as log:
+        assert (True, 0, ["0 0"]) == (
+            log.recovery_report.clean,
+            log.leader_epoch,
+            epoch_lines(directory),
+        )
+        assert [0] * 4 == [b.header.partition_leader_epoch for b in log.batches()]
+
+
+def test_crash_while_epochs_are_lowered_loses_nothing_and_may_be_repeated() -> None:
+    """INT-3: at each call, with each set of what survives; the second time does the rest."""
+    for number in range(1, 60):
+        disk = SimulatedDisk()
+        disk.make_durable(DIRECTORY.parent)
+        with manual_log(DIRECTORY, filesystem=disk, segment_bytes=200) as log:
+            for offset in range(4):
+                log.append_batches(_with_epoch(offset, offset + 3), assign_offsets=False)
+        log = manual_log(DIRECTORY, filesystem=disk, segment_bytes=200)
+        disk.crash_at(number)
+        try:
+            log.lower_leader_epochs(1)
+        except PowerCut:
+            ended = False
+        else:
+            ended = True
+        for _choice, left in disk.crash_states(6, seed=number):
+            with manual_log(DIRECTORY, filesystem=left, segment_bytes=200) as again:
+                assert ([], [0, 1, 2, 3]) == (
+                    list(again.recovery_report.fenced),
+                    [record.offset for record in again.records()],
+                )
+                again.lower_leader_epochs(1)
+                assert {1} == {b.header.partition_leader_epoch for b in again.batches()}
+                assert (1, EpochEnd(1, 4)) == (again.leader_epoch, again.end_offset_for_epoch(1))
+        if ended:
+            return
+    pytest.fail("lowering makes more calls than were tried")

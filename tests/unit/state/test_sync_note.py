@@ -45,7 +45,7 @@ def said(disk: SimulatedDisk, recovery_point: int = 0) -> int | None:
 def test_bytes_on_the_disk_are_the_documented_ones(disk: SimulatedDisk) -> None:
     """Another version of this library must be able to read them, or to refuse them."""
     note = fresh(disk, 0x0102030405060708)
-    fields = struct.pack(">8sBBH8sq", b"kafkalog", 1, 0, 0, TRACES, 0x0102030405060708)
+    fields = struct.pack(">8sBBH8sq8s", b"kafkalog", 2, 0, 0, TRACES, 0x0102030405060708, bytes(8))
     assert fields + struct.pack(">I", value(fields)) == disk.snapshot()[str(PATH)]
     with note.trying():
         content = disk.snapshot()[str(PATH)]
@@ -189,7 +189,7 @@ def test_recovery_counts_as_trying_until_it_is_settled(disk: SimulatedDisk) -> N
     assert said(disk) is None
 
 
-@pytest.mark.parametrize("position", range(32))
+@pytest.mark.parametrize("position", range(40))
 def test_any_changed_byte_makes_the_note_void(disk: SimulatedDisk, position: int) -> None:
     """Also that of the traces, which its checksum covers."""
     fresh(disk, 7)
@@ -205,7 +205,7 @@ def test_note_with_traces_of_another_program_is_void(disk: SimulatedDisk) -> Non
     assert 3 == note.begin_recovery(3, errors_are_kept=True)
 
 
-@pytest.mark.parametrize("size", [0, 31, 33])
+@pytest.mark.parametrize("size", [0, 32, 39, 41])
 def test_note_of_another_size_is_void(disk: SimulatedDisk, size: int) -> None:
     """Short, or longer than any note is."""
     fresh(disk, 7)

@@ -1,0 +1,73 @@
+"""Lowering the leader epochs of a log for a controller that counts from less.
+
+A broker compares the epoch that its controller gives a partition with `leader-epoch-checkpoint`,
+and throws later entries out; clients compare the epoch in each batch, and the one committed with a
+position, with the partition's, and wait for a leader with one as high. So a log that is handed over
+may nowhere have more than its next leader. The epoch of a batch lies outside of its CRC: it is
+written in place, four bytes, and nothing else of the batch changes.
+
+Order, and crash points: the batches, file after file, each synced; then the list of epochs, as any
+change of it. In between some batches have the lower epoch, and the list is what it was: a broker,
+and the next opening here, find nothing that contradicts, and lowering again does the rest. A power
+cut within four bytes is one within a sector: it leaves the old ones or the new ones.
+
+Files keep their time of last modification, by which retention goes where records have no timestamp.
+
+Thread-safety: under the log's lock, while nobody compacts it. Readers meet either epoch meanwhile.
+"""
+
+from __future__ import annotations
+
+from kafkalog._core.batch import BatchColumns
+from kafkalog.layout import MAGIC_V2
+from kafkalog.log.local_log import LocalLog
+from kafkalog.log.reading import walk_segment
+from kafkalog.log.segment import LogSegment
+from kafkalog.log.segment_types import Bound
+
+__all__ = ["lower_batches"]
+
+WALK_BATCHES = 4096
+EPOCH_POSITION = 12
+
+
+def lower_batches(local: LocalLog, highest: int) -> int:
+    """
+    Give batches with a leader epoch above `highest` that one, on the disk; return how many.
+
+    Damaged ranges stay as they are.
+
+    Raises:
+        OSError: the disk refused; some batches are lowered.
+    """
+    snapshot = local.snapshot
+    columns = BatchColumns(WALK_BATCHES)
+    return sum(
+        _lower_segment(local, segment, snapshot.bound_of(slot), columns, highest)
+        for slot, segment in enumerate(snapshot.segments.segments)
+    )
+
+
+def _lower_segment(
+    local: LocalLog, segment: LogSegment, bound: Bound, columns: BatchColumns, highest: int
+) -> int:
+    positions: list[int] = []
+    for _start, walk in walk_segment(segment, 0, bound, segment.base_offset, columns, "skip"):
+        is_above = columns.leader_epoch[: walk.count] > highest
+        is_above &= columns.magic[: walk.count] >= MAGIC_V2
+        positions += columns.position[: walk.count][is_above].tolist()
+    if not positions:
+        return 0
+    filesystem, epoch = local.context.filesystem, highest.to_bytes(4, "big")
+    facts = filesystem.stat(segment.path)
+    with local.context.trying_to_sync():
+        handle = filesystem.open(segment.path, write=True)
+        try:
+            for position in positions:
+                handle.pwrite(epoch, position + EPOCH_POSITION)
+            if facts is not None:
+                filesystem.set_modified_ms(segment.path, facts.modified_ms)
+            handle.sync()
+        finally:
+            handle.close()
+    return len(positions)
