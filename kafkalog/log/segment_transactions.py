@@ -60,6 +60,26 @@ class SegmentTransactions:
             )
         return index
 
+    def load(self) -> CorruptIndexError | None:
+        """
+        Take what the file says now, and return what is wrong with it.
+
+        Of a log that is only read its writer adds entries meanwhile: the file is looked at each
+        time. An entry of which half is written is left to the next time.
+
+        Raises:
+            LogStorageError: it cannot be read.
+        """
+        if self.is_loaded and not self._context.read_only:
+            return None
+        try:
+            self.index.load()
+        except CorruptIndexError as error:
+            return None if self.is_loaded else error
+        finally:
+            self.is_loaded = True
+        return None
+
     def begin_empty(self) -> None:
         """Take note that the segment was just made, and has nothing."""
         self.is_loaded = True

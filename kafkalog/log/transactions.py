@@ -39,7 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog._core.batch import BatchColumns
-from kafkalog.errors import CorruptIndexError, CorruptStateError, KafkaLogError, LogStorageError
+from kafkalog.errors import CorruptStateError, KafkaLogError, LogStorageError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileKind, SegmentFiles
 from kafkalog.indexes.transaction_index import (
@@ -198,13 +198,8 @@ def _verify(
     """Make an index say what its segment does, but for transactions that are about to be added."""
     own: SegmentTransactions = snapshot.segments.segments[slot].transactions
     index = own.index
-    damage: CorruptIndexError | None = None
-    if not own.is_loaded:
-        try:
-            index.load()
-        except CorruptIndexError as error:
-            damage = error
-        own.is_loaded = True
+    was_verified = own.verified_end >= 0
+    damage = own.load()
     entries = index.entries()
     walked = _MarkerWalk()
     walked.add_segment(snapshot, slot)
@@ -214,6 +209,8 @@ def _verify(
     markers = set(bounds) - {(each.producer_id, each.last_offset) for each in fresh}
     following = snapshot.segments.base_after(slot)
     end_offset = snapshot.end_offset if following is None else following
+    # Its writer may be ahead of what is seen of the segment, or behind with the index.
+    is_followed = context.read_only and following is None
     kept = []
     for each in entries:
         marker = each.producer_id, each.last_offset
@@ -222,7 +219,9 @@ def _verify(
             if bounds[marker].allow(each) and (not is_early or allow_before(each)):
                 kept.append(each)
         # A marker that a compaction took leaves its offset to nobody.
-        elif each.last_offset < end_offset and not others.have(each.last_offset):
+        elif each.last_offset >= end_offset:
+            kept += [each] if is_followed else []
+        elif not others.have(each.last_offset):
             kept.append(each)
     missing = markers - {(each.producer_id, each.last_offset) for each in kept}
     told: list[AbortedTransaction] = []
@@ -234,7 +233,9 @@ def _verify(
         ]
     if damage is None and not told and len(kept) == len(entries):
         return
-    logger.warning(
+    is_behind = is_followed and was_verified and damage is None and len(kept) == len(entries)
+    logger.log(
+        logging.DEBUG if is_behind else logging.WARNING,
         "%s does not say what its segment does%s: %d entries are added, %d taken away",
         index.path,
         "" if damage is None else f" ({damage})",

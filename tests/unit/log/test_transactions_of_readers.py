@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
+import pytest
+
 from kafkalog import AppendOrigin, Log
+from kafkalog.log import transactions
 from tests.support.keyed_batches import keyed_batch, marker
 from tests.support.logs import manual_log
 from tests.support.manual_time import START_MS
+from tests.support.producing import Client, committed_offsets
 
 
 def begin(log: Log, producer_id: int, sequence: int = 0) -> None:
@@ -33,3 +38,58 @@ def test_list_transactions_of_a_reader_tells_those_of_the_writer(tmp_path: Path)
             begin(log, 3)
             assert [2, 3] == [each.producer_id for each in reader.list_transactions()]
             assert log.list_transactions() == reader.list_transactions()
+
+
+def test_follower_of_a_live_writer_finds_its_transaction_index_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INT-4: what the writer adds is read from the file; nothing is replayed, nothing is told."""
+    client = Client(7)
+    with manual_log(tmp_path / "orders-0") as writer:
+        client.send(writer, transactional=True)
+        client.end(writer, "abort")
+        with manual_log(tmp_path / "orders-0", read_only=True) as reader:
+            monkeypatch.setattr(transactions, "_replayed", None)
+            for number in range(1, 5):
+                assert [] == committed_offsets(reader)
+                assert 2 * number == reader.log_end_offset
+                client.send(writer, transactional=True)
+                client.end(writer, "abort")
+    assert [] == caplog.records
+
+
+def test_follower_is_quiet_where_the_writer_has_not_yet_added_an_entry(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """INT-4: the marker is in the log before its entry is in the index; the batches tell it."""
+    path = tmp_path / "orders-0" / "00000000000000000000.txnindex"
+    client = Client(7)
+    with manual_log(tmp_path / "orders-0") as writer:
+        client.send(writer, transactional=True)
+        client.end(writer, "abort")
+        with manual_log(tmp_path / "orders-0", read_only=True) as reader:
+            assert [] == committed_offsets(reader)
+            client.send(writer, transactional=True)
+            client.end(writer, "abort")
+            whole = path.read_bytes()
+            for size in (34, 40):
+                path.write_bytes(whole[:size])
+                assert [] == committed_offsets(reader)
+            path.write_bytes(whole)
+    assert [] == [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_reader_tells_of_an_index_that_lacks_an_entry_when_it_first_looks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """INT-4: nothing of it is hidden by the silence above."""
+    client = Client(7)
+    with manual_log(tmp_path / "orders-0") as writer:
+        for _ in range(2):
+            client.send(writer, transactional=True)
+            client.end(writer, "abort")
+    path = tmp_path / "orders-0" / "00000000000000000000.txnindex"
+    path.write_bytes(path.read_bytes()[:34])
+    with manual_log(tmp_path / "orders-0", read_only=True) as reader:
+        assert [] == committed_offsets(reader)
+    assert 1 == caplog.text.count("does not say what its segment does: 1 entries are added")
