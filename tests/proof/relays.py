@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.interop.broker import Broker, BrokerError, format_directory
 from tests.interop.clients import TopicPlan, consume, create_topics
@@ -31,6 +31,7 @@ __all__ = ["run"]
 
 VERSIONS = ("4.1.2", "3.9.1")
 LEGS_OF_RELAY = 8
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 SHOW_SECONDS = 120
 CLIENT_SECONDS = 30
 # What a broker does by itself: 50 partitions of the internal topics, the cleaner at once.
@@ -81,6 +82,9 @@ class Relay:
             TopicPlan(topic, count, {**settings, **(_COMPACT if topic == "latest" else {})})
             for topic, count in TOPICS.items()
         ]
+        # The controller has to know the internal topics too, or their directories become stray.
+        internal = {"cleanup.policy": "compact", "compression.type": "producer"}
+        plans += [TopicPlan(topic, 50, internal) for topic in INTERNAL_TOPICS]
         with self._broker() as broker:
             create_topics(broker.address, plans)
         for leg in range(LEGS_OF_RELAY):
@@ -146,7 +150,7 @@ class Relay:
             return [*problems, f"it did not close: {text}"]
         return problems
 
-    def _record(self, what: str, arguments: list[Any]) -> str:
+    def _record(self, what: str, arguments: list[Any], side: str = "library") -> str:
         history = self.history
         actions: dict[str, Callable[..., None]] = {
             "try plain": history.try_plain,
@@ -164,35 +168,60 @@ class Relay:
         }
         if what in actions:
             actions[what](*arguments)
-        self.proof.count(f"library: {what}")
+        self.proof.count(f"{side}: {what}")
         return what
 
     # ---- the broker ----
 
     def _broker_leg(self, leg: int) -> list[str]:
-        is_killed = self.random.random() < 0.7
         broker = self._broker()
         broker.start()
         try:
             problems = self._wait_for_the_truth(broker)
-            done = threading.Event()
-            if is_killed:
-                timer = threading.Timer(self.random.uniform(0.05, 3.0), self._kill, (broker, done))
-                timer.start()
-            self._work_at(broker, leg, done)
-            if is_killed:
-                timer.join()
-            else:
-                broker.stop()
+            if not problems:
+                problems = self._work_at(broker, leg)
         except BaseException:
             broker.__exit__(RuntimeError, None, None)
             raise
-        self.proof.count("kills of a broker" if is_killed else "stops of a broker")
         return problems
 
-    def _kill(self, broker: Broker, done: threading.Event) -> None:
-        broker.kill()
-        done.set()
+    def _work_at(self, broker: Broker, leg: int) -> list[str]:
+        """Let clients work, and end the broker in the middle of it, or behind them."""
+        is_killed = self.random.random() < 0.7
+        ends = [max(stored, default=-1) + 1 for _, stored in sorted(self.history.stored.items())]
+        command = [sys.executable, "-m", "tests.proof.relay_client", broker.address]
+        command += [str(self.random.getrandbits(32)), f"B{leg}", *map(str, ends)]
+        errors = self.root / f"leg-{leg}.txt"
+        with (
+            errors.open("wb") as stderr,
+            subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
+            ) as process,
+        ):
+            assert process.stdin is not None
+            assert process.stdout is not None
+
+            def kill() -> None:
+                broker.kill()
+                process.kill()
+
+            end = kill if is_killed else process.stdin.close
+            timer = threading.Timer(self.random.uniform(1.0, 5.0), end)
+            watchdog = threading.Timer(SHOW_SECONDS, process.kill)
+            timer.start()
+            watchdog.start()
+            lines = (json.loads(line) for line in process.stdout if line.endswith(b"\n"))
+            said = [self._record(what, arguments, "clients") for what, *arguments in lines]
+            timer.join()
+            process.wait(SHOW_SECONDS)
+            watchdog.cancel()
+        self.proof.count("kills of a broker" if is_killed else "stops of a broker")
+        if is_killed:
+            return []
+        broker.stop()
+        if "closed" not in said:
+            return [f"the clients did not end: {errors.read_text(errors='replace')[-1500:]}"]
+        return []
 
     def _wait_for_the_truth(self, broker: Broker) -> list[str]:
         """Compare until all is right, for a coordinator has to finish first; return what is not."""
@@ -229,103 +258,6 @@ class Relay:
         finally:
             consumer.close()
         return seen
-
-    def _work_at(self, broker: Broker, leg: int, done: threading.Event) -> None:
-        client = _BrokerClient(self, broker.address, f"B{leg}")
-        end = time.monotonic() + 3
-        try:
-            while not done.is_set() and time.monotonic() < end:
-                client.work()
-        except KafkaException as error:
-            if not done.wait(CLIENT_SECONDS):
-                raise
-            self.proof.note(f"a client was interrupted by a kill, as {type(error).__name__}")
-
-
-class _BrokerClient:
-    """Clients of librdkafka at work; a broker that is killed under them ends them."""
-
-    def __init__(self, relay: Relay, address: str, prefix: str) -> None:
-        self.history = relay.history
-        self.proof = relay.proof
-        self.random = relay.random
-        self.prefix = prefix
-        self.count = 0
-        common = {"bootstrap.servers": address, "message.timeout.ms": 4000, "log_level": 0}
-        self.plain = Producer({**common, "enable.idempotence": True})
-        self.mover = Producer(
-            {**common, "transactional.id": "mover", "transaction.timeout.ms": 10000}
-        )
-        self.mover.init_transactions(CLIENT_SECONDS)
-        self.group = {"bootstrap.servers": address, "group.id": "group", "log_level": 0}
-
-    def values(self, most: int) -> list[str]:
-        """Return values that nobody else writes."""
-        made = []
-        for _ in range(self.random.randint(1, most)):
-            self.count += 1
-            made.append(f"{self.prefix}-{self.count}-" + "y" * self.random.randrange(60))
-        return made
-
-    def work(self) -> None:
-        """Do something at random."""
-        self.random.choice([self.produce, self.renew, self.transact, self.commit_position])()
-        self.proof.count("clients of a broker: things done")
-
-    def produce(self) -> None:
-        """Append to `plain`."""
-        values = self.values(8)
-        self.history.try_plain(values)
-        for value in values:
-            self.plain.produce("plain", value.encode(), on_delivery=self._delivered)
-        self.plain.flush(5)
-
-    def _delivered(self, error: Any, message: Any) -> None:
-        if error is None:
-            value = message.value().decode()
-            self.history.store_plain(message.partition(), message.offset(), [value])
-
-    def renew(self) -> None:
-        """Give keys of `latest` new values, one after the other."""
-        for value in self.values(10):
-            key = f"k{self.random.randrange(80)}"
-            self.history.try_latest(key, value)
-            self.plain.produce("latest", value.encode(), key.encode(), on_delivery=self._renewed)
-            self.plain.flush(5)
-
-    def _renewed(self, error: Any, message: Any) -> None:
-        if error is None:
-            self.history.store_latest(message.key().decode(), message.value().decode())
-
-    def transact(self) -> None:
-        """Run a transaction over both partitions of `moved`."""
-        values = {0: self.values(3), 1: self.values(3)}
-        name = values[0][0]
-        self.mover.begin_transaction()
-        self.history.begin(name, values)
-        for partition, each in values.items():
-            for value in each:
-                self.mover.produce("moved", value.encode(), partition=partition)
-        if self.random.random() < 0.3:
-            self.mover.abort_transaction(10)
-            self.history.decide(name, "aborted")
-        else:
-            self.history.decide(name, "committing")
-            self.mover.commit_transaction(10)
-            self.history.decide(name, "committed")
-
-    def commit_position(self) -> None:
-        """Commit a position of the group."""
-        partition = self.random.randrange(2)
-        offset = len(self.history.stored[partition])
-        self.history.try_position(partition, offset)
-        consumer = Consumer(self.group)
-        try:
-            where = TopicPartition("plain", partition, offset)
-            consumer.commit(offsets=[where], asynchronous=False)
-        finally:
-            consumer.close()
-        self.history.store_position(partition, offset)
 
 
 def _shown(lines: Iterator[list[Any]]) -> Seen | None:
