@@ -145,6 +145,19 @@ def doctor(
     as_json: Annotated[
         bool, typer.Option("--json", help="The diagnosis as one JSON object.")
     ] = False,
+    handover: Annotated[
+        bool,
+        typer.Option("--handover", help="What a broker that gets the directories will compare."),
+    ] = False,
+    epoch: Annotated[
+        int, typer.Option(min=0, help="With --handover: the controller's leader epoch.")
+    ] = 0,
+    offsets_partitions: Annotated[
+        int, typer.Option(min=1, help="With --handover: its offsets.topic.num.partitions.")
+    ] = 50,
+    transaction_partitions: Annotated[
+        int, typer.Option(min=1, help="... its transaction.state.log.num.partitions.")
+    ] = 50,
 ) -> None:
     """
     Look for what ails a data directory and the machine under it, and say what to change.
@@ -152,20 +165,50 @@ def doctor(
     Limits, mounts, room, kernel settings, clock; checkpoints, locks, logs that were not closed,
     leftovers, names, owners. Each finding says what was seen, why it matters and what to change.
     Nothing is changed; a running broker is not disturbed. The exit status is 1 if there is a
-    warning or an error.
+    warning or an error. With --handover also all that a broker's controller will compare: leader
+    epochs, topic ids, partitions of internal topics, transactions, leftovers.
     """
     from kafkalog.cli.doctor.command import show_diagnosis, write_json
     from kafkalog.cli.terminal import SafeConsole
     from kafkalog.doctor.examine import examine_directories
+    from kafkalog.doctor.handover import HandOver
 
+    broker = HandOver(epoch, offsets_partitions, transaction_partitions)
     with told_errors(as_json=as_json):
-        diagnosis = examine_directories(directories)
+        diagnosis = examine_directories(directories, handover=broker if handover else None)
     if as_json:
         write_json(sys.stdout, diagnosis)
     else:
         show_diagnosis(SafeConsole(highlight=False), diagnosis)
     if not diagnosis.is_well:
         raise typer.Exit(AILING)
+
+
+@app.command()
+def lower_epochs(
+    directories: Annotated[
+        list[Path],
+        typer.Argument(help="Data directories of one manager or broker, or a partition directory."),
+    ],
+    highest: Annotated[
+        int,
+        typer.Option("--to", help="The controller's leader epoch of the partitions, or less."),
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as one JSON object.")] = False,
+) -> None:
+    """
+    Let no leader epoch be above what a controller gives: before a broker takes the directories.
+
+    Batches, leader-epoch-checkpoint and positions of groups are lowered; nothing else of them
+    changes. Without it a broker throws away what it knows of later epochs, and clients that meet
+    one wait for a leader that has it. 0 is right for any controller.
+    """
+    from kafkalog.cli.handover.command import lower_epochs as lower
+    from kafkalog.cli.handover.command import write_lowered
+
+    with told_errors(as_json=as_json):
+        lowered = lower(directories, highest)
+    write_lowered(sys.stdout, lowered, as_json=as_json)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
 from kafkalog.doctor import contents, disks, kernel, limits, state_files
 from kafkalog.doctor.findings import Diagnosis, Finding
+from kafkalog.doctor.handover import HandOver, examine_handover
 from kafkalog.doctor.situation import Check, Situation
 from kafkalog.doctor.survey import survey_directory
 from kafkalog.files.filesystem import FileSystem
@@ -45,6 +46,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     state_files.check_orphans,
     state_files.check_ends,
     state_files.check_partition_metadata,
+    state_files.check_topic_ids,
     contents.check_unfinished_work,
     contents.check_broken_bytes,
     contents.check_directory_states,
@@ -61,6 +63,7 @@ def examine_directories(
     machine: Machine | None = None,
     filesystem: FileSystem | None = None,
     clock: Clock | None = None,
+    handover: HandOver | None = None,
 ) -> Diagnosis:
     """
     Look for what ails data directories, or single partition directories, and their machine.
@@ -76,6 +79,8 @@ def examine_directories(
         machine: the machine; this one if None.
         filesystem: the disk; this machine's if None.
         clock: source of time; this machine's if None.
+        handover: the broker that is to have the directories, for what it will compare; all
+            batches are looked at then. None for no such broker.
 
     Raises:
         NotALogError: a path is neither a data directory nor a partition directory.
@@ -91,6 +96,8 @@ def examine_directories(
         now_ms=clock.now_ms(),
     )
     findings: list[Finding] = [finding for check in CHECKS for finding in check(situation)]
+    if handover is not None:
+        findings += examine_handover(situation, filesystem, handover)
     findings.sort(key=lambda finding: -finding.severity)
     logs = [partition.live_sizes() for _survey, partition in situation.partitions()]
     return Diagnosis(

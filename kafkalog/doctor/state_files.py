@@ -37,6 +37,7 @@ __all__ = [
     "check_orphans",
     "check_partition_metadata",
     "check_shutdown",
+    "check_topic_ids",
 ]
 
 # What it means for the next opening that a file cannot be used, and what to do.
@@ -61,8 +62,9 @@ _DAMAGE: Final = {
     ),
     LOG_START_OFFSET_CHECKPOINT: Advice(
         Severity.ERROR,
-        "logs begin at their first segment again: records that were deleted come back",
-        "restore it from a copy; without one, remove it and delete the records again",
+        "no partition of the directory is opened, or read: without it logs would begin at their"
+        " first segment again, and records that were deleted come back",
+        "restore it from a copy; without one, remove it, and delete the records again",
     ),
     HIGH_WATERMARK_CHECKPOINT: Advice(
         Severity.WARNING,
@@ -302,6 +304,27 @@ def check_partition_metadata(situation: Situation) -> Iterator[Finding]:
                 " their place",
                 "before a broker takes it: write the topic ids of its cluster there",
                 tuple(partition.path for partition in without),
+            )
+
+
+def check_topic_ids(situation: Situation) -> Iterator[Finding]:
+    """Say which topics have partitions of several ids."""
+    topics = defaultdict(list)
+    for survey, partition in situation.partitions():
+        if not survey.is_partition and partition.topic_id is not None:
+            topics[partition.name.topic_partition.topic].append(partition)
+    for topic, partitions in sorted(topics.items()):
+        ids = {partition.topic_id for partition in partitions}
+        if len(ids) > 1:
+            yield Finding(
+                Severity.ERROR,
+                "partition.metadata.agreement",
+                f"partitions of {topic} have {len(ids)} topic ids",
+                "some are of a topic that was deleted and made again, or of another cluster: a"
+                " manager and a broker serve those of one id only",
+                "move those of the other id out of the data directories; `kafkalog dump` shows"
+                " what each holds",
+                tuple(partition.path for partition in partitions),
             )
 
 

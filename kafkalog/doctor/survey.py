@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from kafkalog._core.batch import scan_batches
 from kafkalog.clock import Clock
@@ -79,6 +80,7 @@ class PartitionSurvey:
         files: everything in it.
         segments: the parsed names of its segments' files, in every state.
         log_end_offset: behind the last batch, as far as headers tell; None where they do not.
+        topic_id: what `partition.metadata` says, None where there is none, or it is damaged.
         problems: files of it that cannot be used, with the reason.
     """
 
@@ -87,6 +89,7 @@ class PartitionSurvey:
     files: Mapping[str, FileFacts] = field(default_factory=dict)
     segments: Mapping[str, SegmentFileName] = field(default_factory=dict)
     log_end_offset: int | None = None
+    topic_id: UUID | None = None
     problems: dict[Path, str] = field(default_factory=dict)
 
     @property
@@ -245,7 +248,7 @@ def _try_small_files(filesystem: FileSystem, found: PartitionSurvey) -> None:
     except (CorruptStateError, LogStorageError) as error:
         found.problems[epochs.path] = str(error)
     try:
-        read_partition_metadata(filesystem, found.path)
+        found.topic_id = read_partition_metadata(filesystem, found.path)
     except (CorruptStateError, LogStorageError) as error:
         found.problems[found.path / PARTITION_METADATA] = str(error)
 

@@ -42,7 +42,8 @@ def _fill(path: Path, partitions: tuple[str, ...], node_id: int) -> None:
         with manual_log(path / partition, segment_bytes=1000) as log:
             for _ in range(10):
                 append_sized(log, 120)
-        write_partition_metadata(DISK, path / partition, uuid.uuid4())
+        topic_id = uuid.uuid5(uuid.NAMESPACE_URL, partition.rpartition("-")[0])
+        write_partition_metadata(DISK, path / partition, topic_id)
 
 
 def made_unclean(directory: Path) -> Path:

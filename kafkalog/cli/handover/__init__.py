@@ -1,0 +1,1 @@
+"""The verb that prepares data directories for a broker."""
