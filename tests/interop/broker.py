@@ -85,6 +85,11 @@ class Broker:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def is_running(self) -> bool:
+        """Whether it was started, and neither stopped nor killed since."""
+        return self._process is not None
+
+    @property
     def log_path(self) -> Path:
         """What the broker wrote to its standard output and error, over all its starts."""
         return self.directory.with_name(self.directory.name + ".broker.log")

@@ -3,7 +3,8 @@
 The broker has its own defaults, 50 partitions of both internal topics among them, and two data
 directories. Each leg first shows what it serves, which is held against all that was ever
 acknowledged; then it works, and is stopped in order or killed at a random moment. Groups and
-transactional producers, of librdkafka on the broker's legs, have the same names on both sides.
+transactional producers, of librdkafka or of Kafka itself on the broker's legs, have the same names
+on both sides; a group of Kafka's own clients reads on, to the end, from where it stands.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tests.proof.relay_history import TOPICS, History, Seen
 __all__ = ["run"]
 
 VERSIONS = ("4.1.2", "3.9.1")
+JAVA_CLIENT = Path(__file__).with_name("RelayClient.java")
 LEGS_OF_RELAY = 8
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 SHOW_SECONDS = 120
@@ -189,8 +191,12 @@ class Relay:
         """Let clients work, and end the broker in the middle of it, or behind them."""
         is_killed = self.random.random() < 0.7
         ends = [max(stored, default=-1) + 1 for _, stored in sorted(self.history.stored.items())]
-        command = [sys.executable, "-m", "tests.proof.relay_client", broker.address]
-        command += [str(self.random.getrandbits(32)), f"B{leg}", *map(str, ends)]
+        is_java = self.random.random() < 0.5
+        command = [sys.executable, "-m", "tests.proof.relay_client"]
+        if is_java:
+            # 20 seconds for the group to read on, and time for the program to be compiled.
+            command = [*self.install.command(str(JAVA_CLIENT), heap="128m")]
+        command += [broker.address, str(self.random.getrandbits(31)), f"B{leg}", *map(str, ends)]
         errors = self.root / f"leg-{leg}.txt"
         with (
             errors.open("wb") as stderr,
@@ -206,22 +212,29 @@ class Relay:
                 process.kill()
 
             end = kill if is_killed else process.stdin.close
-            timer = threading.Timer(self.random.uniform(1.0, 5.0), end)
+            timer = threading.Timer(self.random.uniform(0.1, 4.0), end)
             watchdog = threading.Timer(SHOW_SECONDS, process.kill)
-            timer.start()
             watchdog.start()
             lines = (json.loads(line) for line in process.stdout if line.endswith(b"\n"))
-            said = [self._record(what, arguments, "clients") for what, *arguments in lines]
-            timer.join()
+            said, problems = [], []
+            for what, *arguments in lines:
+                said.append(self._record(what, arguments, "Java" if is_java else "librdkafka"))
+                if what == "ready":
+                    timer.start()
+                elif what == "problem":
+                    problems += arguments
+            if "ready" in said:
+                timer.join()
             process.wait(SHOW_SECONDS)
             watchdog.cancel()
         self.proof.count("kills of a broker" if is_killed else "stops of a broker")
-        if is_killed:
-            return []
+        if not broker.is_running:
+            return problems
         broker.stop()
         if "closed" not in said:
-            return [f"the clients did not end: {errors.read_text(errors='replace')[-1500:]}"]
-        return []
+            text = errors.read_text(errors="replace")[-1500:]
+            return [*problems, f"the clients did not end: {text}"]
+        return problems
 
     def _wait_for_the_truth(self, broker: Broker) -> list[str]:
         """Compare until all is right, for a coordinator has to finish first; return what is not."""
