@@ -3,7 +3,10 @@
 `block_device.c` is the disk, a loop device makes a block device of it. A log is written, its writes
 fail, the disk works again, the log is opened and acknowledges more; then the power is cut, or the
 file system is unmounted in order, or the page cache is emptied, and all that was acknowledged must
-be there. The same with reads of a block that fail while the log is opened.
+be there. The same with reads of a block that fail while the log is opened. Between these, writes of
+the mixed workloads are recorded, and replayed in part (`block_replays`).
+
+Option: `only=replayed` (or an ending) for rounds of one kind.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+from tests.proof.block_replays import replay
 from tests.proof.disks import run as run_command
 from tests.proof.harness import Proof
+from tests.proof.workloads import load_modules, workloads
 
 __all__ = ["FaultyDisk", "fuse_library", "run"]
 
@@ -31,11 +36,10 @@ SOURCE = Path(__file__).with_name("block_device.c")
 ROOT = SOURCE.parents[2]
 KINDS = {"ext4": 64 << 20, "xfs": 320 << 20}
 ENDINGS = ("cut", "unmounted", "evicted")
+# Instead of a fault: what may be there of the writes of a workload.
+REPLAYED = "replayed"
 SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 STAGE_SECONDS = 120
-# DUR-3: a mapped page that cannot be read ends the process. The gate takes reads in once mappings
-# are guarded; `python3 ci/proof.py block-faults` judges them already.
-READS_IN_GATE = False
 
 
 def fuse_library() -> str:
@@ -203,10 +207,13 @@ def run(proof: Proof) -> None:
     """Let writes and reads of blocks fail."""
     if reason := fuse_library():
         proof.skip(reason)
+    load_modules()
     program = build(proof.folder)
+    rounds = [(kind, ending) for kind in KINDS for ending in (*ENDINGS, REPLAYED)]
+    wanted = proof.options.get("only", "")
+    rounds = [each for each in rounds if each[1].startswith(wanted)]
     number = 0
     while proof.seconds_left() > 0:
-        rounds = [(kind, ending) for kind in KINDS for ending in ENDINGS]
         proof.random.shuffle(rounds)
         for kind, ending in rounds:
             if proof.seconds_left() <= 0:
@@ -214,17 +221,23 @@ def run(proof: Proof) -> None:
             number += 1
             folder = proof.folder / f"round-{number}"
             with FaultyDisk(program, folder, kind) as disk:
-                for problem in write_fault(disk, ending, f"MARK{proof.random.randrange(10**9)}X"):
-                    title = f"a disk ({kind}) whose writes fail and work again loses nothing"
-                    proof.broken(title, f"{ending}: {problem}", [disk.point / "t-0"])
-                proof.count(f"failed writes on {kind}, then {ending}")
-                if proof.gate and not READS_IN_GATE:
-                    continue
-                for problem in read_fault(disk):
-                    title = f"a disk ({kind}) whose reads fail and work again loses nothing"
-                    proof.broken(title, problem, [disk.point / "t-0"])
-                proof.count(f"failed reads on {kind}")
+                if ending == REPLAYED:
+                    replay(proof, disk, proof.random.choice(workloads(proof)), folder)
+                else:
+                    _fail(proof, disk, ending)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fail(proof: Proof, disk: FaultyDisk, ending: str) -> None:
+    """Let writes fail, then reads."""
+    for problem in write_fault(disk, ending, f"MARK{proof.random.randrange(10**9)}X"):
+        title = f"a disk ({disk.kind}) whose writes fail and work again loses nothing"
+        proof.broken(title, f"{ending}: {problem}", [disk.point / "t-0"])
+    proof.count(f"failed writes on {disk.kind}, then {ending}")
+    for problem in read_fault(disk):
+        title = f"a disk ({disk.kind}) whose reads fail and work again loses nothing"
+        proof.broken(title, problem, [disk.point / "t-0"])
+    proof.count(f"failed reads on {disk.kind}")
 
 
 def write_fault(disk: FaultyDisk, ending: str, mark: str) -> Iterator[str]:

@@ -383,7 +383,7 @@ class Oracle:
             seen[stream.number] = observed
         for number, observed in seen.items():
             problems += self._check_stream(self.streams[number], observed)
-        problems += self._check_transactions(seen)
+        problems += self._check_transactions(seen, view)
         outcomes = self._outcomes(seen)
         problems += self._check_positions(view, outcomes)
         problems += self._check_rows(view)
@@ -526,7 +526,7 @@ class Oracle:
 
     # ------------------------------------------------------------------------------- transactions
 
-    def _check_transactions(self, seen: dict[int, Observed]) -> Iterator[Problem]:
+    def _check_transactions(self, seen: dict[int, Observed], view: View) -> Iterator[Problem]:
         visible: dict[int, set[tuple[int, int, int]]] = defaultdict(set)
         hidden: dict[int, set[tuple[int, int, int]]] = defaultdict(set)
         for number, observed in seen.items():
@@ -552,7 +552,7 @@ class Oracle:
                 yield Problem("a committed transaction is not visible", what)
             elif shown and kept:
                 yield Problem("half a transaction is visible", what)
-            elif shown or transaction.acknowledged:
+            elif shown or transaction.acknowledged or _is_positioned(transaction, view):
                 missing = sorted(self._missing(transaction, shown, seen))
                 if missing:
                     yield Problem("half a transaction is visible", f"{what}; missing {missing[:6]}")
@@ -633,7 +633,9 @@ class Oracle:
 
     def _rebase(self, view: View, seen: dict[int, Observed], outcomes: dict[int, set[str]]) -> None:
         for number, transaction in self.transactions.items():
-            if transaction.asked == "commit" and "committed" in outcomes.get(number, ()):
+            if transaction.asked == "commit" and (
+                "committed" in outcomes.get(number, ()) or _is_positioned(transaction, view)
+            ):
                 transaction.acknowledged = True
             elif not transaction.acknowledged and transaction.appends:
                 transaction.asked = "abort"
@@ -656,3 +658,8 @@ class Oracle:
                 self.sinks[version] = (parts, True)
                 if not there and not done:
                     del self.sinks[version]
+
+
+def _is_positioned(transaction: Transaction, view: View) -> bool:
+    """Say whether a position that only this transaction has put is there: it was committed."""
+    return any(view.positions.get(key) == put for key, put in transaction.positions.items())

@@ -80,7 +80,9 @@ PARTS: tuple[Part, ...] = (
         "A block device through FUSE fails writes of chosen bytes below ext4 and XFS, then works "
         "again; the log is opened and acknowledges more; then the power is cut, the file system "
         "unmounted in order, or the page cache emptied. Reads of a block fail and work again. "
-        "Everything that was acknowledged is there, at its offset, and errors are typed.",
+        "Everything that was acknowledged is there, at its offset, and errors are typed. Writes "
+        "and flushes of the mixed workloads are recorded as well, and images made of them: all up "
+        "to a flush, and any of the blocks behind it; each is mounted and judged as after a cut.",
         "tests.proof.block_faults",
         needs=(needs.linux, needs.fuse, needs.loop_devices, fuse_library),
         gate_seconds=30,

@@ -26,7 +26,7 @@ from tests.proof.ledger import Event, Ledger
 from tests.proof.oracle import Oracle, Problem, Stream
 from tests.proof.tally import tally
 
-__all__ = ["Rounds", "Workload", "in_order"]
+__all__ = ["Rounds", "Workload", "fork", "in_order", "judge_in_a_child"]
 
 _CHECK_SECONDS = 90.0
 _MOST_FOUND = 20
@@ -119,10 +119,11 @@ class Rounds:
         if self._disk is not None:
             self._control.clear()
             start = self._controlled
-            control = self._fork(lambda: write_control(self._control, self._root, start))
+            control = fork(self._ledger, lambda: write_control(self._control, self._root, start))
             self._others = [control]
-        writer = self._fork(
-            lambda: self._workload.write(self._ledger, self._root, self._oracle, seed, first)
+        writer = fork(
+            self._ledger,
+            lambda: self._workload.write(self._ledger, self._root, self._oracle, seed, first),
         )
         early = self._random.random() < 0.3
         self._running = [writer, *self._others]
@@ -261,7 +262,7 @@ class Rounds:
         shutil.rmtree(before, ignore_errors=True)
         # With its holes, which a preallocated file has.
         run("cp", "-a", "--sparse=auto", str(self._root), str(before))
-        problems = self._in_a_child(lambda: self._workload.check(self._root, self._oracle, seed))
+        problems, self._oracle = judge_in_a_child(self._workload, self._root, self._oracle, seed)
         self._proof.count(f"{self._name}: checks")
         streams = self._streams()
         self._proof.count(f"{self._name}: logs recovered and compared", len(streams))
@@ -295,57 +296,66 @@ class Rounds:
         self._proof.broken(problem.title, details, [log, *files])
         self._is_over = True
 
-    def _fork(self, work: Callable[[], object]) -> int:
-        """Return the process that does this and nothing else."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        process = os.fork()
-        if process:
-            return process
+
+def fork(ledger: Ledger, work: Callable[[], object]) -> int:
+    """Return the process that does this and nothing else."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    process = os.fork()
+    if process:
+        return process
+    try:
+        work()
+    except BaseException as error:  # noqa: BLE001 - the parent is told
+        text = traceback.format_exc()
+        ledger.add("wrong", f"a writer ended in {type(error).__name__}", text[-3000:])
+    finally:
+        os._exit(0)
+
+
+def judge_in_a_child(
+    workload: Workload, root: Path, oracle: Oracle, seed: int
+) -> tuple[list[Problem], Oracle]:
+    """
+    Run a check in a process; its death, its error and its silence are problems.
+
+    Returns:
+        The problems, and the oracle as it is afterwards.
+    """
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process == 0:
+        os.close(reader)
         try:
-            work()
+            logging.raiseExceptions = False
+            answer: tuple[list[Problem], Oracle | None]
+            answer = (workload.check(root, oracle, seed), oracle)
         except BaseException as error:  # noqa: BLE001 - the parent is told
-            text = traceback.format_exc()
-            self._ledger.add("wrong", f"a writer ended in {type(error).__name__}", text[-3000:])
+            title = f"opening raised {type(error).__name__}"
+            answer = ([Problem(title, traceback.format_exc()[-4000:])], None)
+        try:
+            with open(writer, "wb") as file:  # noqa: PTH123
+                pickle.dump(answer, file)
         finally:
             os._exit(0)
-
-    def _in_a_child(self, check: Callable[[], list[Problem]]) -> list[Problem]:
-        """Run a check in a process; its death, its error and its silence are problems."""
-        reader, writer = os.pipe()
-        process = os.fork()
-        if process == 0:
-            os.close(reader)
-            try:
-                logging.raiseExceptions = False
-                answer: tuple[list[Problem], Oracle | None] = (check(), self._oracle)
-            except BaseException as error:  # noqa: BLE001 - the parent is told
-                title = f"opening raised {type(error).__name__}"
-                answer = ([Problem(title, traceback.format_exc()[-4000:])], None)
-            try:
-                with open(writer, "wb") as file:  # noqa: PTH123
-                    pickle.dump(answer, file)
-            finally:
-                os._exit(0)
-        os.close(writer)
-        data = b""
-        deadline = time.monotonic() + _CHECK_SECONDS
-        with open(reader, "rb", buffering=0) as file:  # noqa: PTH123
-            while select.select([file], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                part = file.read(1 << 20)
-                if not part:
-                    break
-                data += part
-            else:
-                os.kill(process, signal.SIGKILL)
-        _, status = os.waitpid(process, 0)
-        if os.WIFSIGNALED(status):
-            name = signal.Signals(os.WTERMSIG(status)).name
-            return [Problem(f"a start after it ended by {name}", "or hung, where it was SIGKILL")]
-        problems, oracle = pickle.loads(data)
-        if oracle is not None:
-            self._oracle = oracle
-        return list(problems)
+    os.close(writer)
+    data = b""
+    deadline = time.monotonic() + _CHECK_SECONDS
+    with open(reader, "rb", buffering=0) as file:  # noqa: PTH123
+        while select.select([file], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            part = file.read(1 << 20)
+            if not part:
+                break
+            data += part
+        else:
+            os.kill(process, signal.SIGKILL)
+    _, status = os.waitpid(process, 0)
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        text = "or hung, where it was SIGKILL"
+        return [Problem(f"a start after it ended by {name}", text)], oracle
+    problems, judged = pickle.loads(data)
+    return list(problems), oracle if judged is None else judged
 
 
 def in_order(proof: Proof) -> None:

@@ -6,7 +6,9 @@ import os
 import signal
 from dataclasses import asdict
 from pathlib import Path
+from random import Random
 
+from tests.proof.block_replays import Entry, Recording, images_of
 from tests.proof.contents import Spec
 from tests.proof.harness import Proof
 from tests.proof.ledger import Event, Ledger
@@ -182,3 +184,73 @@ def test_side_by_side_counts_notes_and_findings_of_all_judges_are_added(tmp_path
         "a promise",
     ]
     assert (tmp_path / "evidence" / "judges-b-7-1" / "what.txt").exists()
+
+
+def oracle_of_positions() -> Oracle:
+    """Return an oracle of a transaction that was to be committed, with a record and a position."""
+    oracle = Oracle(exact=False)
+    oracle.apply(
+        [
+            ("stream", OLD, asdict(SPEC)),
+            ("topic", "t", "asked", [OLD]),
+            ("topic", "t", "there", []),
+            ("transaction", 50),
+            ("ask", OLD, 100, 1, 50),
+            ("position", "g", "t-0", 50, 50),
+            ("commit", 50, False),
+        ],
+        evidence=True,
+    )
+    oracle.ended()
+    return oracle
+
+
+def test_oracle_position_outlives_the_records_of_its_transaction() -> None:
+    """Where all its records were deleted, a transaction is known for committed by its position."""
+    oracle = oracle_of_positions()
+    oracle.apply([("delete", OLD, 5), ("deleted", OLD, 5)], evidence=True)
+    view = View({"t-0": Observed(5, 5, {}, 5)}, {"t": 1}, {("g", "t-0"): 50})
+    assert oracle.check(view) == []
+    assert oracle.check(view) == []
+
+
+def test_oracle_position_without_the_records_of_its_transaction_is_half_of_it() -> None:
+    """Nothing was deleted: where the position is there, the record has to be."""
+    view = View({"t-0": Observed(0, 0, {}, 0)}, {"t": 1}, {("g", "t-0"): 50})
+    titles = [each.title for each in oracle_of_positions().check(view)]
+    assert titles == ["half a transaction is visible"]
+
+
+def recording_in(folder: Path) -> Recording:
+    """Return a record of four writes with two flushes between them, and what was said when."""
+    base = folder / "base"
+    base.write_bytes(bytes(4 * 4096))
+    entries = [
+        Entry(0, b"a" * 4096, 4120),
+        Entry(0, None, 4144),
+        Entry(4096, b"b" * 4096, 8264),
+        Entry(0, None, 8288),
+        Entry(0, b"c" * 8192, 16504),
+    ]
+    return Recording(base, entries, [(4144, 30), (8200, 50), (8288, 70)])
+
+
+def test_images_of_a_record_hold_what_was_flushed_and_any_block_behind_it(tmp_path: Path) -> None:
+    """Up to a flush all is there; what came behind it is there in part; nothing else is."""
+    found = set()
+    for seed in range(40):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        image = folder / "image"
+        for end, size in images_of(recording_in(folder), image, Random(seed), 6):
+            data = image.read_bytes()
+            found.add((end, size, data[:1], data[4096:4097], data[8192:8193]))
+    zero = bytes(1)
+    assert found == {
+        (0, 8, zero, zero, zero),
+        *((4120, 8, first, zero, zero) for first in (zero, b"a")),
+        (4144, 30, b"a", zero, zero),
+        *((8264, 50, b"a", second, zero) for second in (zero, b"b")),
+        (8288, 70, b"a", b"b", zero),
+        *((16504, 70, first, second, zero) for first in (b"a", b"c") for second in (b"b", b"c")),
+    }
