@@ -1,0 +1,140 @@
+"""Starts, settings and directories of managers, as Kafka's tests ask for them (PAR-21)."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from kafkalog import LogManager, UnknownTopicOrPartitionError
+from kafkalog.manager import recovery
+from tests.support.damage import log_file
+from tests.support.managers import has_marker, manual_manager, values
+from tests.support.producing import Client
+
+TEXTS = [f"{number:200d}" for number in range(6)]
+
+
+def test_interrupted_start_leaves_no_marker_and_the_next_recovers_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PAR-21, 12: an interruption while partitions are recovered is a crash for all of them."""
+    data = tmp_path / "data"
+    with manual_manager(data) as manager:
+        manager.create_topic("t", 3)
+        for number in range(3):
+            manager.append("t", number, *TEXTS)
+    (data / ".kafka_cleanshutdown").unlink()
+    count = []
+
+    def interrupted(*arguments: object, **named: object) -> None:
+        count.append(1)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkalog.manager.directories.recover", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            manual_manager(data)
+    assert [1] == count
+    assert recovery.recover is not interrupted
+    assert not has_marker(data)
+    with manual_manager(data) as manager:
+        for number in range(3):
+            assert not manager.log("t", number).recovery_report.clean
+            assert TEXTS == values(manager, "t", number)
+    assert has_marker(data)
+
+
+@pytest.mark.parametrize("are_defaults", [False, True])
+def test_settings_that_change_while_a_log_is_opened_count(
+    tmp_path: Path, are_defaults: bool
+) -> None:
+    """PAR-21, 13: no thread gets a log with the settings of before."""
+    with LogManager([tmp_path / "data"]) as manager:
+        for attempt in range(20):
+            topic = f"t{attempt}"
+            manager.create_topic(topic)
+            value = str(10_000 + attempt)
+            start = threading.Barrier(2)
+
+            def change(topic: str = topic, value: str = value) -> None:
+                start.wait()  # noqa: B023 - the thread ends within the round
+                if are_defaults:
+                    manager.reconfigure_defaults({"log.retention.bytes": value})
+                else:
+                    manager.reconfigure(topic, {"retention.bytes": value})
+
+            thread = threading.Thread(target=change)
+            thread.start()
+            start.wait()
+            log = manager.log(topic)
+            thread.join()
+            assert int(value) == manager.log(topic).config.retention_bytes
+            assert log is manager.log(topic)
+
+
+def test_late_transaction_is_reported_again_after_a_reload(tmp_path: Path) -> None:
+    """PAR-21, 14: and not after a truncation of the transaction."""
+    data = tmp_path / "data"
+    with manual_manager(data) as manager:
+        manager.create_topic("t")
+        Client(7).send(manager.log("t"), transactional=True)
+        Client(8).send(manager.log("t"), transactional=True)
+        assert {} == manager.health().late_transactions
+        time = manager.time
+        time.advance(20 * 60_000 + 1)
+        assert manager.health().late_transactions
+    with manual_manager(data) as manager:
+        manager.time.advance(20 * 60_000 + 1)
+        manager.log("t")
+        late = manager.health().late_transactions
+        assert [2] == [len(each) for each in late.values()]
+        manager.log("t").truncate_to(1)
+        assert [7] == [each.producer_id for each in manager.log("t").list_transactions()]
+        assert manager.health().late_transactions
+        manager.log("t").truncate_fully_and_start_at(0)
+        assert {} == manager.health().late_transactions
+
+
+def test_directory_without_permission_beside_a_good_one_is_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PAR-21, 19: the good one serves; root sees no permissions, so the disk is made to refuse."""
+    from tests.support.simulated_disk import SimulatedDisk
+
+    disk = SimulatedDisk()
+    good, bad = Path("/disks/good"), Path("/disks/bad")
+    with manual_manager(good, bad, filesystem=disk) as manager:
+        manager.create_topic("t", directory=good)
+        manager.append("t", 0, "x")
+    disk.fail_at(1, 13, suffix="bad/.lock")
+    with manual_manager(good, bad, filesystem=disk) as manager:
+        assert [True, False] == [each.is_online for each in manager.health().directories]
+        assert ["x"] == values(manager, "t")
+
+
+def test_topic_is_deleted_whose_log_the_caller_closed(tmp_path: Path) -> None:
+    """PAR-21: closing a log is no reason to keep its files."""
+    data = tmp_path / "data"
+    with manual_manager(data) as manager:
+        manager.create_topic("t")
+        manager.append("t", 0, "x")
+        manager.log("t").close()
+        manager.delete_topic("t")
+        manager.scheduler.advance(2_000)
+        assert {} == manager.topics()
+        assert not [each for each in data.iterdir() if each.is_dir()]
+
+
+def test_question_for_an_unknown_partition_leaves_the_disk_unchanged(tmp_path: Path) -> None:
+    """PAR-21: nothing is created by looking."""
+    data = tmp_path / "data"
+    with manual_manager(data) as manager:
+        manager.create_topic("t")
+        before = sorted(data.iterdir())
+        for topic, partition in (("t", 1), ("u", 0)):
+            with pytest.raises(UnknownTopicOrPartitionError):
+                manager.log(topic, partition)
+        assert before == sorted(data.iterdir())
+        assert not log_file(data / "t-1").exists()
