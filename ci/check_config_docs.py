@@ -56,6 +56,8 @@ The fields of `LogConfig` are Kafka's topic settings, dots turned into underscor
 kafkalog's own begin with `kafkalog.`, which the field names leave out.
 
 ```python
+from kafkalog import LogConfig
+
 config = LogConfig(segment_bytes=16 << 20, compression_type="zstd")
 config = LogConfig.from_properties({"segment.bytes": "16777216", "compression.type": "zstd"})
 config = config.replace(retention_ms=-1)
@@ -96,6 +98,8 @@ The fields of `ManagerConfig` are Kafka's broker settings, dots turned into unde
 defaults of all topics are in its field `log`.
 
 ```python
+from kafkalog import ManagerConfig
+
 config = ManagerConfig(log_retention_check_interval_ms=60_000, log=LogConfig(retention_ms=-1))
 config = ManagerConfig.from_properties({"log.retention.hours": "24", "log.cleaner.threads": "2"})
 ```
@@ -104,6 +108,8 @@ What single topics say otherwise is kept apart, in a `TopicConfigs`, so that a c
 defaults reaches every topic in what it does not say itself:
 
 ```python
+from kafkalog import TopicConfigs
+
 topics = TopicConfigs(config.log, {"orders": {"retention.ms": "-1"}})
 topics = topics.with_topic("orders", {"segment.bytes": "1048576", "retention.ms": None})
 topics = topics.with_defaults(config.log.replace(compression_type="zstd"))
@@ -113,6 +119,8 @@ topics.config_of("orders")
 Both can be changed while a manager runs, in all open logs and for every later start:
 
 ```python
+from kafkalog import LogManager
+
 with LogManager(["data"], config) as manager:
     manager.create_topic("orders", 3, {"segment.bytes": "1048576"})
     manager.reconfigure("orders", {"retention.ms": "-1", "segment.bytes": None})

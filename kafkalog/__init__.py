@@ -461,18 +461,32 @@ _HOMES = {
 
 if not TYPE_CHECKING:
 
+    def _load(home):
+        """Return a module of the package; say so where a source tree has no compiled ones."""
+        try:
+            return import_module(f"{__name__}.{home}")
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith(f"{__name__}._core."):
+                raise
+            # Python that is started in a checkout finds this folder before an installed package.
+            raise ImportError(
+                f"kafkalog in {__path__[0]} is a source tree without compiled modules: start"
+                " Python in another folder to use the installed package, or compile here with"
+                " `python setup.py build_ext --inplace`"
+            ) from error
+
     def __getattr__(name):
-        """Load a name, or a room, that is asked for the first time."""
+        """Load a name, or a part of the package, that is asked for the first time."""
         if name == "__version__":
             value = import_module("importlib.metadata").version(__name__)
             globals()[name] = value
             return value
         for home, names in _HOMES.items():
             if name in names:
-                value = getattr(import_module(f"{__name__}.{home}"), name)
+                value = getattr(_load(home), name)
                 break
             if name == home.partition(".")[0]:
-                return import_module(f"{__name__}.{name}")
+                return _load(name)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value

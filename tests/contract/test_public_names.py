@@ -92,6 +92,7 @@ NAMES = [
     "LogStorageError",
     "LogSurvey",
     "LostRecords",
+    "LoweredEpochs",
     "ManagerConfig",
     "ManagerHealth",
     "MultiFetchReply",
