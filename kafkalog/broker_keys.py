@@ -133,6 +133,10 @@ SINGLE_KEYS_WITHOUT_USE: Final[Mapping[str, str]] = MappingProxyType(
         "log.message.timestamp.difference.max.ms": (
             "gone from Kafka 4: say log.message.timestamp.before.max.ms and .after.max.ms"
         ),
+        "message.timestamp.difference.max.ms": (
+            "a topic's name, and gone from Kafka 4: say log.message.timestamp.before.max.ms and"
+            " .after.max.ms"
+        ),
         "log.local.retention.bytes": _REMOTE,
         "log.local.retention.ms": _REMOTE,
         "num.replica.alter.log.dirs.threads": _CLUSTER,

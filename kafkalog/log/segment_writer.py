@@ -34,10 +34,10 @@ from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
 from kafkalog.log.segment import open_segment
 from kafkalog.log.segment_types import SegmentContext
 
-__all__ = ["OutputPlace", "SegmentWriter", "cleaned_context"]
+__all__ = ["SEGMENT_BYTES_MAX", "OutputPlace", "SegmentWriter", "cleaned_context"]
 
 # Positions in an offset index are 32 bits with a sign.
-_SEGMENT_BYTES_MAX: Final = 2**31 - 1
+SEGMENT_BYTES_MAX: Final = 2**31 - 1
 _SCANNED_BATCHES: Final = 1024
 
 
@@ -90,7 +90,7 @@ class SegmentWriter:
     def write(self, parts: Sequence[Buffer]) -> int:
         """Write whole batches, which follow those before; return their bytes."""
         size = sum(memoryview(part).nbytes for part in parts)
-        if self._may_split or self._size + size > _SEGMENT_BYTES_MAX:
+        if self._may_split or self._size + size > SEGMENT_BYTES_MAX:
             for part in parts:
                 self._write_batches(memoryview(part).cast("B"))
         elif size:
@@ -164,7 +164,7 @@ class SegmentWriter:
         count, limit = len(columns), self.bases[-1] + RELATIVE_OFFSET_MAX
         is_beyond = columns.last_offset[row:count] > limit
         ends = columns.position[row:count] + columns.size_bytes[row:count] - columns.position[row]
-        is_beyond |= ends > _SEGMENT_BYTES_MAX - self._size
+        is_beyond |= ends > SEGMENT_BYTES_MAX - self._size
         return int(is_beyond.argmax()) if is_beyond.any() else count - row
 
     def _begin_another(self, data: memoryview, columns: BatchColumns, row: int) -> None:

@@ -1,7 +1,8 @@
-"""Splitting segments whose offsets go beyond what an index can express (KAFKA-6264).
+"""Splitting segments whose offsets or bytes go beyond what an index can express (KAFKA-6264).
 
 Offsets in an index are 31 bits beside the base offset of the segment. Cleaners of brokers before
-1.1 could merge segments further apart than that. An opening for writing splits such a segment as a
+1.1 could merge segments further apart than that. Positions are 31 bits, too: a broker refuses a
+larger file, which no broker makes. An opening for writing splits such a segment as a
 broker does: the first batch that does not fit begins a new segment, which it names. Where not even
 the first batch of all fits, that batch names the first new segment, too.
 
@@ -33,7 +34,7 @@ from kafkalog.log.replacement import let_count, mark_exchange
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
-from kafkalog.log.segment_writer import SegmentWriter, cleaned_context
+from kafkalog.log.segment_writer import SEGMENT_BYTES_MAX, SegmentWriter, cleaned_context
 
 __all__ = ["split_overflowing"]
 
@@ -72,34 +73,35 @@ def split_overflowing(
     Raises:
         OSError: the disk refused.
     """
-    if not segments or end_offset - 1 - segments[0].base_offset <= RELATIVE_OFFSET_MAX:
+    is_wide = segments and end_offset - 1 - segments[0].base_offset > RELATIVE_OFFSET_MAX
+    if not is_wide and all(segment.size_bytes <= SEGMENT_BYTES_MAX for segment in segments):
         return []
     ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
     made: list[int] = []
     for segment, end in zip(segments, ends, strict=True):
-        if segment.size_bytes and end - 1 > segment.offset_max and _overflows(segment):
+        may_overflow = end - 1 > segment.offset_max or segment.size_bytes > SEGMENT_BYTES_MAX
+        if segment.size_bytes and may_overflow and _overflows(segment):
             made += _split(context, segment)
     return made
 
 
 def _overflows(segment: LogSegment) -> bool:
-    """Say whether a segment without damage has an offset that is too far from its base."""
+    """Say whether a segment without damage has more than an index can express."""
     if segment.fences:
         return False
+    is_large = segment.size_bytes > SEGMENT_BYTES_MAX
     with suppress(CorruptRecordError, InvalidRecordError, ValueError):
         end_offset = segment.end_offset_of_tail()
-        if end_offset is not None and end_offset - 1 <= segment.offset_max:
+        if not is_large and end_offset is not None and end_offset - 1 <= segment.offset_max:
             return False
     scan = segment.scan()
     is_whole = not scan.fences and scan.whole_end == segment.size_bytes
-    return is_whole and scan.next_offset - 1 > segment.offset_max
+    return is_whole and (is_large or scan.next_offset - 1 > segment.offset_max)
 
 
 def _split(context: SegmentContext, segment: LogSegment) -> list[int]:
     """Write the new segments of one, and let them count; return their base offsets."""
-    logger.warning(
-        "%s has offsets more than %d above its base: it is split", segment.path, RELATIVE_OFFSET_MAX
-    )
+    logger.warning("%s is more than its indexes can express: it is split", segment.path)
     try:
         bases = _write(context, segment)
         mark_exchange(context, [segment], bases)

@@ -18,6 +18,7 @@ from kafkalog.cleaner.compaction import compact_log
 from kafkalog.cli.app import app
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log import segment_writer, splitting
 from kafkalog.log.ranges.reader import RangeReader
 from kafkalog.log.scan.conditions import Integers
 from tests.support.crash_rig import ALONE, Place, Rig, Scenario, crashes
@@ -281,6 +282,31 @@ def test_overflowing_segment_on_a_full_disk_is_served_unsplit(overflowing: Path)
     with manual_log(place, filesystem=disk, **COMPACT) as log:
         assert OFFSETS == offsets_of(log)
         assert [0, FAR, 2 * FAR] == bases_of(log)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_segment_of_more_bytes_than_positions_is_split(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, is_clean: bool
+) -> None:
+    """PAR-13: the limit of 2^31 - 1 is lowered; readers serve the file, a writer divides it."""
+    for module in (segment_writer, splitting):
+        monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", 300)
+    with manual_log(directory) as log:
+        for number in range(6):
+            log.append([Record(value=b"%90d" % number)])
+    if not is_clean:
+        forget_shutdown(directory)
+    with manual_log(directory, read_only=True) as log:
+        assert [0] == bases_of(log)
+        assert list(range(6)) == offsets_of(log)
+    for _again in range(2):
+        with manual_log(directory) as log:
+            assert [0, 1, 2, 3, 4, 5] == offsets_of(log)
+            assert 1 < len(log.segments())
+            assert all(each.size_bytes <= 300 for each in log.segments())
+            assert () == log.fences()
+        forget_shutdown(directory)
+    assert [] == unfinished(directory)
 
 
 def put(disk: SimulatedDisk, data: bytes) -> None:

@@ -360,7 +360,7 @@ def test_output_beyond_what_a_segment_may_have_becomes_several(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
 ) -> None:
     """By bytes or by offsets: nothing is lost, and each begins where the one before ended."""
-    monkeypatch.setattr(segment_writer, "_SEGMENT_BYTES_MAX", 2000)
+    monkeypatch.setattr(segment_writer, "SEGMENT_BYTES_MAX", 2000)
     directory = tmp_path / "orders-0"
     settings = COMPACT | {"segment_bytes": 1500, "compression_type": codec}
     with manual_log(directory, **settings) as log:
