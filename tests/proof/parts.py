@@ -111,4 +111,15 @@ PARTS: tuple[Part, ...] = (
         "tests.proof.relays",
         needs=(needs.java,),
     ),
+    Part(
+        "loader-relays",
+        "Relays with an emulated loader",
+        "The relays above without Java: a compacted log is appended to, rolled and compacted by a "
+        "process of this library that is killed at a random moment, and then by an emulation that "
+        "treats files of unfinished work as the loader of Kafka 4 does, appends and cleans. After "
+        "each leg the latest values are right for the library and for a reader of headers.",
+        "tests.proof.loader_relays",
+        needs=(needs.linux,),
+        gate_seconds=20,
+    ),
 )
