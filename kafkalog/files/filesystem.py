@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from typing_extensions import Buffer
 
-__all__ = ["FileFacts", "FileHandle", "FileLock", "FileSystem"]
+__all__ = ["FileExtent", "FileFacts", "FileHandle", "FileLock", "FileSystem"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,21 @@ class FileFacts:
     modified_ms: int
     is_directory: bool
     file_id: int = 0
+
+
+class FileExtent(NamedTuple):
+    """
+    What a listing tells of one entry.
+
+    Attributes:
+        size_bytes: its size.
+        has_hole: whether it may have holes: it takes less room on the disk than it is long.
+        refusal: why it is no regular file, empty where it is one.
+    """
+
+    size_bytes: int
+    has_hole: bool = False
+    refusal: str = ""
 
 
 class FileHandle(Protocol):
@@ -127,8 +142,8 @@ class FileSystem(Protocol):
         """Return the names in a directory, sorted."""
         ...
 
-    def file_sizes(self, directory: Path, suffix: str) -> dict[str, int]:
-        """Return the sizes of the files in a directory whose names end so, by name."""
+    def extents(self, directory: Path, suffix: str) -> dict[str, FileExtent]:
+        """Return the entries of a directory whose names end so, by name; no link is followed."""
         ...
 
     def rename(self, source: Path, target: Path) -> None:

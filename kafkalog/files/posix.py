@@ -41,7 +41,7 @@ from kafkalog.errors import LogStorageError
 from kafkalog.files import mappings
 from kafkalog.files.cache_id import cache_id
 from kafkalog.files.errors import ShortFileError
-from kafkalog.files.filesystem import FileFacts, FileHandle, FileLock
+from kafkalog.files.filesystem import FileExtent, FileFacts, FileHandle, FileLock
 from kafkalog.files.write_back import keeps_errors
 
 __all__ = ["PosixFileHandle", "PosixFileSystem"]
@@ -58,6 +58,8 @@ _TICK_NS: Final = 2_500_000_000
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
 _IOV_MAX = _IOV_MAX if _IOV_MAX > 0 else 1024
+# The unit of st_blocks, whatever the blocks of the file system are.
+_STAT_BLOCK_BYTES = 512
 
 
 class PosixFileHandle(FileWriter):
@@ -256,6 +258,18 @@ def _open_regular(path: Path, flags: int) -> int:
     raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
+def _extent_of(facts: os.stat_result) -> FileExtent:
+    size, mode = facts.st_size, facts.st_mode
+    if stat_bits.S_ISREG(mode):
+        # Not every system has the second one; without it nothing is known of holes.
+        stored = getattr(facts, "st_blocks", size) * _STAT_BLOCK_BYTES
+        return FileExtent(size, has_hole=stored < size)
+    if stat_bits.S_ISLNK(mode):
+        return FileExtent(size, refusal="a symbolic link, which is not followed")
+    refusal = "a directory" if stat_bits.S_ISDIR(mode) else "not a regular file"
+    return FileExtent(size, refusal=refusal)
+
+
 class PosixFileSystem:
     """
     The disks of this machine.
@@ -316,13 +330,13 @@ class PosixFileSystem:
     def list(self, directory: Path) -> list[str]:
         return sorted(os.listdir(directory))
 
-    def file_sizes(self, directory: Path, suffix: str) -> dict[str, int]:
+    def extents(self, directory: Path, suffix: str) -> dict[str, FileExtent]:
         found = {}
         with os.scandir(directory) as entries:
             for entry in entries:
                 if entry.name.endswith(suffix):
                     with contextlib.suppress(FileNotFoundError):
-                        found[entry.name] = entry.stat().st_size
+                        found[entry.name] = _extent_of(entry.stat(follow_symlinks=False))
         return found
 
     def rename(self, source: Path, target: Path) -> None:

@@ -18,6 +18,7 @@ Thread-safety: pure functions over files of the system. Nothing is written.
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import struct
@@ -74,20 +75,26 @@ def is_stored(path: Path, position: int, *, mounts: Path = MOUNTS) -> bool:
         except OSError:
             return False
         try:
-            return _is_same(cached, direct, position - position % alignment, size)
+            return _is_same(cached, direct, alignment, position, size)
         finally:
             os.close(direct)
     finally:
         os.close(cached)
 
 
-def _is_same(cached: int, direct: int, position: int, size: int) -> bool:
-    """Compare two descriptors of one file piece by piece; False where the direct one fails."""
+def _is_same(cached: int, direct: int, alignment: int, position: int, size: int) -> bool:
+    """
+    Compare two descriptors of one file piece by piece; False where the direct one fails.
+
+    Holes are passed over: the disk has nothing there, and a page in memory that it lacks is none.
+    """
     shown = bytearray(PIECE_BYTES)
     # A mapping of its own begins at a page, as direct reads want it.
     with mmap.mmap(-1, PIECE_BYTES) as stored:
-        for start in range(position, size, PIECE_BYTES):
+        while (start := _next_data(cached, position, size)) < size:
+            start -= start % alignment
             wanted = min(PIECE_BYTES, size - start)
+            position = start + wanted
             if _read_whole(cached, shown, wanted, start) < wanted:
                 return False
             try:
@@ -98,6 +105,14 @@ def _is_same(cached: int, direct: int, position: int, size: int) -> bool:
             if count < wanted or stored[:wanted] != shown[:wanted]:
                 return False
     return True
+
+
+def _next_data(descriptor: int, position: int, size: int) -> int:
+    """Return where the next data begins from a position on, `size` where there is none."""
+    try:
+        return min(os.lseek(descriptor, position, os.SEEK_DATA), size)
+    except OSError as error:
+        return size if error.errno == errno.ENXIO else position
 
 
 def _read_whole(descriptor: int, target: bytearray, size: int, position: int) -> int:

@@ -20,8 +20,9 @@ from pathlib import Path
 
 from typing_extensions import Buffer
 
-from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import temporary_path
+from kafkalog.files.zeros import PIECE_BYTES, is_zero
 
 __all__ = ["NameSyncError", "read_whole", "replace_whole", "sync_names", "write_synced"]
 
@@ -56,11 +57,10 @@ def replace_whole(
 ) -> None:
     """Put `data` in place of a file's content; if `durable`, on the disk when this returns."""
     temporary = temporary_path(path)
-    # A crash may have left one, and somebody else may have put a link there.
-    handle = filesystem.create_new(temporary)
+    handle = _create_temporary(filesystem, temporary)
     try:
         try:
-            handle.pwrite(data, 0)
+            _write(handle, memoryview(data).cast("B"))
             if durable:
                 handle.sync()
         finally:
@@ -74,6 +74,28 @@ def replace_whole(
     if not durable:
         return
     sync_names(filesystem, path.parent)
+
+
+def _create_temporary(filesystem: FileSystem, path: Path) -> FileHandle:
+    """Create a file in the place of one that a crash has left, or of whatever has its name."""
+    try:
+        return filesystem.create_new(path)
+    except IsADirectoryError:
+        # It is not ours to remove.
+        filesystem.rename(path, path.with_name(f"{path.name}.broken"))
+        return filesystem.create_new(path)
+
+
+def _write(handle: FileHandle, data: memoryview) -> None:
+    """Write the content of a new file; pieces of zeros of a large one become holes."""
+    if len(data) <= PIECE_BYTES:
+        handle.pwrite(data, 0)
+        return
+    handle.truncate(len(data))
+    for start in range(0, len(data), PIECE_BYTES):
+        piece = data[start : start + PIECE_BYTES]
+        if not is_zero(piece):
+            handle.pwrite(piece, start)
 
 
 def sync_names(filesystem: FileSystem, directory: Path) -> None:

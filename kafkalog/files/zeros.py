@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from typing_extensions import Buffer
 
 from kafkalog._core.mapping import check_bytes
 from kafkalog.files.filesystem import FileHandle
 
-__all__ = ["end_of_data", "is_zero", "is_zero_behind"]
+__all__ = ["PIECE_BYTES", "end_of_data", "is_zero", "is_zero_behind"]
 
 PIECE_BYTES: Final = 256 * 1024
 HOLE_BLOCK_BYTES: Final = 4096
@@ -26,9 +27,19 @@ def is_zero(data: Buffer) -> bool:
     Raises:
         LogStorageError: the data is mapped, and the disk does not give it.
     """
-    found = not np.frombuffer(memoryview(data), dtype=np.uint8).any()
+    found = np.frombuffer(memoryview(data), dtype=np.uint8)
+    has_more = _is_any(found[:PIECE_BYTES]) or any(
+        _is_any(found[start : start + PIECE_BYTES])
+        for start in range(PIECE_BYTES, len(found), PIECE_BYTES)
+    )
     check_bytes(data)
-    return found
+    return not has_more
+
+
+def _is_any(data: npt.NDArray[np.uint8]) -> bool:
+    """Say whether a byte is other than zero, eight of them at a time."""
+    count = len(data) // 8 * 8
+    return bool(data[:count].view(np.uint64).any() or data[count:].any())
 
 
 def is_zero_behind(handle: FileHandle, position: int) -> bool:
@@ -53,23 +64,40 @@ def end_of_data(handle: FileHandle, size: int) -> int:
     """
     Return where the hole at the end of a file begins, to a block; `size` where there is none.
 
-    Only the system is asked, nothing is read: that takes a few calls, however large the hole is.
+    A written piece of zeros at the end belongs to the hole in front of it: a recovery has written
+    the last byte again, perhaps. The system is asked, and little is read: that takes a few calls,
+    however large the hole is.
 
     Args:
         handle: the file.
-        size: where it ends.
+        size: where it ends, or what lies behind does not count.
 
     Raises:
         OSError: the system refuses.
     """
-    if size == 0 or handle.next_data(size - 1) is not None:
+    if size == 0:
+        return 0
+    start = max(size - HOLE_BLOCK_BYTES, 0)
+    if _has_data(handle, size - 1, size) and is_zero(handle.pread(size - start, start)):
+        end = _end_of_blocks(handle, start)
+        return size if end == start else end
+    return _end_of_blocks(handle, size)
+
+
+def _has_data(handle: FileHandle, position: int, end: int) -> bool:
+    found = handle.next_data(position)
+    return found is not None and found < end
+
+
+def _end_of_blocks(handle: FileHandle, size: int) -> int:
+    if not size or _has_data(handle, size - 1, size):
         return size
     # Data lies before `lower`, at most; from `upper` on none does.
     lower, upper = 0, size
     while upper - lower > HOLE_BLOCK_BYTES:
         middle = (lower + upper) // 2
         found = handle.next_data(middle)
-        if found is None:
+        if found is None or found >= size:
             upper = middle
         else:
             lower = min(found + HOLE_BLOCK_BYTES, upper)

@@ -352,6 +352,37 @@ def _leave_overflow_out(runs: list[_Run], first_offset: int) -> None:
 
 def _judge(runs: list[_Run], data: memoryview, first_offset: int, end_offset: int = 0) -> None:
     """Say of each run whether it is believed; none that ends above `end_offset` but if it is 0."""
+    _judge_shifts(runs, data, first_offset, end_offset)
+    if any(run.may_be_image for run in runs):
+        _settle_images([run for run in runs if run.is_believed])
+
+
+def _settle_images(believed: list[_Run]) -> None:
+    """
+    Leave out what overlaps and may be images: their room counts for nothing, so no shift says it.
+
+    Of two that overlap the lighter one goes, and both where they weigh the same.
+    """
+    kept: list[_Run] = []
+    for run in believed:
+        while kept and run.first_offset < kept[-1].next_offset:
+            before = kept[-1]
+            if not (before.may_be_image or run.may_be_image):
+                break
+            if before.weight <= run.weight:
+                before.is_believed = False
+                before.is_doubtful = before.weight == run.weight
+                kept.pop()
+            if run.weight <= before.weight:
+                run.is_believed = False
+                run.is_doubtful = before.weight == run.weight
+                break
+        if run.is_believed:
+            kept.append(run)
+
+
+def _judge_shifts(runs: list[_Run], data: memoryview, first_offset: int, end_offset: int) -> None:
+    """As `_judge`, by the shifts alone."""
     for run in runs:
         run.is_believed = run.fits and not 0 < end_offset < run.next_offset
         run.is_doubtful = False

@@ -31,6 +31,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import Buffer
+
 from kafkalog._core.batch import check_batch, scan_batches
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
@@ -40,6 +42,7 @@ from kafkalog.files.names import (
     FileKind,
     FileState,
     SegmentFiles,
+    segment_file_name,
 )
 from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.files.zeros import is_zero
@@ -64,6 +67,7 @@ __all__ = ["LoadedLog", "ScanFacts", "load_log"]
 logger = logging.getLogger(__name__)
 
 OK = STATUS_CODES["OK"]
+TRUNCATED = STATUS_CODES["TRUNCATED"]
 
 # A file of so many bytes is read and checked faster than its index is mapped.
 SMALL_FILE_BYTES = 64 * 1024
@@ -175,6 +179,12 @@ def load_log(
     start = max(start_offset or 0, segments[0].base_offset if segments else 0)
     if not context.read_only and segments and findings.next_offset < start:
         # Everything here lies below the log start: deleted records, whose files had not gone yet.
+        logger.warning(
+            "%s: all segments end at %d, below the log start %d, and are removed",
+            context.directory,
+            findings.next_offset,
+            start,
+        )
         _remove_all(context, segments, leftovers)
         segments = []
         findings.facts = ScanFacts()
@@ -334,21 +344,21 @@ def _open_segments(context: SegmentContext, found: Leftovers) -> list[LogSegment
     """Return the segments that were found, with one look at the directory for all of them."""
     if not found.bases:
         return []
-    sizes = context.filesystem.file_sizes(context.directory, FileKind.LOG)
+    extents = context.filesystem.extents(context.directory, FileKind.LOG)
     swapping = replace(context, state=FileState.SWAP) if found.swapped else context
     segments = [
         open_segment(swapping, base)
         if base in found.swapped
-        else open_segment(context, base, sizes)
+        else open_segment(context, base, extents)
         for base in found.bases
     ]
-    if context.read_only:
-        # Room that a writer has made ahead of its appends is not gone through at each opening.
-        segments[-1].file.leave_out_hole()
     for segment in segments:
-        if segment.size_bytes > SEGMENT_BYTES_MAX:
-            # No segment is as large (PAR-13): what a hole adds to it is not gone through.
-            segment.file.leave_out_hole()
+        extent = extents.get(segment_file_name(segment.base_offset, FileKind.LOG))
+        has_hole = extent is not None and extent.has_hole
+        if has_hole or segment.size_bytes > SEGMENT_BYTES_MAX:
+            # Room that a writer has made ahead of its appends, or what a power cut has left, is not
+            # gone through, and no segment is as large as some files (PAR-13).
+            segment.file.leave_out(SEGMENT_BYTES_MAX)
     return segments
 
 
@@ -423,12 +433,13 @@ def _examine(
     findings.next_offset = segments[first].base_offset
     for slot, segment in enumerate(segments[first:], start=first):
         last = slot + 1 == len(segments)
-        if clean and last and _trust_tail(segment, recovery_point, findings):
+        is_trusted = clean and last and not segment.file.left_out_bytes
+        if is_trusted and _trust_tail(segment, recovery_point, findings):
             return
         following = None if last else segments[slot + 1].base_offset
         known_end = KnownEnd(recovery_point, recovery_point if clean else None)
         scan = _scan(context, segment, following, known_end, findings)
-        if scan.whole_end < segment.size_bytes:
+        if scan.whole_end < segment.size_bytes + segment.file.left_out_bytes:
             behind = segments[slot + 1 :]
             torn = not clean and recovery_point <= scan.next_offset < (following or 0)
             if torn and not any(map(_holds_anything, behind)):
@@ -527,6 +538,8 @@ def _trust_end(
     Its indexes are looked at when they are needed. A small file is read, and not mapped.
     """
     size = segment.size_bytes
+    if segment.file.left_out_bytes:
+        return False
     try:
         data: memoryview | bytes = b""
         if size > SMALL_FILE_BYTES:
@@ -649,19 +662,20 @@ def _end_of_sealed(
     has not risen yet, and the next start cuts them.
     """
     segment, following = segments[slot], segments[slot + 1].base_offset
-    size = segment.size_bytes - scan.whole_end
-    rest = segment.file.read(scan.whole_end, size)
-    is_preallocated = scan.next_offset >= following and is_zero(rest)
+    file = segment.file
+    size = file.size_bytes - scan.whole_end
+    rest = file.read(scan.whole_end, size)
+    is_preallocated = scan.next_offset >= following and not file.has_left_out_data and is_zero(rest)
     del rest
-    if size and is_preallocated:
+    if (size or file.left_out_bytes) and is_preallocated:
         # It was never trimmed; nothing is missing. Later settings may not say that files are
         # preallocated, and nobody would look for zeros then.
         if not context.read_only:
             _cut_file(context, segment, scan.whole_end)
-        segment.file.size_bytes = scan.whole_end
+        file.size_bytes, file.left_out_bytes = scan.whole_end, 0
         size = 0
     fences = list(scan.fences)
-    if size:
+    if size or file.has_left_out_data:
         fences = _with_tail(segment, scan, following)
     elif scan.next_offset < following and not scan.ends_in_fence:
         fences += find_hole(segments, segment, scan.next_offset, following)
@@ -671,6 +685,8 @@ def _end_of_sealed(
 def _with_tail(segment: LogSegment, scan: SegmentScan, next_offset: int) -> list[FencedRange]:
     """Return the damaged ranges of a segment with what is left at its end as one of them."""
     fences, size = list(scan.fences), segment.size_bytes
+    if segment.file.has_left_out_data:
+        size += segment.file.left_out_bytes
     if scan.ends_in_fence:
         last = fences.pop()
         next_offset = max(next_offset, last.next_offset)
@@ -683,7 +699,7 @@ def _with_tail(segment: LogSegment, scan: SegmentScan, next_offset: int) -> list
             size_bytes=size - scan.whole_end,
             first_offset=scan.next_offset,
             next_offset=max(next_offset, scan.next_offset),
-            reason=status_name(scan.tail_status),
+            reason=status_name(scan.tail_status or TRUNCATED),
         )
     )
     return fences
@@ -708,10 +724,11 @@ def _end_of_log(
     findings: _Findings,
 ) -> None:
     """Cut a torn tail, or fence damage to what was durable."""
-    size = segment.size_bytes - scan.whole_end
-    zeros = is_zero(segment.file.read(scan.whole_end, size))
+    file = segment.file
+    size = file.size_bytes - scan.whole_end
+    zeros = is_zero(file.read(scan.whole_end, size))
     fences = list(scan.fences)
-    is_fenced = scan.next_offset < durable_offset and not zeros
+    is_fenced = file.has_left_out_data or (scan.next_offset < durable_offset and not zeros)
     if is_fenced:
         fences = _with_tail(segment, scan, durable_offset)
     if is_fenced or scan.ends_in_fence:
@@ -723,7 +740,7 @@ def _end_of_log(
         # Damage that was found before lies below the recovery point of that recovery.
         _lose_end(context, findings)
     _fence(segment, fences, findings)
-    if size and not is_fenced:
+    if (size or file.left_out_bytes) and not is_fenced:
         _cut(context, segment, scan, findings)
 
 
@@ -736,6 +753,7 @@ def _cut(
     """Cut a torn tail; its bytes are kept aside."""
     size = segment.size_bytes - scan.whole_end
     torn = segment.file.read(scan.whole_end, size)
+    size += segment.file.left_out_bytes
     zeros = is_zero(torn)
     kept_in = None
     is_room = zeros and _may_be_room(context, segment.size_bytes)
@@ -748,6 +766,7 @@ def _cut(
     findings.cut.append(
         CutTail(segment.path, scan.whole_end, size, status_name(scan.tail_status), kept_in)
     )
+    segment.file.left_out_bytes = 0
     if context.read_only:
         segment.file.size_bytes = scan.whole_end
         return
@@ -762,7 +781,9 @@ def _cut(
 def _keep(context: SegmentContext, side_file: Path, torn: memoryview) -> None:
     """Write torn bytes to their side file, behind others that were cut at the same place before."""
     before = read_whole(context.filesystem, side_file, max_bytes=2**62) or b""
-    content = before if before.endswith(torn) else before + torn
+    content: Buffer = torn
+    if before:
+        content = before if before.endswith(torn) else before + torn
     replace_whole(context.filesystem, side_file, content)
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from kafkalog._core.record import Record
 from kafkalog._core.timestamps import to_timestamps_ms
-from kafkalog.errors import KafkaLogError, LogStorageError
+from kafkalog.errors import CorruptRecordError, KafkaLogError, LogStorageError
 from kafkalog.log.isolation import Isolation
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reading import find_timestamp_in, reaching_slots, try_records
@@ -137,9 +137,14 @@ class LookupLog(ScannableLog):
         at = 0
         while at < len(left):
             offset = int(wanted[left[at]])
-            batch = next(self.batches(offset, offset + 1, isolation=isolation), None)
+            try:
+                batch = next(self.batches(offset, offset + 1, isolation=isolation), None)
+            except CorruptRecordError:
+                batch = None
             at += 1
             if batch is None:
+                # It says what is wrong, and looks at the start of the next segment.
+                found[left[at - 1]] = self.get(offset, isolation=isolation)
                 continue
             slots = {offset: left[at - 1]}
             while at < len(left) and wanted[left[at]] <= batch.header.last_offset:

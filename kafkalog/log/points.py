@@ -14,7 +14,7 @@ from typing import Final
 from kafkalog._core.point_table import PointTable
 from kafkalog._core.record import Record
 from kafkalog._core.timestamps import to_timestamp_ms
-from kafkalog.errors import KafkaLogError, LogStorageError
+from kafkalog.errors import CorruptRecordError, KafkaLogError, LogStorageError
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.isolation import Isolation
 from kafkalog.log.local_log import Snapshot
@@ -144,7 +144,32 @@ class PointLog(LogReader):
                 return record
         if offset >= limit:
             return None
-        return next(self.records(offset, offset + 1, isolation=isolation), None)
+        try:
+            record = next(self.records(offset, offset + 1, isolation=isolation), None)
+        except CorruptRecordError:
+            record = self._get_below_segment(snapshot, offset, isolation)
+            if record is None:
+                raise
+            return record
+        return record or self._get_below_segment(snapshot, offset, isolation)
+
+    def _get_below_segment(
+        self, snapshot: Snapshot, offset: int, isolation: Isolation
+    ) -> Record | None:
+        """
+        Return the record at an offset that is in the segment behind the one that should have it.
+
+        A wrapper of an old format names its last offset, and may begin below the base offset of its
+        segment.
+        """
+        segments = snapshot.segments.segments
+        slot = snapshot.segments.floor_slot(offset) + 1
+        if not 0 < slot < len(segments) or not segments[slot].begins_with_wrapper():
+            return None
+        end = segments[slot].base_offset + 1
+        found = self.records(offset, end, isolation=isolation, on_corrupt="skip")
+        record = next(found, None)
+        return record if record is not None and record.offset == offset else None
 
     def offset_for_timestamp(
         self,

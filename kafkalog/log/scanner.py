@@ -17,6 +17,7 @@ from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.log.fences import FencedRange, find_resume
 from kafkalog.log.judging import (
+    OVERFLOW_MAX,
     RELATIVE_OFFSET_MAX,
     KnownEnd,
     is_whole_without_offset,
@@ -107,7 +108,7 @@ def scan_segment(
         offset_max: largest offset that may be in the segment; any if None.
         known_end: what is known of the end of the log, for its last segment.
     """
-    limit = LARGEST_OFFSET if offset_max is None else offset_max
+    limit = _limit(base_offset, offset_max)
     scanner = _Scanner(base_offset, interval, limit)
     scan, is_odd = scanner.run_quickly(data, known_end)
     if not is_odd:
@@ -127,6 +128,11 @@ def scan_segment(
     return scan
 
 
+def _limit(base_offset: int, offset_max: int | None) -> int:
+    """Return the largest offset that may be in a segment."""
+    return min(LARGEST_OFFSET if offset_max is None else offset_max, base_offset + OVERFLOW_MAX)
+
+
 def scan_file(
     file: SegmentFile,
     *,
@@ -141,7 +147,7 @@ def scan_file(
     Args: as of `scan_segment`.
     """
     if not file.maps:
-        limit = LARGEST_OFFSET if offset_max is None else offset_max
+        limit = _limit(base_offset, offset_max)
         scan = _Scanner(base_offset, interval, limit).run_over_windows(file, known_end)
         if scan is not None:
             return scan

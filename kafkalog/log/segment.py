@@ -13,6 +13,7 @@ log's lock. Staged state is invisible to readers, who are bounded by the log's p
 
 from __future__ import annotations
 
+import errno
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.segment_end import SegmentEnd
 from kafkalog._core.segment_stage import SegmentStage
 from kafkalog._core.status import STATUS_CODES
+from kafkalog.errors import CorruptRecordError, InvalidRecordError, LogStorageError
+from kafkalog.files.filesystem import FileExtent
 from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.indexes.kinds import unpack_time_entry
 from kafkalog.layout import NO_TIMESTAMP
@@ -46,7 +49,7 @@ from kafkalog.log.hints import (
     read_whole_header,
     walk_headers,
 )
-from kafkalog.log.judging import judge_batches
+from kafkalog.log.judging import OVERFLOW_MAX, judge_batches
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX, SegmentScan, largest_timestamp
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segment_indexes import SegmentIndexes
@@ -62,6 +65,7 @@ OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
 TRUNCATED = STATUS_CODES["TRUNCATED"]
 
+_ABSENT = FileExtent(0)
 NO_ENTRIES = OffsetIndexView(b"", 0)
 # Batches that a careful look-up examines at a time.
 CAREFUL_BATCHES = 64
@@ -398,6 +402,15 @@ class LogSegment(SegmentIndexes):
                 return int(columns.position[rows[0]])
         return None
 
+    def begins_with_wrapper(self) -> bool:
+        """Say whether the first batch is a wrapper of an old format; False where it is damaged."""
+        if not self.size_bytes:
+            return False
+        try:
+            return read_header(self.file, 0).is_wrapper
+        except (CorruptRecordError, InvalidRecordError):
+            return False
+
     def batch_size_at(self, position: int) -> int:
         """Return the size of the whole batch at `position`, which a look-up returned."""
         return read_header(self.file, position).size_bytes
@@ -416,7 +429,7 @@ class LogSegment(SegmentIndexes):
             end=bound.end,
             status=status,
             next_offset=next_offset,
-            offset_max=bound.following_offset - 1,
+            offset_max=self._limit(bound),
             following_offset=bound.following_offset,
             resume_min=resume_min,
         )
@@ -445,7 +458,7 @@ class LogSegment(SegmentIndexes):
             self.file.whole()[: bound.end],
             self.path,
             first_offset=self.base_offset,
-            offset_max=bound.following_offset - 1,
+            offset_max=self._limit(bound),
             following_offset=bound.following_offset,
         )
         self.add_fences(judgement.fences)
@@ -494,7 +507,7 @@ class LogSegment(SegmentIndexes):
                 position,
                 columns,
                 next_offset=0 if is_judged else next_offset,
-                offset_max=bound.following_offset - 1,
+                offset_max=self._limit(bound),
                 check_crc=check_crc,
             )
             if not walk.count:
@@ -504,6 +517,10 @@ class LogSegment(SegmentIndexes):
                 break
             self.judge(bound)
         return walk
+
+    def _limit(self, bound: Bound) -> int:
+        """Return the largest offset that may be here."""
+        return min(bound.following_offset - 1, self.base_offset + OVERFLOW_MAX)
 
     def _fence_from(self, position: int) -> FencedRange | None:
         """Return the first damaged range that ends behind a position, None where none does."""
@@ -595,7 +612,7 @@ class LogSegment(SegmentIndexes):
 
 
 def open_segment(
-    context: SegmentContext, base_offset: int, sizes: Mapping[str, int] | None = None
+    context: SegmentContext, base_offset: int, extents: Mapping[str, FileExtent] | None = None
 ) -> LogSegment:
     """
     Return a segment whose files are there, or may be, as a sealed one.
@@ -603,15 +620,24 @@ def open_segment(
     Args:
         context: what the log's segments share.
         base_offset: names it.
-        sizes: those of all live `.log` files by name, where somebody has looked already.
+        extents: all live `.log` files by name, where a listing is at hand.
+
+    Raises:
+        LogStorageError: there is something under its name that is no regular file.
     """
     path: Path | tuple[Path, str]
-    if sizes is None:
+    if extents is None:
         path = context.files(base_offset).log
         facts = context.filesystem.stat(path)
         size = 0 if facts is None else facts.size_bytes
     else:
         name = segment_file_name(base_offset, FileKind.LOG)
-        path, size = (context.directory, name), sizes.get(name, 0)
+        extent = extents.get(name, _ABSENT)
+        if extent.refusal:
+            path = context.directory / name
+            raise LogStorageError(
+                f"{path}: opening failed: {extent.refusal}", errno=errno.EINVAL, path=path
+            )
+        path, size = (context.directory, name), extent.size_bytes
     file = SegmentFile(context.pool, context.filesystem, path, size)
     return LogSegment(context, base_offset, file)

@@ -133,8 +133,10 @@ class ReadOnlyTail:
             return False
         self._swapped = listed.swapped
         known = {segment.base_offset: segment for segment in snapshot.segments.segments}
-        while len(bases) > 1 and bases[-1] in self._set_aside and not self._begins_whole(bases[-1]):
-            bases.pop()
+        passed = self._set_aside.intersection(bases)
+        bases = [each for each in bases if each not in passed or self._begins_whole(each)]
+        if not bases:
+            return False
         facts = {base: self._facts(base) for base in bases}
         for base in renamed:
             # The same file under another name: it is opened again by that.

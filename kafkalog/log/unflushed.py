@@ -217,11 +217,20 @@ def _copy(source: FileHandle, target: FileHandle, position: int) -> int:
     written = 0
     size = source.size()
     buffer = memoryview(bytearray(min(REWRITE_BYTES, max(size - position, 0))))
-    for start in range(position, size, REWRITE_BYTES):
-        chunk = buffer[: source.pread_into(buffer[: size - start], start)]
+    while position < size:
+        # A hole is not read: that would fill memory with its zeros, and on some disks the file.
+        found = source.next_data(position)
+        if found is None:
+            target.truncate(size)
+            break
+        start = min(found, size - 1)
+        count = source.pread_into(buffer[: size - start], start)
+        if not count:
+            break
+        chunk, position = buffer[:count], start + count
         if is_zero(chunk):
             # The last byte goes out in any case: it takes the length of the file along.
-            start, chunk = start + len(chunk) - 1, chunk[-1:]
+            start, chunk = start + count - 1, chunk[-1:]
             if start + 1 < size:
                 continue
         target.pwrite(chunk, start)

@@ -14,7 +14,9 @@ Thread-safety: pure functions over the disk; the holder of the directory's lock 
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,7 +33,11 @@ __all__ = [
     "write_shutdown_marker",
 ]
 
+logger = logging.getLogger(__name__)
+
 UNKNOWN_BROKER_EPOCH: Final = -1
+# Answers where the name is that of a FIFO, a socket, a device, a directory or a link.
+_NO_FILE: Final = frozenset({errno.EINVAL, errno.EISDIR, errno.ELOOP})
 _MAX_MARKER_BYTES: Final = 64 * 1024
 
 
@@ -42,14 +48,22 @@ class ShutdownMarker(NamedTuple):
 
 
 def read_shutdown_marker(filesystem: FileSystem, directory: Path) -> ShutdownMarker | None:
-    """Return the directory's marker, or None where there is none: the last shutdown was no clean
-    one."""
+    """
+    Return the directory's marker, or None where there is none: the last shutdown was no clean one.
+
+    What is no file under its name is none.
+    """
     path = directory / CLEAN_SHUTDOWN_MARKER
     with storage_errors(path, doing="reading"):
         try:
             data = read_whole(filesystem, path, max_bytes=_MAX_MARKER_BYTES)
         except ValueError:
             return ShutdownMarker(None)
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise
+            logger.warning("%s is passed over: %s", path, error)
+            return None
     return None if data is None else ShutdownMarker(_broker_epoch(data))
 
 
@@ -73,7 +87,11 @@ def write_shutdown_marker(
     path = directory / CLEAN_SHUTDOWN_MARKER
     text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     with storage_errors(path, doing="writing"):
-        replace_whole(filesystem, path, text.encode())
+        try:
+            replace_whole(filesystem, path, text.encode())
+        except IsADirectoryError as error:
+            # Without the marker the next start recovers, which loses nothing.
+            logger.warning("%s is not written: %s", path, error)
 
 
 def remove_shutdown_marker(filesystem: FileSystem, directory: Path) -> bool:
@@ -86,6 +104,9 @@ def remove_shutdown_marker(filesystem: FileSystem, directory: Path) -> bool:
     with storage_errors(path, doing="removing"):
         present = filesystem.stat(path) is not None
         if present:
-            filesystem.unlink(path)
+            try:
+                filesystem.unlink(path)
+            except IsADirectoryError:
+                present = False
         filesystem.sync_directory(directory)
     return present

@@ -157,3 +157,52 @@ def test_log_with_two_neighbours_damaged_serves_the_others(tmp_path: Path, kind:
                 found = [fact_of(record) for record in log.records(on_corrupt="skip")]
             missing = set(others) - set(found)
             assert not missing, (number, bit)
+
+
+@pytest.mark.parametrize("bit", [41, 50, 61])
+def test_offset_beyond_any_segment_is_not_believed_before_a_stray_batch(
+    tmp_path: Path, bit: int
+) -> None:
+    """HOST-5: what follows it may be none of the log's either; found by the mutated directories."""
+    directory = tmp_path / "t-0"
+    with manual_log(directory) as log:
+        for number in range(6):
+            if number == 3:
+                log.roll()
+            log.append([Record(value=b"%d" % number)])
+    forget_shutdown(directory)
+    path = log_file(directory, 3)
+    data = bytearray(path.read_bytes())
+    data[2 * len(data) // 3 + 7 - bit // 8] ^= 1 << bit % 8
+    path.write_bytes(bytes(data) + log_file(directory, 0).read_bytes()[: len(data) // 3])
+    for read_only in (True, False, False):
+        with manual_log(directory, read_only=read_only) as log:
+            assert [0, 1, 2, 3, 4] == [each.offset for each in log.records(on_corrupt="skip")]
+            assert log.fences()
+            assert log.log_end_offset < 1 << 40
+
+
+def test_offset_that_lies_between_two_stretches_of_damage_is_fenced(tmp_path: Path) -> None:
+    """What may be images of batches contradict each other, too; by the mutated directories."""
+    directory = tmp_path / "t-0"
+    with manual_log(directory, message_format_version="0.10.2") as log:
+        for number in range(16):
+            log.append([Record(value=b"%d" % number, timestamp_ms=1)])
+    forget_shutdown(directory)
+    path = log_file(directory, 0)
+    data = bytearray(path.read_bytes())
+    starts = [0]
+    while starts[-1] < len(data):
+        starts.append(starts[-1] + 12 + int.from_bytes(data[starts[-1] + 8 : starts[-1] + 12]))
+    for number in (3, 12):
+        data[starts[number] + 8 : starts[number] + 34] = bytes(26)
+    data[starts[9] + 7] ^= 1
+    path.write_bytes(data)
+    expected = [number for number in range(16) if number not in (3, 9, 12)]
+    for read_only in (True, False, False):
+        with manual_log(directory, read_only=read_only) as log:
+            found = [
+                (each.offset, bytes(each.value or b"")) for each in log.records(on_corrupt="skip")
+            ]
+            assert [(number, b"%d" % number) for number in expected] == found
+            assert log.fences()

@@ -148,6 +148,10 @@ class SimulatedFile:
                 return max(position, sector * SECTOR_BYTES)
         return None
 
+    def has_hole(self) -> bool:
+        """Say whether it takes less room on the disk than it is long."""
+        return len(self.sectors) * SECTOR_BYTES < len(self.data)
+
     def sync(self) -> None:
         """Make durable what was done since the last sync, failed ones too; the rest is lost."""
         for operation in self.pending:

@@ -75,7 +75,7 @@ from typing_extensions import Buffer
 
 from kafkalog.clock import Clock
 from kafkalog.files.errors import ShortFileError
-from kafkalog.files.filesystem import FileFacts, FileHandle, FileLock
+from kafkalog.files.filesystem import FileExtent, FileFacts, FileHandle, FileLock
 from tests.support.disk_crashes import CrashChoice, crash_choices, survivors
 from tests.support.disk_faults import (
     MUTATING,
@@ -315,11 +315,13 @@ class SimulatedDisk(FaultyCalls):
             self.enter_call("list", directory)
             return sorted(self._directory(directory).entries)
 
-    def file_sizes(self, directory: Path, suffix: str) -> dict[str, int]:
+    def extents(self, directory: Path, suffix: str) -> dict[str, FileExtent]:
         with self._guard:
             self.enter_call("list", directory)
             return {
-                name: 0 if isinstance(node, SimulatedDirectory) else len(node.data)
+                name: FileExtent(0, refusal="a directory")
+                if isinstance(node, SimulatedDirectory)
+                else FileExtent(len(node.data), has_hole=node.has_hole())
                 for name, node in self._directory(directory).entries.items()
                 if name.endswith(suffix)
             }

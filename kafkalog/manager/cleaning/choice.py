@@ -98,12 +98,12 @@ def cleanable_bytes(partition: ManagedPartition) -> int:
     begin = directory.checkpoints.cleaner_offsets.get(name) or 0
     path = directory.path / partition_directory_name(name)
     try:
-        found = directory.filesystem.file_sizes(path, FileKind.LOG.value)
+        found = directory.filesystem.extents(path, FileKind.LOG.value)
     except OSError:
         return 0
     sizes = sorted(
-        (base, size)
-        for each, size in found.items()
+        (base, extent.size_bytes)
+        for each, extent in found.items()
         if (base := live_base_offset(each, FileKind.LOG.value)) is not None
     )
     # A segment ends where the next one begins.

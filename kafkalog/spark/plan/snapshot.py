@@ -77,10 +77,10 @@ def look_at_partition(
         KafkaLogError: the engine cannot open the log.
     """
     path, suffix = Path(directory), FileKind.LOG.value
-    sizes = filesystem.file_sizes(path, suffix)
+    extents = filesystem.extents(path, suffix)
     by_base = {
-        base: size
-        for name, size in sizes.items()
+        base: extent.size_bytes
+        for name, extent in extents.items()
         if (base := live_base_offset(name, suffix)) is not None
     }
     if not by_base:

@@ -98,3 +98,22 @@ def test_full_disk_keeps_the_old_content_and_gives_room_back() -> None:
         replace_whole(disk, PATH, NEW)
     assert {"/data": None, str(PATH): OLD} == disk.snapshot()
     assert OLD == disk.crash(CrashChoice("all")).snapshot()[str(PATH)]
+
+
+def test_directory_under_the_name_of_the_temporary_file_is_kept_aside(disk: Disk) -> None:
+    """HOST-14: it does not stop the replacement, and is not removed."""
+    path = disk.directory / "file"
+    disk.filesystem.make_directory(disk.directory / "file.tmp")
+    disk.filesystem.open(disk.directory / "file.tmp" / "kept", create=True).pwrite(b"kept", 0)
+    replace_whole(disk.filesystem, path, b"new")
+    assert b"new" == read_whole(disk.filesystem, path, max_bytes=10)
+    assert ["file", "file.tmp.broken"] == disk.filesystem.list(disk.directory)
+    assert ["kept"] == disk.filesystem.list(disk.directory / "file.tmp.broken")
+
+
+def test_large_content_with_pieces_of_zeros_reads_back(disk: Disk) -> None:
+    """They become holes; the length is that of the content, zeros at the end counted."""
+    path, piece = disk.directory / "file", 256 * 1024
+    for content in (bytes(3 * piece), b"x" + bytes(3 * piece), bytes(2 * piece) + b"x" * 7):
+        replace_whole(disk.filesystem, path, content)
+        assert content == read_whole(disk.filesystem, path, max_bytes=1 << 20)

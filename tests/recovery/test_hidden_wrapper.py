@@ -1,0 +1,52 @@
+"""A wrapper of an old format that begins below the base offset of its segment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kafkalog
+
+
+def _with_hidden_wrapper(directory: Path, *, damage: bool) -> None:
+    """Write two segments of wrappers, damage the first, and name the second too high."""
+    config = kafkalog.LogConfig(message_format_version="0.10.2", compression_type="gzip")
+    with kafkalog.open_log(directory, config=config) as log:
+        for first in (0, 3):
+            records = [
+                kafkalog.Record(value=b"%d" % number, timestamp_ms=1_700_000_000_000)
+                for number in range(first, first + 3)
+            ]
+            log.append(records)
+            log.roll()
+    path = directory / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= int(damage)
+    path.write_bytes(data)
+    for each in sorted(directory.iterdir()):
+        if each.name.startswith(f"{3:020d}."):
+            each.rename(directory / each.name.replace(f"{3:020d}", f"{4:020d}"))
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("damage", [True, False])
+def test_wrapper_below_its_segment_is_found_by_each_way_of_reading(
+    tmp_path: Path, damage: bool, read_only: bool
+) -> None:
+    """What `records` serves around the damage, `get` and `get_many` serve as well."""
+    directory = tmp_path / "t-0"
+    _with_hidden_wrapper(directory, damage=damage)
+    with kafkalog.open_log(directory, read_only=read_only) as log:
+        served = [record.offset for record in log.records(on_corrupt="skip")]
+        assert served == [*([] if damage else [0, 1, 2]), 3, 4, 5]
+        values = [b"%d" % offset for offset in served]
+        assert [record and record.value for record in map(log.get, served)] == values
+        many = log.get_many(np.array(served))
+        assert [record and record.value for record in many] == values
+        for offset in (0, 2) if damage else ():
+            with pytest.raises(kafkalog.CorruptRecordError):
+                log.get(offset)
+            with pytest.raises(kafkalog.CorruptRecordError):
+                log.get_many([offset])

@@ -1,0 +1,126 @@
+"""Files with holes of gigabytes, files that are none: opened in bounded time, or refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog.log import loader
+
+FIRST, LAST = f"{0:020d}.log", f"{10:020d}.log"
+GIGABYTE = 1 << 30
+NOTES = (".kafka_cleanshutdown", "recovery-point-offset-checkpoint", ".kafkalog_syncs")
+
+
+def _partition(directory: Path) -> None:
+    """Write two segments of ten batches."""
+    with kafkalog.open_log(directory) as log:
+        for number in range(20):
+            if number == 10:
+                log.roll()
+            log.append([kafkalog.Record(value=b"%d" % number)])
+
+
+def _forget_the_stop(directory: Path) -> None:
+    for name in NOTES:
+        (directory / name).unlink(missing_ok=True)
+
+
+def _room(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("name", [FIRST, LAST])
+@pytest.mark.parametrize("size", [GIGABYTE, 8 * GIGABYTE])
+def test_hole_at_the_end_of_a_segment_is_passed_over(
+    tmp_path: Path, size: int, name: str, clean: bool
+) -> None:
+    """PAR-13, HOST-10: neither opening nor reading goes through it, and no opening fills it."""
+    directory = tmp_path / "t-0"
+    _partition(directory)
+    os.truncate(directory / name, size)
+    if not clean:
+        _forget_the_stop(directory)
+    for read_only in (True, False, False):
+        with kafkalog.open_log(directory, read_only=read_only) as log:
+            served = [record.offset for record in log.records(on_corrupt="skip")]
+            assert served == list(range(20))
+            sizes = [segment.size_bytes for segment in log._local.snapshot.segments.segments]
+            assert max(sizes) < 4 << 20
+        assert _room(directory / name) < 4 << 20
+    with kafkalog.open_log(directory) as log:
+        assert log.append([kafkalog.Record(value=b"new")]).first_offset == 20
+    with kafkalog.open_log(directory) as log:
+        assert len(list(log.records(on_corrupt="skip"))) == 21
+
+
+@pytest.mark.parametrize("name", [FIRST, LAST])
+def test_data_above_the_largest_size_of_a_segment_is_kept_and_reported(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PAR-13: no position above 2^31-1 is one of a batch; what lies there is not cut either."""
+    # The real one would have two gigabytes gone through.
+    monkeypatch.setattr(loader, "SEGMENT_BYTES_MAX", 2 << 20)
+    directory = tmp_path / "t-0"
+    _partition(directory)
+    _forget_the_stop(directory)
+    path = directory / name
+    size = 3 << 20
+    with path.open("r+b") as file:
+        file.seek(size - 4)
+        file.write(b"data")
+    for read_only in (True, False, False):
+        with kafkalog.open_log(directory, read_only=read_only) as log:
+            assert [record.offset for record in log.records(on_corrupt="skip")] == list(range(20))
+            if not log.recovery_report.clean:
+                (fence,) = log.recovery_report.fenced
+                assert fence.path == path
+                assert fence.end_position == size
+    assert path.stat().st_size == size
+    with kafkalog.open_log(directory) as log:
+        assert log.append([kafkalog.Record(value=b"new")]).first_offset == 20
+    with kafkalog.open_log(directory) as log:
+        assert len(list(log.records(on_corrupt="skip"))) == 21
+
+
+def _link_to_file(path: Path) -> None:
+    target = path.parent.parent / "target"
+    path.rename(target)
+    path.symlink_to(target)
+
+
+def _link_to_directory(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.parent)
+
+
+def _directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("put", [_link_to_file, _link_to_directory, _directory, _fifo])
+@pytest.mark.parametrize("name", [FIRST, LAST])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("read_only", [True, False])
+def test_what_is_no_regular_file_under_the_name_of_a_segment_is_refused_at_once(
+    tmp_path: Path, put: Callable[[Path], None], name: str, clean: bool, read_only: bool
+) -> None:
+    """HOST-6, HOST-14: the opening says so, and not a reader that comes to it later."""
+    directory = tmp_path / "t-0"
+    _partition(directory)
+    put(directory / name)
+    if not clean:
+        _forget_the_stop(directory)
+    with pytest.raises(kafkalog.LogStorageError, match=name):
+        kafkalog.open_log(directory, read_only=read_only)
