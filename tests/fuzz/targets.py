@@ -12,6 +12,7 @@ from tests.fuzz import (
     batches,
     cleaning,
     compressed_runs,
+    directories,
     indexes,
     messages,
     replies,
@@ -45,6 +46,7 @@ TARGETS: Final[dict[str, Target]] = {
     "replies": replies.parse_replies,
     "reader": replies.read_replies,
     "state-files": state_files.read_state,
+    "directories": directories.open_directory,
 }
 
 CORPUS: Final = Path(__file__).resolve().parent / "corpus"

@@ -9,8 +9,8 @@ What must hold, whatever was changed:
   * opening read-only changes no byte; opening for writing serves nothing less, a second opening
     serves the same, and an append gets an offset that no whole entry has.
 
-One exception, told in the documentation: a changed base offset that contradicts nobody cannot be
-seen. `_fits` says where that is so.
+One exception, which the documentation names: a changed base offset that nothing contradicts cannot
+be seen. `tests.proof.directory_contents` says where that is so.
 """
 
 from __future__ import annotations
@@ -18,21 +18,39 @@ from __future__ import annotations
 import hashlib
 import random
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import kafkalog
+from tests.proof.directory_contents import Found, Moved, look_at
 from tests.proof.directory_mutations import mutate
 from tests.proof.entries import Entry
 from tests.proof.partition_images import Image, Served, hashed, served_of
 
-__all__ = ["CaseResult", "changed_copy", "run_case"]
+__all__ = [
+    "OFFSET_END",
+    "OF_A_STOP",
+    "CaseResult",
+    "View",
+    "bytes_below",
+    "changed_copy",
+    "check_append",
+    "check_losses",
+    "check_truth",
+    "compare",
+    "decoys_are_whole",
+    "put_decoys",
+    "read_log",
+    "run_case",
+]
 
 READ_BYTES_MAX = 1 << 22
+LOOKED_UP = 8
 OFFSET_END = 2**63 - 1
-_OF_A_STOP = (".kafka_cleanshutdown", ".kafkalog_syncs", "recovery-point-offset-checkpoint")
+OF_A_STOP = (".kafka_cleanshutdown", ".kafkalog_syncs", "recovery-point-offset-checkpoint")
 
 
 @dataclass
@@ -57,27 +75,43 @@ class CaseResult:
 
 @dataclass
 class View:
-    """What one opening serves and reports."""
+    """
+    What one opening serves and reports.
+
+    Attributes:
+        served: by offset.
+        reported: ranges of offsets that may be missing.
+        files: file name, position and size of what is damaged, cut or removed.
+        kept: the bytes that were cut, now and by openings before, as they are beside the log.
+        refused: name of the error of an opening that was refused.
+        is_read_only: whether it was opened so.
+        is_read: whether all of it could be read.
+    """
 
     served: Served = field(default_factory=dict)
     reported: list[tuple[int, int]] = field(default_factory=list)
     files: list[tuple[str, int, int]] = field(default_factory=list)
+    kept: list[bytes] = field(default_factory=list)
     refused: str = ""
+    is_read_only: bool = False
+    is_read: bool = False
 
 
 def run_case(image: Image, seed: int, folder: Path) -> CaseResult:
     """Write an image below `folder`, change it by the seed, and hold every view against it."""
     result = CaseResult()
     directory, result.changes, only_content = _changed(image, seed, folder)
-    whole, touched = _whole_entries(image, directory)
-    result.count("whole entries", len(whole))
-    views = _open_in_every_way(image, directory, result, only_content, whole)
+    found = look_at(image, directory)
+    result.count("whole entries", len(found.whole))
+    views = _open_in_every_way(image, directory, result, only_content, found)
     for view in views:
-        _check_truth(image, view, touched, result)
+        check_truth(image, view, found.moved, result)
+    kept: list[bytes] = []
     for view in views:
-        _check_losses(view, whole, touched, result)
-    _compare(views, result)
-    if not _decoys_are_whole(folder):
+        kept = view.kept = [*kept, *view.kept]
+        check_losses(view, found, result)
+    compare(views, result)
+    if not decoys_are_whole(folder):
         result.problems.append("a decoy outside the directory was changed")
     return result
 
@@ -90,61 +124,27 @@ def changed_copy(image: Image, seed: int, folder: Path) -> list[str]:
 def _changed(image: Image, seed: int, folder: Path) -> tuple[Path, list[str], bool]:
     source = random.Random(seed)
     directory = image.write(folder)
-    _put_decoys(folder)
+    put_decoys(folder)
     killed = []
     if source.random() < 0.5:
         killed = ["no marker of a clean stop, no recovery point"]
-        for name in _OF_A_STOP:
+        for name in OF_A_STOP:
             (directory / name).unlink(missing_ok=True)
     changes, only_content = mutate(source, directory, image)
     return directory, [*killed, *changes], only_content
-
-
-# ---- what is whole ----
-
-
-def _whole_entries(image: Image, directory: Path) -> tuple[list[Entry], list[Entry]]:
-    """Return the entries that are whole in a file of their name, and the others."""
-    whole, touched = [], []
-    for name, entries in image.entries.items():
-        data = _content(directory / name)
-        at = 0
-        for entry in entries:
-            found = -1
-            if data is not None:
-                found = entry.position
-                if data[entry.position : entry.end] != entry.data:
-                    found = data.find(entry.data, at)
-            if found < 0:
-                touched.append(entry)
-            elif any(each in image.truth for each in range(*entry.offsets)):
-                whole.append(Entry(found, entry.data, entry.first_offset, entry.last_offset, False))
-                at = found + len(entry.data)
-    return whole, touched
-
-
-def _content(path: Path) -> bytes | None:
-    try:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            return None
-    except FileNotFoundError:
-        return None
-    with path.open("rb") as file:
-        return file.read(READ_BYTES_MAX)
 
 
 # ---- opening ----
 
 
 def _open_in_every_way(
-    image: Image, directory: Path, result: CaseResult, only_content: bool, whole: list[Entry]
+    image: Image, directory: Path, result: CaseResult, only_content: bool, found: Found
 ) -> list[View]:
-    before = _bytes_below(directory)
+    before = bytes_below(directory)
     reading = _view(image, directory, result, read_only=True)
-    if before != _bytes_below(directory):
+    if before != bytes_below(directory):
         result.problems.append("a read-only opening changed the directory")
-    highest = max((entry.last_offset for entry in whole), default=-1)
-    writing = _view(image, directory, result, append_above=highest)
+    writing = _view(image, directory, result, found=found)
     again = _view(image, directory, result)
     views = [reading, writing, again]
     for view in views:
@@ -161,9 +161,9 @@ def _view(
     result: CaseResult,
     *,
     read_only: bool = False,
-    append_above: int | None = None,
+    found: Found | None = None,
 ) -> View:
-    view = View()
+    view = View(is_read_only=read_only)
     config = kafkalog.LogConfig(**image.settings)
     try:
         log = kafkalog.open_log(directory, config=config, read_only=read_only)
@@ -171,17 +171,15 @@ def _view(
         view.refused = f"{type(error).__name__}"
         return view
     try:
-        _read(log, view, result)
-        if append_above is not None:
-            record = kafkalog.Record(value=b"new", timestamp_ms=1_700_000_000_000)
-            first = log.append([record]).first_offset
-            if first <= max(append_above, *view.served, -1):
-                result.problems.append(f"an append got offset {first}, which an entry has")
-            stored = log.get(first)
-            if stored is None or bytes(stored.value or b"") != b"new":
-                result.problems.append(f"the record appended at {first} is not served")
+        read_log(log, view, result)
+        view.is_read = True
+        if found is not None:
+            check_append(log, view, found, result)
     except kafkalog.KafkaLogError as error:
-        result.problems.append(f"reading or appending failed: {error!r}"[:300])
+        if view.is_read and _names_no_file(error):
+            result.count("appends refused: something else has the name of a file")
+        else:
+            result.problems.append(f"reading or appending failed: {error!r}"[:300])
     finally:
         try:
             log.close()
@@ -190,15 +188,46 @@ def _view(
     return view
 
 
-def _read(log: Any, view: View, result: CaseResult) -> None:
+def check_append(log: Any, view: View, found: Found, result: CaseResult) -> None:
+    """Append a record: at an offset that no entry has but what was cut, and it is served."""
+    there = [entry.last_offset for _, entry in found.whole if not _is_kept(entry, view)]
+    record = kafkalog.Record(key=b"new", value=b"new", timestamp_ms=1_700_000_000_000)
+    first = log.append([record]).first_offset
+    if first <= max([-1, *there, *view.served]):
+        result.problems.append(f"an append got offset {first}, which an entry has")
+    stored = log.get(first)
+    if stored is None or bytes(stored.value or b"") != b"new":
+        result.problems.append(f"the record appended at {first} is not served")
+
+
+def _is_kept(entry: Entry, view: View) -> bool:
+    return any(entry.data in kept for kept in view.kept)
+
+
+def _names_no_file(error: kafkalog.KafkaLogError) -> bool:
+    """Say whether an error names what is there, and is no regular file."""
+    path = getattr(error, "path", None)
+    try:
+        return path is not None and not stat.S_ISREG(Path(path).lstat().st_mode)
+    except OSError:
+        return False
+
+
+def read_log(log: Any, view: View, result: CaseResult) -> None:
+    """Read a log in every way, and take its reports."""
     view.served = served_of(log.records(on_corrupt="skip"))
     report = log.recovery_report
     ranges = [*log.fences(), *report.fenced]
     view.reported = [(each.first_offset, each.next_offset) for each in ranges]
     view.files = [(each.path.name, each.position, each.size_bytes) for each in ranges]
-    view.files += [(each.path.name, each.position, each.size_bytes) for each in report.cut]
+    for cut in report.cut:
+        if view.is_read_only:
+            view.files.append((cut.path.name, cut.position, cut.size_bytes))
+        elif cut.kept_in is not None:
+            with cut.kept_in.open("rb") as file:
+                view.kept.append(file.read(READ_BYTES_MAX))
     view.files += [(path.name, 0, OFFSET_END) for path in report.removed]
-    for offset in sorted(view.served)[:: 1 + len(view.served) // 20]:
+    for offset in sorted(view.served)[:: 1 + len(view.served) // LOOKED_UP]:
         try:
             found = log.get(offset)
         except kafkalog.CorruptRecordError as error:
@@ -219,39 +248,32 @@ def _read(log: Any, view: View, result: CaseResult) -> None:
 # ---- what must hold ----
 
 
-def _check_truth(image: Image, view: View, touched: list[Entry], result: CaseResult) -> None:
+def check_truth(image: Image, view: View, moved: Sequence[Moved], result: CaseResult) -> None:
+    """Hold what is served against what was there, by its offset."""
+    met = set()
     for offset, found in view.served.items():
         # A record that was appended here: which offset it may have is checked there.
         if image.truth.get(offset) == found or found[2] == hashed(b"new"):
             continue
-        if _fits(image, offset, found, touched):
-            result.count("misplaced, and nobody contradicts")
-            continue
-        result.problems.append(f"offset {offset} serves what was never there")
+        source = next((each for each in moved if each.explains(image, offset, found)), None)
+        if source is None:
+            result.problems.append(f"offset {offset} serves what was never there")
+        else:
+            met.add(source)
+    if met:
+        result.count("entries under another offset, which nothing contradicts", len(met))
 
 
-def _fits(image: Image, offset: int, found: Any, touched: list[Entry]) -> bool:
-    """Say whether a record is one of a touched entry that has moved between its neighbours."""
-    names = [name for name, entries in image.entries.items() for each in touched if each in entries]
-    for name, entry in zip(names, touched, strict=True):
-        if not any(image.truth.get(each, ())[1:] == found[1:] for each in range(*entry.offsets)):
-            continue
-        entries = image.entries[name]
-        at = entries.index(entry)
-        above = entries[at + 1].first_offset if at + 1 < len(entries) else OFFSET_END
-        below = entries[at - 1].last_offset if at else int(name[:20]) - 1
-        if below < offset < above:
-            return True
-    return False
-
-
-def _check_losses(view: View, whole: list[Entry], touched: list[Entry], result: CaseResult) -> None:
-    lost = [entry for entry in whole if not _is_served(entry, view)]
+def check_losses(view: View, found: Found, result: CaseResult) -> None:
+    """See that what is whole is served, or its loss reported."""
+    lost = [(name, entry) for name, entry in found.whole if not _is_served(entry, view)]
     # Of two neighbours that contradict each other, nothing may tell which is right.
-    if len(touched) == 1 and len(result.changes) == 1 and len(lost) > 1:
+    if len(found.touched) == 1 and len(result.changes) == 1 and len(lost) > 1:
         result.problems.append(f"one damaged entry costs {len(lost)} whole ones")
-    for entry in lost:
-        if _is_reported(entry, view):
+    if lost and found.has_all_logs:
+        result.problems.append(f"no log file was changed, and {len(lost)} entries are not served")
+    for name, entry in lost:
+        if _is_reported(name, entry, view):
             result.count("whole entries lost, and reported")
         else:
             place = f"{entry.first_offset} to {entry.last_offset} at {entry.position}"
@@ -262,24 +284,31 @@ def _is_served(entry: Entry, view: View) -> bool:
     return any(offset in view.served for offset in range(*entry.offsets))
 
 
-def _is_reported(entry: Entry, view: View) -> bool:
+def _is_reported(name: str, entry: Entry, view: View) -> bool:
     by_offset = any(
         first <= entry.last_offset and entry.first_offset < end for first, end in view.reported
     )
+    if _is_kept(entry, view):
+        return True
     return by_offset or any(
-        position <= entry.position < position + size for _name, position, size in view.files
+        name == file and position <= entry.position < position + size
+        for file, position, size in view.files
     )
 
 
-def _compare(views: list[View], result: CaseResult) -> None:
+def compare(views: list[View], result: CaseResult) -> None:
+    """Hold each view against the one before; the first is the read-only one."""
     new = hashed(b"new")
     served = [
         {offset: found for offset, found in view.served.items() if found[2] != new}
         for view in views
     ]
-    for before, after in pairwise(served):
+    for view, (before, after) in zip(views, pairwise(served), strict=False):
         less = before.keys() - after.keys()
         more = after.keys() - before.keys()
+        if view.is_read_only:
+            # It completes nothing that a broker has left unfinished, and reports what that hides.
+            more -= {each for each in more if any(a <= each < b for a, b in view.reported)}
         if less:
             result.problems.append(f"a later opening serves no more {sorted(less)[:5]}")
         if more:
@@ -289,19 +318,22 @@ def _compare(views: list[View], result: CaseResult) -> None:
 # ---- around the directory ----
 
 
-def _put_decoys(folder: Path) -> None:
+def put_decoys(folder: Path) -> None:
+    """Write what must stay as it is beside the directory."""
     decoys = folder / "decoys"
     decoys.mkdir()
     (decoys / "file").write_bytes(b"precious " * 20)
 
 
-def _decoys_are_whole(folder: Path) -> bool:
+def decoys_are_whole(folder: Path) -> bool:
+    """Say whether the decoys are as they were."""
     decoys = folder / "decoys"
     names = [path.name for path in decoys.iterdir()]
     return names == ["file"] and (decoys / "file").read_bytes() == b"precious " * 20
 
 
-def _bytes_below(directory: Path) -> dict[str, Any]:
+def bytes_below(directory: Path) -> dict[str, Any]:
+    """Return kind, size and content of all that is below a directory."""
     found: dict[str, Any] = {}
     for path in sorted(directory.rglob("*")):
         facts = path.lstat()

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.proof.entries import HEADER_FIELDS
 from tests.proof.partition_images import Image
 
-__all__ = ["CONTENT", "PLACE", "mutate"]
+__all__ = ["CONTENT", "PLACE", "mutate", "put_other_kind"]
 
 Change = Callable[[random.Random, Path, Image], str]
 
@@ -37,15 +37,28 @@ STRAYS = (
     "leader-epoch-checkpoint.tmp",
     "partition.metadata",
 )
+EXTENDED_BYTES_MAX = 1 << 24
 SUFFIXES = (".swap", ".cleaned", ".deleted", ".covered", ".broken", ".tmp", ".0.broken")
 
 
-def mutate(source: random.Random, directory: Path, image: Image) -> tuple[list[str], bool]:
-    """Change a directory one to three times; return what was done, and if only file contents."""
+def mutate(
+    source: random.Random, directory: Path, image: Image, *, links: bool = True
+) -> tuple[list[str], bool]:
+    """
+    Change a directory one to three times; return what was done, and if only file contents.
+
+    Args:
+        source: of all choices.
+        directory: beside which the decoys lie.
+        image: what is in it.
+        links: whether something else may come in the place of a file.
+    """
     said, only_content = [], True
     for _ in range(source.choice((1, 1, 1, 2, 3))):
         content = source.random() < 0.7
         change = source.choice(CONTENT if content else PLACE)
+        if change is replace and not links:
+            continue
         try:
             said.append(change(source, directory, image))
         except (FileExistsError, IsADirectoryError, NotADirectoryError, FileNotFoundError) as error:
@@ -135,8 +148,14 @@ def cut(source: random.Random, directory: Path, image: Image) -> str:
 
 
 def extend(source: random.Random, directory: Path, image: Image) -> str:
-    """Extend a file with zeros, junk, or bytes of another file."""
+    """
+    Extend a file with zeros, junk, or bytes of another file; not one that has a hole of gigabytes.
+
+    A hole between data is gone through, which takes time and cache in proportion to it.
+    """
     path = _file(source, directory)
+    if path.stat().st_size > EXTENDED_BYTES_MAX:
+        return f"extend {path.name}: too large"
     other = bytes(_bytes_of(_file(source, directory)))
     start = source.randrange(len(other) + 1)
     more = source.choice(
@@ -252,11 +271,14 @@ def replace(source: random.Random, directory: Path, image: Image) -> str:
                 "leader-epoch-checkpoint.tmp",
             )
         )
-    path = directory / name
+    return put_other_kind(source, directory / name, directory.parent / "decoys")
+
+
+def put_other_kind(source: random.Random, path: Path, decoys: Path) -> str:
+    """Put a link, a FIFO, a socket or a folder in the place of a file."""
     if path.exists() or path.is_symlink():
         path.unlink()
     kind = source.choice(("link", "dangling link", "link to a folder", "fifo", "socket", "folder"))
-    decoys = directory.parent / "decoys"
     if kind == "link":
         path.symlink_to(decoys / "file")
     elif kind == "dangling link":
@@ -267,14 +289,14 @@ def replace(source: random.Random, directory: Path, image: Image) -> str:
         os.mkfifo(path)
     elif kind == "socket":
         with socket.socket(socket.AF_UNIX) as made:
-            short = directory.parent / "s"
+            short = decoys.parent / "s"
             made.bind(str(short))
             short.rename(path)
     else:
         path.mkdir()
         if source.random() < 0.5:
             (path / "file").write_bytes(b"kept")
-    return f"{kind} as {name}"
+    return f"{kind} as {path.name!r}"
 
 
 CONTENT: tuple[Change, ...] = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import random
 import resource
 import shutil
 import signal
@@ -21,15 +22,20 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from tests.proof.data_directories import DataImage, data_images, run_data_case, write_changed
 from tests.proof.directory_case import CaseResult, changed_copy, run_case
 from tests.proof.harness import Proof
 from tests.proof.partition_images import Image, broker_images, own_images
 
 __all__ = ["run"]
 
+AnyImage = Image | DataImage
+
 CASE_SECONDS = 30
 MEMORY_BYTES = 1 << 30
 IN_MEMORY = Path("/dev/shm")
+# Data directories are few and large: without it a hundredth of the cases would be of them.
+DATA_WEIGHT = 8
 # A worker is replaced after so many cases, so that what one keeps does not add up.
 CASES_OF_WORKER = 2000
 
@@ -38,8 +44,13 @@ def run(proof: Proof) -> None:
     """Change directories until the time is over."""
     with _folder(proof) as folder:
         made = folder / "made"
-        images = [*own_images(made), *broker_images()]
-        shutil.rmtree(made)
+        images: list[AnyImage] = [
+            *own_images(made),
+            *broker_images(),
+            *data_images(folder / "data"),
+        ]
+        for used in (made, folder / "data"):
+            shutil.rmtree(used)
         proof.count("images", len(images))
         wanted = proof.options.get("image")
         if wanted is not None:
@@ -53,23 +64,30 @@ def run(proof: Proof) -> None:
                 worker.stop()
 
 
-def _work(proof: Proof, images: Sequence[Image], worker: _Worker) -> None:
+def _work(proof: Proof, images: Sequence[AnyImage], worker: _Worker) -> None:
     only = proof.options.get("case")
+    weights = [
+        (1 if isinstance(image, Image) else DATA_WEIGHT) / (20_000 + image.size_bytes)
+        for image in images
+    ]
     while proof.seconds_left() > 0:
         seed = proof.random.getrandbits(48) if only is None else int(only)
-        number = seed % len(images)
+        (number,) = random.Random(seed).choices(range(len(images)), weights)
         _judge(proof, images[number], seed, worker.perform(number, seed))
         if only is not None:
             return
 
 
-def _judge(proof: Proof, image: Image, seed: int, result: CaseResult) -> None:
-    proof.count("mutated directories")
+def _judge(proof: Proof, image: AnyImage, seed: int, result: CaseResult) -> None:
+    proof.count("mutated directories" if isinstance(image, Image) else "mutated data directories")
     for name, count in sorted(result.counts.items()):
         proof.count(name, count)
     if result.problems:
         with tempfile.TemporaryDirectory(prefix="kafkalog-proof-case-") as name:
-            changes = changed_copy(image, seed, Path(name))
+            if isinstance(image, Image):
+                changes = changed_copy(image, seed, Path(name))
+            else:
+                changes = write_changed(image, seed, Path(name))
             lines = [*result.problems, *changes, f"image {image.name}, case {seed}"]
             proof.broken(_title(result.problems[0]), "\n".join(lines), [Path(name)])
 
@@ -95,7 +113,7 @@ def _cores() -> int:
 class _Worker:
     """A process that runs cases; one that hangs or dies is replaced, and that is its result."""
 
-    def __init__(self, images: Sequence[Image], folder: Path) -> None:
+    def __init__(self, images: Sequence[AnyImage], folder: Path) -> None:
         self._images = images
         self._folder = folder
         self._start()
@@ -138,7 +156,13 @@ class _Worker:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _serve(pipe: Connection, theirs: Connection, images: Sequence[Image], folder: Path) -> None:
+def _run_case(image: AnyImage, seed: int, folder: Path) -> CaseResult:
+    if isinstance(image, Image):
+        return run_case(image, seed, folder)
+    return run_data_case(image, seed, folder)
+
+
+def _serve(pipe: Connection, theirs: Connection, images: Sequence[AnyImage], folder: Path) -> None:
     theirs.close()
     logging.disable()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
@@ -150,7 +174,7 @@ def _serve(pipe: Connection, theirs: Connection, images: Sequence[Image], folder
         except EOFError:
             return
         try:
-            result = run_case(images[number], seed, folder / "case")
+            result = _run_case(images[number], seed, folder / "case")
         except Exception:  # noqa: BLE001 - an error that has no type here is what is looked for
             lines = traceback.format_exc().splitlines()
             result = CaseResult(problems=[f"untyped error: {lines[-1]}"], changes=lines)

@@ -58,6 +58,11 @@ class Image:
             if name.endswith(".log") and name[:20].isdigit()
         }
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of all files, to which the time of a case is about proportional."""
+        return sum(map(len, self.files.values()))
+
     def write(self, folder: Path) -> Path:
         """Write the files below `folder`; return the partition's directory."""
         directory = folder / self.partition

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from kafkalog.log.reader import LogReader
+from tests.proof.data_directories import DataImage, own_data_images, run_data_case
 from tests.proof.directory_case import run_case
+from tests.proof.directory_contents import look_at
 from tests.proof.entries import entries_of
 from tests.proof.partition_images import Image, own_images
 from tests.support import golden
@@ -61,3 +63,46 @@ def test_case_with_a_wrong_truth_is_a_problem(image: Image, tmp_path: Path) -> N
     wrong = Image(image.name, image.partition, image.files, truth, settings=image.settings)
     problems = run_case(wrong, 1, tmp_path / "case").problems
     assert "offset 3 serves what was never there" in problems
+
+
+@pytest.fixture(name="data_image", scope="module")
+def fixture_data_image(tmp_path_factory: pytest.TempPathFactory) -> DataImage:
+    """A data directory, as a kill leaves it."""
+    return next(own_data_images(tmp_path_factory.mktemp("data")))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_data_directory_that_is_judged_right_has_no_problem(
+    data_image: DataImage, tmp_path: Path, seed: int
+) -> None:
+    """What is reported, refused, or a log start that is believed, is not called broken."""
+    assert [] == run_data_case(data_image, seed, tmp_path / "case").problems
+
+
+def test_data_directory_with_a_record_left_out_is_a_problem(
+    data_image: DataImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that leaves a record out without a word is found."""
+    read = LogReader.records
+    monkeypatch.setattr(
+        LogReader,
+        "records",
+        lambda self, *args, **kw: (each for each in read(self, *args, **kw) if each.offset != 24),
+    )
+    problems = run_data_case(data_image, 3, tmp_path / "case").problems
+    assert any("lost without a word" in each or "differ" in each for each in problems)
+
+
+def test_moved_entry_is_explained_only_where_nothing_contradicts(
+    image: Image, tmp_path: Path
+) -> None:
+    """The last entry of the log may stand above; one between whole ones may not."""
+    directory = image.write(tmp_path)
+    name = sorted(image.entries)[-1]
+    data = bytearray(image.files[name])
+    middle, last = image.entries[name][1], image.entries[name][-1]
+    for entry, expected in ((middle, 0), (last, 1)):
+        changed = bytearray(data)
+        changed[entry.position + 5] ^= 1
+        (directory / name).write_bytes(changed)
+        assert len(look_at(image, directory).moved) == expected

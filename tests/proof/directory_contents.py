@@ -1,0 +1,157 @@
+"""What a changed directory still has of its image, by bytes alone.
+
+Whole is an entry whose bytes are in a live file of its name. Moved is one whose bytes are there but
+for the offset, which no sum covers. It may be served under that offset where nothing contradicts:
+it lies within the bounds of its file, above the whole entries that lie before it and below those
+that lie behind.
+"""
+
+from __future__ import annotations
+
+import stat
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.proof.entries import Entry
+from tests.proof.partition_images import Image
+
+__all__ = ["Found", "Moved", "look_at"]
+
+# Of a file so much is looked at; no image is as large.
+READ_BYTES_MAX = 1 << 22
+# Zeros at the end that are kept: an entry may end with some.
+ZEROS_KEPT = 1 << 12
+OFFSET_END = 2**63 - 1
+# Magic -> where an entry is covered by its sum from.
+COVERED_FROM = {0: 16, 1: 16, 2: 21}
+OFFSET_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """
+    An entry that is whole but for its offset.
+
+    Attributes:
+        entry: as it was.
+        shift: how far its offset is from the one that it had.
+    """
+
+    entry: Entry
+    shift: int
+
+    def explains(self, image: Image, offset: int, found: Any) -> bool:
+        """Say whether a record that is served at an offset is one of this entry."""
+        before = offset - self.shift
+        is_inside = self.entry.first_offset <= before <= self.entry.last_offset
+        return is_inside and image.truth.get(before) == found
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """
+    What is there.
+
+    Attributes:
+        whole: entries that are whole in a file of their name, with that name.
+        touched: the others.
+        moved: those that may be served under another offset.
+        has_all_logs: whether every log file is as it was, and there is none besides.
+    """
+
+    whole: Sequence[tuple[str, Entry]]
+    touched: Sequence[Entry]
+    moved: Sequence[Moved]
+    has_all_logs: bool
+
+
+def look_at(image: Image, directory: Path) -> Found:
+    """Compare a directory with its image."""
+    contents = {path.name: _content(path) for path in sorted(directory.glob("*.log"))}
+    whole: list[tuple[str, Entry]] = []
+    touched: list[Entry] = []
+    for name, entries in image.entries.items():
+        data, at = contents.get(name), 0
+        for entry in entries:
+            found = -1
+            if data is not None:
+                found = entry.position
+                if data[entry.position : entry.end] != entry.data:
+                    found = data.find(entry.data, at)
+            if found < 0:
+                touched.append(entry)
+            elif any(each in image.truth for each in range(*entry.offsets)):
+                first, last = entry.first_offset, entry.last_offset
+                whole.append((name, Entry(found, entry.data, first, last, False)))
+                at = found + len(entry.data)
+    logs = {name: data for name, data in image.files.items() if name.endswith(".log")}
+    # A copy of an entry may be in another place as well.
+    moved = [] if contents == logs else list(_moved(contents, image, whole))
+    return Found(whole, touched, moved, contents == logs)
+
+
+def _content(path: Path) -> bytes | None:
+    """Return the bytes of a regular file, without most of the zeros at its end."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return None
+    except FileNotFoundError:
+        return None
+    with path.open("rb") as file:
+        data = file.read(READ_BYTES_MAX)
+    size = len(data.rstrip(b"\0"))
+    return data[: size + ZEROS_KEPT]
+
+
+def _moved(
+    contents: Mapping[str, bytes | None],
+    image: Image,
+    whole: Sequence[tuple[str, Entry]],
+) -> Iterator[Moved]:
+    """Yield the entries that are in a file with another offset, where that may stand."""
+    entries = [entry for each in image.entries.values() for entry in each]
+    names = [name for name in contents if name[:20].isdigit() and len(name) == len("0.log") + 19]
+    for slot, name in enumerate(names):
+        data = contents[name]
+        if data is None:
+            continue
+        bounds = int(name[:20]), OFFSET_END
+        if slot + 1 < len(names):
+            bounds = bounds[0], int(names[slot + 1][:20])
+        neighbours = [entry for each, entry in whole if each == name]
+        if data == image.files.get(name):
+            continue
+        for entry in entries:
+            for position in _places(data, entry):
+                (offset,) = struct.unpack_from(">q", data, position)
+                (before,) = struct.unpack_from(">q", entry.data)
+                moved = Moved(entry, offset - before)
+                if offset != before and _may_stand(moved, position, bounds, neighbours):
+                    yield moved
+
+
+def _places(data: bytes, entry: Entry) -> Iterator[int]:
+    """Yield where the bytes of an entry are that its sum covers, and its length in front."""
+    start = COVERED_FROM[entry.data[16]]
+    covered, size = entry.data[start:], entry.data[OFFSET_BYTES : OFFSET_BYTES + 4]
+    found = data.find(covered)
+    while found >= 0:
+        position = found - start
+        if position >= 0 and data[position + OFFSET_BYTES : position + OFFSET_BYTES + 4] == size:
+            yield position
+        found = data.find(covered, found + 1)
+
+
+def _may_stand(
+    moved: Moved, position: int, bounds: tuple[int, int], neighbours: Sequence[Entry]
+) -> bool:
+    entry = moved.entry
+    first, last = entry.first_offset + moved.shift, entry.last_offset + moved.shift
+    low = max((each.last_offset + 1 for each in neighbours if each.position < position), default=0)
+    high = min(
+        (each.first_offset for each in neighbours if each.position > position), default=OFFSET_END
+    )
+    return max(bounds[0], low) <= first and last < min(bounds[1], high)
