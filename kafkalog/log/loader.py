@@ -67,12 +67,9 @@ __all__ = ["LoadedLog", "ScanFacts", "load_log"]
 logger = logging.getLogger(__name__)
 
 OK = STATUS_CODES["OK"]
-TRUNCATED = STATUS_CODES["TRUNCATED"]
 
 # A file of so many bytes is read and checked faster than its index is mapped.
 SMALL_FILE_BYTES = 64 * 1024
-# Positions in a segment have 31 bits.
-SEGMENT_BYTES_MAX = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -354,11 +351,10 @@ def _open_segments(context: SegmentContext, found: Leftovers) -> list[LogSegment
     ]
     for segment in segments:
         extent = extents.get(segment_file_name(segment.base_offset, FileKind.LOG))
-        has_hole = extent is not None and extent.has_hole
-        if has_hole or segment.size_bytes > SEGMENT_BYTES_MAX:
+        if extent is not None and extent.has_hole:
             # Room that a writer has made ahead of its appends, or what a power cut has left, is not
-            # gone through, and no segment is as large as some files (PAR-13).
-            segment.file.leave_out(SEGMENT_BYTES_MAX)
+            # gone through (PAR-13).
+            segment.file.leave_out_hole()
     return segments
 
 
@@ -665,7 +661,7 @@ def _end_of_sealed(
     file = segment.file
     size = file.size_bytes - scan.whole_end
     rest = file.read(scan.whole_end, size)
-    is_preallocated = scan.next_offset >= following and not file.has_left_out_data and is_zero(rest)
+    is_preallocated = scan.next_offset >= following and is_zero(rest)
     del rest
     if (size or file.left_out_bytes) and is_preallocated:
         # It was never trimmed; nothing is missing. Later settings may not say that files are
@@ -675,7 +671,7 @@ def _end_of_sealed(
         file.size_bytes, file.left_out_bytes = scan.whole_end, 0
         size = 0
     fences = list(scan.fences)
-    if size or file.has_left_out_data:
+    if size:
         fences = _with_tail(segment, scan, following)
     elif scan.next_offset < following and not scan.ends_in_fence:
         fences += find_hole(segments, segment, scan.next_offset, following)
@@ -685,8 +681,6 @@ def _end_of_sealed(
 def _with_tail(segment: LogSegment, scan: SegmentScan, next_offset: int) -> list[FencedRange]:
     """Return the damaged ranges of a segment with what is left at its end as one of them."""
     fences, size = list(scan.fences), segment.size_bytes
-    if segment.file.has_left_out_data:
-        size += segment.file.left_out_bytes
     if scan.ends_in_fence:
         last = fences.pop()
         next_offset = max(next_offset, last.next_offset)
@@ -699,7 +693,7 @@ def _with_tail(segment: LogSegment, scan: SegmentScan, next_offset: int) -> list
             size_bytes=size - scan.whole_end,
             first_offset=scan.next_offset,
             next_offset=max(next_offset, scan.next_offset),
-            reason=status_name(scan.tail_status or TRUNCATED),
+            reason=status_name(scan.tail_status),
         )
     )
     return fences
@@ -728,7 +722,7 @@ def _end_of_log(
     size = file.size_bytes - scan.whole_end
     zeros = is_zero(file.read(scan.whole_end, size))
     fences = list(scan.fences)
-    is_fenced = file.has_left_out_data or (scan.next_offset < durable_offset and not zeros)
+    is_fenced = scan.next_offset < durable_offset and not zeros
     if is_fenced:
         fences = _with_tail(segment, scan, durable_offset)
     if is_fenced or scan.ends_in_fence:

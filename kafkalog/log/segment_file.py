@@ -55,8 +55,7 @@ class SegmentFile(FileEnd):
         handle: open descriptor where the file takes appends, or is followed read-only.
 
     Attributes:
-        left_out_bytes: what the file has behind them and `leave_out` has left out.
-        has_left_out_data: whether that is more than a hole.
+        left_out_bytes: what the file has behind them and `leave_out_hole` has left out.
         is_closed: whether it was let go.
         maps: whether `whole` is a mapping, and not a copy of all the bytes.
         is_trimmed: whether a preallocated tail was cut off, and no sync has covered that.
@@ -79,7 +78,6 @@ class SegmentFile(FileEnd):
         self._pool = pool
         self.is_closed = False
         self.left_out_bytes = 0
-        self.has_left_out_data = False
         self._filesystem = filesystem
         self._handle: FileHandle | None = handle
         self.on_error: Callable[[OSError], object] | None = None
@@ -163,25 +161,17 @@ class SegmentFile(FileEnd):
     def _is_pinned(self) -> bool:
         return self._pinned is not None or self._kept is not None
 
-    def leave_out(self, size_max: int) -> None:
-        """
-        Take a hole at the end of the file out of the account, but for its first bytes.
-
-        Args:
-            size_max: what lies behind it is left out as well, data or not: no segment is larger.
-        """
+    def leave_out_hole(self) -> None:
+        """Take a hole at the end of the file, but for its first bytes, out of the account."""
         size = self.size_bytes
-        if size <= min(HOLE_BYTES_MIN, size_max):
+        if size <= HOLE_BYTES_MIN:
             return
         handle = self._filesystem.open(self.path)
         try:
-            end = end_of_data(handle, size)
-            if end > size_max:
-                self.has_left_out_data = True
-                end = end_of_data(handle, size_max)
+            self.size_bytes = end_of_data(handle, size)
         finally:
             handle.close()
-        self.size_bytes, self.left_out_bytes = end, size - end
+        self.left_out_bytes = size - self.size_bytes
 
     def open_for_append(self) -> None:
         """Take appends behind the present bytes."""

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.log import loader
 
 FIRST, LAST = f"{0:020d}.log", f"{10:020d}.log"
 GIGABYTE = 1 << 30
@@ -53,35 +52,6 @@ def test_hole_at_the_end_of_a_segment_is_passed_over(
             sizes = [segment.size_bytes for segment in log._local.snapshot.segments.segments]
             assert max(sizes) < 4 << 20
         assert _room(directory / name) < 4 << 20
-    with kafkalog.open_log(directory) as log:
-        assert log.append([kafkalog.Record(value=b"new")]).first_offset == 20
-    with kafkalog.open_log(directory) as log:
-        assert len(list(log.records(on_corrupt="skip"))) == 21
-
-
-@pytest.mark.parametrize("name", [FIRST, LAST])
-def test_data_above_the_largest_size_of_a_segment_is_kept_and_reported(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """PAR-13: no position above 2^31-1 is one of a batch; what lies there is not cut either."""
-    # The real one would have two gigabytes gone through.
-    monkeypatch.setattr(loader, "SEGMENT_BYTES_MAX", 2 << 20)
-    directory = tmp_path / "t-0"
-    _partition(directory)
-    _forget_the_stop(directory)
-    path = directory / name
-    size = 3 << 20
-    with path.open("r+b") as file:
-        file.seek(size - 4)
-        file.write(b"data")
-    for read_only in (True, False, False):
-        with kafkalog.open_log(directory, read_only=read_only) as log:
-            assert [record.offset for record in log.records(on_corrupt="skip")] == list(range(20))
-            if not log.recovery_report.clean:
-                (fence,) = log.recovery_report.fenced
-                assert fence.path == path
-                assert fence.end_position == size
-    assert path.stat().st_size == size
     with kafkalog.open_log(directory) as log:
         assert log.append([kafkalog.Record(value=b"new")]).first_offset == 20
     with kafkalog.open_log(directory) as log:
