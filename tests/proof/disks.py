@@ -50,8 +50,9 @@ class Disk:
 
     def mount(self) -> None:
         """Mount it; the file system replays its journal."""
-        run("mount", "-o", "loop", str(self.image), str(self.point))
+        # Before: who is ended meanwhile does not hear whether it was mounted.
         self._is_mounted = True
+        run("mount", "-o", "loop", str(self.image), str(self.point))
 
     def unmount(self) -> None:
         """Unmount it, where it is mounted; processes that have files open must be gone."""
@@ -60,7 +61,7 @@ class Disk:
             done = subprocess.run(
                 ["umount", str(self.point)], capture_output=True, text=True, check=False
             )
-            self._is_mounted = done.returncode != 0
+            self._is_mounted = done.returncode != 0 and "not mounted" not in done.stderr
             if self._is_mounted and time.monotonic() > deadline:
                 # Whoever has it open, nothing of it may stay behind.
                 run("umount", "--lazy", str(self.point))

@@ -74,7 +74,8 @@ def run_side_by_side(proof: Proof, judges: Sequence[Judge]) -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """End by an exception, so that what is mounted is unmounted."""
+    """End by an exception, so that what is mounted is unmounted; that is not interrupted again."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 
@@ -98,8 +99,15 @@ def _start(proof: Proof, judge: Judge) -> _Running:
         notes=[],
         found=[],
     )
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        # Where the exception is lost, as behind a fork, the round that is under way is the last.
+        own.seconds = 0.0
+        _leave(number, frame)
+
     status = 1
     try:
+        signal.signal(signal.SIGTERM, leave)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() == parent:
             own.folder.mkdir()
