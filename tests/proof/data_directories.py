@@ -472,6 +472,6 @@ def _above(found: Found, start: int) -> Found:
         return entry.last_offset >= start
 
     whole = [(name, entry) for name, entry in found.whole if is_above(entry)]
-    if not whole:
+    if start > max((entry.last_offset + 1 for _, entry in found.whole), default=0):
         whole = list(found.whole)
     return Found(whole, found.touched, found.moved, found.has_all_logs and start == 0)
