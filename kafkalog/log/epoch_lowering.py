@@ -8,8 +8,9 @@ written in place, four bytes, and nothing else of the batch changes.
 
 Order, and crash points: the batches, file after file, each synced; then the list of epochs, as any
 change of it. In between some batches have the lower epoch, and the list is what it was: a broker,
-and the next opening here, find nothing that contradicts, and lowering again does the rest. A power
-cut within four bytes is one within a sector: it leaves the old ones or the new ones.
+and the next opening here, find nothing that contradicts, and lowering again does the rest. Where
+the four bytes lie in two sectors a power cut may leave bytes of both epochs: what is above
+`highest` then is lowered by the next call, and no CRC covers it.
 
 Files keep their time of last modification, by which retention goes where records have no timestamp.
 
