@@ -64,7 +64,6 @@ PARTS: tuple[Part, ...] = (
         "written; what is served at an offset was there before; every whole entry is served or its "
         "loss reported; a second opening answers as the first.",
         "tests.proof.mutations",
-        gate_seconds=45,
     ),
     Part(
         "fuzzing",
