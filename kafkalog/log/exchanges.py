@@ -37,6 +37,7 @@ from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileKind, FileState, SegmentFiles, try_parse_segment_file
+from kafkalog.files.zeros import end_of_data
 from kafkalog.layout import MAGIC_V2
 from kafkalog.log.covering import ExchangeMark, identity_of, mark_path, read_mark
 from kafkalog.log.scanner import scan_segment
@@ -230,21 +231,23 @@ def _scan(
     filesystem: FileSystem, directory: Path, base: int, state: FileState = FileState.SWAP
 ) -> _Scan:
     path = SegmentFiles(directory, base, state).log
-    data = _data(filesystem, path)
+    data, size = _data(filesystem, path)
     scan = scan_segment(data, path, base_offset=base, interval=_NO_INTERVAL)
     damage = None
     if scan.fences:
         damage = f"is damaged at position {scan.fences[0].position} ({scan.fences[0].reason})"
-    elif scan.whole_end < len(data):
+    elif scan.whole_end < size:
         damage = f"ends at position {scan.whole_end} ({status_name(scan.tail_status)})"
     return _Scan(scan.next_offset, damage)
 
 
-def _data(filesystem: FileSystem, path: Path) -> memoryview:
+def _data(filesystem: FileSystem, path: Path) -> tuple[memoryview, int]:
+    """Return the bytes of a file without the hole at its end, and its size."""
     handle = filesystem.open(path)
     try:
         size = handle.size()
-        return handle.map(size) if size else memoryview(b"")
+        end = end_of_data(handle, size)
+        return handle.map(end) if end else memoryview(b""), size
     finally:
         handle.close()
 
@@ -398,7 +401,7 @@ def _coordinates(
     filesystem: FileSystem, directory: Path, base: int, state: FileState
 ) -> tuple[npt.NDArray[np.int64], bool]:
     """Return what a cleaning leaves of each batch as it is, and whether the file is whole."""
-    data = _data(filesystem, SegmentFiles(directory, base, state).log)
+    data, _ = _data(filesystem, SegmentFiles(directory, base, state).log)
     columns = BatchColumns(_SCANNED_BATCHES)
     parts: list[npt.NDArray[np.int64]] = [np.empty((0, 7), dtype=np.int64)]
     position, next_offset, is_whole = 0, base, True

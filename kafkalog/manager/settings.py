@@ -20,6 +20,7 @@ from types import MappingProxyType
 from kafkalog.clock import Clock
 from kafkalog.config import LogConfig
 from kafkalog.errors import ConfigError, LogOfflineError, LogStorageError
+from kafkalog.files.names import TOPIC_OVERRIDES
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.overrides import (
     Deletion,
@@ -99,18 +100,22 @@ class TopicSettings:
 
         Raises:
             CorruptStateError: the file of a directory is damaged.
-            ConfigError: a key of it is unknown, or its value wrong.
+            ConfigError: a key of it is unknown, or its value wrong; the file is named.
             LogStorageError: it cannot be read.
         """
-        latest = self._saved
+        latest, path = self._saved, None
         for directory in directories:
             found = read_overrides(directory.filesystem, directory.path)
             if found is not None and found.generation > latest.generation:
-                latest = found
-        if latest is not self._saved:
+                latest, path = found, directory.path / TOPIC_OVERRIDES
+        if path is None:
+            return
+        try:
             config = self._given.with_overrides(latest.defaults)
             self.configs = TopicConfigs(config.log, latest.topics)
-            self.config, self._saved = config, latest
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}", path=path) from error
+        self.config, self._saved = config, latest
 
     def save(self, directories: Iterable[DataDirectory]) -> None:
         """Write the file of every directory that has an older one, or none; failures are logged."""

@@ -2,8 +2,8 @@
 
 Whole is an entry whose bytes are in a live file of its name. Moved is one whose bytes are there but
 for the offset, which no sum covers. It may be served under that offset where nothing contradicts:
-it lies within the bounds of its file, above the whole entries that lie before it and below those
-that lie behind.
+it lies within the bounds of its file, above the records of the whole entries that lie before it and
+below those that lie behind. The name of the file behind is a bound where that has a whole entry.
 """
 
 from __future__ import annotations
@@ -118,10 +118,10 @@ def _moved(
         data = contents[name]
         if data is None:
             continue
-        bounds = int(name[:20]), OFFSET_END
-        if slot + 1 < len(names):
-            bounds = bounds[0], int(names[slot + 1][:20])
-        neighbours = [entry for each, entry in whole if each == name]
+        has_whole = {each for each, _ in whole}
+        behind = (int(each[:20]) for each in names[slot + 1 :] if each in has_whole)
+        bounds = int(name[:20]), next(behind, OFFSET_END)
+        neighbours = [(at.position, _span(image, at)) for each, at in whole if each == name]
         if data == image.files.get(name):
             continue
         for entry in entries:
@@ -129,7 +129,7 @@ def _moved(
                 (offset,) = struct.unpack_from(">q", data, position)
                 (before,) = struct.unpack_from(">q", entry.data)
                 moved = Moved(entry, offset - before)
-                if offset != before and _may_stand(moved, position, bounds, neighbours):
+                if offset != before and _may_stand(moved, image, position, bounds, neighbours):
                     yield moved
 
 
@@ -145,13 +145,20 @@ def _places(data: bytes, entry: Entry) -> Iterator[int]:
         found = data.find(covered, found + 1)
 
 
+def _span(image: Image, entry: Entry) -> tuple[int, int]:
+    """Return the lowest and highest offset of records in an entry, its own where it has none."""
+    offsets = [each for each in range(*entry.offsets) if each in image.truth]
+    return (offsets[0], offsets[-1]) if offsets else (entry.first_offset, entry.last_offset)
+
+
 def _may_stand(
-    moved: Moved, position: int, bounds: tuple[int, int], neighbours: Sequence[Entry]
+    moved: Moved,
+    image: Image,
+    position: int,
+    bounds: tuple[int, int],
+    neighbours: Sequence[tuple[int, tuple[int, int]]],
 ) -> bool:
-    entry = moved.entry
-    first, last = entry.first_offset + moved.shift, entry.last_offset + moved.shift
-    low = max((each.last_offset + 1 for each in neighbours if each.position < position), default=0)
-    high = min(
-        (each.first_offset for each in neighbours if each.position > position), default=OFFSET_END
-    )
+    first, last = (each + moved.shift for each in _span(image, moved.entry))
+    low = max((span[1] + 1 for at, span in neighbours if at < position), default=0)
+    high = min((span[0] for at, span in neighbours if at > position), default=OFFSET_END)
     return max(bounds[0], low) <= first and last < min(bounds[1], high)

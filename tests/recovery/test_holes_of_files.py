@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,3 +95,18 @@ def test_what_is_no_regular_file_under_the_name_of_a_segment_is_refused_at_once(
         _forget_the_stop(directory)
     with pytest.raises(kafkalog.LogStorageError, match=name):
         kafkalog.open_log(directory, read_only=read_only)
+
+
+@pytest.mark.parametrize("grown", [FIRST, f"{FIRST}.swap"])
+def test_hole_beside_a_swap_file_is_not_gone_through(tmp_path: Path, grown: str) -> None:
+    """HOST-10: neither of what it replaces, nor its own, which makes it one that is not whole."""
+    directory = tmp_path / "t-0"
+    _partition(directory)
+    shutil.copy(directory / FIRST, directory / f"{FIRST}.swap")
+    os.truncate(directory / grown, 8 * GIGABYTE)
+    _forget_the_stop(directory)
+    for read_only in (True, False):
+        with kafkalog.open_log(directory, read_only=read_only) as log:
+            assert [record.offset for record in log.records()] == list(range(20))
+            refused = [each.path.name for each in log.recovery_report.refused_swaps]
+    assert refused == ([] if grown == FIRST else [f"{FIRST}.swap"])

@@ -162,7 +162,8 @@ def test_directory_that_missed_a_change_learns_of_it() -> None:
 def test_setting_that_nobody_knows_any_longer_is_an_error() -> None:
     """Passing over it could delete what a topic is to keep."""
     disk = disk_with(b"orders/retention.mss=1\ngeneration=1\n")
-    with pytest.raises(ConfigError, match=r"retention\.ms"):
+    with pytest.raises(ConfigError, match=r"kafkalog_topics: .*retention\.ms") as raised:
         manual_manager(DATA, filesystem=disk)
+    assert raised.value.path == str(DATA / TOPIC_OVERRIDES)
     disk.unlink(DATA / TOPIC_OVERRIDES)
     manual_manager(DATA, filesystem=disk).close()
