@@ -254,12 +254,20 @@ def _view_cells(choices: Choices, total: int) -> Cells:
 
 
 def _times(choices: Choices, total: int, own: int) -> Column:
-    """Return a column of timestamps in any unit."""
+    """Return a column of timestamps in any unit; times without a zone are refused."""
     kind = choices.one_of(list(TIME_UNITS))
     unit = TIME_UNITS[kind]
+    has_zone = not kind.endswith(b":") or total % 2 == 0
+    if kind.endswith(b":") and has_zone:
+        kind += b"UTC"
     nulls = _nulls(choices, total, own)
     size = choices.one_of([2, 8])
     values = [choices.number(size) for _ in range(total)]
+
+    def check(wanted: int) -> None:
+        nulls.check(wanted)
+        if not has_zone:
+            raise LieError
 
     def cell(place: int) -> int:
         value = values[place]
@@ -277,7 +285,7 @@ def _times(choices: Choices, total: int, own: int) -> Column:
         null_count=nulls.count,
         offset=own,
     )
-    return Column(made, nulls.check, cell)
+    return Column(made, check, cell)
 
 
 def _headers(choices: Choices, total: int, own: int, shared: int) -> Column:
