@@ -8,7 +8,6 @@ arguments or settings; 3 the command could not be carried out: no log there, the
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +32,9 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"kafkalog {version('kafkalog')}")
+        from kafkalog import __version__
+
+        typer.echo(f"kafkalog {__version__}")
         raise typer.Exit
 
 

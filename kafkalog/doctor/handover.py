@@ -205,8 +205,8 @@ def _check_states(situation: Situation) -> Iterator[Finding]:
         yield _finding(
             Severity.WARNING,
             "directories",
-            f"{len(found)} directories ({named([path.name for path in found])}) are stray, doomed"
-            " or on their way",
+            f"{len(found)} directories ({named([path.name for path in found])}) are no live"
+            " partitions",
             "a broker removes -delete, goes on with -future, and leaves -stray as they are",
             "remove what is not wanted, or move it out of the data directory",
             found,
@@ -287,7 +287,7 @@ def _check_batches(
             f"{len(overflows)} segments ({named([path.name for path in overflows])}) have offsets"
             " that do not fit 32 bits beside their base",
             "a broker splits them, or does not open the log",
-            "`kafkalog convert --in-place` writes them anew, in segments that fit",
+            "`kafkalog convert --in-place` rewrites them, in segments that fit",
             overflows,
         )
     if old:

@@ -18,9 +18,12 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["ID_BYTES", "cache_id"]
+if TYPE_CHECKING:
+    from kafkalog.files.filesystem import FileFacts
+
+__all__ = ["ID_BYTES", "cache_id", "file_in_cache"]
 
 ID_BYTES: Final = 8
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -40,6 +43,20 @@ def cache_id(directory: Path, *, boot_id: Path = BOOT_ID, system: Path = SYSTEM)
         return b""
     parts = (boot, device, _mounted(device, system))
     return hashlib.blake2b(repr(parts).encode(), digest_size=ID_BYTES).digest()
+
+
+def file_in_cache(cache: bytes, facts: FileFacts | None) -> bytes:
+    """
+    Return ID_BYTES bytes that name a file in a cache: a copy of it has another name.
+
+    Args:
+        cache: what `cache_id` says; zeros are returned where it is empty.
+        facts: of the file; zeros are returned where it is absent.
+    """
+    if facts is None or not cache:
+        return bytes(ID_BYTES)
+    named = cache + facts.file_id.to_bytes(16, "big")
+    return hashlib.blake2b(named, digest_size=ID_BYTES).digest()
 
 
 @cache

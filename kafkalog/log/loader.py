@@ -27,9 +27,10 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from typing_extensions import Buffer
 
@@ -166,25 +167,20 @@ def load_log(
     # What no segment can begin at is no offset that anybody has checkpointed.
     recovery_point = recovery_point if recovery_point <= MAX_BASE_OFFSET else 0
     start_offset = None if (start_offset or 0) > MAX_BASE_OFFSET else start_offset
-    segments, leftovers, findings, may_rest = _recover_segments(
+    recover = partial(
+        _recover_segments,
         context,
         clean=clean,
         recovery_point=recovery_point,
         doubtful_offset=doubtful_offset,
         may_rest=may_rest,
     )
+    recovered = recover()
+    if _split(context, recovered):
+        recovered = recover().behind(recovered)
+    segments, leftovers, findings, may_rest = recovered
     start = max(start_offset or 0, segments[0].base_offset if segments else 0)
-    if not context.read_only and segments and findings.next_offset < start:
-        # Everything here lies below the log start: deleted records, whose files had not gone yet.
-        logger.warning(
-            "%s: all segments end at %d, below the log start %d, and are removed",
-            context.directory,
-            findings.next_offset,
-            start,
-        )
-        _remove_all(context, segments, leftovers)
-        segments = []
-        findings.facts = ScanFacts()
+    segments = _without_deleted(context, recovered, start)
     end_offset = max(findings.next_offset, start) if segments else start
     rests = may_rest and bool(segments) and not findings.last_is_fenced
     local = _assemble(context, segments, findings, start, end_offset, rests=rests)
@@ -199,6 +195,35 @@ def load_log(
     return LoadedLog(local, report, recovery_point, findings.facts, findings.has_lost_end)
 
 
+class _Recovered(NamedTuple):
+    """
+    What a directory holds, recovered.
+
+    Attributes:
+        segments: of the log; none where there is no file.
+        leftovers: what was cleared before.
+        findings: what was found in the segments.
+        may_rest: whether the log may rest.
+    """
+
+    segments: list[LogSegment]
+    leftovers: Leftovers
+    findings: _Findings
+    may_rest: bool
+
+    def behind(self, before: _Recovered) -> _Recovered:
+        """Add what an earlier recovery of the same opening has done."""
+        findings, leftovers = self.findings, self.leftovers
+        findings.cut[:0] = before.findings.cut
+        findings.removed[:0] = before.findings.removed
+        findings.rewritten_bytes += before.findings.rewritten_bytes
+        findings.has_lost_end |= before.findings.has_lost_end
+        leftovers.removed[:0] = before.leftovers.removed
+        leftovers.completed_swaps[:0] = before.leftovers.completed_swaps
+        leftovers.refused_swaps[:0] = before.leftovers.refused_swaps
+        return self
+
+
 def _recover_segments(
     context: SegmentContext,
     *,
@@ -206,55 +231,58 @@ def _recover_segments(
     recovery_point: int,
     doubtful_offset: int | None,
     may_rest: bool,
-    may_split: bool = True,
-) -> tuple[list[LogSegment], Leftovers, _Findings, bool]:
-    """
-    Find the segments and their end; twice where some had to be split.
-
-    Returns:
-        The segments, what was cleared before them, what was found, whether the log may rest.
-    """
+) -> _Recovered:
+    """Find the segments and their end."""
     leftovers = _clear(context)
     # Offsets are missing in front of what an exchange has made, without anything being lost.
     context.left_out.update(int(path.name[:OFFSET_DIGITS]) for path in leftovers.completed_swaps)
     rests = may_rest and clean and leftovers.are_none
     segments = _open_segments(context, leftovers)
     findings = _Findings()
-    if not segments:
-        return segments, leftovers, findings, rests
+    if segments:
+        with _closed_on_error(segments):
+            rests = _find_end(
+                context,
+                segments,
+                findings,
+                clean=clean,
+                recovery_point=recovery_point,
+                doubtful_offset=doubtful_offset,
+                may_rest=rests,
+            )
+    return _Recovered(segments, leftovers, findings, rests)
+
+
+def _split(context: SegmentContext, recovered: _Recovered) -> bool:
+    """Split segments whose offsets overflow, and return whether the log has to be loaded again."""
+    segments = recovered.segments
+    if context.read_only:
+        return False
     with _closed_on_error(segments):
-        rests = _find_end(
-            context,
-            segments,
-            findings,
-            clean=clean,
-            recovery_point=recovery_point,
-            doubtful_offset=doubtful_offset,
-            may_rest=rests,
-        )
-        made: list[int] = []
-        if may_split and not context.read_only:
-            made = split_overflowing(context, segments, findings.next_offset)
-    if not made:
-        return segments, leftovers, findings, rests
-    for segment in segments:
-        segment.close()
-    split, cleared, found, rests = _recover_segments(
-        context,
-        clean=clean,
-        recovery_point=recovery_point,
-        doubtful_offset=doubtful_offset,
-        may_rest=may_rest,
-        may_split=False,
+        made = split_overflowing(context, segments, recovered.findings.next_offset)
+    if made:
+        for segment in segments:
+            segment.close()
+    return bool(made)
+
+
+def _without_deleted(
+    context: SegmentContext, recovered: _Recovered, start: int
+) -> list[LogSegment]:
+    """Return the segments; where all lie below the log start, remove them, and return none."""
+    segments, leftovers, findings, _ = recovered
+    if context.read_only or not segments or findings.next_offset >= start:
+        return segments
+    # Deleted records, whose files had not gone yet.
+    logger.warning(
+        "%s: all segments end at %d, below the log start %d, and are removed",
+        context.directory,
+        findings.next_offset,
+        start,
     )
-    found.cut[:0] = findings.cut
-    found.removed[:0] = findings.removed
-    found.rewritten_bytes += findings.rewritten_bytes
-    found.has_lost_end |= findings.has_lost_end
-    cleared.removed[:0] = leftovers.removed
-    cleared.completed_swaps[:0] = leftovers.completed_swaps
-    cleared.refused_swaps[:0] = leftovers.refused_swaps
-    return split, cleared, found, rests
+    _remove_all(context, segments, leftovers)
+    findings.facts = ScanFacts()
+    return []
 
 
 @contextlib.contextmanager

@@ -23,7 +23,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Final
 
 from kafkalog.errors import CorruptIndexError, CorruptRecordError, InvalidRecordError
 from kafkalog.files.errors import is_disk_full
@@ -39,8 +38,6 @@ from kafkalog.log.segment_writer import SEGMENT_BYTES_MAX, SegmentWriter, cleane
 __all__ = ["split_overflowing"]
 
 logger = logging.getLogger(__name__)
-
-_WRITE_BYTES: Final = 8 << 20
 
 
 class _OpeningLog:

@@ -1,6 +1,6 @@
 """The session note of a data directory: in which cache all that was written since a clean stop is.
 
-Whoever opens a data directory that was closed in order notes the cache that holds what is written
+An opening of a data directory that was closed in order notes the cache that holds what is written
 from then on (`FileSystem.cache_id`: another after each boot and each mount). As long as that is the
 cache of the system, nothing that was written to the directory since is lost, whichever program
 wrote it and however it ended: a partition without a sync note ends where its last writer left it,
@@ -22,13 +22,13 @@ Thread-safety: the holder of the directory's lock calls these functions, one at 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import struct
 from pathlib import Path
 from typing import Final
 
 from kafkalog._core.crc32c import value as crc32c
+from kafkalog.files.cache_id import file_in_cache
 from kafkalog.files.filesystem import FileFacts, FileSystem
 from kafkalog.files.names import SESSION_NOTE
 from kafkalog.files.whole import read_whole
@@ -82,8 +82,6 @@ def withdraw_session_note(filesystem: FileSystem, directory: Path) -> None:
 
 
 def _content(filesystem: FileSystem, directory: Path, facts: FileFacts | None) -> bytes:
-    file_id = 0 if facts is None else facts.file_id
-    named = filesystem.cache_id(directory) + file_id.to_bytes(16, "big")
-    digest = hashlib.blake2b(named, digest_size=8).digest()
+    digest = file_in_cache(filesystem.cache_id(directory), facts)
     fields = _FIELDS.pack(_MAGIC, _VERSION, digest, 0)
     return fields + _SUM.pack(crc32c(fields))

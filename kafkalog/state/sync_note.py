@@ -46,7 +46,6 @@ Thread-safety: all methods from any thread; the directory's lock keeps other pro
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import struct
 import threading
@@ -57,7 +56,8 @@ from types import TracebackType
 from typing import Final
 
 from kafkalog._core.crc32c import value as crc32c
-from kafkalog.files.filesystem import FileFacts, FileHandle, FileSystem
+from kafkalog.files.cache_id import ID_BYTES, file_in_cache
+from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.whole import read_whole
 
 __all__ = ["SyncNote"]
@@ -72,7 +72,7 @@ _TRYING: Final = (_NOT_TRYING, 1, _TRYING_WITHOUT_PRODUCERS)
 _FIELDS: Final = struct.Struct(">8sBBH8sq8s")
 _SUM: Final = struct.Struct(">I")
 _SIZE: Final = _FIELDS.size + _SUM.size
-_NO_CACHE: Final = bytes(8)
+_NO_CACHE: Final = bytes(ID_BYTES)
 
 # A sync of so much takes longer than one of the note, which the next one will need again.
 LARGE_SYNC_BYTES: Final = 4 * 1024 * 1024
@@ -133,9 +133,8 @@ class SyncNote:
         if facts is None:
             return None
         fields = self._fields()
-        self.keeps_end = (
-            fields is not None and fields[3] != _NO_CACHE and fields[3] == self._digest(facts)
-        )
+        cache = _NO_CACHE if fields is None else fields[3]
+        self.keeps_end = cache != _NO_CACHE and cache == file_in_cache(self._cache_id, facts)
         return self.keeps_end
 
     def doubt_end(self) -> None:
@@ -323,13 +322,6 @@ class SyncNote:
         known = (magic, version, zero) == (_MAGIC, _VERSION, 0) and trying in _TRYING
         return (trying, traces, offset, cache) if whole and known else None
 
-    def _digest(self, facts: FileFacts | None) -> bytes:
-        """Return what names the cache and this very file; zeros where that cannot be told."""
-        if facts is None or not self._cache_id:
-            return _NO_CACHE
-        named = self._cache_id + facts.file_id.to_bytes(16, "big")
-        return hashlib.blake2b(named, digest_size=len(_NO_CACHE)).digest()
-
     def _try(self) -> None:
         """Say "trying", on the disk; go on without a note where that cannot be done."""
         was_trying, self._is_trying = self._is_trying, True
@@ -374,7 +366,7 @@ class SyncNote:
         content = self._content
         if self._handle is None:
             self._handle = self._filesystem.open(self.path, create=True, write=True)
-            self._own_cache = self._digest(self._filesystem.stat(self.path))
+            self._own_cache = file_in_cache(self._cache_id, self._filesystem.stat(self.path))
         cache = self._own_cache if self.keeps_end else _NO_CACHE
         _FIELDS.pack_into(
             content, 0, _MAGIC, _VERSION, trying, 0, self._traces, self._synced_offset, cache

@@ -1,4 +1,4 @@
-"""What somebody meets first: versions, help, failures as JSON, a source tree that is not built."""
+"""What a new user meets first: versions, help, failures as JSON, an unbuilt source tree."""
 
 from __future__ import annotations
 

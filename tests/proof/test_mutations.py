@@ -43,16 +43,23 @@ def test_case_that_is_judged_right_has_no_problem(image: Image, tmp_path: Path) 
         assert [] == run_case(image, seed, tmp_path / str(seed)).problems
 
 
-def test_case_with_a_record_left_out_is_a_problem(
-    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reader that leaves a record out without a word is found."""
+def leave_out(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
+    """Let readers leave a record out without a word."""
     read = LogReader.records
     monkeypatch.setattr(
         LogReader,
         "records",
-        lambda self, *args, **kw: (each for each in read(self, *args, **kw) if each.offset != 4),
+        lambda self, *args, **kw: (
+            each for each in read(self, *args, **kw) if each.offset != offset
+        ),
     )
+
+
+def test_case_with_a_record_left_out_is_a_problem(
+    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that leaves a record out without a word is found."""
+    leave_out(monkeypatch, 4)
     problems = run_case(image, 1, tmp_path / "case").problems
     assert any("lost without a word" in each or "differ" in each for each in problems)
 
@@ -83,12 +90,7 @@ def test_data_directory_with_a_record_left_out_is_a_problem(
     data_image: DataImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that leaves a record out without a word is found."""
-    read = LogReader.records
-    monkeypatch.setattr(
-        LogReader,
-        "records",
-        lambda self, *args, **kw: (each for each in read(self, *args, **kw) if each.offset != 24),
-    )
+    leave_out(monkeypatch, 24)
     problems = run_data_case(data_image, 3, tmp_path / "case").problems
     assert any("lost without a word" in each or "differ" in each for each in problems)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 from typing import Final
 
 from kafkalog._core import crc32c
@@ -105,17 +106,11 @@ def _transactions(data: memoryview, base_offset: int) -> Iterator[Fact]:
 
 def _joined(facts: Iterator[Fact]) -> Iterator[Fact]:
     """Yield facts, damaged entries side by side as one: it says what is wrong with the first."""
-    met: list[DamageFact] = []
-    for fact in facts:
-        if isinstance(fact, DamageFact):
-            met.append(fact)
-            continue
-        if met:
-            yield _one_of(met)
-            met = []
-        yield fact
-    if met:
-        yield _one_of(met)
+    for kind, beside in groupby(facts, type):
+        if kind is DamageFact:
+            yield _one_of([fact for fact in beside if isinstance(fact, DamageFact)])
+        else:
+            yield from beside
 
 
 def _one_of(damages: list[DamageFact]) -> DamageFact:

@@ -40,14 +40,19 @@ def test_first_append_puts_epoch_0_in_the_file(tmp_path: Path) -> None:
         assert 0 == log.leader_epoch
 
 
-def test_epoch_rises_after_an_unclean_stop() -> None:
-    """With the first append: until then there is nothing to tell apart."""
+def without_its_last_batch() -> SimulatedDisk:
+    """Return what a power cut leaves of a log whose last batch no sync has covered."""
     disk = SimulatedDisk()
     disk.make_durable(DIRECTORY.parent)
     log = manual_log(DIRECTORY, filesystem=disk)
     log.append(numbered(0, 3), wait="durable")
     log.append(numbered(3, 1))
-    left = disk.crash(CrashChoice("nothing"))
+    return disk.crash(CrashChoice("nothing"))
+
+
+def test_epoch_rises_after_an_unclean_stop() -> None:
+    """With the first append: until then there is nothing to tell apart."""
+    left = without_its_last_batch()
     with manual_log(DIRECTORY, filesystem=left) as again:
         assert (1, EpochEnd(0, 3)) == (again.leader_epoch, again.end_offset_for_epoch(0))
         again.append(numbered(3, 1))
@@ -297,12 +302,7 @@ def test_killed_writers_leave_the_epoch_as_it_is() -> None:
 
 def test_power_cut_that_takes_whole_batches_raises_the_epoch() -> None:
     """INT-3: what is left ends with a whole batch, and nothing was cut; the cache is another."""
-    disk = SimulatedDisk()
-    disk.make_durable(DIRECTORY.parent)
-    log = manual_log(DIRECTORY, filesystem=disk)
-    log.append(numbered(0, 3), wait="durable")
-    log.append(numbered(3, 1))
-    left = disk.crash(CrashChoice("nothing"))
+    left = without_its_last_batch()
     again = manual_log(DIRECTORY, filesystem=left)
     assert (3, 1, ()) == (again.log_end_offset, again.leader_epoch, again.recovery_report.cut)
     # A kill before the higher epoch is in the file does not bring the lower one back.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,18 +32,10 @@ from tests.support.managers import ManualManager, checkpointed, manual_manager, 
 from tests.support.producing import Client
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
+pytestmark = pytest.mark.usefixtures("_quiet")
+
 A, B = Path("/disks/a"), Path("/disks/b")
 TEXTS = [f"{number:100d}" for number in range(20)]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Errors are expected here, and are looked at in `health()`."""
-    logger = logging.getLogger("kafkalog")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
 
 
 def names(disk: SimulatedDisk, directory: Path) -> list[str]:

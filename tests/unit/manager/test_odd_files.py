@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,22 +12,14 @@ import pytest
 import kafkalog
 from kafkalog import CorruptStateError, LogManager, LogStorageError, Record
 
+pytestmark = pytest.mark.usefixtures("_quiet")
+
 START = "log-start-offset-checkpoint"
 OTHERS = (
     "recovery-point-offset-checkpoint",
     "replication-offset-checkpoint",
     "cleaner-offset-checkpoint",
 )
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Errors are expected here, and are looked at in `health()`."""
-    logger = logging.getLogger("kafkalog")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
 
 
 def make_socket(path: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import logging
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,17 +23,9 @@ from kafkalog.state.partition_metadata import read_partition_metadata, write_par
 from tests.support.managers import ManualManager, manual_manager, values
 from tests.support.simulated_disk import SimulatedDisk
 
+pytestmark = pytest.mark.usefixtures("_quiet")
+
 A, B, C = Path("/disks/a"), Path("/disks/b"), Path("/disks/c")
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Errors are expected here, and are looked at in `health()`."""
-    logger = logging.getLogger("kafkalog")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
 
 
 def two(says: dict[str, str] | None = None) -> SimulatedDisk:
