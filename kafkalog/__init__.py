@@ -111,7 +111,7 @@ if TYPE_CHECKING:
     from kafkalog.log.opening import open_log
     from kafkalog.log.points import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
     from kafkalog.log.record_appender import RecordAppender
-    from kafkalog.log.report import CutTail, RecoveryReport, RefusedSwap
+    from kafkalog.log.report import CutTail, RecoveryReport, RefusedSwap, RepairedIndex
     from kafkalog.log.retention import (
         AllOf,
         LogFacts,
@@ -276,6 +276,7 @@ __all__ = [
     "RecoveryProgress",
     "RecoveryReport",
     "RefusedSwap",
+    "RepairedIndex",
     "RetentionDecision",
     "RetentionPolicy",
     "RetentionReason",
@@ -409,7 +410,7 @@ _HOMES = {
     "log.opening": ("open_log",),
     "log.points": ("EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP"),
     "log.record_appender": ("RecordAppender",),
-    "log.report": ("CutTail", "RecoveryReport", "RefusedSwap"),
+    "log.report": ("CutTail", "RecoveryReport", "RefusedSwap", "RepairedIndex"),
     "log.retention": (
         "AllOf",
         "LogFacts",

@@ -13,6 +13,7 @@ from kafkalog.config import LogConfig
 from kafkalog.doctor import contents, disks, kernel, limits, state_files
 from kafkalog.doctor.findings import Diagnosis, Finding
 from kafkalog.doctor.handover import HandOver, examine_handover
+from kafkalog.doctor.losses import examine_losses
 from kafkalog.doctor.situation import Check, Situation
 from kafkalog.doctor.survey import survey_directory
 from kafkalog.files.filesystem import FileSystem
@@ -96,6 +97,7 @@ def examine_directories(
         now_ms=clock.now_ms(),
     )
     findings: list[Finding] = [finding for check in CHECKS for finding in check(situation)]
+    findings += examine_losses(situation, filesystem, clock)
     if handover is not None:
         findings += examine_handover(situation, filesystem, handover)
     findings.sort(key=lambda finding: -finding.severity)

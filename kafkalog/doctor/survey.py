@@ -48,7 +48,7 @@ from kafkalog.files.names import (
 from kafkalog.log.home import find_home
 from kafkalog.log.segment import open_segment
 from kafkalog.log.segment_types import make_context
-from kafkalog.manager.overrides import read_overrides
+from kafkalog.manager.overrides import SavedOverrides, read_overrides
 from kafkalog.model import TopicPartition
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint, OffsetCheckpoint
 from kafkalog.state.meta_properties import MetaProperties, read_meta_properties
@@ -129,6 +129,7 @@ class DirectorySurvey:
         partitions: its partition directories.
         meta: what `meta.properties` says, None without one.
         checkpoints: what each checkpoint says that is there and whole.
+        overrides: what `.kafkalog_topics` says, None without one.
         has_marker: whether the last writer closed everything in order.
         lock_holder: the process that holds the lock, None where none does, or it is not known.
         problems: files that cannot be used, with the reason.
@@ -141,6 +142,7 @@ class DirectorySurvey:
     partitions: tuple[PartitionSurvey, ...] = ()
     meta: MetaProperties | None = None
     checkpoints: dict[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    overrides: SavedOverrides | None = None
     has_marker: bool = False
     lock_holder: int | None = None
     problems: dict[Path, str] = field(default_factory=dict)
@@ -288,7 +290,7 @@ def _read_state(filesystem: FileSystem, found: DirectorySurvey) -> None:
     except (CorruptStateError, LogStorageError) as error:
         found.problems[directory / META_PROPERTIES] = str(error)
     try:
-        read_overrides(filesystem, directory)
+        found.overrides = read_overrides(filesystem, directory)
     except (CorruptStateError, LogStorageError) as error:
         found.problems[directory / TOPIC_OVERRIDES] = str(error)
     for name in OFFSET_CHECKPOINTS:

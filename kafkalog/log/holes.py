@@ -17,17 +17,20 @@ Thread-safety: functions over a segment; any thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.status import STATUS_CODES
+from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.log.fences import FencedRange
 
 if TYPE_CHECKING:
     from kafkalog.log.segment import LogSegment
     from kafkalog.log.segment_file import SegmentFile
+    from kafkalog.log.segment_types import SegmentContext
 
-__all__ = ["find_hole", "note_hole"]
+__all__ = ["find_hole", "note_hole", "note_holes"]
 
 FULL: Final = STATUS_CODES["FULL"]
 TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
@@ -37,6 +40,27 @@ CHUNK_BATCHES: Final = 4096
 WINDOW_BYTES: Final = 1 << 20
 # Looked at for what a compaction leaves; each costs a look at all headers of its batches.
 SEGMENTS_LOOKED_AT: Final = 4
+
+
+def note_holes(segments: Sequence[LogSegment]) -> None:
+    """
+    Fence the holes behind all segments but the last; of each the last batches are read.
+
+    A segment whose last batches cannot be read is read as a whole.
+
+    Raises:
+        OSError, LogStorageError: the disk refused.
+    """
+    if not segments or _may_have_holes(segments[0].context):
+        return
+    for segment, follower in pairwise(segments):
+        try:
+            next_offset = segment.end_offset_of_tail()
+        except (CorruptRecordError, InvalidRecordError, ValueError):
+            next_offset = None
+        if next_offset is None:
+            next_offset = segment.scan().next_offset
+        note_hole(segments, segment, next_offset, follower.base_offset)
 
 
 def note_hole(
@@ -69,10 +93,7 @@ def find_hole(
     context = segment.context
     if following_offset in context.left_out:
         return []
-    if context.may_have_holes is None:
-        policies = context.config.cleanup_policy
-        context.may_have_holes = "compact" in policies or context.was_cleaned()
-    if context.may_have_holes:
+    if _may_have_holes(context):
         return []
     if any(_has_holes(near.file, near.base_offset) for near in _nearest(segments, segment)):
         context.may_have_holes = True
@@ -87,6 +108,13 @@ def find_hole(
             reason="TRUNCATED",
         )
     ]
+
+
+def _may_have_holes(context: SegmentContext) -> bool:
+    if context.may_have_holes is None:
+        policies = context.config.cleanup_policy
+        context.may_have_holes = "compact" in policies or context.was_cleaned()
+    return context.may_have_holes
 
 
 def _nearest(segments: Sequence[LogSegment], segment: LogSegment) -> list[LogSegment]:

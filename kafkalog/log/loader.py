@@ -184,8 +184,9 @@ def load_log(
     end_offset = max(findings.next_offset, start) if segments else start
     rests = may_rest and bool(segments) and not findings.last_is_fenced
     local = _assemble(context, segments, findings, start, end_offset, rests=rests)
+    context.settled_offset = end_offset if clean else min(recovery_point, end_offset)
     is_unsynced = context.read_only and not clean
-    recovery_point = min(recovery_point, end_offset) if is_unsynced else end_offset
+    recovery_point = context.settled_offset if is_unsynced else end_offset
     if not context.read_only and not rests:
         # Segments may have been made, and not called durable, by whoever had the log before. And
         # later ones must not outlive the name of a first one made here: the log would begin there.

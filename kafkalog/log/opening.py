@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -259,13 +260,29 @@ def _try_to_load(home: PartitionHome, context: SegmentContext, *, is_last: bool 
         # A partition that was just made has its topic's id, and no segment before it is written to.
         if PARTITION_METADATA not in names:
             _ensure_present(home)
+    clean = home.was_closed_in_order()
     loaded = load_log(
         context,
-        clean=home.was_closed_in_order(),
+        clean=clean,
         recovery_point=home.read_recovery_point(),
         start_offset=home.read_start_offset(),
     )
+    if not clean:
+        try:
+            _recover_transaction_indexes(context, loaded)
+        except (OSError, LogStorageError) as error:
+            if has_missed_file(error):
+                raise
+            # Readers of committed records meet it, others need no index.
+            logger.warning("%s: %s", home.directory, error)
     return _Opened(loaded, load_epochs(home, loaded, keeps_end=True))
+
+
+def _recover_transaction_indexes(context: SegmentContext, loaded: LoadedLog) -> None:
+    """Put the transaction indexes of scanned segments right, and report those that were wrong."""
+    repaired = recover_indexes(context, loaded.local.snapshot, loaded.scanned.bases)
+    if repaired:
+        loaded.report = replace(loaded.report, repaired=repaired)
 
 
 def _load_for_writing(
@@ -305,8 +322,7 @@ def _load_for_writing(
                 expiration_ms=surroundings.producer_expiration_ms,
             )
             if not clean:
-                scanned = loaded.scanned.bases
-                recover_indexes(context, loaded.local.snapshot, scanned)
+                _recover_transaction_indexes(context, loaded)
             if not clean or loaded.recovery_point < recovery_point:
                 _move_recovery_point(home, recovery_point, loaded, producers)
             if not loaded.local.snapshot.segments.active.is_resting:

@@ -45,10 +45,11 @@ from kafkalog.log.reading import (
     read_parts,
     try_records,
 )
+from kafkalog.log.report import RepairedIndex
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import ReportedErrors
 from kafkalog.log.tail import ReadOnlyTail
-from kafkalog.log.transactions import aborted_between
+from kafkalog.log.transactions import aborted_between, repaired_indexes
 from kafkalog.log.walk import check_wrapper
 from kafkalog.model import TopicPartition
 from kafkalog.records.batch_view import BatchView
@@ -170,6 +171,15 @@ class LogReader:
             for fence in segment.fences
             if fence.next_offset > start or fence.first_offset >= start
         )
+
+    def repaired_indexes(self) -> tuple[RepairedIndex, ...]:
+        """
+        Return the transaction indexes that were found to contradict their segments.
+
+        They are held against the batches by a recovery, and after a clean stop by the first reader
+        of committed records that needs them.
+        """
+        return repaired_indexes(self._snapshot().segments.segments)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Return the transactions whose abort may hide records from `start` up to `end`."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kafkalog.log.fences import FencedRange
 
-__all__ = ["CutTail", "RecoveryReport", "RefusedSwap"]
+__all__ = ["CutTail", "RecoveryReport", "RefusedSwap", "RepairedIndex"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,31 @@ class RefusedSwap:
 
 
 @dataclass(frozen=True, slots=True)
+class RepairedIndex:
+    """
+    A transaction index that contradicted the batches of its segment, and no longer does.
+
+    A broker, or any program that believes the file, returns records of aborted transactions as
+    committed, or leaves committed ones out. Only what was on the disk before the last stop or crash
+    is counted: an index that is missing, or lacks what a crash took, is rebuilt and not reported.
+
+    Attributes:
+        path: the `.txnindex` file.
+        reason: what was wrong with it.
+        removed: entries that no marker of the segment bears out, or that said something else.
+        added: aborted transactions of the segment that had no right entry.
+        is_written: whether the file is right now; else the log answers from memory: it is open
+            read-only, or the disk refused.
+    """
+
+    path: Path
+    reason: str
+    removed: int
+    added: int
+    is_written: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryReport:
     """
     What opening a log found and did.
@@ -61,6 +86,7 @@ class RecoveryReport:
         removed: files of unfinished work that were removed.
         completed_swaps: segments of a finished compaction that were swapped in.
         refused_swaps: `.swap` files that replaced nothing and are kept as `.broken`.
+        repaired: transaction indexes of scanned segments that contradicted them.
         log_start_offset, log_end_offset, recovery_point: the log's range after recovery.
         duration_ms: how long it took.
     """
@@ -81,11 +107,12 @@ class RecoveryReport:
     recovery_point: int
     duration_ms: int
     refused_swaps: tuple[RefusedSwap, ...] = ()
+    repaired: tuple[RepairedIndex, ...] = ()
 
     @property
     def found_damage(self) -> bool:
-        """Whether anything was cut, fenced, or refused."""
-        return bool(self.cut or self.fenced or self.refused_swaps)
+        """Whether anything was cut, fenced, refused, or repaired."""
+        return bool(self.cut or self.fenced or self.refused_swaps or self.repaired)
 
     def summary(self) -> str:
         """Return the report in one line."""
@@ -106,6 +133,7 @@ class RecoveryReport:
             f"{swap.path.name} replaced nothing: {swap.reason} (kept in {swap.kept_in.name})"
             for swap in self.refused_swaps
         )
+        parts.extend(f"repaired {index.path.name}: {index.reason}" for index in self.repaired)
         if self.rebuilt:
             parts.append(f"rebuilt {len(self.rebuilt)} index files")
         if self.completed_swaps:

@@ -14,6 +14,7 @@ from typing import Final
 
 from kafkalog.errors import CorruptIndexError
 from kafkalog.indexes.transaction_index import TransactionIndex
+from kafkalog.log.report import RepairedIndex
 from kafkalog.log.segment_types import SegmentContext
 
 __all__ = ["KEPT", "SegmentTransactions"]
@@ -33,9 +34,18 @@ class SegmentTransactions:
     Attributes:
         verified_end: bytes of the segment that the index was held against; -1 for none.
         is_loaded: whether the file was read, or is none to read.
+        repaired: how the file contradicted the segment, None where it did not as far as is known.
     """
 
-    __slots__ = ("_base_offset", "_context", "_index", "_is_retired", "is_loaded", "verified_end")
+    __slots__ = (
+        "_base_offset",
+        "_context",
+        "_index",
+        "_is_retired",
+        "is_loaded",
+        "repaired",
+        "verified_end",
+    )
 
     def __init__(self, context: SegmentContext, base_offset: int) -> None:
         self._context = context
@@ -44,6 +54,7 @@ class SegmentTransactions:
         self._is_retired = False
         self.verified_end = -1
         self.is_loaded = False
+        self.repaired: RepairedIndex | None = None
 
     @property
     def index(self) -> TransactionIndex:

@@ -60,6 +60,9 @@ class SegmentContext:
     # Base offsets of segments made here in front of which offsets are missing, and none was lost.
     left_out: set[int] = field(default_factory=set)
     was_cleaned: Callable[[], bool] = bool
+    # Below it everything was on the disk when the log was opened, transaction indexes too: what is
+    # wrong with them there is no trace of a crash, nor of a writer that is at work.
+    settled_offset: int = 0
     # Called, if it is there yet, when damage is found.
     on_damage: weakref.WeakMethod[Callable[[], None]] | None = None
 

@@ -13,6 +13,10 @@ one is believed for the first time, the headers of its segment are walked, and i
     its transaction, nor call stable what was open: nothing in the file is covered by a checksum.
     Where a transaction began before its segment, the producers as of the segment's base tell.
 
+What was wrong with an index is noted with its segment (`RepairedIndex`), as far as it was on the
+disk before the log was opened, by an orderly close or below the recovery point: what a crash took
+of it, or left behind, is put right and not reported, and so is a file that is missing.
+
 An index that the log itself has kept since its segment was begun needs no such look. Those of
 segments that a recovery has scanned are looked at by it: once the log is closed in order, a broker
 believes what files there are, and returns as committed what none of them calls aborted.
@@ -31,7 +35,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -43,6 +48,7 @@ from kafkalog.errors import CorruptStateError, KafkaLogError, LogStorageError
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileKind, SegmentFiles
 from kafkalog.indexes.transaction_index import (
+    ENTRY_SIZE,
     AbortedTransaction,
     TransactionIndex,
     collect_aborted,
@@ -51,16 +57,28 @@ from kafkalog.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from kafkalog.log.producer_recovery import aborted_of
 from kafkalog.log.producer_replay import load_states, replay_segments
 from kafkalog.log.reading import walk_segment
+from kafkalog.log.report import RepairedIndex
 from kafkalog.log.segment_transactions import KEPT, SegmentTransactions
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import ControlType
+from kafkalog.settings import LONG_MAX
 from kafkalog.state.producer_snapshot import read_snapshot
 
 if TYPE_CHECKING:
+    from kafkalog.errors import CorruptIndexError
     from kafkalog.log.local_log import Snapshot
+    from kafkalog.log.segment import LogSegment
 
-__all__ = ["aborted_between", "add_aborted", "is_abort_marker", "none_is_open", "recover_indexes"]
+__all__ = [
+    "aborted_between",
+    "add_aborted",
+    "is_abort_marker",
+    "none_is_open",
+    "recover_indexes",
+    "repaired_indexes",
+    "verify_index",
+]
 
 WALK_BATCHES: Final = 4096
 
@@ -83,16 +101,35 @@ def aborted_between(
     return collect_aborted(indexes, start_offset, end_offset)
 
 
+def verify_index(context: SegmentContext, snapshot: Snapshot, slot: int) -> RepairedIndex | None:
+    """
+    Let the index of a segment say what its batches do; return what was wrong with it.
+
+    Raises:
+        OSError, LogStorageError: the disk refused.
+    """
+    _verified(context, snapshot, slot)
+    return snapshot.segments.segments[slot].transactions.repaired
+
+
+def repaired_indexes(segments: Iterable[LogSegment]) -> tuple[RepairedIndex, ...]:
+    """Return the indexes that were found to contradict their segments."""
+    found = (segment.transactions.repaired for segment in segments)
+    return tuple(each for each in found if each is not None)
+
+
 def recover_indexes(
     context: SegmentContext, snapshot: Snapshot, scanned: Mapping[int, bool]
-) -> None:
+) -> tuple[RepairedIndex, ...]:
     """
     Let the indexes of segments that were scanned after a crash say what the segments do.
+
+    Returned are those that were wrong already before the crash.
 
     Crash points: any. Until the recovery point rises the next opening does it again.
 
     Args:
-        context, snapshot: the log as it was recovered, for writing.
+        context, snapshot: the log as it was recovered.
         scanned: bases of segments, each with whether it has markers. One without is looked at if
             it has an index: of markers that the crash took.
 
@@ -105,6 +142,7 @@ def recover_indexes(
         path = segment.transactions.index.path
         if scanned[segment.base_offset] or context.filesystem.stat(path) is not None:
             _verified(context, snapshot, slot)
+    return repaired_indexes(snapshot.segments.segments)
 
 
 def add_aborted(
@@ -199,50 +237,125 @@ def _verify(
     own: SegmentTransactions = snapshot.segments.segments[slot].transactions
     index = own.index
     was_verified = own.verified_end >= 0
-    damage = own.load()
-    entries = index.entries()
+    is_absent = not own.is_loaded and context.filesystem.stat(index.path) is None
+    found = _compare(context, snapshot, slot, fresh)
+    told: list[AbortedTransaction] = []
+    if found.missing:
+        told = [
+            each
+            for each in _replayed(context, snapshot, slot)
+            if (each.producer_id, each.last_offset) in found.missing
+        ]
+    if found.damage is None and not told and not found.wrong:
+        return
+    is_behind = found.is_followed and was_verified and found.damage is None and not found.wrong
+    logger.log(
+        logging.DEBUG if is_behind else logging.WARNING,
+        "%s does not say what its segment does%s: %d entries are added, %d taken away",
+        index.path,
+        "" if found.damage is None else f" ({found.damage})",
+        len(told),
+        len(found.wrong),
+    )
+    is_written = _replace(index, found.kept, told, lambda: _replayed(context, snapshot, slot))
+    if not is_absent and own.repaired is None:
+        is_written = is_written and not context.read_only
+        own.repaired = _contradiction(context, index.path, found, told, is_written=is_written)
+
+
+@dataclass(slots=True)
+class _Compared:
+    """
+    An index held against the batches of its segment.
+
+    Attributes:
+        damage: why its file cannot be believed at all, None where it can.
+        kept: entries that the batches bear out.
+        wrong: those that they do not.
+        missing: producer and offset of abort markers without an entry of those kept.
+        bounds: what the batches say of each abort marker.
+        is_followed: whether its writer may be ahead of what is seen, or behind with the index.
+        end_offset: one above the last offset of the segment.
+    """
+
+    damage: CorruptIndexError | None
+    kept: list[AbortedTransaction]
+    wrong: list[AbortedTransaction]
+    missing: set[tuple[int, int]]
+    bounds: Mapping[tuple[int, int], _Bounds]
+    is_followed: bool
+    end_offset: int
+
+
+def _compare(
+    context: SegmentContext, snapshot: Snapshot, slot: int, fresh: Sequence[AbortedTransaction]
+) -> _Compared:
+    segment = snapshot.segments.segments[slot]
+    damage = segment.transactions.load()
+    entries = segment.transactions.index.entries()
     walked = _MarkerWalk()
     walked.add_segment(snapshot, slot)
     bounds, others = walked.bounds, walked.spans
     allow_before = _allow_before(context, snapshot, slot, entries)
-    base_offset = snapshot.segments.segments[slot].base_offset
     markers = set(bounds) - {(each.producer_id, each.last_offset) for each in fresh}
     following = snapshot.segments.base_after(slot)
     end_offset = snapshot.end_offset if following is None else following
     # Its writer may be ahead of what is seen of the segment, or behind with the index.
     is_followed = context.read_only and following is None
-    kept = []
+    kept: list[AbortedTransaction] = []
+    wrong: list[AbortedTransaction] = []
     for each in entries:
         marker = each.producer_id, each.last_offset
         if marker in markers:
-            is_early = each.first_offset < base_offset
-            if bounds[marker].allow(each) and (not is_early or allow_before(each)):
-                kept.append(each)
+            is_early = each.first_offset < segment.base_offset
+            is_right = bounds[marker].allow(each) and (not is_early or allow_before(each))
         # A marker that a compaction took leaves its offset to nobody.
         elif each.last_offset >= end_offset:
-            kept += [each] if is_followed else []
-        elif not others.have(each.last_offset):
-            kept.append(each)
+            is_right = is_followed
+        else:
+            is_right = not others.have(each.last_offset)
+        (kept if is_right else wrong).append(each)
     missing = markers - {(each.producer_id, each.last_offset) for each in kept}
-    told: list[AbortedTransaction] = []
-    if missing:
-        told = [
+    return _Compared(damage, kept, wrong, missing, bounds, is_followed, end_offset)
+
+
+def _contradiction(
+    context: SegmentContext,
+    path: Path,
+    found: _Compared,
+    told: Sequence[AbortedTransaction],
+    *,
+    is_written: bool,
+) -> RepairedIndex | None:
+    """Return what was wrong with an index that a crash does not explain, None where nothing was."""
+    is_settled = found.end_offset <= context.settled_offset
+    settled = LONG_MAX if is_settled else context.settled_offset
+    lost = [each for each in told if each.last_offset < settled]
+    if found.damage is not None:
+        # The entries of settled markers stand in front; what is behind them may be of a crash.
+        if not is_settled and (found.damage.position or 0) // ENTRY_SIZE >= len(lost):
+            return None
+        reason = str(found.damage).removeprefix(f"{path}: ")
+        return RepairedIndex(path, reason, 0, len(lost), is_written)
+    if _may_lack_markers(context):
+        # Of an aborted transaction that has no records any more a cleaner leaves no entry.
+        lost = [
             each
-            for each in _replayed(context, snapshot, slot)
-            if (each.producer_id, each.last_offset) in missing
+            for each in lost
+            if found.bounds[each.producer_id, each.last_offset].first_data is not None
         ]
-    if damage is None and not told and len(kept) == len(entries):
-        return
-    is_behind = is_followed and was_verified and damage is None and len(kept) == len(entries)
-    logger.log(
-        logging.DEBUG if is_behind else logging.WARNING,
-        "%s does not say what its segment does%s: %d entries are added, %d taken away",
-        index.path,
-        "" if damage is None else f" ({damage})",
-        len(told),
-        len(entries) - len(kept),
+    wrong = [each for each in found.wrong if each.last_offset < settled]
+    if not lost and not wrong:
+        return None
+    reason = (
+        f"entries that contradict the batches: {len(wrong)}; aborted transactions"
+        f" that lack one: {len(lost)}"
     )
-    _replace(index, kept, told, lambda: _replayed(context, snapshot, slot))
+    return RepairedIndex(path, reason, len(wrong), len(lost), is_written)
+
+
+def _may_lack_markers(context: SegmentContext) -> bool:
+    return "compact" in context.config.cleanup_policy or context.was_cleaned()
 
 
 def _replace(
@@ -250,7 +363,8 @@ def _replace(
     kept: list[AbortedTransaction],
     told: list[AbortedTransaction],
     replay: Callable[[], list[AbortedTransaction]],
-) -> None:
+) -> bool:
+    """Give an index its entries; return whether the disk took them."""
     try:
         try:
             index.replace(sorted((*kept, *told), key=lambda each: each.last_offset))
@@ -259,6 +373,8 @@ def _replace(
             index.replace(replay())
     except LogStorageError as error:
         logger.warning("%s is put right in memory only: %s", index.path, error)
+        return False
+    return True
 
 
 class _Spans:

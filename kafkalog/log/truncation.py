@@ -87,6 +87,7 @@ def truncate_to(local: LocalLog, cut: Cut) -> list[LogSegment]:
     snapshot.segments.active.seal_in_memory()
     for segment in [holder, *leaving]:
         segment.retire()
+    _unsettle(local, offset)
     local.rename_deleted(leaving, in_order=True)
     filesystem, files = local.context.filesystem, _files(local, holder)
     if fresh_path is not None:
@@ -115,6 +116,7 @@ def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment
     snapshot.segments.active.seal_in_memory()
     for segment in leaving:
         segment.retire()
+    _unsettle(local, offset)
     local.rename_deleted(leaving, in_order=True)
     fresh = local.create_segment(offset)
     local.context.filesystem.sync_directory(local.context.directory)
@@ -122,6 +124,11 @@ def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment
         Snapshot(LogSegments([fresh]), end_offset=offset, end_position=0, start_offset=offset)
     )
     return leaving
+
+
+def _unsettle(local: LocalLog, offset: int) -> None:
+    """Take note that offsets from one on become those of other batches, whose indexes may lack."""
+    local.context.settled_offset = min(local.context.settled_offset, offset)
 
 
 def _copy_prefix(local: LocalLog, segment: LogSegment, size: int) -> Path:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkalog.log.fences import FencedRange
-from kafkalog.log.report import RecoveryReport
+from kafkalog.log.report import RecoveryReport, RepairedIndex
 from kafkalog.manager.cleaning.health import CleanerHealth
 from kafkalog.model import OngoingTransaction, TopicPartition
 
@@ -133,10 +133,13 @@ class ManagerHealth:
             `transaction.max.timeout.ms` and five minutes: they hang, and with them who reads
             committed records (`Log.abort`).
         stray_partitions: partition directories of other topics than those of their names.
-        recoveries: what opening found in open logs in which it cut, fenced or refused something. A
-            torn tail that was cut is the trace of a crash, and leaves the manager healthy.
+        recoveries: what opening found in open logs in which it cut, fenced, refused or repaired
+            something. A torn tail that was cut is the trace of a crash, and leaves the manager
+            healthy.
         held_bytes: disk space of files that left their logs, and that readers still hold: it comes
             back when the last of them lets go.
+        repaired: transaction indexes of open logs that contradicted their segments. One that was
+            rewritten leaves the manager healthy.
     """
 
     directories: tuple[DirectoryHealth, ...]
@@ -150,17 +153,22 @@ class ManagerHealth:
     stray_partitions: tuple[StrayPartition, ...] = ()
     recoveries: Mapping[TopicPartition, RecoveryReport] = field(default_factory=dict)
     held_bytes: int = 0
+    repaired: Mapping[TopicPartition, tuple[RepairedIndex, ...]] = field(default_factory=dict)
 
     @property
     def is_healthy(self) -> bool:
         """Whether every directory is online, and nothing fails, is damaged, stray or hangs."""
         refused = [each for each in self.recoveries.values() if each.refused_swaps]
+        unwritten = [
+            each for indexes in self.repaired.values() for each in indexes if not each.is_written
+        ]
         troubles = (
             self.faults,
             self.damage,
             self.late_transactions,
             self.stray_partitions,
             refused,
+            unwritten,
         )
         return not any(troubles) and all(each.is_online for each in self.directories)
 

@@ -53,7 +53,7 @@ from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.doomed import DoomedDirectories
 from kafkalog.manager.health import ManagerHealth
 from kafkalog.manager.moving import PartitionMover
-from kafkalog.manager.observing import READ, damage, late_transactions, recoveries
+from kafkalog.manager.observing import READ, damage, late_transactions, recoveries, repaired
 from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.recovery import RecoveryProgress
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
@@ -286,6 +286,7 @@ class LogManager(CompactingManager, ClosedByWith):
             stray_partitions=self._directories.strays,
             recoveries=recoveries(self._registry),
             held_bytes=self._pool.retired_bytes,
+            repaired=repaired(self._registry),
         )
 
     # --------------------------------------------------------------------------------- creating

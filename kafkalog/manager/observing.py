@@ -7,17 +7,18 @@ Thread-safety: every function from any thread; a log's lock is taken where it ha
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Final
 
 from kafkalog.errors import KafkaLogError
 from kafkalog.log.fences import FencedRange
 from kafkalog.log.log import Log
-from kafkalog.log.report import RecoveryReport
+from kafkalog.log.report import RecoveryReport, RepairedIndex
 from kafkalog.manager.registry import PartitionRegistry
 from kafkalog.model import OngoingTransaction, TopicPartition
 
-__all__ = ["READ", "damage", "late_transactions", "recoveries"]
+__all__ = ["READ", "damage", "late_transactions", "recoveries", "repaired"]
 
 # What the ledger calls the reading of a record of Kafka's own topics.
 READ: Final = "read"
@@ -42,6 +43,16 @@ def recoveries(registry: PartitionRegistry) -> dict[TopicPartition, RecoveryRepo
     """Return what opening found in logs in which it found damage, by partition."""
     reports = {log.topic_partition: log.recovery_report for log in _open_logs(registry)}
     return {name: report for name, report in reports.items() if report.found_damage}
+
+
+def repaired(registry: PartitionRegistry) -> dict[TopicPartition, tuple[RepairedIndex, ...]]:
+    """Return the transaction indexes that contradicted their segments, by partition."""
+    found = {}
+    for log in _open_logs(registry):
+        with contextlib.suppress(KafkaLogError):
+            if indexes := log.repaired_indexes():
+                found[log.topic_partition] = indexes
+    return found
 
 
 def late_transactions(

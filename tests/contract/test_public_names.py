@@ -116,6 +116,7 @@ NAMES = [
     "RecoveryProgress",
     "RecoveryReport",
     "RefusedSwap",
+    "RepairedIndex",
     "RetentionDecision",
     "RetentionPolicy",
     "RetentionReason",

@@ -1,0 +1,163 @@
+"""What is missing in logs, and which of their files contradict their batches.
+
+Of each log the last batches of every segment are read, from the last entry of its offset index on,
+and the headers of those segments that have a transaction index. A log that a process has locked is
+left alone: its `Log.fences` and `LogManager.health` say what it has met.
+
+Thread-safety: functions of a situation, which they do not change but for `unseen`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kafkalog.clock import Clock
+from kafkalog.config import LogConfig
+from kafkalog.doctor.findings import Finding, Severity, named
+from kafkalog.doctor.situation import Situation
+from kafkalog.doctor.survey import DirectorySurvey, PartitionSurvey
+from kafkalog.errors import KafkaLogError
+from kafkalog.files.filesystem import FileSystem
+from kafkalog.files.names import (
+    CLEANER_OFFSET_CHECKPOINT,
+    CLUSTER_METADATA_TOPIC,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    FileKind,
+)
+from kafkalog.log.fences import FencedRange
+from kafkalog.log.holes import note_holes
+from kafkalog.log.loader import load_log
+from kafkalog.log.report import RepairedIndex
+from kafkalog.log.segment_types import SegmentContext, make_context
+from kafkalog.log.transactions import verify_index
+
+__all__ = ["examine_losses"]
+
+
+@dataclass(slots=True)
+class _Losses:
+    """What was found in the logs."""
+
+    fenced: list[FencedRange] = field(default_factory=list)
+    contradicted: list[RepairedIndex] = field(default_factory=list)
+
+
+def examine_losses(situation: Situation, filesystem: FileSystem, clock: Clock) -> Iterator[Finding]:
+    """Yield what is missing in logs, and which transaction indexes contradict them."""
+    losses = _Losses()
+    for survey, partition in situation.partitions():
+        if partition.name.topic_partition.topic == CLUSTER_METADATA_TOPIC:
+            continue
+        if not partition.live_sizes() or partition.problems:
+            continue
+        if survey.lock_holder is not None:
+            situation.not_seen(f"the batches of {survey.path}, which a process has locked")
+            continue
+        context = _context_of(situation, filesystem, clock, survey, partition)
+        try:
+            _look(context, survey, partition, losses)
+        except (KafkaLogError, OSError) as error:
+            situation.not_seen(f"{partition.path}: {error}")
+        finally:
+            context.pool.close()
+    yield from _findings(losses)
+
+
+def _context_of(
+    situation: Situation,
+    filesystem: FileSystem,
+    clock: Clock,
+    survey: DirectorySurvey,
+    partition: PartitionSurvey,
+) -> SegmentContext:
+    """Return what the segments of a log share, with whether a cleaner was there."""
+    context = make_context(filesystem, partition.path, situation.config, clock, read_only=True)
+    is_cleaned = (
+        "compact" in _policy(situation.config, survey, partition)
+        or survey.checkpointed(CLEANER_OFFSET_CHECKPOINT, partition) is not None
+    )
+    context.was_cleaned = lambda: is_cleaned
+    return context
+
+
+def _policy(config: LogConfig, survey: DirectorySurvey, partition: PartitionSurvey) -> str:
+    """Return the cleanup policies of a partition: those of its topic, else the defaults."""
+    policy = ",".join(config.cleanup_policy)
+    saved = survey.overrides
+    if saved is None:
+        return policy
+    policy = saved.defaults.get("log.cleanup.policy", policy)
+    return saved.topics.get(partition.name.topic_partition.topic, {}).get("cleanup.policy", policy)
+
+
+def _look(
+    context: SegmentContext, survey: DirectorySurvey, partition: PartitionSurvey, losses: _Losses
+) -> None:
+    start_offset = survey.checkpointed(LOG_START_OFFSET_CHECKPOINT, partition)
+    # As one that was closed in order, whatever it is: a recovery would read it all.
+    loaded = load_log(context, clean=True, recovery_point=0, start_offset=start_offset)
+    snapshot = loaded.local.snapshot
+    if not survey.has_marker:
+        recovery_point = survey.checkpointed(RECOVERY_POINT_CHECKPOINT, partition) or 0
+        context.settled_offset = min(recovery_point, snapshot.end_offset)
+    segments = snapshot.segments.segments
+    note_holes(segments)
+    indexes = partition.live_sizes(FileKind.TRANSACTION_INDEX)
+    for slot, segment in enumerate(segments):
+        if segment.base_offset in indexes:
+            repaired = verify_index(context, snapshot, slot)
+            losses.contradicted += [] if repaired is None else [repaired]
+    # What is torn at the end of a log that was not closed in order is for its recovery to judge.
+    judged = segments if survey.has_marker else segments[:-1]
+    losses.fenced += [
+        fence
+        for segment in judged
+        for fence in segment.fences
+        if fence.next_offset > snapshot.start_offset
+    ]
+
+
+def _findings(losses: _Losses) -> Iterator[Finding]:
+    holes = [fence for fence in losses.fenced if not fence.size_bytes]
+    if holes:
+        yield Finding(
+            Severity.ERROR,
+            "logs.holes",
+            f"{len(holes)} segments end below the base offset of the next one"
+            f" ({named([_text(fence) for fence in holes])})",
+            "the records at these offsets are missing, and no compaction has removed them",
+            "restore the segments from a copy, if they matter; readers go on behind the hole",
+            tuple(fence.path for fence in holes),
+        )
+    damaged = [fence for fence in losses.fenced if fence.size_bytes]
+    if damaged:
+        yield Finding(
+            Severity.ERROR,
+            "logs.damaged",
+            f"{len(damaged)} damaged ranges ({named([_text(fence) for fence in damaged])})",
+            "the records in them cannot be read; readers raise there, or pass them as they are"
+            " asked to",
+            "restore the segments from a copy, if they matter",
+            tuple(fence.path for fence in damaged),
+        )
+    if losses.contradicted:
+        paths = tuple(index.path for index in losses.contradicted)
+        first = losses.contradicted[0]
+        yield Finding(
+            Severity.ERROR,
+            "indexes.contradicted",
+            f"{len(paths)} transaction indexes contradict the batches of their segments"
+            f" ({first.path.parent.name}/{first.path.name}: {first.reason})",
+            "a broker believes them, and returns records of aborted transactions as committed, or"
+            " leaves committed ones out; readers here do not",
+            "open the log for writing and read it once with isolation='read_committed', which"
+            " rewrites them from the batches",
+            paths,
+        )
+
+
+def _text(fence: FencedRange) -> str:
+    place = f"{fence.path.parent.name}/{fence.path.name}"
+    return f"{place}: offsets {fence.first_offset} to {fence.next_offset - 1}"
