@@ -38,6 +38,7 @@ __all__ = [
     "check_collisions",
     "check_directory_states",
     "check_indexes",
+    "check_links",
     "check_owners",
     "check_strangers",
     "check_unfinished_work",
@@ -251,6 +252,27 @@ def check_indexes(situation: Situation) -> Iterator[Finding]:
             "the first look-up that needs one reads its whole segment, and makes it anew",
             "",
             tuple(missing),
+        )
+
+
+def check_links(situation: Situation) -> Iterator[Finding]:
+    """Say which partition directories are links."""
+    links = [
+        partition.path
+        for survey in situation.surveys
+        for partition in survey.partitions
+        if partition.is_link
+    ]
+    if links:
+        yield Finding(
+            Severity.ERROR,
+            "files.links",
+            f"{len(links)} partition directories are symbolic links"
+            f" ({named([path.name for path in links])})",
+            "they are not opened for writing here: a link may lead anywhere. A broker follows them",
+            f"mv the directory itself in the place of the link: rm {shlex.quote(str(links[0]))};"
+            f" mv TARGET {shlex.quote(str(links[0]))}",
+            tuple(links),
         )
 
 

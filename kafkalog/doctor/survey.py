@@ -82,6 +82,7 @@ class PartitionSurvey:
         log_end_offset: behind the last batch, as far as headers tell; None where they do not.
         topic_id: what `partition.metadata` says, None where there is none, or it is damaged.
         problems: files of it that cannot be used, with the reason.
+        is_link: whether it lies in a data directory under the name of a symbolic link.
     """
 
     path: Path
@@ -91,6 +92,7 @@ class PartitionSurvey:
     log_end_offset: int | None = None
     topic_id: UUID | None = None
     problems: dict[Path, str] = field(default_factory=dict)
+    is_link: bool = False
 
     @property
     def is_live(self) -> bool:
@@ -180,7 +182,9 @@ def survey_directory(filesystem: FileSystem, directory: Path, clock: Clock) -> D
     found = DirectorySurvey(directory, home.state_directory, is_partition=True)
     name = try_parse_partition_directory(directory.name)
     name = PartitionDirectory(home.topic_partition) if name is None else name
-    found.partitions = (_survey_partition(filesystem, directory, name, clock),)
+    partition = _survey_partition(filesystem, directory, name, clock)
+    partition.is_link = not home.is_alone and filesystem.is_link(directory)
+    found.partitions = (partition,)
     _read_state(filesystem, found)
     return found
 
@@ -216,7 +220,9 @@ def _survey_names(
         if parsed is None:
             files[name] = facts
         else:
-            partitions.append(_survey_partition(filesystem, found.path / name, parsed, clock))
+            partition = _survey_partition(filesystem, found.path / name, parsed, clock)
+            partition.is_link = filesystem.is_link(partition.path)
+            partitions.append(partition)
     found.files, found.partitions = files, tuple(partitions)
 
 

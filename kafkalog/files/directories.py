@@ -6,11 +6,12 @@ Thread-safety: no state. Errors pass as OSError.
 from __future__ import annotations
 
 import contextlib
+import errno
 from pathlib import Path
 
 from kafkalog.files.filesystem import FileSystem
 
-__all__ = ["make_directories", "remove_tree"]
+__all__ = ["make_directories", "refuse_link", "remove_tree"]
 
 
 def make_directories(filesystem: FileSystem, directory: Path) -> None:
@@ -28,13 +29,27 @@ def make_directories(filesystem: FileSystem, directory: Path) -> None:
         filesystem.sync_directory(directory.parent)
 
 
+def refuse_link(filesystem: FileSystem, directory: Path) -> None:
+    """
+    Raise OSError (ELOOP) where a directory that is to be written in is a symbolic link.
+
+    A user who may write in the directory around it could lead a writer, with its rights, elsewhere.
+    """
+    if filesystem.is_link(directory):
+        reason = "a symbolic link, which is not followed for writing"
+        raise OSError(errno.ELOOP, reason, str(directory))
+
+
 def remove_tree(filesystem: FileSystem, directory: Path) -> None:
     """
     Remove a directory with everything in it; nothing to do where it is gone.
 
-    Links are removed, not followed. Crash points: after any name; what is left is removed by doing
-    it again. Nothing is synced.
+    Links are removed, not followed, nor is `directory` if it is one. Crash points: after any name;
+    what is left is removed by doing it again. Nothing is synced.
     """
+    if filesystem.is_link(directory):
+        filesystem.unlink(directory)
+        return
     try:
         names = filesystem.list(directory)
     except FileNotFoundError:

@@ -133,6 +133,10 @@ class FileSystem(Protocol):
         """Return the facts, or None where nothing has that name."""
         ...
 
+    def is_link(self, path: Path) -> bool:
+        """Return whether the name itself is that of a symbolic link."""
+        ...
+
     def change_mark(self, path: Path) -> tuple[int, ...] | None:
         """Return what differs once the file, or the names in the directory, were changed; None
         where that cannot be told, as of a change so recent that the next may not show."""

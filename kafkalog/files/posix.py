@@ -317,6 +317,12 @@ class PosixFileSystem:
             file_id=facts.st_ino,
         )
 
+    def is_link(self, path: Path) -> bool:
+        try:
+            return stat_bits.S_ISLNK(os.lstat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def change_mark(self, path: Path) -> tuple[int, ...] | None:
         try:
             facts = os.stat(path)

@@ -18,7 +18,7 @@ from kafkalog.clock import Clock, SystemClock
 from kafkalog.closing import warn_unless_closed
 from kafkalog.config import LogConfig
 from kafkalog.errors import DiskFullError, KafkaLogError, LogStorageError, NotALogError
-from kafkalog.files.directories import make_directories
+from kafkalog.files.directories import make_directories, refuse_link
 from kafkalog.files.errors import has_missed_file, storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.locking import PartitionLock, acquire_partition_lock
@@ -135,6 +135,9 @@ def open_at_home(
         if read_only:
             opened = _load_read_only(home, context)
         else:
+            if not home.is_alone:
+                # What the caller names may be a link; names that lie in a data directory may not.
+                refuse_link(home.filesystem, home.directory)
             opened = _load_for_writing(home, context, surroundings)
         loaded = opened.loaded
         ending = _Ending(surroundings.scheduler, clock)

@@ -306,6 +306,10 @@ class SimulatedDisk(FaultyCalls):
                 return FileFacts(0, node.modified_ms, is_directory=True)
             return FileFacts(len(node.data), node.modified_ms, False, node.file_id)
 
+    def is_link(self, path: Path) -> bool:
+        """Return False: this disk has no links."""
+        return False
+
     def change_mark(self, path: Path) -> tuple[int, ...] | None:
         """Say that nothing is told: its clock stands still for as long as a test likes."""
         return None

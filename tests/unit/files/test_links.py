@@ -13,6 +13,7 @@ import pytest
 import kafkalog
 from kafkalog import Record
 from kafkalog.errors import LogStorageError
+from kafkalog.files.directories import remove_tree
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.files.whole import replace_whole, write_synced
 
@@ -151,3 +152,98 @@ def test_create_new_for_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OSError) as caught:
         PosixFileSystem().create_new(tmp_path / "taken")
     assert caught.value.errno in (errno.EISDIR, errno.EPERM)
+
+
+def decoy_of(directory: Path, decoy: Path) -> dict[str, tuple[bytes, float]]:
+    """Move a directory away, leave a link to it, and return what is in it."""
+    directory.rename(decoy)
+    directory.symlink_to(decoy, target_is_directory=True)
+    return content_of(decoy)
+
+
+def content_of(directory: Path) -> dict[str, tuple[bytes, float]]:
+    """Return content and last modification of each file in a directory."""
+    return {
+        path.name: (path.read_bytes(), path.stat().st_mtime) for path in sorted(directory.iterdir())
+    }
+
+
+def test_partition_directory_that_is_a_link_is_not_written_in(tmp_path: Path) -> None:
+    """HOST-6: below a data directory; what it leads to is read only, and stays as it is."""
+    data, decoy = tmp_path / "data", tmp_path / "decoy"
+    with kafkalog.LogManager([data]) as manager:
+        manager.create_topic("t")
+        manager.log("t").append([Record(value=b"one")])
+    before = decoy_of(data / "t-0", decoy)
+    (data / ".kafka_cleanshutdown").unlink()
+    with pytest.raises(LogStorageError, match="symbolic link") as caught:
+        kafkalog.open_log(data / "t-0")
+    assert (errno.ELOOP, str(data / "t-0")) == (caught.value.errno, caught.value.path)
+    with kafkalog.open_log(data / "t-0", read_only=True) as log:
+        assert [b"one"] == [record.value for record in log.records()]
+    assert before == content_of(decoy)
+
+
+def test_partition_directory_that_is_a_dangling_link_is_not_made(tmp_path: Path) -> None:
+    """HOST-6: nothing is created where it leads."""
+    data = tmp_path / "data"
+    with kafkalog.LogManager([data]):
+        pass
+    (data / "t-0").symlink_to(tmp_path / "victim")
+    with pytest.raises(LogStorageError):
+        kafkalog.open_log(data / "t-0")
+    with kafkalog.LogManager([data]) as manager, pytest.raises(LogStorageError):
+        manager.create_topic("t")
+    assert not (tmp_path / "victim").exists()
+
+
+def test_log_that_stands_alone_is_opened_through_a_link(tmp_path: Path) -> None:
+    """HOST-6: the caller has named it, as he names a data directory."""
+    killed_log(tmp_path / "real")
+    (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
+    with kafkalog.open_log(tmp_path / "link") as log:
+        assert 5 == log.append([Record(value=b"more")]).first_offset
+
+
+def test_manager_does_not_write_in_a_partition_that_is_a_link(tmp_path: Path) -> None:
+    """HOST-6: it is among the faults, its neighbours go on, and deleting it takes the link."""
+    data, decoy = tmp_path / "data", tmp_path / "decoy"
+    with kafkalog.LogManager([data]) as manager:
+        manager.create_topic("t", 2)
+        for partition in range(2):
+            manager.log("t", partition).append([Record(value=b"one")])
+    before = decoy_of(data / "t-0", decoy)
+    with kafkalog.LogManager([data]) as manager:
+        with pytest.raises(LogStorageError, match="symbolic link"):
+            manager.log("t", 0)
+        (fault,) = manager.health().faults
+        assert kafkalog.TopicPartition("t", 0) == fault.subject
+        assert not manager.health().is_healthy
+        assert 1 == manager.log("t", 1).append([Record(value=b"more")]).first_offset
+        manager.delete_topic("t")
+    with kafkalog.LogManager([data]):
+        pass
+    assert before == content_of(decoy)
+
+
+def test_doomed_directory_that_is_a_link_is_removed_and_not_emptied(tmp_path: Path) -> None:
+    """HOST-6: what is removed after a deletion is the link."""
+    decoy, doomed = tmp_path / "decoy", tmp_path / f"t-0.{'0' * 32}-delete"
+    decoy.mkdir()
+    (decoy / "precious").write_bytes(PRECIOUS)
+    doomed.symlink_to(decoy, target_is_directory=True)
+    remove_tree(PosixFileSystem(), doomed)
+    assert not doomed.is_symlink()
+    assert PRECIOUS == (decoy / "precious").read_bytes()
+
+
+def test_doctor_names_partition_directories_that_are_links(tmp_path: Path) -> None:
+    """HOST-6: an error, as they cannot be opened for writing."""
+    data = tmp_path / "data"
+    with kafkalog.LogManager([data]) as manager:
+        manager.create_topic("t")
+    decoy_of(data / "t-0", tmp_path / "decoy")
+    for path in (data, data / "t-0"):
+        found = [e for e in kafkalog.examine_directories([path]).findings if e.paths]
+        (finding,) = [each for each in found if each.check == "files.links"]
+        assert (data / "t-0",) == finding.paths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.log import Log
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.txn.model import Intent, StagedFile, TransactionId
-from kafkalog.spark.txn.staging import STAGING_DIRECTORY
+from kafkalog.spark.txn.staging import STAGING_DIRECTORY, StagingArea
 from kafkalog.spark.txn.state import LOCK_FILE, SinkState
 from kafkalog.spark.txn.transaction import SinkTransaction
 from tests.support.manual_time import START_MS
@@ -439,3 +440,17 @@ def test_manager_opens_what_a_sink_left_under_way(rig: SinkRig) -> None:
     with manager_of(found.disk) as manager:
         assert {TOPIC: (0, 1)} == manager.topics()
         assert 0 == manager.log(TOPIC, 0).log_end_offset
+
+
+def test_staging_directory_that_is_a_link_takes_no_file(tmp_path: Path) -> None:
+    """HOST-6: of the sink of Spark; nothing is created where it leads."""
+    transaction = TransactionId.of_query("q", 7)
+    staging = StagingArea(PosixFileSystem(), tmp_path / "data")
+    victim, directory = tmp_path / "victim", staging.directory_of(transaction)
+    victim.mkdir()
+    directory.parent.mkdir(parents=True)
+    directory.symlink_to(victim, target_is_directory=True)
+    with pytest.raises(OSError) as caught:
+        staging.create(transaction, "t-0")
+    assert errno.ELOOP == caught.value.errno
+    assert [] == list(victim.iterdir())
