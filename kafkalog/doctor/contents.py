@@ -20,6 +20,7 @@ from kafkalog.files.names import (
     DATA_DIRECTORY_FILES,
     LEADER_EPOCH_CHECKPOINT,
     LOCK_FILE,
+    MOVE_NOTE,
     PARTITION_METADATA,
     REMOTE_INDEX_CACHE,
     SESSION_NOTE,
@@ -28,6 +29,7 @@ from kafkalog.files.names import (
     DirectoryState,
     FileKind,
     FileState,
+    is_misnamed_segment,
     temporary_path,
     topics_collide,
 )
@@ -39,6 +41,7 @@ __all__ = [
     "check_directory_states",
     "check_indexes",
     "check_links",
+    "check_moves",
     "check_owners",
     "check_strangers",
     "check_unfinished_work",
@@ -185,7 +188,11 @@ def check_strangers(situation: Situation) -> Iterator[Finding]:
     """Say which files and directories are of no known kind."""
     for survey in situation.surveys:
         known = _with_temporary(_OF_A_DATA_DIRECTORY)
-        unknown = [survey.path / name for name in survey.files if name not in known]
+        unknown = [
+            survey.path / name
+            for name in survey.files
+            if name not in known and not name.startswith(MOVE_NOTE)
+        ]
         directories = [path for path in unknown if survey.files[path.name].is_directory]
         if directories:
             yield Finding(
@@ -200,6 +207,19 @@ def check_strangers(situation: Situation) -> Iterator[Finding]:
         for partition in survey.partitions:
             if partition.name.topic_partition.topic != CLUSTER_METADATA_TOPIC:
                 files += _strangers_in(survey, partition)
+        misnamed = [path for path in files if is_misnamed_segment(path.name)]
+        if misnamed:
+            yield Finding(
+                Severity.WARNING,
+                "files.misnamed",
+                f"{len(misnamed)} files are named like segments, and are none"
+                f" ({named(_names(misnamed))})",
+                "no segment has such a name: what they hold is not served",
+                f"kafkalog dump {shlex.quote(str(misnamed[0]))}; then give them the name of their"
+                " first offset in 20 digits, or remove them",
+                tuple(misnamed),
+            )
+        files = [path for path in files if path not in misnamed]
         if files:
             yield Finding(
                 Severity.NOTE,
@@ -252,6 +272,27 @@ def check_indexes(situation: Situation) -> Iterator[Finding]:
             "the first look-up that needs one reads its whole segment, and makes it anew",
             "",
             tuple(missing),
+        )
+
+
+def check_moves(situation: Situation) -> Iterator[Finding]:
+    """Say which moves of partitions between data directories have not ended."""
+    moves: dict[str, list[Path]] = defaultdict(list)
+    for survey in situation.surveys:
+        # Beside a manager that is open they may be under way.
+        if survey.lock_holder is None:
+            for path, note in survey.moves.items():
+                moves[str(note.partition)].append(path)
+    if moves:
+        yield Finding(
+            Severity.WARNING,
+            "moves.unfinished",
+            f"{len(moves)} partitions ({named(sorted(moves))}) were being moved to another data"
+            " directory when a manager was interrupted",
+            "which of two copies counts is in the notes; a broker does not know them, and may"
+            " serve the one that was left behind",
+            "open all data directories with one manager: it ends the moves, or undoes them",
+            tuple(path for paths in moves.values() for path in paths),
         )
 
 

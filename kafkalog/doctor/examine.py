@@ -53,6 +53,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     contents.check_directory_states,
     contents.check_collisions,
     contents.check_strangers,
+    contents.check_moves,
     contents.check_links,
     contents.check_indexes,
 )

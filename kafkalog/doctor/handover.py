@@ -105,6 +105,7 @@ def examine_handover(
     yield from _check_identities(situation)
     yield from _check_leftovers(situation)
     yield from _check_states(situation)
+    yield from _check_moves(situation)
     yield from _check_own_files(situation)
     yield from _check_internal_topics(situation, broker)
     if any(survey.lock_holder is not None for survey in situation.surveys):
@@ -210,6 +211,19 @@ def _check_states(situation: Situation) -> Iterator[Finding]:
             "a broker removes -delete, goes on with -future, and leaves -stray as they are",
             "remove what is not wanted, or move it out of the data directory",
             found,
+        )
+
+
+def _check_moves(situation: Situation) -> Iterator[Finding]:
+    notes = [path for survey in situation.surveys for path in survey.moves]
+    if notes:
+        yield _finding(
+            Severity.ERROR,
+            "moves",
+            f"{len(notes)} notes of moves that have not ended ({named([e.name for e in notes])})",
+            "a broker does not know them: it takes any of two copies, or refuses both",
+            _CLOSE,
+            notes,
         )
 
 

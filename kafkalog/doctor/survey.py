@@ -34,6 +34,7 @@ from kafkalog.files.names import (
     LEADER_EPOCH_CHECKPOINT,
     LOCK_FILE,
     META_PROPERTIES,
+    MOVE_NOTE,
     OFFSET_CHECKPOINTS,
     PARTITION_METADATA,
     TOPIC_OVERRIDES,
@@ -48,6 +49,7 @@ from kafkalog.files.names import (
 from kafkalog.log.home import find_home
 from kafkalog.log.segment import open_segment
 from kafkalog.log.segment_types import make_context
+from kafkalog.manager.move_notes import MoveNote, read_note
 from kafkalog.manager.overrides import SavedOverrides, read_overrides
 from kafkalog.model import TopicPartition
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint, OffsetCheckpoint
@@ -135,6 +137,7 @@ class DirectorySurvey:
         has_marker: whether the last writer closed everything in order.
         lock_holder: the process that holds the lock, None where none does, or it is not known.
         problems: files that cannot be used, with the reason.
+        moves: notes of partitions that move to or from it, by their paths.
     """
 
     path: Path
@@ -148,6 +151,7 @@ class DirectorySurvey:
     has_marker: bool = False
     lock_holder: int | None = None
     problems: dict[Path, str] = field(default_factory=dict)
+    moves: dict[Path, MoveNote] = field(default_factory=dict)
 
     def live(self) -> Iterator[PartitionSurvey]:
         """Yield the partitions that are neither doomed nor stray nor on their way."""
@@ -311,4 +315,16 @@ def _read_state(filesystem: FileSystem, found: DirectorySurvey) -> None:
         found.has_marker = read_shutdown_marker(filesystem, directory) is not None
     except LogStorageError as error:
         found.problems[directory] = str(error)
+    _read_move_notes(filesystem, found)
     found.lock_holder = filesystem.lock_holder(directory / LOCK_FILE)
+
+
+def _read_move_notes(filesystem: FileSystem, found: DirectorySurvey) -> None:
+    for path in (found.path / name for name in found.files if name.startswith(MOVE_NOTE)):
+        try:
+            note = read_note(filesystem, path)
+        except OSError as error:
+            found.problems[path] = f"{path}: {error.strerror or error}"
+            continue
+        if note is not None:
+            found.moves[path] = note

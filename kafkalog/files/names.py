@@ -60,6 +60,7 @@ __all__ = [
     "SegmentFileName",
     "SegmentFiles",
     "ensure_topic_name",
+    "is_misnamed_segment",
     "is_topic_name",
     "live_base_offset",
     "parse_partition_directory",
@@ -224,6 +225,16 @@ def live_base_offset(name: str, suffix: str) -> int | None:
         return None
     base_offset = int(digits)
     return base_offset if base_offset <= MAX_BASE_OFFSET else None
+
+
+_ENDS_OF_SEGMENTS: Final = (FileKind.LOG.value, FileKind.LOG.value + FileState.SWAP.value)
+
+
+def is_misnamed_segment(name: str) -> bool:
+    """Say whether a name is a number with the end of a segment's, live or `.swap`, but of none."""
+    if not name.endswith(_ENDS_OF_SEGMENTS) or live_base_offset(name, FileKind.LOG) is not None:
+        return False
+    return name.partition(".")[0].isdecimal() and try_parse_segment_file(name) is None
 
 
 def parse_segment_file(name: str) -> SegmentFileName:

@@ -31,6 +31,7 @@ Removals that nothing rests on are left to the directory sync at the end of the 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -44,6 +45,7 @@ from kafkalog.files.names import (
     FileState,
     SegmentFileName,
     SegmentFiles,
+    is_misnamed_segment,
     live_base_offset,
     segment_file_name,
     try_parse_segment_file,
@@ -51,7 +53,7 @@ from kafkalog.files.names import (
 from kafkalog.log.exchanges import Exchange, judge_exchanges, present_segments
 from kafkalog.log.report import RefusedSwap
 
-__all__ = ["Leftovers", "clear_leftovers", "live_bases"]
+__all__ = ["Leftovers", "clear_leftovers", "live_bases", "misnamed_segments"]
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +75,7 @@ class Leftovers:
         refused_swaps: `.swap` files that were set aside.
         bases: base offsets of the segments that are there now, ascending.
         swapped: those of them whose files are `.swap` yet, for a log that is only read.
+        misnamed: files that are named like segments, and are none; they stay.
     """
 
     removed: list[Path] = field(default_factory=list)
@@ -80,6 +83,7 @@ class Leftovers:
     refused_swaps: list[RefusedSwap] = field(default_factory=list)
     bases: list[int] = field(default_factory=list)
     swapped: frozenset[int] = frozenset()
+    misnamed: tuple[Path, ...] = ()
 
     @property
     def are_none(self) -> bool:
@@ -101,8 +105,14 @@ def clear_leftovers(filesystem: FileSystem, directory: Path) -> Leftovers:
         names = filesystem.list(directory)
     found = (live_base_offset(name, FileKind.LOG) for name in names)
     done.bases = sorted(base_offset for base_offset in found if base_offset is not None)
+    done.misnamed = misnamed_segments(directory, names)
     _remove_orphans(filesystem, directory, names, done)
     return done
+
+
+def misnamed_segments(directory: Path, names: Iterable[str]) -> tuple[Path, ...]:
+    """Return the files of a directory that are named like segments, and are none."""
+    return tuple(directory / name for name in names if is_misnamed_segment(name))
 
 
 def _clear_unfinished(filesystem: FileSystem, directory: Path, done: Leftovers) -> None:

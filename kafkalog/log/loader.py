@@ -53,7 +53,7 @@ from kafkalog.log.fences import FencedRange
 from kafkalog.log.hints import read_header
 from kafkalog.log.holes import find_hole
 from kafkalog.log.judging import KnownEnd
-from kafkalog.log.leftovers import Leftovers, clear_leftovers
+from kafkalog.log.leftovers import Leftovers, clear_leftovers, misnamed_segments
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.report import CutTail, RecoveryReport
 from kafkalog.log.scanner import SegmentScan, scan_file
@@ -339,7 +339,8 @@ def _clear(context: SegmentContext) -> Leftovers:
     """Clear what unfinished work left, but read-only; either way say which segments there are."""
     if context.read_only:
         present = present_segments(context.filesystem, context.directory)
-        return Leftovers(bases=present.bases, swapped=present.swapped)
+        misnamed = misnamed_segments(context.directory, context.filesystem.list(context.directory))
+        return Leftovers(bases=present.bases, swapped=present.swapped, misnamed=misnamed)
     return clear_leftovers(context.filesystem, context.directory)
 
 
@@ -363,6 +364,7 @@ def _report(
         log_end_offset=local.snapshot.end_offset,
         recovery_point=recovery_point,
         duration_ms=findings.duration_ms,
+        ignored=leftovers.misnamed,
     )
 
 

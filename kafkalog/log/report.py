@@ -87,6 +87,8 @@ class RecoveryReport:
         completed_swaps: segments of a finished compaction that were swapped in.
         refused_swaps: `.swap` files that replaced nothing and are kept as `.broken`.
         repaired: transaction indexes of scanned segments that contradicted them.
+        ignored: files that are named like segments, as no segment is; what they hold is not
+            served, and they stay.
         log_start_offset, log_end_offset, recovery_point: the log's range after recovery.
         duration_ms: how long it took.
     """
@@ -108,11 +110,12 @@ class RecoveryReport:
     duration_ms: int
     refused_swaps: tuple[RefusedSwap, ...] = ()
     repaired: tuple[RepairedIndex, ...] = ()
+    ignored: tuple[Path, ...] = ()
 
     @property
     def found_damage(self) -> bool:
-        """Whether anything was cut, fenced, refused, or repaired."""
-        return bool(self.cut or self.fenced or self.refused_swaps or self.repaired)
+        """Whether anything was cut, fenced, refused, repaired, or ignored."""
+        return bool(self.cut or self.fenced or self.refused_swaps or self.repaired or self.ignored)
 
     def summary(self) -> str:
         """Return the report in one line."""
@@ -133,6 +136,7 @@ class RecoveryReport:
             f"{swap.path.name} replaced nothing: {swap.reason} (kept in {swap.kept_in.name})"
             for swap in self.refused_swaps
         )
+        parts.extend(f"{path.name} is no segment" for path in self.ignored)
         parts.extend(f"repaired {index.path.name}: {index.reason}" for index in self.repaired)
         if self.rebuilt:
             parts.append(f"rebuilt {len(self.rebuilt)} index files")

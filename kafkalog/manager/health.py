@@ -133,9 +133,9 @@ class ManagerHealth:
             `transaction.max.timeout.ms` and five minutes: they hang, and with them who reads
             committed records (`Log.abort`).
         stray_partitions: partition directories of other topics than those of their names.
-        recoveries: what opening found in open logs in which it cut, fenced, refused or repaired
-            something. A torn tail that was cut is the trace of a crash, and leaves the manager
-            healthy.
+        recoveries: what opening found in open logs in which it cut, fenced, refused, repaired or
+            ignored something. A torn tail that was cut is the trace of a crash, and leaves the
+            manager healthy.
         held_bytes: disk space of files that left their logs, and that readers still hold: it comes
             back when the last of them lets go.
         repaired: transaction indexes of open logs that contradicted their segments. One that was

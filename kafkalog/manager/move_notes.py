@@ -34,6 +34,7 @@ from typing import Final, NamedTuple
 from kafkalog._core import crc32c
 from kafkalog.errors import LogOfflineError
 from kafkalog.files.errors import storage_errors
+from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import (
     MOVE_NOTE,
     DirectoryState,
@@ -45,7 +46,7 @@ from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.model import TopicPartition
 
-__all__ = ["MoveNote", "MoveNotes", "note_path", "remove_note", "write_note"]
+__all__ = ["MoveNote", "MoveNotes", "note_path", "read_note", "remove_note", "write_note"]
 
 logger = logging.getLogger(__name__)
 
@@ -92,13 +93,13 @@ def remove_note(directory: DataDirectory, move_id: str) -> None:
         directory.filesystem.unlink(note_path(directory, move_id))
 
 
-def _read_note(directory: DataDirectory, name: str) -> MoveNote | None:
+def read_note(filesystem: FileSystem, path: Path) -> MoveNote | None:
     """Return a note; None where it is torn, or was not finished. Raises OSError."""
-    move_id = name[len(MOVE_NOTE) :]
+    move_id = path.name[len(MOVE_NOTE) :]
     if _MOVE_ID.fullmatch(move_id) is None:
         return None
     try:
-        content = read_whole(directory.filesystem, directory.path / name, max_bytes=_NOTE_BYTES_MAX)
+        content = read_whole(filesystem, path, max_bytes=_NOTE_BYTES_MAX)
     except ValueError:
         return None
     body, _, checksum = (content or b"")[:-1].rpartition(b"\n")
@@ -141,7 +142,7 @@ class MoveNotes:
         filesystem, inventory = directory.filesystem, directory.inventory
         with storage_errors(directory.path, doing="reading the notes of moves"):
             for name in inventory.move_notes:
-                note = _read_note(directory, name)
+                note = read_note(filesystem, directory.path / name)
                 if note is None:
                     filesystem.unlink(directory.path / name)
                     continue

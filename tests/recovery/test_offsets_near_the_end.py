@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog import OffsetOverflowError, Record
+from kafkalog import OffsetOverflowError, Record, examine_directories
 from kafkalog.files.names import MAX_BASE_OFFSET
 from tests.support.damage import log_file
 from tests.support.logs import manual_log, numbered
@@ -38,7 +38,7 @@ def test_log_that_begins_at_the_largest_base_offset_opens_again(directory: Path)
 
 @pytest.mark.parametrize("suffix", ["", ".swap"])
 def test_file_whose_name_is_no_base_offset_is_ignored(directory: Path, suffix: str) -> None:
-    """HOST-8: reading and writing go on, and the file stays."""
+    """HOST-8: reading and writing go on; the file stays, and is named by report and doctor."""
     with manual_log(directory) as log:
         log.append(numbered(0, 3))
     odd = log_file(directory).with_name(f"09223372036854775807.log{suffix}")
@@ -46,4 +46,8 @@ def test_file_whose_name_is_no_base_offset_is_ignored(directory: Path, suffix: s
     for read_only in (True, False):
         with manual_log(directory, read_only=read_only) as log:
             assert 3 == len(list(log.records()))
+            assert (odd,) == log.recovery_report.ignored
+            assert f"{odd.name} is no segment" in log.recovery_report.summary()
+    found = [e for e in examine_directories([directory]).findings if e.check == "files.misnamed"]
+    assert [(odd,)] == [each.paths for each in found]
     assert odd.exists()

@@ -8,10 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog import TopicPartition
+from kafkalog.doctor.examine import examine_directories
 from kafkalog.doctor.findings import Severity
+from kafkalog.doctor.handover import HandOver
 from kafkalog.files.machine import Ownership
+from kafkalog.files.names import MOVE_NOTE
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.manager.directory import DataDirectory
+from kafkalog.manager.move_notes import MoveNote, write_note
 from tests.support.doctoring import checks, examined, healthy_directory, made_unclean, only
 from tests.support.machines import MadeUpMachine
+from tests.support.managers import manual_manager
 from tests.support.manual_time import START_MS
 
 ID = "0123456789abcdef" * 2
@@ -94,12 +102,22 @@ def test_directory_of_the_file_system_itself_asks_for_a_place_below(data: Path) 
 def test_unknown_files_are_noted(data: Path) -> None:
     """In the data directory and in partitions; what a broker keeps is known."""
     known = ("bootstrap.checkpoint", "orders-0/.kafkalog_syncs", f"orders-0/{8:020d}.snapshot")
-    unknown = ("README", "orders-0/00000000.log", "orders-0/meta.properties")
+    unknown = ("README", "orders-0/notes.log", "orders-0/meta.properties")
     for name in (*known, *unknown):
         (data / name).write_bytes(b"")
     finding = only(examined(data), "files.unknown")
     assert Severity.NOTE is finding.severity
     assert {data / name for name in unknown} == set(finding.paths)
+
+
+@pytest.mark.parametrize("name", ["00000000.log", "09223372036854775807.log", "00000008.log.swap"])
+def test_file_that_is_named_like_a_segment_is_found(data: Path, name: str) -> None:
+    """HOST-8: what it holds is not served."""
+    (data / "orders-0" / name).write_bytes(b"")
+    finding = only(examined(data), "files.misnamed")
+    assert Severity.WARNING is finding.severity
+    assert (data / "orders-0" / name,) == finding.paths
+    assert finding.remedy
 
 
 def test_metadata_log_of_a_controller_is_left_alone(data: Path) -> None:
@@ -204,3 +222,36 @@ def test_worst_findings_come_first(data: Path) -> None:
     assert ["vm.dirty_writeback", "shutdown.unclean", "files.unknown"] == checks(diagnosis)
     assert [1, 1, 1] == [diagnosis.count(severity) for severity in Severity]
     assert not diagnosis.is_well
+
+
+def test_move_that_was_interrupted_is_found(tmp_path: Path) -> None:
+    """PAR-8: until a manager has opened all directories; before a broker it is an error."""
+    homes = [healthy_directory(tmp_path / "one"), tmp_path / "two"]
+    homes[1].mkdir()
+    shutil.copy(homes[0] / "meta.properties", homes[1])
+    text = (homes[1] / "meta.properties").read_text().splitlines()
+    kept = [line for line in text if not line.startswith("directory.id")]
+    (homes[1] / "meta.properties").write_text("\n".join(kept) + "\n")
+    with manual_manager(*homes):
+        pass
+    directories = [DataDirectory(home, PosixFileSystem()) for home in homes]
+    for own, other in (directories, directories[::-1]):
+        keys = frozenset({str(other.path)})
+        note = MoveNote(ID, TopicPartition("orders", 0), own is directories[1], keys)
+        write_note(own, note)
+    paths = tuple(home / f"{MOVE_NOTE}{ID}" for home in homes)
+    finding = only(examined(*homes), "moves.unfinished")
+    assert (Severity.WARNING, paths) == (finding.severity, finding.paths)
+    assert "orders-0" in finding.seen
+    handed = examine_directories(homes, machine=MadeUpMachine(), handover=HandOver())
+    (finding,) = [each for each in handed.findings if each.check == "handover.moves"]
+    assert (Severity.ERROR, paths) == (finding.severity, finding.paths)
+    with manual_manager(*homes):
+        pass
+    assert [] == checks(examined(*homes))
+
+
+def test_torn_note_of_a_move_is_nothing(data: Path) -> None:
+    """It counts as absent: nothing was begun, and the next start removes it."""
+    (data / f"{MOVE_NOTE}{ID}").write_bytes(b"kafkalog mo")
+    assert [] == checks(examined(data))
