@@ -28,6 +28,7 @@ from kafkalog.errors import (
 from kafkalog.files.errors import storage_errors
 from kafkalog.log.report import RecoveryReport
 from kafkalog.manager.creating import rename_doomed
+from kafkalog.manager.deletion_marks import PartitionMark, read_marks
 from kafkalog.manager.directory import DataDirectory, is_failure_of_disk, is_missing
 from kafkalog.manager.doomed import DoomedDirectories
 from kafkalog.manager.health import DirectoryHealth, StrayPartition
@@ -228,9 +229,15 @@ class DirectoryGroup:
     def _sort(self, directories: Sequence[DataDirectory]) -> Sorted:
         """Hold the topic ids in directories that were opened against each other."""
         found: list[ManagedPartition] = []
+        marks: dict[ManagedPartition, PartitionMark] = {}
+        deleting = self._settings.deleting
         for directory in directories:
             try:
-                found += read_partitions(directory, self._ledger)
+                partitions = read_partitions(directory, self._ledger)
+                marks |= read_marks(
+                    each for each in partitions if each.topic_partition.topic in deleting
+                )
+                found += partitions
                 directory.was_read = True
             except LogStorageError as error:
                 self.failed(directory, error)
@@ -238,9 +245,13 @@ class DirectoryGroup:
             found,
             self._registry,
             self._settings.ids,
-            self._settings.deleting,
+            deleting,
+            marks,
             all_read=all(each.was_read for each in self.all),
         )
+        for topic, over in result.over.items():
+            left = tuple(note for note in deleting[topic] if note not in over)
+            self._settings.settle(topic, self._settings.configs, self.all, deletions=left)
         for directory in directories:
             for checkpoint in directory.checkpoints.all:
                 if checkpoint.error is not None:

@@ -6,7 +6,8 @@ else the one that `.kafkalog_topics` has, else the only one that is found.
 
 | a partition found in a directory | is |
 |---|---|
-| of a topic that was deleted while its directory was away | deleted |
+| of a topic that was deleted while its directory was away, or up to a crash | deleted |
+| the same, and a broker had the topic since (`deletion_marks`) | in use: the deletion is over |
 | of its topic's id, or without an id | in use |
 | of another id | stray: served to nobody, left as it is, reported |
 | one of several ids, none of which is known to be the topic's | stray, each of them |
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 
 from kafkalog.errors import CorruptStateError, InconsistentTopicIdError, LogStorageError
 from kafkalog.files.names import partition_directory_name
+from kafkalog.manager.deletion_marks import PartitionMark
 from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
 from kafkalog.manager.health import StrayPartition
 from kafkalog.manager.overrides import Deletion
@@ -50,12 +52,14 @@ class Sorted:
         deleted: those of topics that were deleted while they were away.
         strays: those of other topics of the same names.
         ids: topic -> id as text, of the topics of `live`.
+        over: topic -> deletions of it that are over, since a broker had it after them.
     """
 
     live: list[ManagedPartition] = field(default_factory=list)
     deleted: list[ManagedPartition] = field(default_factory=list)
     strays: list[StrayPartition] = field(default_factory=list)
     ids: dict[str, str] = field(default_factory=dict)
+    over: dict[str, list[Deletion]] = field(default_factory=dict)
 
 
 def read_partitions(directory: DataDirectory, ledger: Ledger) -> list[ManagedPartition]:
@@ -85,6 +89,7 @@ def sort_partitions(
     registry: PartitionRegistry,
     noted: Mapping[str, str],
     deleting: Mapping[str, tuple[Deletion, ...]],
+    marks: Mapping[ManagedPartition, PartitionMark],
     *,
     all_read: bool,
 ) -> Sorted:
@@ -96,14 +101,16 @@ def sort_partitions(
         registry: the partitions in use.
         noted: the topic ids in `.kafkalog_topics`.
         deleting: the topics that were deleted, by name.
+        marks: of the partitions of these topics.
         all_read: whether every data directory has been read: nothing else can turn up.
     """
-    result = Sorted()
+    result = Sorted(over=_find_over(found, deleting, marks))
     by_topic: dict[str, list[ManagedPartition]] = defaultdict(list)
     for each in found:
-        keys, topic = each.directory.keys, each.topic_partition.topic
-        text = None if each.topic_id is None else format_id(each.topic_id)
-        if any(note.is_of(text, keys) for note in deleting.get(topic, ())):
+        topic = each.topic_partition.topic
+        over = result.over.get(topic, ())
+        notes = [note for note in deleting.get(topic, ()) if note not in over]
+        if any(_is_of(note, each) for note in notes):
             result.deleted.append(each)
         else:
             by_topic[topic].append(each)
@@ -122,6 +129,34 @@ def sort_partitions(
     for stray in result.strays:
         logger.error("%s", stray_error(stray))
     return result
+
+
+def _find_over(
+    found: Sequence[ManagedPartition],
+    deleting: Mapping[str, tuple[Deletion, ...]],
+    marks: Mapping[ManagedPartition, PartitionMark],
+) -> dict[str, list[Deletion]]:
+    """Return the deletions that a broker did not know of when it had their topics, by topic."""
+    over: dict[str, list[Deletion]] = defaultdict(list)
+    for each in found:
+        name = each.topic_partition
+        for note in deleting.get(name.topic, ()):
+            if not _is_of(note, each) or note in over[name.topic]:
+                continue
+            if not note.fits(name.partition, each.directory.keys, marks[each]):
+                logger.warning(
+                    "the deletion of topic %s was cut short, and the topic was used since, as by a"
+                    " broker: %s is not what was to be deleted; the topic stays, delete it again",
+                    name.topic,
+                    each.directory.path / partition_directory_name(name),
+                )
+                over[name.topic].append(note)
+    return {topic: notes for topic, notes in over.items() if notes}
+
+
+def _is_of(note: Deletion, partition: ManagedPartition) -> bool:
+    text = None if partition.topic_id is None else format_id(partition.topic_id)
+    return note.is_of(text, partition.directory.keys)
 
 
 def _id_of(

@@ -351,9 +351,9 @@ class LogManager(CompactingManager, ClosedByWith):
         deleted when it comes back, also by a later start: their deletion is noted until then.
 
         The files go after `file.delete.delay.ms`; readers keep what they hold. Where a crash, or an
-        error, leaves some of the partitions, another call or the next start deletes them. Where
-        groups stood in them is forgotten, so that a topic of that name that comes later is read
-        from its beginning.
+        error, leaves some of the partitions, another call or the next start deletes them, unless a
+        broker has had the topic before that start: then it stays. Where groups stood in them is
+        forgotten, so that a topic of that name that comes later is read from its beginning.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.

@@ -10,7 +10,8 @@ ASCII:
     <creating>/bills=12                 a topic that is getting so many partitions
     <deleting>/receipts=ID@DIR,DIR      one that was deleted: its topic id, "-" where it has none,
                                         and the directories that may still have partitions of it;
-                                        empty: every partition of that name, wherever it lies
+                                        empty: every partition of that name, wherever it lies.
+                                        DIR=MARK+MARK: the partitions that it had then
     <id>/orders=ID                      the topic id of a topic
     <directory>/ID=/disk1/logs          a data directory of the manager, by its directory id
     orders/retention.ms=-1              topic/key=text
@@ -47,6 +48,7 @@ from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import TOPIC_OVERRIDES, is_topic_name
 from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.java_properties import ENCODING, parse_properties
+from kafkalog.manager.deletion_marks import PartitionMark
 from kafkalog.state.meta_properties import format_properties
 
 __all__ = [
@@ -85,19 +87,39 @@ class Deletion:
             without an id belong to any.
         directories: keys of the data directories that may have partitions of it (see
             `DataDirectory.keys`); "*" for all.
+        marks: key of a directory that could be read -> number -> mark, of the partitions in it.
     """
 
     topic_id: str
     directories: frozenset[str]
+    marks: Mapping[str, Mapping[int, PartitionMark]] = field(default_factory=dict)
 
     def is_of(self, topic_id: str | None, keys: frozenset[str]) -> bool:
         """Return whether a partition with this id, in a directory with these keys, is meant."""
         same = topic_id is None or self.topic_id in (ANY_ID, topic_id)
         return same and bool(self.directories & (keys | {EVERYWHERE}))
 
+    def fits(self, number: int, keys: frozenset[str], mark: PartitionMark) -> bool:
+        """Return whether a partition of the topic is what it was when the deletion was noted."""
+        for key in keys & self.marks.keys():
+            noted = self.marks[key].get(number)
+            return noted is not None and noted.is_of(mark)
+        return True
+
+    def within(self, directories: frozenset[str]) -> Deletion:
+        """Return what is left to do where only these directories may have partitions."""
+        marks = {key: each for key, each in self.marks.items() if key in directories}
+        return Deletion(self.topic_id, directories, marks)
+
     def to_text(self) -> str:
         """Return the text that `from_text` takes."""
-        return f"{self.topic_id}@{','.join(sorted(map(quote, self.directories)))}"
+        return f"{self.topic_id}@{','.join(sorted(map(self._directory_text, self.directories)))}"
+
+    def _directory_text(self, key: str) -> str:
+        if key not in self.marks:
+            return quote(key)
+        marks = sorted(self.marks[key].items())
+        return f"{quote(key)}={'+'.join(f'{number}.{mark.to_text()}' for number, mark in marks)}"
 
     @classmethod
     def from_text(cls, text: str) -> Deletion:
@@ -105,7 +127,19 @@ class Deletion:
         topic_id, at, directories = text.partition("@")
         if not at:
             raise ValueError(f"{text[:80]!r}, where ID@DIRECTORY,... belongs")
-        return cls(topic_id, frozenset(map(unquote, filter(None, directories.split(",")))))
+        keys, marks = set(), {}
+        for part in filter(None, directories.split(",")):
+            name, equals, marked = part.partition("=")
+            key = unquote(name)
+            keys.add(key)
+            if equals:
+                marks[key] = dict(map(_parse_mark, filter(None, marked.split("+"))))
+        return cls(topic_id, frozenset(keys), marks)
+
+
+def _parse_mark(text: str) -> tuple[int, PartitionMark]:
+    number, _, mark = text.partition(".")
+    return int(number), PartitionMark.from_text(mark)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ for nobody, and go with the next topic of that name.
 
 Crash points, beside those of one partition (`creating`) and of a note (`overrides`): before the
 note nothing was begun. After it the next start makes the partitions that are missing, unless there
-is none, or deletes those that are there. A topic that was made may have records already, so nothing
-of one is undone. A directory that is offline then may have the partition that seems to be missing:
-the end waits for it. On a full disk there is no note of a deletion, and a crash may leave some of
-the partitions; the call can be made again.
+is none, or deletes those that are there, unless a broker has had the topic meanwhile
+(`deletion_marks`): then the deletion is over. A topic that was made may have records already, so
+nothing of one is undone. A directory that is offline then may have the partition that seems to be
+missing: the end waits for it. On a full disk there is no note of a deletion, and a crash may leave
+some of the partitions; the call can be made again.
 
 Thread-safety: the manager's lock is held.
 """
@@ -30,6 +31,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalog.manager.creating import make_partition, rename_doomed, undo_partition
+from kafkalog.manager.deletion_marks import PartitionMark, read_marks
 from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.doomed import DoomedDirectories
@@ -297,7 +299,7 @@ class TopicAdministration:
             if EVERYWHERE in directories:
                 directories = waiting
             if directories & waiting:
-                left.append(Deletion(note.topic_id, directories & waiting))
+                left.append(note.within(directories & waiting))
         return tuple(left)
 
     @contextlib.contextmanager
@@ -320,7 +322,11 @@ class TopicAdministration:
         creating = {name: count for name, count in settings.creating.items() if name != topic}
         used = self._registry.topic_id(topic)
         noted = settings.ids.get(topic, NO_ID)
-        note = Deletion(noted if used is None else format_id(used), self._group.known_keys())
+        note = Deletion(
+            noted if used is None else format_id(used),
+            self._group.known_keys(),
+            self._marks_of(topic),
+        )
         notes = tuple(
             each for each in settings.deleting.get(topic, ()) if each.topic_id != note.topic_id
         )
@@ -336,6 +342,23 @@ class TopicAdministration:
             # come back without the note.
             if away:
                 raise
+
+    def _marks_of(self, topic: str) -> dict[str, dict[int, PartitionMark]]:
+        """Return the marks of a topic's partitions, by the directories that can be read."""
+        found: dict[str, dict[int, PartitionMark]] = {}
+        known = self._group.known_keys()
+        for directory in self._group.online:
+            present = [
+                each for each in self._registry.of_topic(topic) if each.directory is directory
+            ]
+            try:
+                marks = read_marks(present)
+            except LogStorageError as error:
+                self._on_error(directory, error)
+                raise
+            numbered = {each.topic_partition.partition: mark for each, mark in marks.items()}
+            found |= dict.fromkeys(directory.keys & known, numbered)
+        return found
 
     def _forget_settings(self, topic: str) -> None:
         configs = self._settings.configs.without_topic(topic)

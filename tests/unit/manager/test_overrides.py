@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kafkalog import ConfigError, CorruptStateError
 from kafkalog.files.names import TOPIC_OVERRIDES
+from kafkalog.manager.deletion_marks import PartitionMark
 from kafkalog.manager.overrides import (
     ANY_ID,
     EVERYWHERE,
@@ -41,8 +42,10 @@ def test_file_has_one_line_for_each_setting_and_its_generation_last() -> None:
     disk = SimulatedDisk()
     disk.make_durable(DATA)
     said = {"b.c": {"retention.ms": "-1"}, "a": {"x": "1=2", "cleanup.policy": "compact,delete"}}
+    marks = {"/a b,c": {11: PartitionMark(7, 500, 213, -1), 3: PartitionMark(8, 0, 99, 4)}}
     deleting = {
         "e": (Deletion(ANY_ID, frozenset({EVERYWHERE})),),
+        "g": (Deletion("CCC", frozenset({"D1", "/a b,c"}), {**marks, "D1": {}}),),
         "f": (Deletion("AAA", frozenset({"D1", "/a b,c"})), Deletion(NO_ID, frozenset({"D2"}))),
     }
     saved = SavedOverrides(
@@ -64,6 +67,7 @@ def test_file_has_one_line_for_each_setting_and_its_generation_last() -> None:
         "<creating>/d=12",
         "<deleting>/e=@%2A",
         "<deleting>/f=AAA@/a%20b%2Cc,D1 -@D2",
+        "<deleting>/g=CCC@/a%20b%2Cc\\=3.8.0.99.4+11.7.500.213.-1,D1\\=",
         "<id>/a=BBB",
         "<directory>/D1=/disk1",
         "a/cleanup.policy=compact,delete",
@@ -72,6 +76,17 @@ def test_file_has_one_line_for_each_setting_and_its_generation_last() -> None:
         "generation=5",
     ] == lines
     assert saved == read_overrides(disk, DATA)
+
+
+@pytest.mark.parametrize("mark", ["1.2.3", "1.2.3.4.x", "one.2.3.4.5", "1.2.3.4.5.6"])
+def test_note_of_deletion_with_a_garbled_mark_is_refused(mark: str) -> None:
+    """Without it the next start could delete what is not meant."""
+    disk = SimulatedDisk()
+    disk.make_durable(DATA)
+    handle = disk.open(DATA / TOPIC_OVERRIDES, create=True)
+    handle.pwrite(f"<deleting>/e=AAA@D1\\={mark}\ngeneration=5\n".encode(), 0)
+    with pytest.raises(CorruptStateError):
+        read_overrides(disk, DATA)
 
 
 def test_note_of_deletion_without_id_means_every_partition_of_its_name() -> None:
