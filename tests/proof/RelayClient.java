@@ -1,5 +1,6 @@
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -7,6 +8,10 @@ import java.util.Random;
 import java.util.Set;
 import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -20,8 +25,9 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /**
  * Kafka's own clients at work on a broker's leg of a relay, as relay_client.py has librdkafka's.
  *
- * Arguments: ADDRESS SEED PREFIX END0 END1. First the group reads on from where it stands, to the
- * end; then things are done at random until the standard input ends. A line of JSON for each.
+ * Arguments: ADDRESS SEED PREFIX SETTINGS GONE END0 END1, as of relay_client.py. First the group
+ * reads on from where it stands, to the end; then things are done at random until the standard
+ * input ends. A line of JSON for each.
  */
 public class RelayClient {
     static final Duration STEP = Duration.ofMillis(200);
@@ -33,12 +39,20 @@ public class RelayClient {
     final Properties common = new Properties();
     final KafkaProducer<String, String> plain;
     final KafkaProducer<String, String> mover;
+    final Admin admin;
+    final Map<String, String> settings = new HashMap<>();
+    boolean hasGone;
     int count = 0;
 
     RelayClient(String[] arguments) {
         random = new Random(Long.parseLong(arguments[1]));
         prefix = arguments[2];
-        ends = new long[] {Long.parseLong(arguments[3]), Long.parseLong(arguments[4])};
+        Matcher pairs = Pattern.compile("\"([^\"]+)\": \"([^\"]+)\"").matcher(arguments[3]);
+        while (pairs.find()) {
+            settings.put(pairs.group(1), pairs.group(2));
+        }
+        hasGone = arguments[4].equals("1");
+        ends = new long[] {Long.parseLong(arguments[5]), Long.parseLong(arguments[6])};
         common.put("bootstrap.servers", arguments[0]);
         common.put("key.serializer", StringSerializer.class.getName());
         common.put("value.serializer", StringSerializer.class.getName());
@@ -51,6 +65,9 @@ public class RelayClient {
         transactional.put("transaction.timeout.ms", "10000");
         mover = new KafkaProducer<>(transactional);
         mover.initTransactions();
+        Properties operator = new Properties();
+        operator.put("bootstrap.servers", arguments[0]);
+        admin = Admin.create(operator);
     }
 
     static void say(String what, Object... arguments) {
@@ -134,27 +151,56 @@ public class RelayClient {
     }
 
     void produce() throws Exception {
+        String topic = List.of("plain", "plain", "old", "cut", "gone").get(random.nextInt(5));
+        if (!topic.equals("gone")) {
+            produce(topic, plain);
+        } else if (hasGone) {
+            // A topic that was deleted and made again is another one: nothing may be remembered.
+            try (KafkaProducer<String, String> fresh = new KafkaProducer<>(common)) {
+                produce(topic, fresh);
+            }
+        }
+    }
+
+    void produce(String topic, KafkaProducer<String, String> producer) throws Exception {
         List<String> values = values(8);
-        say("try plain", listed(values));
+        say("try append", quoted(topic), listed(values));
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         for (String value : values) {
-            sent.add(plain.send(new ProducerRecord<>("plain", value)));
+            sent.add(producer.send(new ProducerRecord<>(topic, value)));
         }
-        plain.flush();
+        producer.flush();
         for (int number = 0; number < values.size(); number++) {
             RecordMetadata where = sent.get(number).get();
-            ends[where.partition()] = Math.max(ends[where.partition()], where.offset() + 1);
-            say("plain", where.partition(), where.offset(), listed(List.of(values.get(number))));
+            if (topic.equals("plain")) {
+                ends[where.partition()] = Math.max(ends[where.partition()], where.offset() + 1);
+            }
+            String value = listed(List.of(values.get(number)));
+            say("appended", quoted(topic), where.partition(), where.offset(), value);
         }
     }
 
     void renew() throws Exception {
+        String topic = random.nextBoolean() ? "latest" : "oldest";
         for (String value : values(10)) {
             String key = "k" + random.nextInt(80);
-            say("try latest", quoted(key), quoted(value));
-            plain.send(new ProducerRecord<>("latest", key, value)).get();
-            say("latest", quoted(key), quoted(value));
+            say("try renew", quoted(topic), quoted(key), quoted(value));
+            plain.send(new ProducerRecord<>(topic, key, value)).get();
+            say("renewed", quoted(topic), quoted(key), quoted(value));
         }
+    }
+
+    void removeOrMake() throws Exception {
+        if (hasGone) {
+            say("try remove");
+            admin.deleteTopics(List.of("gone")).all().get();
+            say("removed");
+        } else {
+            NewTopic topic = new NewTopic("gone", 2, (short) 1).configs(settings);
+            admin.createTopics(List.of(topic)).all().get();
+            say("made");
+        }
+        hasGone = !hasGone;
     }
 
     void transact() throws Exception {
@@ -180,10 +226,14 @@ public class RelayClient {
     }
 
     void work() throws Exception {
-        switch (random.nextInt(4)) {
-            case 0 -> produce();
-            case 1 -> renew();
-            case 2 -> transact();
+        if (random.nextDouble() < (hasGone ? 0.05 : 0.5)) {
+            removeOrMake();
+            return;
+        }
+        switch (random.nextInt(5)) {
+            case 0, 1 -> produce();
+            case 2 -> renew();
+            case 3 -> transact();
             default -> commitPosition();
         }
     }
@@ -219,6 +269,7 @@ public class RelayClient {
         } while (!isOver.get());
         client.plain.close();
         client.mover.close();
+        client.admin.close();
         say("closed");
         System.exit(0);
     }

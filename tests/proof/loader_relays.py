@@ -77,9 +77,10 @@ def _relay(proof: Proof, directory: Path) -> None:
 
 def _differences(history: History, found: Latest, reader: str) -> list[str]:
     """Return what is wrong with the latest values; what was seen is certain from here on."""
-    wrong = [key for key, may in history.latest.items() if found.get(key, "") not in may]
+    latest = history.latest["latest"]
+    wrong = [key for key, may in latest.items() if found.get(key, "") not in may]
     for key, value in found.items():
-        history.latest[key] = [value]
+        latest[key] = [value]
     if not wrong:
         return []
     sample = [(key, found.get(key)) for key in sorted(wrong)[:3]]
@@ -108,9 +109,9 @@ def _library_leg(proof: Proof, directory: Path, history: History, leg: int) -> l
             if what == "open":
                 timer.start()
             elif what == "try":
-                history.try_latest(*arguments)
+                history.try_renew("latest", *arguments)
             elif what == "done":
-                history.store_latest(*arguments)
+                history.renew("latest", *arguments)
         text = process.stderr.read().decode(errors="replace")[-1500:]
         process.wait(WAIT_SECONDS)
         watchdog.cancel()
@@ -127,9 +128,9 @@ def _broker_leg(proof: Proof, directory: Path, history: History, leg: int) -> No
     broker.load()
     for number in range(proof.random.randrange(12)):
         key, value = f"k{proof.random.randrange(KEYS)}", f"B{leg}-{number}"
-        history.try_latest(key, value)
+        history.try_renew("latest", key, value)
         broker.append(key.encode(), value.encode(), START_MS + number)
-        history.store_latest(key, value)
+        history.renew("latest", key, value)
     what = proof.random.choice(["nothing", "roll", "clean", "roll and clean"])
     if "roll" in what:
         broker.roll()

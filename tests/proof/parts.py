@@ -106,9 +106,12 @@ PARTS: tuple[Part, ...] = (
         "Relays with a real broker",
         "Library and Apache Kafka (4.1.2 and 3.9.1, with a broker's default settings and two data "
         "directories) take the same directories from each other, stopped in order or killed at "
-        "random moments of appends, compaction, transactions and checkpoints; groups and "
-        "transactional producers go on across the hand-overs. Everything that was acknowledged is "
-        "served by both, transactions are whole, latest values and positions are kept.",
+        "random moments of appends, compaction, transactions and checkpoints, of conversions in "
+        "place, truncations, deletions of records and of a topic by either side; logs of brokers "
+        "0.8.2 to 2.8 in formats v0 and v1 are put into some topics; groups and transactional "
+        "producers go on across the hand-overs. Everything that was acknowledged is served by "
+        "both, transactions are whole, latest values and positions are kept, what was deleted "
+        "stays deleted, nothing else appears, and the broker's log tells of no damage.",
         "tests.proof.relays",
         needs=(needs.java,),
     ),

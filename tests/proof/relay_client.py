@@ -1,8 +1,9 @@
 """Clients of librdkafka at work on a broker's leg of a relay, as a process of their own.
 
-`python -m tests.proof.relay_client ADDRESS SEED PREFIX END0 END1`: works until its standard input
-ends or it is killed, with the broker or without; a line of JSON for each thing it tries and was
-answered. A process of its own, since a client waits for ever for a broker that has gone.
+`python -m tests.proof.relay_client ADDRESS SEED PREFIX SETTINGS GONE END0 END1`: works until its
+standard input ends or it is killed, with the broker or without; a line of JSON for each thing it
+tries and was answered. SETTINGS are those of the topic `gone`, as JSON; GONE is 1 where it exists.
+A process of its own, since a client waits for ever for a broker that has gone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ import sys
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.proof.relay_history import COMPACTED, TOPICS
 
 __all__ = ["main"]
 
@@ -27,14 +32,20 @@ def say(what: str, *arguments: Any) -> None:
 
 
 class Client:
-    """A producer, a transactional producer and a group."""
+    """Producers, a transactional one, a group, and an operator who makes and deletes a topic."""
 
-    def __init__(self, address: str, seed: int, prefix: str, ends: list[int]) -> None:
+    def __init__(
+        self, address: str, seed: int, prefix: str, settings: dict[str, str], ends: list[int]
+    ) -> None:
         self.random = random.Random(seed)
         self.prefix = prefix
+        self.settings = settings
+        self.has_gone = False
         self.ends = ends
         self.count = 0
+        self.admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
         common = {"bootstrap.servers": address, "message.timeout.ms": 10000, "log_level": 0}
+        self.common = common
         self.plain = Producer({**common, "enable.idempotence": True})
         self.mover = Producer(
             {**common, "transactional.id": "mover", "transaction.timeout.ms": 10000}
@@ -52,33 +63,57 @@ class Client:
 
     def work(self) -> None:
         """Do something at random."""
-        self.random.choice([self.produce, self.renew, self.transact, self.commit_position])()
+        todo = [self.produce, self.produce, self.renew, self.transact, self.commit_position]
+        if self.random.random() < (0.05 if self.has_gone else 0.5):
+            todo = [self.remove if self.has_gone else self.make]
+        self.random.choice(todo)()
 
     def produce(self) -> None:
-        """Append to `plain`."""
+        """Append to `plain`, or to one of the others."""
+        topic = self.random.choice(["plain", "plain", "old", "cut", "gone"])
+        if topic == "gone" and not self.has_gone:
+            return
         values = self.values(8)
-        say("try plain", values)
+        say("try append", topic, values)
+        # A topic that was deleted and made again is another one: nothing of it may be remembered.
+        producer = Producer(self.common) if topic == "gone" else self.plain
         for value in values:
-            self.plain.produce("plain", value.encode(), on_delivery=self._delivered)
-        self.plain.flush(5)
+            producer.produce(topic, value.encode(), on_delivery=self._delivered)
+        producer.flush(5)
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
-            partition, offset = message.partition(), message.offset()
-            say("plain", partition, offset, [message.value().decode()])
-            self.ends[partition] = max(self.ends[partition], offset + 1)
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            say("appended", topic, partition, offset, [message.value().decode()])
+            if topic == "plain":
+                self.ends[partition] = max(self.ends[partition], offset + 1)
 
     def renew(self) -> None:
-        """Give keys of `latest` new values, one after the other."""
+        """Give keys of a compacted topic new values, one after the other."""
+        topic = self.random.choice(COMPACTED)
         for value in self.values(10):
             key = f"k{self.random.randrange(80)}"
-            say("try latest", key, value)
-            self.plain.produce("latest", value.encode(), key.encode(), on_delivery=self._renewed)
+            say("try renew", topic, key, value)
+            self.plain.produce(topic, value.encode(), key.encode(), on_delivery=self._renewed)
             self.plain.flush(5)
 
     def _renewed(self, error: Any, message: Any) -> None:
         if error is None:
-            say("latest", message.key().decode(), message.value().decode())
+            say("renewed", message.topic(), message.key().decode(), message.value().decode())
+
+    def remove(self) -> None:
+        """Delete `gone`."""
+        say("try remove")
+        self.admin.delete_topics(["gone"])["gone"].result(WAIT_SECONDS)
+        say("removed")
+        self.has_gone = False
+
+    def make(self) -> None:
+        """Make `gone` again."""
+        topic = NewTopic("gone", TOPICS["gone"], 1, config=self.settings)
+        self.admin.create_topics([topic])["gone"].result(WAIT_SECONDS)
+        say("made")
+        self.has_gone = True
 
     def transact(self) -> None:
         """Run a transaction over both partitions of `moved`."""
@@ -105,16 +140,22 @@ class Client:
         consumer = Consumer(self.group)
         try:
             where = TopicPartition("plain", partition, offset)
-            consumer.commit(offsets=[where], asynchronous=False)
+            answered = consumer.commit(offsets=[where], asynchronous=False)
         finally:
             consumer.close()
-        say("position is", partition, offset)
+        # A partition that was refused is no exception, but says so itself.
+        refused = [each.error for each in answered or [] if each.error is not None]
+        if refused:
+            say("refused", str(refused[0]))
+        else:
+            say("position is", partition, offset)
 
 
 def main(arguments: list[str]) -> int:
     """Work until the standard input ends."""
-    address, seed, prefix, *ends = arguments
-    client = Client(address, int(seed), prefix, list(map(int, ends)))
+    address, seed, prefix, settings, has_gone, *ends = arguments
+    client = Client(address, int(seed), prefix, json.loads(settings), list(map(int, ends)))
+    client.has_gone = has_gone == "1"
     say("ready")
     while not select.select([sys.stdin], [], [], 0)[0]:
         client.work()
