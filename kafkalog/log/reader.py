@@ -29,6 +29,7 @@ from kafkalog.files.errors import has_missed_file
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.epochs import LogEpochs
 from kafkalog.log.fences import FencedRange
+from kafkalog.log.holes import note_holes
 from kafkalog.log.home import PartitionHome
 from kafkalog.log.isolation import (
     Isolation,
@@ -171,6 +172,23 @@ class LogReader:
             for fence in segment.fences
             if fence.next_offset > start or fence.first_offset >= start
         )
+
+    def look_for_holes(self) -> None:
+        """
+        Look at the end of each segment that another one follows, the first time that this is asked.
+
+        Where offsets are missing in front of the next segment, `fences()` has them from then on,
+        though no reader has come there: after a clean stop no opening looks. Segments that are
+        made later are known to follow each other.
+
+        Raises:
+            LogStorageError: the disk refused; the next call looks again.
+        """
+        context = self._local.context
+        if not context.has_looked_for_holes:
+            with self._reading():
+                note_holes(self._snapshot().segments.segments)
+            context.has_looked_for_holes = True
 
     def repaired_indexes(self) -> tuple[RepairedIndex, ...]:
         """

@@ -57,6 +57,8 @@ class SegmentContext:
     # Whether offsets may be missing between segments without any damage, None while unknown; and
     # what says whether a cleaner has been here.
     may_have_holes: bool | None = None
+    # Whether the ends of all segments were looked at that were there when the log was opened.
+    has_looked_for_holes: bool = False
     # Base offsets of segments made here in front of which offsets are missing, and none was lost.
     left_out: set[int] = field(default_factory=set)
     was_cleaned: Callable[[], bool] = bool

@@ -128,7 +128,8 @@ class ManagerHealth:
         tasks: the periodic tasks, by name.
         faults: everything that does not go well now, by task and subject.
         cleaner: how compaction goes.
-        damage: damaged ranges of the logs that are open, as far as recovery and readers met them.
+        damage: damaged ranges of the logs that are open, as far as recovery and readers met them;
+            holes between segments also as the first run of retention did.
         late_transactions: transactions in these logs that are open for longer than
             `transaction.max.timeout.ms` and five minutes: they hang, and with them who reads
             committed records (`Log.abort`).

@@ -1,6 +1,7 @@
 """The periodic work of a manager: what is done, how often, and for what.
 
-    kafka-log-retention                 for each partition: deletes what retention lets go
+    kafka-log-retention                 for each partition: deletes what retention lets go; the
+                                        first time it looks whether offsets are missing, too
     kafka-log-flusher                   for each partition that has no `flush.ms` of its own
     kafka-recovery-point-checkpoint     for each directory: how far its logs are on the disk
     kafka-log-start-offset-checkpoint   for each directory: log starts that a segment's base says
@@ -104,6 +105,9 @@ class Upkeep:
         """
         Delete what retention lets go of one partition, unless that is being cleaned.
 
+        Of what stays the ends of segments are looked at, once for each opening: `health()` reports
+        holes although no reader has come to them.
+
         A cleaning whose segments leave the log under it has worked for nothing.
         """
         if self._is_left_alone(name):
@@ -115,6 +119,7 @@ class Upkeep:
                 # Or the checkpoint has a line for each log that something was deleted from, and is
                 # written for each of them.
                 log.settle_log_start()
+            log.look_for_holes()
         except (UnknownTopicOrPartitionError, LogClosedError, LogOfflineError):
             # Deleted, closed or failed meanwhile; the failure is told by whoever met it.
             return

@@ -147,6 +147,40 @@ def test_missing_offsets_are_found_by_the_doctor_after_a_clean_stop(
     assert [check] == [each.check for each in worst(partition)]
 
 
+@pytest.mark.parametrize(("lose", "lost", "check"), LOSSES[:2])
+def test_missing_offsets_are_in_health_after_a_clean_stop(
+    tmp_path: Path, lose: Callable[[Path], None], lost: tuple[int, int], check: str
+) -> None:
+    """DUR-4: once retention has run, though no reader has passed; a log at rest stays so."""
+    partition = filled(tmp_path)
+    lose(partition)
+    with manual_manager(
+        tmp_path, config=ManagerConfig(log_retention_check_interval_ms=1)
+    ) as manager:
+        manager.scheduler.advance(30_000)
+        log = manager.log("orders")
+        (fence,) = manager.health().damage[ORDERS]
+        assert (*lost, 0) == (fence.first_offset, fence.next_offset, fence.size_bytes)
+        assert not manager.health().is_healthy
+        assert log.try_rest()
+        manager.scheduler.advance(30_000)
+        assert log.is_resting
+        assert (fence,) == log.fences()
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_missing_offsets_are_found_when_asked_for(tmp_path: Path, read_only: bool) -> None:
+    """DUR-4: without a manager, in any log that is open."""
+    partition = filled(tmp_path)
+    cut_sealed(partition)
+    with open_log(partition, read_only=read_only) as log:
+        assert () == log.fences()
+        for _again in range(2):
+            log.look_for_holes()
+            (fence,) = log.fences()
+            assert (16, 24) == (fence.first_offset, fence.next_offset)
+
+
 def test_damaged_start_is_an_error_in_all_places(tmp_path: Path) -> None:
     """PAR-3: the log is not opened, its directory is offline, and the doctor names the file."""
     homes = tmp_path / "one", tmp_path / "two"
