@@ -59,6 +59,7 @@ __all__ = [
     "RELATIVE_OFFSET_MAX",
     "Judgement",
     "KnownEnd",
+    "ends_oddly",
     "is_whole_without_offset",
     "judge_batches",
     "names_its_last_offset",
@@ -302,6 +303,28 @@ class _Search:
             before.room += run.room
         else:
             self.runs.append(run)
+
+
+def ends_oddly(
+    known_end: KnownEnd, *, base_offset: int, expected: int, last_base: int, next_offset: int
+) -> bool:
+    """
+    Say whether what is known of a log's end may contradict its last batch.
+
+    Args:
+        known_end: that.
+        base_offset: of the last segment.
+        expected: the end of the batches before.
+        last_base: base offset of the last batch.
+        next_offset: one above its last offset.
+    """
+    if next_offset - 1 > base_offset + RELATIVE_OFFSET_MAX:
+        return True
+    end_offset = known_end.end_offset
+    return last_base > expected and (
+        (end_offset is not None and next_offset > end_offset)
+        or expected < known_end.durable_offset <= last_base
+    )
 
 
 def names_its_last_offset(data: memoryview, position: int) -> bool:

@@ -20,6 +20,7 @@ from kafkalog.log.judging import (
     OVERFLOW_MAX,
     RELATIVE_OFFSET_MAX,
     KnownEnd,
+    ends_oddly,
     is_whole_without_offset,
     judge_batches,
     names_its_last_offset,
@@ -218,6 +219,10 @@ class _Scanner:
                 continue
             self._columns.position[: walk.count] += position
             self._take(replace(walk, position=position + walk.position))
+            if known_end is not None and position + walk.position == size:
+                start = self._last_position - position
+                if start >= 0 and not names_its_last_offset(data, start):
+                    return None
             position, wanted = position + walk.position, WINDOW_BYTES
         return None if self._ends_oddly(known_end) else self._finished()
 
@@ -265,12 +270,12 @@ class _Scanner:
         """Say whether what is known of the log's end may contradict the last batch."""
         if known_end is None:
             return False
-        if self._scan.next_offset - 1 > self._base_offset + RELATIVE_OFFSET_MAX:
-            return True
-        end_offset = known_end.end_offset
-        return self._last_base > self._before_last and (
-            (end_offset is not None and self._scan.next_offset > end_offset)
-            or self._before_last < known_end.durable_offset <= self._last_base
+        return ends_oddly(
+            known_end,
+            base_offset=self._base_offset,
+            expected=self._before_last,
+            last_base=self._last_base,
+            next_offset=self._scan.next_offset,
         )
 
     def _finished(self) -> SegmentScan:

@@ -192,6 +192,18 @@ class SegmentFile(FileEnd):
         """Return up to `size` bytes of a file that is followed, also behind its known end."""
         return memoryview(self._require_handle().pread(size, position))
 
+    def map_unpublished(self, size: int) -> memoryview:
+        """
+        Return the first bytes of a file that is followed, without a hole at their end.
+
+        Mapped where that may be, by no mapping that later readers get.
+
+        Raises:
+            ShortFileError: it was cut.
+        """
+        handle = self._require_handle()
+        return handle.map(max(end_of_data(handle, size), 1))
+
     def _write_zeros(self, handle: FileHandle) -> None:
         """Write zeros ahead of the end; nothing is lost where that fails."""
         start = self.size_bytes

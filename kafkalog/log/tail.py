@@ -5,6 +5,10 @@ that is new, and publishes up to the last whole one. Bytes that make no whole ba
 for the next refresh; a batch is seen only once all of it is. Where a batch would begin with zeros
 is the end for now, however much room has been made behind.
 
+Bytes that make no whole batch with whole ones behind them, and batches whose offsets contradict
+each other, are damage once two refreshes have met them: the segment is judged as by every reader
+(`judging.py`), and the log ends behind its last whole batch.
+
 While nothing has changed in the directory since it was listed, by a mark of the system that is old
 enough to show the next change, the segments are those that are known: what a look costs does not
 depend on how many there are. All the same they are listed again every LISTED_SECONDS, for systems
@@ -28,11 +32,14 @@ from kafkalog._core.batch import BatchColumns, check_batch
 from kafkalog._core.header import parse_header
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.zeros import is_zero
 from kafkalog.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.log.exchanges import present_segments
+from kafkalog.log.fences import find_resume
+from kafkalog.log.judging import OVERFLOW_MAX, KnownEnd, is_whole_without_offset, judge_batches
 from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
@@ -42,6 +49,8 @@ from kafkalog.log.walk import walk_batches
 __all__ = ["ReadOnlyTail"]
 
 OK = STATUS_CODES["OK"]
+OFFSET_ORDER = STATUS_CODES["OFFSET_ORDER"]
+BASE_OFFSET = STATUS_CODES["BASE_OFFSET"]
 
 # Bytes examined at a time: how far behind a reader may be does not show in its memory. First less:
 # mostly little is new, and behind it may be room for a whole segment.
@@ -82,6 +91,8 @@ class ReadOnlyTail:
         }
         # Torn by a crash, passed over by the loader, and left for the next writer to remove.
         self._set_aside = frozenset(present.bases) - self._ids.keys()
+        # What the last refresh met that was odd: base offset and position, and why a walk stopped.
+        self._odd: tuple[int, int, int] | None = None
         if present.bases:
             # While it is open its identity cannot become another file's.
             local.snapshot.segments.active.file.open_for_following()
@@ -217,13 +228,19 @@ class ReadOnlyTail:
         # those that do cost a walk.
         if size and is_zero(segment.file.read_unpublished(max(size - ZEROS, 0), ZEROS)):
             size, _offset = self._find_end(
-                segment, segment.size_bytes, segment.base_offset, facts.size_bytes
+                segment, segment.size_bytes, segment.base_offset, facts.size_bytes, is_sealed=True
             )
         segment.file.size_bytes = size
         segment.forget_max_timestamp()
 
     def _find_end(
-        self, segment: LogSegment, position: int, next_offset: int, size: int
+        self,
+        segment: LogSegment,
+        position: int,
+        next_offset: int,
+        size: int,
+        *,
+        is_sealed: bool = False,
     ) -> tuple[int, int]:
         """Walk the whole batches from `position` on; return where they end, and what follows."""
         window_bytes = FIRST_WINDOW_BYTES
@@ -245,8 +262,50 @@ class ReadOnlyTail:
             # Nothing more can be seen where all was read, or less than was there a moment ago.
             window_bytes = max(WINDOW_BYTES, _declared_size(data))
             if wanted in (size - position, window_bytes) or len(data) < wanted:
+                if self._is_damage(segment, position, size, walk.status, is_sealed=is_sealed):
+                    return self._judge(segment, size, is_sealed=is_sealed)
                 break
         return position, next_offset
+
+    def _is_damage(
+        self, segment: LogSegment, position: int, size: int, status: int, *, is_sealed: bool
+    ) -> bool:
+        """
+        Say whether what ended a walk is damage, and no batch on its way.
+
+        A batch that is written is whole before one behind it is. Where several machines share the
+        files, they may see that in another order, so all is looked at twice.
+        """
+        if status not in (OFFSET_ORDER, BASE_OFFSET):
+            data = self._read_all(segment, size)
+            first_offset, limit = segment.base_offset, segment.base_offset + OVERFLOW_MAX
+            if len(data) <= position:
+                return False
+            resume, _ = find_resume(data, position, len(data), first_offset, limit)
+            if resume == len(data) and not is_whole_without_offset(data, position):
+                return False
+        odd = segment.base_offset, position, status
+        was_met, self._odd = self._odd == odd, odd
+        return is_sealed or was_met
+
+    def _judge(self, segment: LogSegment, size: int, *, is_sealed: bool) -> tuple[int, int]:
+        """Return where the last whole batch ends, and which offset follows all of them."""
+        judgement = judge_batches(
+            self._read_all(segment, size),
+            segment.path,
+            first_offset=segment.base_offset,
+            offset_max=segment.base_offset + OVERFLOW_MAX,
+            following_offset=0,
+            known_end=None if is_sealed else KnownEnd(),
+        )
+        return judgement.whole_end, max(judgement.next_offset, judgement.free_offset)
+
+    def _read_all(self, segment: LogSegment, size: int) -> memoryview:
+        """Return the bytes of a segment, without a hole at their end."""
+        try:
+            return segment.file.map_unpublished(size)
+        except ShortFileError as error:
+            raise FileNotFoundError(f"{segment.path} was cut") from error
 
     def _facts(self, base_offset: int) -> FileFacts:
         state = FileState.SWAP if base_offset in self._swapped else FileState.LIVE

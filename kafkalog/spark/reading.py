@@ -1,8 +1,8 @@
 """What a task does: the ranges of one split, read as batches of exactly the schema of the query.
 
-No log is opened and nothing is mapped (`kafkalog.log.ranges`): a task reads beside a writer, a
-cleaner or a broker, on any machine that sees the files. The ranges were settled by the driver, so a
-task that is repeated gives the same rows.
+No log is opened, and no file mapped but a damaged one (`kafkalog.log.ranges`): a task reads beside
+a writer, a cleaner or a broker, on any machine that sees the files. The ranges were settled by the
+driver, so a task that is repeated gives the same rows.
 
 Damage by mode:
 

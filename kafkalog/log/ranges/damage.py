@@ -1,36 +1,60 @@
 """Damage in a file that is read piece by piece: how far it reaches, and whether it is any.
 
-The rules are those of `kafkalog.log.fences`, which look at all of a segment. Here pieces are read
-until the next whole batch was found, so that one bad batch in a segment of a gigabyte costs some
-megabytes of memory.
+What is believed of a segment is judged as readers of an open log judge it (`kafkalog.log.judging`),
+by all of its bytes: so both serve the same batches. For that alone a file is mapped, which costs
+no memory that the system could not take back; where it is cut meanwhile, the judgement is one of
+what is left.
 
 Thread-safety: functions over an open file, and frozen values.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import errno
+from dataclasses import dataclass
 from typing import Final
 
-from kafkalog._core.batch import check_batch, find_batch
+from typing_extensions import Buffer
+
+from kafkalog._core.batch import BatchColumns, check_batch
 from kafkalog._core.header import parse_header
-from kafkalog._core.status import STATUS_CODES
-from kafkalog.errors import CorruptRecordError, InvalidRecordError
-from kafkalog.files.filesystem import FileHandle
-from kafkalog.files.zeros import is_zero
+from kafkalog._core.status import STATUS_CODES, status_name
+from kafkalog.errors import CorruptRecordError, InvalidRecordError, LogStorageError, NotALogError
+from kafkalog.files.errors import ShortFileError
+from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.zeros import end_of_data, is_zero
 from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MAGIC_V2, RECORD_BATCH_OVERHEAD
-from kafkalog.log.fences import FencedRange, find_fence
+from kafkalog.log.fences import FencedRange, find_resume
+from kafkalog.log.home import find_home
+from kafkalog.log.judging import (
+    Judgement,
+    KnownEnd,
+    ends_oddly,
+    is_whole_without_offset,
+    judge_batches,
+    names_its_last_offset,
+)
 from kafkalog.log.ranges.on_disk import SegmentOnDisk
 
-__all__ = ["Damage", "declared_size", "ends_in_zeros", "examine", "too_large"]
+__all__ = [
+    "Damage",
+    "cut_size",
+    "damage_of",
+    "declared_size",
+    "ends_in_zeros",
+    "judge_segment",
+    "known_end_of",
+    "last_batch_is_odd",
+    "tail_damage",
+    "too_large",
+]
 
 OK: Final = STATUS_CODES["OK"]
 MAGIC: Final = STATUS_CODES["MAGIC"]
+OFFSET_ORDER: Final = STATUS_CODES["OFFSET_ORDER"]
+BASE_OFFSET: Final = STATUS_CODES["BASE_OFFSET"]
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
-# From here on pieces overlap by half: a batch of more than that may be missed behind damage of more
-# than that, and what follows it is found.
-PIECE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +113,128 @@ def too_large(
     return Damage(fence, batch_bytes=batch_bytes)
 
 
-def examine(
+def judge_segment(
+    filesystem: FileSystem,
+    handle: FileHandle,
+    segment: SegmentOnDisk,
+    size: int,
+    *,
+    position: int,
+    status: int,
+    following: int,
+) -> Judgement | None:
+    """
+    Return what is believed of a segment; None where nothing whole lies behind what failed.
+
+    Args:
+        filesystem: the disk.
+        handle: the open `.log`.
+        segment: whose it is.
+        size: bytes of the file.
+        position: where a walk stopped.
+        status: why; OK to judge in any case.
+        following: offset that follows the segment, or the range that is read.
+
+    Raises:
+        ShortFileError: the file was cut.
+        LogStorageError: it was cut meanwhile, or the disk does not give it.
+    """
+    # Room that a writer has made ahead is not gone through.
+    size = min(max(end_of_data(handle, size), position + 1), size)
+    data = _whole(handle, size)
+    first_offset, offset_max = segment.base_offset, segment.offset_max
+    if status not in (OK, OFFSET_ORDER, BASE_OFFSET):
+        resume, _ = find_resume(data, position, size, first_offset, offset_max)
+        if resume == size and not is_whole_without_offset(data, position):
+            return None
+    return judge_batches(
+        data,
+        segment.files.log,
+        first_offset=first_offset,
+        offset_max=offset_max,
+        following_offset=following,
+        known_end=None if segment.following is not None else known_end_of(filesystem, segment),
+    )
+
+
+def _whole(handle: FileHandle, size: int) -> memoryview:
+    """Return the first bytes of a file, mapped, or copied where the system maps none."""
+    try:
+        return handle.map(size)
+    except ShortFileError:
+        raise
+    except OSError as error:
+        if error.errno not in (errno.ENODEV, errno.EACCES, errno.ENOMEM):
+            raise
+    data = memoryview(handle.pread(size, 0))
+    if len(data) < size:
+        raise ShortFileError(handle.path, len(data), size)
+    return data
+
+
+def cut_size(handle: FileHandle, size: int, error: OSError | LogStorageError) -> int:
+    """Return the size of a file that was cut while it was read; raise what is another error."""
+    present = handle.size()
+    if present >= size:
+        raise error
+    return present
+
+
+def last_batch_is_odd(
+    filesystem: FileSystem,
+    segment: SegmentOnDisk,
+    data: Buffer,
+    batches: BatchColumns,
+    row: int,
+    expected: int,
+) -> bool:
+    """
+    Say whether what is known of the end of a log may contradict its last batch.
+
+    Args:
+        filesystem: the disk.
+        segment: the last one.
+        data: bytes with the batch.
+        batches: its header, among others.
+        row: which of them it is.
+        expected: the end of those before it.
+    """
+    base, last = int(batches.base_offset[row]), int(batches.last_offset[row])
+    is_wrapper = batches.magic[row] == 0 and batches.record_count[row] < 0
+    if is_wrapper and not names_its_last_offset(memoryview(data), int(batches.position[row])):
+        # What it names contradicts no batch behind it, but the records in it.
+        return True
+    if base <= expected and last <= segment.largest_relative:
+        return False
+    return ends_oddly(
+        known_end_of(filesystem, segment),
+        base_offset=segment.base_offset,
+        expected=expected,
+        last_base=base,
+        next_offset=last + 1,
+    )
+
+
+def known_end_of(filesystem: FileSystem, segment: SegmentOnDisk) -> KnownEnd:
+    """Return what checkpoints and the marker of a clean stop say of the end of a log."""
+    try:
+        home = find_home(filesystem, segment.directory)
+    except NotALogError:
+        return KnownEnd()
+    recovery_point = home.read_recovery_point()
+    return KnownEnd(recovery_point, recovery_point if home.was_closed_in_order() else None)
+
+
+def damage_of(handle: FileHandle, fence: FencedRange, size: int) -> Damage:
+    """Return a damaged range of a judgement as what a reader meets."""
+    magic = None
+    if fence.reason == status_name(MAGIC):
+        data = memoryview(handle.pread(min(PIECE_BYTES, size - fence.position), fence.position))
+        magic = _unknown_magic(handle, data, fence.position, size)
+    return Damage(fence, unknown_magic=magic)
+
+
+def tail_damage(
     handle: FileHandle,
     segment: SegmentOnDisk,
     *,
@@ -97,63 +242,18 @@ def examine(
     size: int,
     status: int,
     next_offset: int,
-    resume_min: int,
     following: int,
 ) -> Damage:
-    """
-    Return how far the damage reaches that begins with the batch at `position`.
-
-    Args:
-        handle: the open `.log`.
-        segment: whose it is.
-        position: of the batch that failed.
-        size: bytes of the file.
-        status: what the check said.
-        next_offset: smallest offset that may come next.
-        resume_min: nothing before this position is believed.
-        following: the offset behind the range of damage that reaches the end of the file.
-    """
-    piece_bytes = PIECE_BYTES
-    while True:
-        wanted = min(piece_bytes, size - position)
-        data = memoryview(handle.pread(wanted, position))
-        is_all = len(data) < wanted or position + wanted >= size
-        fence = find_fence(
-            data,
-            segment.files.log,
-            position=0,
-            end=len(data),
-            status=status,
-            next_offset=next_offset,
-            offset_max=segment.offset_max,
-            following_offset=following,
-            resume_min=max(resume_min - position, 0),
-        )
-        if is_all or fence.size_bytes < len(data):
-            break
-        if piece_bytes >= PIECE_BYTES_MAX:
-            resume = _search(handle, segment, position + len(data) // 2, size, next_offset)
-            end, behind = (size, following) if resume is None else resume
-            fence = replace(fence, size_bytes=end - position, next_offset=max(behind, next_offset))
-            break
-        piece_bytes *= 2
-    magic = _unknown_magic(handle, data, position, size) if status == MAGIC else None
-    return Damage(replace(fence, position=position), unknown_magic=magic)
-
-
-def _search(
-    handle: FileHandle, segment: SegmentOnDisk, position: int, size: int, next_offset: int
-) -> tuple[int, int] | None:
-    """Return position and first offset of the first whole batch from `position` on."""
-    while position < size:
-        data = memoryview(handle.pread(min(PIECE_BYTES_MAX, size - position), position))
-        found = find_batch(data, 0, offset_min=next_offset, offset_max=segment.offset_max)
-        if found >= 0:
-            return position + found, parse_header(data, found).base_offset
-        if len(data) < PIECE_BYTES_MAX:
-            return None
-        position += len(data) // 2
-    return None
+    """Return what lies behind the last whole batch, as damage that reaches to the end."""
+    fence = FencedRange(
+        path=segment.files.log,
+        position=position,
+        size_bytes=size - position,
+        first_offset=next_offset,
+        next_offset=max(following, next_offset),
+        reason=status_name(status),
+    )
+    return damage_of(handle, fence, size)
 
 
 def _unknown_magic(handle: FileHandle, data: memoryview, position: int, size: int) -> int | None:

@@ -1,8 +1,8 @@
 """A partition's files as one range reader sees them: which segments, and bytes of one by `pread`.
 
-A file that is mapped and then cut kills the process; one that is read by `pread` gives fewer bytes.
-So whoever does not own the files maps none of them, and no index either: of an offset index the few
-entries are read that a binary search asks for.
+A file that is mapped and then cut gives an error; one that is read by `pread` gives fewer bytes. So
+files of another process are not mapped, and no index either: of an offset index the few entries are
+read that a binary search asks for.
 
 Thread-safety: a FileWindow is one thread's; the rest is functions and frozen values.
 """
@@ -21,15 +21,13 @@ from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.log.exchanges import present_segments
 from kafkalog.log.hints import read_whole_header
-from kafkalog.log.judging import OVERFLOW_MAX
-from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
+from kafkalog.log.judging import OVERFLOW_MAX, RELATIVE_OFFSET_MAX
 
 __all__ = [
     "FileWindow",
     "SegmentOnDisk",
     "find_start",
     "floor_slot",
-    "largest_overflow",
     "segments_of",
 ]
 
@@ -58,17 +56,15 @@ class SegmentOnDisk:
         return SegmentFiles(self.directory, self.base_offset, self.state)
 
     @property
+    def largest_relative(self) -> int:
+        """Largest offset that fits 32 bits beside the base offset."""
+        return self.base_offset + RELATIVE_OFFSET_MAX
+
+    @property
     def offset_max(self) -> int:
-        """Largest offset that it may have."""
-        largest = self.base_offset + RELATIVE_OFFSET_MAX
+        """Largest offset that it may have; those of old cleaners go further (KAFKA-6264)."""
+        largest = self.base_offset + OVERFLOW_MAX
         return largest if self.following is None else min(largest, self.following - 1)
-
-
-def largest_overflow(segment: SegmentOnDisk) -> int:
-    """Return the largest offset that a segment of an old cleaner may have (KAFKA-6264)."""
-    if segment.following is not None:
-        return segment.following - 1
-    return segment.base_offset + OVERFLOW_MAX
 
 
 def segments_of(filesystem: FileSystem, directory: Path) -> list[SegmentOnDisk]:

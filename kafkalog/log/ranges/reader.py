@@ -12,32 +12,49 @@ they raise, or let the reader go on behind it.
 
 Memory: one piece, or one batch that is larger.
 
-Thread-safety: none; a reader is one thread's. It writes nothing and maps nothing.
+Thread-safety: none; a reader is one thread's. It writes nothing, and maps a file only to judge one
+that is damaged, as an open log does (`damage.py`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from kafkalog._core.batch import BatchColumns
-from kafkalog._core.header import BatchHeader
+from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.errors import LogStorageError, OffsetOutOfRangeError
-from kafkalog.files.errors import storage_errors
+from kafkalog.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    LogStorageError,
+    OffsetOutOfRangeError,
+)
+from kafkalog.files.errors import ShortFileError, storage_errors
 from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.zeros import is_zero
 from kafkalog.layout import CODEC_MASK, RECORD_BATCH_OVERHEAD
-from kafkalog.log.ranges.damage import Damage, declared_size, ends_in_zeros, examine, too_large
+from kafkalog.log.fences import FencedRange
+from kafkalog.log.ranges.damage import (
+    Damage,
+    cut_size,
+    damage_of,
+    declared_size,
+    ends_in_zeros,
+    judge_segment,
+    last_batch_is_odd,
+    tail_damage,
+    too_large,
+)
 from kafkalog.log.ranges.on_disk import (
     FileWindow,
     SegmentOnDisk,
     find_start,
     floor_slot,
-    largest_overflow,
     segments_of,
 )
 from kafkalog.log.scan.conditions import Integers
@@ -55,7 +72,6 @@ __all__ = ["PIECE_BYTES", "RangeReader"]
 OK: Final = STATUS_CODES["OK"]
 FULL: Final = STATUS_CODES["FULL"]
 TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
-BASE_OFFSET: Final = STATUS_CODES["BASE_OFFSET"]
 
 # Decoded while it is in the second cache.
 PIECE_BYTES: Final = 1024 * 1024
@@ -68,7 +84,21 @@ PAUSE_GROWTH: Final = 4
 
 @dataclass(slots=True)
 class _Place:
-    """How far a segment was read: the next batch, the least offset it may have, the file's end."""
+    """
+    How far a segment was read.
+
+    Attributes:
+        segment, handle: the segment, and its open `.log`.
+        size: bytes of the file.
+        position: of the next batch.
+        expected: the least offset that it may have.
+        piece_bytes: how much is read next.
+        is_doubted: whether the next piece is read with a look at every sum.
+        fences: what is damaged in the segment, once that was judged.
+        is_judged: whether it was.
+        end_position: one past the last whole batch, None while nobody has looked.
+        tail_status: what fails there.
+    """
 
     segment: SegmentOnDisk
     handle: FileHandle
@@ -76,9 +106,20 @@ class _Place:
     position: int
     expected: int
     piece_bytes: int
-    offset_max: int
     is_doubted: bool = False
-    is_overflow_known: bool = False
+    fences: tuple[FencedRange, ...] = ()
+    is_judged: bool = False
+    end_position: int | None = None
+    tail_status: int = OK
+
+    @property
+    def end(self) -> int:
+        """Where batches end, as far as that is known."""
+        return self.size if self.end_position is None else min(self.end_position, self.size)
+
+    def next_fence(self) -> FencedRange | None:
+        """Return the first damaged range that ends behind the position."""
+        return next((each for each in self.fences if each.end_position > self.position), None)
 
 
 class RangeReader:
@@ -200,9 +241,7 @@ class RangeReader:
             position, expected = find_start(
                 self._filesystem, segment, handle, size, self.next_offset
             )
-            place = _Place(
-                segment, handle, size, position, expected, self._piece_bytes, segment.offset_max
-            )
+            place = _Place(segment, handle, size, position, expected, self._piece_bytes)
             while place.position < place.size and place.expected < self._end:
                 yield from self._over_piece(place)
         finally:
@@ -210,7 +249,15 @@ class RangeReader:
 
     def _over_piece(self, place: _Place) -> Iterator[Stretch]:
         """Yield what the next piece of a segment has, and bring the place behind it."""
-        data = self._read(place)
+        fence = place.next_fence()
+        if fence is not None and fence.position <= place.position:
+            self._pass(place, damage_of(place.handle, fence, place.size))
+            return
+        if place.position >= place.end:
+            self._pass_tail(place)
+            return
+        stop = place.end if fence is None else fence.position
+        data = self._read(place, stop)
         if not data:
             return
         batches = self._batches
@@ -219,11 +266,14 @@ class RangeReader:
             data,
             0,
             batches,
-            next_offset=place.expected,
-            offset_max=place.offset_max,
+            # What lies between damaged ranges is believed.
+            next_offset=0 if place.is_judged else place.expected,
+            offset_max=place.segment.offset_max,
             check_crc=place.is_doubted,
         )
-        is_cut = walk.status == TRUNCATED and place.position + len(data) < place.size
+        if not walk.count:
+            walk = replace(walk, next_offset=place.expected)
+        is_cut = walk.status == TRUNCATED and place.position + len(data) < min(stop, place.size)
         if is_cut and not walk.count:
             damage = self._grow(place, data)
             if damage is not None:
@@ -232,66 +282,139 @@ class RangeReader:
             if place.piece_bytes > len(data):
                 return
         is_whole = walk.status in (OK, FULL) or (is_cut and walk.count > 0)
-        if not is_whole and not place.is_doubted:
+        is_followed = not is_whole or self._is_followed(place, data, walk, stop)
+        if not (is_whole and is_followed) and not place.is_doubted:
             # Once more, with a look at every sum: what that finds is what counts.
             place.is_doubted = True
             return
-        if walk.status == BASE_OFFSET and self._find_overflow(place, walk):
-            return
+        position = place.position + walk.position
+        if not is_whole:
+            self._look_behind(place, walk, position)
+        elif not is_followed or self._ends_oddly(place, data, walk):
+            self._judge(place, position, OK)
+        else:
+            yield from self._give(place, data, walk)
+
+    def _is_followed(self, place: _Place, data: memoryview, walk: Walk, stop: int) -> bool:
+        """
+        Say whether the last batch of a walk has one behind it that begins where it may.
+
+        The walk has seen that itself but for the last batch of a piece.
+        """
+        position = place.position + walk.position
+        if place.is_judged or position >= min(stop, place.size):
+            return True
+        head = data[walk.position : walk.position + RECORD_BATCH_OVERHEAD]
+        if len(head) < RECORD_BATCH_OVERHEAD:
+            head = memoryview(place.handle.pread(RECORD_BATCH_OVERHEAD, position))
+        if is_zero(head):
+            return True
+        try:
+            return parse_header(head).base_offset >= walk.next_offset
+        except (CorruptRecordError, InvalidRecordError):
+            return False
+
+    def _give(self, place: _Place, data: memoryview, walk: Walk) -> Iterator[Stretch]:
+        """Yield what a walk has found, and bring the place behind it."""
+        batches = self._batches
         count = count_below(batches, walk, place.expected, self._end)
-        kept = self._kept(place, data, walk, count, is_whole)
-        for stretch in self._stretches(place, data, kept):
+        for stretch in self._stretches(place, data, count):
             yield stretch
             if stretch.doubted is not None:
-                self._come_to(place, stretch.doubted, is_doubted=True)
+                self._come_to(place, stretch.doubted)
                 return
             self.next_offset = max(self.next_offset, stretch.next_offset)
         if count < walk.count:
             place.expected = self._end
             self.next_offset = self._end
-        elif kept < count:
-            self._come_to(place, kept, is_doubted=True)
-        else:
-            self._go_behind(place, walk, is_whole)
+            return
+        place.position += walk.position
+        place.expected = walk.next_offset
+        place.is_doubted = False
+        place.piece_bytes = self._piece_bytes
 
-    def _find_overflow(self, place: _Place, stopped: Walk) -> bool:
-        """
-        Find out, once, whether the offsets of a segment go on beyond what an index can express.
-
-        They do where every batch from where a walk stopped to the end of the file has a good sum,
-        and follows those before. A last one alone may have a bit of its offset wrong.
-        """
-        if place.is_overflow_known:
+    def _ends_oddly(self, place: _Place, data: memoryview, walk: Walk) -> bool:
+        """Say whether what is known of the end of the log may contradict its last batch."""
+        is_last = place.segment.following is None and not place.is_judged
+        if not is_last or not walk.count or place.position + walk.position < place.end:
             return False
-        place.is_overflow_known = True
-        largest = largest_overflow(place.segment)
-        if largest <= place.offset_max:
-            return False
-        batches = BatchColumns(BATCHES)
-        position = place.position + stopped.position
-        expected = stopped.next_offset if stopped.count else place.expected
-        before, first, count, wanted = expected, -1, 0, self._piece_bytes
-        while position < place.size:
-            data = memoryview(place.handle.pread(min(wanted, place.size - position), position))
-            batches.clear()
-            walk = walk_batches(data, 0, batches, next_offset=expected, offset_max=largest)
-            is_cut = walk.status == TRUNCATED and position + len(data) < place.size
-            if not walk.count and is_cut and wanted < place.size:
-                wanted *= 2
-                continue
-            first = int(batches.base_offset[0]) if first < 0 and walk.count else first
-            count += walk.count
-            if walk.status not in (OK, FULL) and not is_cut:
-                break
-            position, expected = position + walk.position, walk.next_offset
-        else:
-            if count > 1 or (first ^ before).bit_count() > 1:
-                place.offset_max = largest
-                return True
-        return False
+        row = walk.count - 1
+        before = int(self._batches.last_offset[row - 1]) + 1 if row else place.expected
+        return last_batch_is_odd(self._filesystem, place.segment, data, self._batches, row, before)
 
-    def _read(self, place: _Place) -> memoryview:
-        wanted = min(place.piece_bytes, place.size - place.position)
+    def _look_behind(self, place: _Place, walk: Walk, position: int) -> None:
+        """Take note of the end of the batches, or of what is damaged."""
+        following = place.segment.following
+        if place.is_judged:
+            # Somebody has changed the file meanwhile.
+            place.end_position, place.tail_status = position, walk.status
+            return
+        is_complete = following is None or walk.next_offset >= following
+        if is_complete and ends_in_zeros(place.handle, position, place.size):
+            place.size = position
+        else:
+            self._judge(place, position, walk.status)
+
+    def _judge(self, place: _Place, position: int, status: int) -> None:
+        """Judge a segment, unless what failed at a position is only its end."""
+        segment = place.segment
+        following = self._end if segment.following is None else segment.following
+        try:
+            judgement = judge_segment(
+                self._filesystem,
+                place.handle,
+                segment,
+                place.size,
+                position=position,
+                status=status,
+                following=following,
+            )
+        except (ShortFileError, LogStorageError) as error:
+            # Somebody has cut the file: what lies before the cut is the log now.
+            place.size = cut_size(place.handle, place.size, error)
+            return
+        if judgement is None:
+            place.end_position, place.tail_status = position, status
+            return
+        place.is_judged = True
+        place.fences = judgement.fences
+        place.end_position, place.tail_status = judgement.whole_end, judgement.tail_status
+        self._join_tail(place)
+
+    def _join_tail(self, place: _Place) -> None:
+        """Let damage at the end of a segment that others follow reach to the end of its file."""
+        if place.segment.following is None or not place.fences or place.end >= place.size:
+            return
+        last = place.fences[-1]
+        if last.end_position == place.end and not ends_in_zeros(
+            place.handle, place.end, place.size
+        ):
+            whole = replace(last, size_bytes=place.size - last.position)
+            place.fences = (*place.fences[:-1], whole)
+            place.end_position = place.size
+
+    def _pass_tail(self, place: _Place) -> None:
+        """Go to the end of the file from behind its last whole batch."""
+        following, position = place.segment.following, place.position
+        is_torn = following is None and place.tail_status == TRUNCATED
+        is_complete = following is None or place.expected >= following
+        # A torn tail is no damage: the log ends before it, and perhaps below the range.
+        if is_torn or (is_complete and ends_in_zeros(place.handle, position, place.size)):
+            place.position = place.size
+            return
+        damage = tail_damage(
+            place.handle,
+            place.segment,
+            position=position,
+            size=place.size,
+            status=place.tail_status,
+            next_offset=place.expected,
+            following=self._end if following is None else following,
+        )
+        self._pass(place, damage)
+
+    def _read(self, place: _Place, stop: int) -> memoryview:
+        wanted = min(place.piece_bytes, stop - place.position)
         data = self._window.read(place.handle, place.position, wanted)
         if len(data) < wanted:
             # Somebody has cut the file: what lies before the cut is the log now.
@@ -307,18 +430,6 @@ class RangeReader:
             return too_large(place.handle, place.segment, place.position, needed, place.expected)
         place.piece_bytes = needed
         return None
-
-    def _kept(self, place: _Place, data: memoryview, walk: Walk, count: int, is_whole: bool) -> int:
-        """
-        Return how many batches of a walk are given before the next piece is read.
-
-        Damage far behind in a piece is judged in one that begins with the batch before, where both
-        have their neighbours.
-        """
-        is_late = walk.position > len(data) // 2 and place.position + len(data) < place.size
-        if is_whole or not is_late or count < walk.count or count < 2:
-            return count
-        return count - 1
 
     def _stretches(self, place: _Place, data: memoryview, count: int) -> Iterator[Stretch]:
         batches = self._batches
@@ -340,48 +451,13 @@ class RangeReader:
                 origin=place.position,
             )
 
-    def _come_to(self, place: _Place, row: int, *, is_doubted: bool) -> None:
-        """Let the next piece begin with one of the batches of this one."""
+    def _come_to(self, place: _Place, row: int) -> None:
+        """Let the next piece begin with a batch of this one whose sum is wrong."""
         batches = self._batches
         if row:
             place.expected = int(batches.last_offset[row - 1]) + 1
         place.position += int(batches.position[row])
-        place.is_doubted = is_doubted
-
-    def _go_behind(self, place: _Place, walk: Walk, is_whole: bool) -> None:
-        """Let the next piece begin behind a walk, and behind the damage that ended it."""
-        origin = place.position
-        place.position += walk.position
-        place.expected = walk.next_offset
-        place.is_doubted = False
-        place.piece_bytes = self._piece_bytes
-        if is_whole:
-            return
-        segment, end = place.segment, self._end
-        following = segment.following
-        behind = max(end if following is None else following, place.expected)
-        is_complete = following is not None and place.expected >= following
-        if (following is None or is_complete) and ends_in_zeros(
-            place.handle, place.position, place.size
-        ):
-            place.position = place.size
-            return
-        damage = examine(
-            place.handle,
-            segment,
-            position=place.position,
-            size=place.size,
-            status=walk.status,
-            next_offset=place.expected,
-            resume_min=origin + walk.resume_min,
-            following=behind,
-        )
-        is_last = following is None and damage.fence.end_position >= place.size
-        if is_last and walk.status == TRUNCATED:
-            # A torn tail is no damage: the log ends before it, and perhaps below the range.
-            place.position = place.size
-            return
-        self._pass(place, damage)
+        place.is_doubted = True
 
     def _pass(self, place: _Place, damage: Damage) -> None:
         """Tell of damage where it concerns the range, and go behind it."""

@@ -1,11 +1,11 @@
 """What the files of one partition say, read with `pread` and never mapped.
 
-A mapping of a file that another process truncates kills the process that reads there; what plans a
-query lives in the driver, and must not. So the end of a log, the place of an offset in a segment
-and the first record of a time are found by a few small reads each.
+The end of a log, the place of an offset in a segment and the first record of a time are found by a
+few small reads each.
 
 A log that its writer has open ends behind its last whole batch: what follows is on its way. Where
-something else stands there, the engine opens the log, with copies for mappings, and says.
+something else stands there, or the checkpoints contradict the last batch, the engine opens the log,
+with copies for mappings, and says.
 
 Thread-safety: functions over the disk; a writer may be at work meanwhile. Errors pass as OSError.
 """
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kafkalog._core.batch import find_timestamp, scan_batches
+from kafkalog._core.batch import BatchColumns, find_timestamp, scan_batches
 from kafkalog._core.header import parse_header
 from kafkalog._core.index import (
     OffsetIndexView,
@@ -32,6 +32,9 @@ from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.files.unmapped import unmapped
 from kafkalog.files.whole import read_whole
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
+from kafkalog.log.fences import find_resume
+from kafkalog.log.ranges.damage import known_end_of, last_batch_is_odd
+from kafkalog.log.ranges.on_disk import SegmentOnDisk
 from kafkalog.log.ranges.producers import all_batches
 from kafkalog.log.scan.conditions import Integers
 from kafkalog.log.scan.rows import check_crcs
@@ -47,6 +50,7 @@ __all__ = [
 ]
 
 OK: Final = STATUS_CODES["OK"]
+FULL: Final = STATUS_CODES["FULL"]
 TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
 
 # Of a segment whose times nobody has looked up: no filter passes over it.
@@ -58,6 +62,7 @@ _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
 # The distance of two index entries is 4 KiB as a rule, and so is what is read behind the last.
 _TAIL_BYTES: Final = 16 * 1024
 _WINDOW_BYTES: Final = 1024 * 1024
+_BATCHES: Final = 4096
 
 
 def _open(
@@ -117,10 +122,11 @@ def find_log_end(filesystem: FileSystem, directory: Path, base_offset: int) -> t
         size = log.size()
         if size == 0:
             return base_offset, 0
-        position = _indexed_position(filesystem, directory, base_offset, log, size)
-        found = _walk_to_end(log, position, size, base_offset)
+        position, least = _indexed_position(filesystem, directory, base_offset, log, size)
+        end = _LastSegment(filesystem, SegmentOnDisk(directory, base_offset, None), log)
+        found = end.walk(position, size, least)
         if found is None and position:
-            found = _walk_to_end(log, 0, size, base_offset)
+            found = end.walk(0, size, base_offset)
     finally:
         log.close()
     return _ask_engine(filesystem, directory, base_offset) if found is None else found
@@ -145,62 +151,109 @@ def follow_log_end(
     log = filesystem.open(directory / segment_file_name(base_offset, FileKind.LOG))
     try:
         size = log.size()
-        return None if size < position else _walk_to_end(log, position, size, end_offset)
+        end = _LastSegment(filesystem, SegmentOnDisk(directory, base_offset, None), log)
+        return None if size < position else end.walk(position, size, end_offset)
     finally:
         log.close()
 
 
 def _indexed_position(
     filesystem: FileSystem, directory: Path, base_offset: int, log: FileHandle, size: int
-) -> int:
-    """Return where a batch begins not far from the end, as far as the index can be believed."""
+) -> tuple[int, int]:
+    """
+    Return where a batch begins not far from the end, as far as the index can be believed.
+
+    And the least offset that it may have: its own, where the index names the same last one.
+    """
+    start = 0, base_offset
     if size <= _TAIL_BYTES:
-        return 0
+        return start
     index = _open(filesystem, directory, base_offset, FileKind.OFFSET_INDEX)
     if index is None:
-        return 0
+        return start
     try:
         entry = _last_entry(index, _OFFSET_ENTRY)
     finally:
         index.close()
     if entry is None or not 0 <= entry[1] < size:
-        return 0
+        return start
     try:
         header = parse_header(log.pread(RECORD_BATCH_OVERHEAD, entry[1]))
     except (CorruptRecordError, InvalidRecordError):
-        return 0
-    believable = base_offset <= header.base_offset and header.last_offset <= base_offset + entry[0]
-    return entry[1] if believable else 0
+        return start
+    indexed_offset = base_offset + entry[0]
+    if not base_offset <= header.base_offset <= header.last_offset <= indexed_offset:
+        return start
+    is_named = header.last_offset == indexed_offset
+    return entry[1], header.base_offset if is_named else base_offset
 
 
-def _walk_to_end(
-    log: FileHandle, position: int, size: int, base_offset: int
-) -> tuple[int, int] | None:
+class _LastSegment:
     """
-    Return the offset behind the last whole batch, and where that ends.
+    The last segment of a log, gone through to its end.
 
-    None where something stands behind it that is neither a batch on its way nor zeros.
+    Args:
+        filesystem: the disk.
+        segment: the segment.
+        log: its open `.log`.
     """
-    next_offset, window_bytes = base_offset, _TAIL_BYTES
-    while position < size:
-        wanted = min(window_bytes, size - position)
-        data = log.pread(wanted, position)
-        walk = scan_batches(data, 0, next_offset=next_offset)
-        if walk.position:
-            position += walk.position
-            next_offset = walk.next_offset
-            window_bytes = _WINDOW_BYTES
-            continue
-        at_end = len(data) < wanted or position + wanted >= size
-        if not any(data[:RECORD_BATCH_OVERHEAD]):
-            # Preallocated, or not written yet.
-            break
-        if walk.status != TRUNCATED:
-            return None
-        if at_end:
-            break
-        window_bytes = size - position
-    return next_offset, position
+
+    def __init__(self, filesystem: FileSystem, segment: SegmentOnDisk, log: FileHandle) -> None:
+        self._filesystem = filesystem
+        self._segment = segment
+        self._log = log
+        self._batches = BatchColumns(_BATCHES)
+
+    def walk(self, position: int, size: int, next_offset: int) -> tuple[int, int] | None:
+        """
+        Return the offset behind the last whole batch, and where that ends.
+
+        None where something stands behind it that is neither a batch on its way nor zeros, or where
+        the checkpoints of the log contradict it.
+
+        Args:
+            position: where a batch begins.
+            size: bytes of the file.
+            next_offset: the least offset that the batch may have.
+        """
+        window_bytes, is_odd = _TAIL_BYTES, False
+        while position < size:
+            wanted = min(window_bytes, size - position)
+            data = self._log.pread(wanted, position)
+            self._batches.clear()
+            walk = scan_batches(data, 0, columns=self._batches, next_offset=next_offset)
+            if walk.position:
+                is_odd = position + walk.position >= size or walk.status not in (OK, FULL)
+                is_odd = is_odd and self._ends_oddly(data, walk.count, next_offset)
+                position += walk.position
+                next_offset = walk.next_offset
+                window_bytes = _WINDOW_BYTES
+                continue
+            at_end = len(data) < wanted or position + wanted >= size
+            if not any(data[:RECORD_BATCH_OVERHEAD]):
+                # Preallocated, or not written yet.
+                break
+            if walk.status != TRUNCATED:
+                return None
+            if at_end:
+                is_odd = is_odd or self._is_damage(memoryview(data), next_offset)
+                break
+            window_bytes = size - position
+        return None if is_odd else (next_offset, position)
+
+    def _is_damage(self, rest: memoryview, next_offset: int) -> bool:
+        """Say whether the rest of a file is more than a batch on its way, or torn by a crash."""
+        segment = self._segment
+        resume, _ = find_resume(rest, 0, len(rest), segment.base_offset, segment.offset_max)
+        if resume < len(rest):
+            return True
+        return next_offset < known_end_of(self._filesystem, segment).durable_offset
+
+    def _ends_oddly(self, data: bytes, count: int, next_offset: int) -> bool:
+        """Say so of the last batch that a walk has found."""
+        row = count - 1
+        before = int(self._batches.last_offset[row - 1]) + 1 if row else next_offset
+        return last_batch_is_odd(self._filesystem, self._segment, data, self._batches, row, before)
 
 
 def _ask_engine(filesystem: FileSystem, directory: Path, base_offset: int) -> tuple[int, int]:

@@ -16,8 +16,9 @@ from kafkalog import Record
 from kafkalog._core import crc32c
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.names import SegmentFiles
-from kafkalog.files.posix import PosixFileSystem
+from kafkalog.files.posix import PosixFileHandle, PosixFileSystem
 from kafkalog.log.ranges import damage as damage_module
+from kafkalog.log.ranges import reader as reader_module
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import FilterSet, LogSplit, SplitRange
@@ -125,16 +126,26 @@ def test_implausible_header_is_passed_to_the_next_batch(position: int, tmp_path:
 def test_damage_over_many_pieces_is_passed_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The search reads piece by piece where damage is larger than what is held at once."""
-    monkeypatch.setattr(damage_module, "PIECE_BYTES", 300)
-    monkeypatch.setattr(damage_module, "PIECE_BYTES_MAX", 600)
-    directory = make_log(tmp_path, batches=60)
+    """Damage larger than what is held at once is mapped; no more is copied than without it."""
+    directory = make_log(tmp_path, batches=200)
     path = log_file(directory)
     starts = batch_positions(path)
-    zero_range(path, starts[3], starts[50] - starts[3])
-    kept = [*range(6), *range(100, 120)]
-    facts = check_modes(directory, 120, kept, ErrorCode.CORRUPT_BATCH, first=6)
-    assert (100, starts[50] - starts[3]) == (facts["next_offset"], facts["size_bytes"])
+    zero_range(path, starts[3], starts[150] - starts[3])
+    kept = [*range(6), *range(300, 400)]
+    copied: list[int] = []
+    pread = PosixFileHandle.pread
+
+    def counted(handle: PosixFileHandle, size: int, position: int) -> bytes:
+        data = pread(handle, size, position)
+        copied.append(len(data))
+        return data
+
+    monkeypatch.setattr(damage_module, "PIECE_BYTES", 300)
+    monkeypatch.setattr(reader_module, "PIECE_BYTES", 300)
+    monkeypatch.setattr(PosixFileHandle, "pread", counted)
+    facts = check_modes(directory, 400, kept, ErrorCode.CORRUPT_BATCH, first=6)
+    assert (300, starts[150] - starts[3]) == (facts["next_offset"], facts["size_bytes"])
+    assert max(copied) < starts[150] - starts[3]
 
 
 def test_unknown_format_is_unsupported_in_every_mode(tmp_path: Path) -> None:

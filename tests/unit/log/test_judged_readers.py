@@ -1,0 +1,241 @@
+"""Readers without a log of their own, and followers, believe the batches that an open log does.
+
+Tasks of Spark read ranges of files, followers read behind a writer: where a base offset lies, both
+serve what `Log.records` serves.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from kafkalog import Log
+from kafkalog.errors import OffsetOutOfRangeError
+from kafkalog.files.posix import PosixFileSystem
+from kafkalog.log.ranges.damage import Damage
+from kafkalog.log.ranges.reader import RangeReader
+from kafkalog.log.scan.options import make_options
+from kafkalog.log.scan.rows import RowReader
+from kafkalog.model import TopicPartition
+from kafkalog.spark.plan.log_files import find_log_end
+from kafkalog.state.checkpoints import OffsetCheckpoint
+from tests.support.damage import log_file
+from tests.support.logs import manual_log
+from tests.support.old_logs import LOG_KINDS, Chapter, chapter, chapters_of
+
+FIRST = 40
+PARTITION = TopicPartition("orders", 0)
+EVERY_KIND = pytest.mark.parametrize("kind", LOG_KINDS)
+# What is known of the end of the segment: nothing, that of the next one, that of a clean stop, how
+# far it was on the disk.
+ENDS = ("open", "sealed", "clean", "durable")
+
+
+def write_log(directory: Path, chapters: list[Chapter], data: bytes, end: str) -> None:
+    """Write a segment, and what is known of its end."""
+    directory.mkdir(exist_ok=True)
+    for path in directory.iterdir():
+        path.unlink()
+    log_file(directory, FIRST).write_bytes(data)
+    end_offset = chapters[-1].last_offset + 1
+    disk = PosixFileSystem()
+    if end == "sealed":
+        log_file(directory, end_offset).write_bytes(chapter(2, 0, [end_offset]).data)
+        end_offset += 1
+    if end in ("clean", "durable"):
+        checkpoint = OffsetCheckpoint(disk, directory / "recovery-point-offset-checkpoint")
+        checkpoint.update({PARTITION: end_offset})
+    if end == "clean":
+        (directory / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
+
+
+def served_by_log(directory: Path, middle: int) -> tuple[list[int], list[int], set[int], int]:
+    """
+    Return the offsets that an open log serves around damage, and those from one on.
+
+    And the edges of what it misses, and its end.
+    """
+    with manual_log(directory, read_only=True) as log:
+        served = [record.offset for record in log.records(on_corrupt="skip")]
+        start = min(middle, log.log_end_offset)
+        behind = [record.offset for record in log.records(start, on_corrupt="skip")]
+        missed = {
+            offset
+            for fence in log.fences()
+            for offset in (fence.first_offset, min(fence.next_offset, log.log_end_offset) - 1)
+            # What is missing behind a whole end only the recovery point knows of.
+            if fence.first_offset <= offset and fence.size_bytes
+        }
+        return served, behind, missed.difference(served), log.log_end_offset
+
+
+def served_by_ranges(
+    directory: Path, start: int, end: int, *, piece_bytes: int = 1 << 20
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return the offsets that a reader of a range serves, and the offsets that it misses."""
+    damage: list[tuple[int, int]] = []
+
+    def note(met: Damage) -> None:
+        damage.append((met.fence.first_offset, met.fence.next_offset))
+
+    def miss(error: OffsetOutOfRangeError) -> int:
+        damage.append((error.log_end_offset or 0, end))
+        return end
+
+    options = make_options(columns=["offset"], on_corrupt="skip")
+    reader = RangeReader(
+        PosixFileSystem(),
+        directory,
+        start,
+        end,
+        timestamps=options.conditions.timestamps,
+        hides=None,
+        check_crcs=True,
+        max_batch_bytes=2**31 - 1,
+        retries=0,
+        on_damage=note,
+        on_missing=miss,
+        piece_bytes=piece_bytes,
+    )
+    rows = RowReader(options, lambda view, error: True)
+    offsets: list[int] = []
+
+    def batches() -> Iterator[object]:
+        topic, partition = PARTITION
+        yield from rows.read(
+            reader.stretches(), start, end, topic=topic, partition=partition, limit_bytes=1 << 30
+        )
+        yield from rows.rest()
+
+    for batch in batches():
+        table = pa.Table.from_batches([pa.record_batch(batch)])
+        offsets += table["offset"].to_pylist()
+    return offsets, damage
+
+
+def check(directory: Path, where: object, random: Random, piece_bytes: int = 1 << 20) -> None:
+    """Hold what a reader of ranges serves against what the log does."""
+    middle = random.randrange(FIRST, FIRST + 30)
+    expected, expected_behind, missed, end = served_by_log(directory, middle)
+    last = max(int(path.stem) for path in directory.glob("*.log"))
+    found, position = find_log_end(PosixFileSystem(), directory, last)
+    assert end == found or position == log_file(directory, last).stat().st_size, where
+    offsets, damage = served_by_ranges(directory, FIRST, end, piece_bytes=piece_bytes)
+    assert expected == offsets, (where, damage, piece_bytes)
+    for offset in missed:
+        assert any(first <= offset < following for first, following in damage), (where, offset)
+    if middle < end:
+        behind, _ = served_by_ranges(directory, middle, end, piece_bytes=piece_bytes)
+        assert expected_behind == behind, (where, middle)
+
+
+def flipped(data: bytes, start: int, bit: int) -> bytes:
+    damaged = bytearray(data)
+    damaged[start + 7 - bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)
+
+
+def starts_of(chapters: list[Chapter]) -> list[int]:
+    """Return where each begins, and last where all end."""
+    starts = [0]
+    for each in chapters:
+        starts.append(starts[-1] + len(each.data))
+    return starts
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("end", ENDS)
+def test_ranges_of_a_lying_base_offset_are_those_of_the_log(
+    kind: str, end: str, directory: Path
+) -> None:
+    """HOST-3, HOST-5: one damaged batch costs tasks of Spark one batch, as it costs a reader."""
+    random = Random(18)
+    chapters = chapters_of(LOG_KINDS[kind], first_offset=FIRST)
+    data, starts = b"".join(each.data for each in chapters), starts_of(chapters)
+    for number in range(len(chapters)):
+        for bit in random.sample(range(64), 6):
+            write_log(directory, chapters, flipped(data, starts[number], bit), end)
+            check(directory, (kind, end, number, bit), random, random.choice((300, 1 << 20)))
+
+
+def explore(directory: Path, seed: int, count: int) -> None:
+    """Damage one or two batches in any way, again and again."""
+    random = Random(seed)
+    for attempt in range(count):
+        kind, end = random.choice(list(LOG_KINDS)), random.choice(ENDS)
+        chapters = chapters_of(LOG_KINDS[kind] * random.choice((1, 2)), first_offset=FIRST)
+        starts = starts_of(chapters)
+        data = bytearray(b"".join(each.data for each in chapters))
+        for _ in range(random.choice((1, 2))):
+            start = starts[random.randrange(len(chapters))]
+            data[start + random.choice((0, 3, 4, 6, 7, 8, 11, 16, 22))] ^= 1 << random.randrange(8)
+        write_log(directory, chapters, bytes(data), end)
+        check(directory, (seed, attempt, kind, end), random)
+
+
+def test_ranges_of_damaged_segments_are_those_of_the_log(directory: Path) -> None:
+    """HOST-3, HOST-4: lengths, magic and attributes as well, of one batch or of two."""
+    explore(directory, 4, 60)
+
+
+@pytest.mark.slow
+def test_ranges_of_damaged_segments_are_those_of_the_log_with_any_seed(directory: Path) -> None:
+    """As above, with damage that was not tried before."""
+    explore(directory, secrets.randbits(32), 600)
+
+
+def served(log: Log) -> tuple[list[int], int]:
+    """Return the offsets that a log serves around damage, and its end."""
+    return [record.offset for record in log.records(on_corrupt="skip")], log.log_end_offset
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("appended", [1, 2, 4])
+def test_follower_of_a_lying_base_offset_serves_what_a_new_reader_does(
+    kind: str, appended: int, directory: Path
+) -> None:
+    """HOST-3, HOST-5: what is behind the batch that lies is seen as soon as it is written."""
+    random = Random(appended)
+    chapters = chapters_of(LOG_KINDS[kind], first_offset=FIRST)
+    starts, whole = starts_of(chapters), b"".join(each.data for each in chapters)
+    first = len(chapters) - appended
+    for number in range(first, len(chapters)):
+        for bit in random.sample(range(64), 3):
+            data = flipped(whole, starts[number], bit)
+            write_log(directory, chapters, data[: starts[first]], "open")
+            with manual_log(directory, read_only=True) as follower:
+                with log_file(directory, FIRST).open("ab") as file:
+                    file.write(data[starts[first] :])
+                for _look in range(2):
+                    follower.snapshot()
+                with manual_log(directory, read_only=True) as log:
+                    inside = chapters[number].magic < 2 and chapters[number].codec
+                    if inside and number == len(chapters) - 1:
+                        # Only who recovers a log holds its last wrapper against what is in it.
+                        continue
+                    assert served(log) == served(follower), (number, bit)
+
+
+def test_follower_reads_behind_damage_once_it_was_met_twice(directory: Path) -> None:
+    """HOST-4: a batch on its way looks the same, and is waited for; what follows damage is read."""
+    chapters = [chapter(2, 0, [FIRST + number]) for number in range(4)]
+    write_log(directory, chapters, chapters[0].data, "open")
+    torn = bytearray(chapters[1].data)
+    torn[-1] ^= 1
+    with manual_log(directory, read_only=True) as follower:
+        with log_file(directory, FIRST).open("ab", buffering=0) as file:
+            file.write(torn)
+            assert [FIRST + 1] * 3 == [follower.snapshot().end_offset for _look in range(3)]
+            file.write(chapters[2].data)
+            assert [FIRST + 1, FIRST + 3] == [follower.snapshot().end_offset for _look in range(2)]
+            file.write(chapters[3].data)
+            assert FIRST + 4 == follower.snapshot().end_offset
+        assert ([FIRST, FIRST + 2, FIRST + 3], FIRST + 4) == served(follower)
+        assert [(FIRST + 1, FIRST + 2)] == [
+            (fence.first_offset, fence.next_offset) for fence in follower.fences()
+        ]
