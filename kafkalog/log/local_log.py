@@ -19,6 +19,7 @@ from typing_extensions import Buffer
 from kafkalog._core.append_way import LogEnd
 from kafkalog._core.run_facts import RunFacts
 from kafkalog.errors import OffsetOverflowError
+from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.names import MAX_BASE_OFFSET, FileKind, FileState, SegmentFiles
 from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
 from kafkalog.log.segment import LogSegment
@@ -129,15 +130,25 @@ class LocalLog(LogEnd):
         self.seal([active])
         return segment
 
-    def create_segment(self, base_offset: int) -> LogSegment:
-        """Create the files of an empty active segment, all or none; the caller publishes it."""
+    def prepared_path(self, base_offset: int) -> Path:
+        """Return under which name the file of a segment is made ahead."""
+        return SegmentFiles(self.context.directory, base_offset, FileState.TEMPORARY).log
+
+    def create_segment(self, base_offset: int, *, is_prepared: bool = False) -> LogSegment:
+        """
+        Create the files of an empty active segment, all or none; the caller publishes it.
+
+        Args:
+            base_offset: names it.
+            is_prepared: whether its `.log` may be there, empty, under its `prepared_path`.
+        """
         context = self.context
         check_base_offset(base_offset, context.directory)
         path = context.files(base_offset).log
         self._name_changes += 1
         context.left_out.add(base_offset)
         try:
-            handle = context.filesystem.create_new(path)
+            handle = self._new_log(base_offset, path, is_prepared=is_prepared)
             segment = LogSegment(
                 context,
                 base_offset,
@@ -153,6 +164,15 @@ class LocalLog(LogEnd):
                 raise _undo_failed(error, second) from error
             raise
         return segment
+
+    def _new_log(self, base_offset: int, path: Path, *, is_prepared: bool) -> FileHandle:
+        """Return a new and empty `.log`, that which was made ahead where there is one."""
+        filesystem = self.context.filesystem
+        prepared = self.prepared_path(base_offset)
+        if not is_prepared or filesystem.stat(prepared) is None:
+            return filesystem.create_new(path)
+        filesystem.rename(prepared, path)
+        return filesystem.open(path, write=True)
 
     def sync(self, durable_offset: int) -> int:
         """

@@ -40,7 +40,13 @@ from kafkalog.log.retention_plan import SegmentExplanation
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.surroundings import Surroundings
 from kafkalog.log.tail import ReadOnlyTail
-from kafkalog.log.truncation import find_cut, truncate_fully_and_start_at, truncate_to
+from kafkalog.log.truncation import (
+    find_cut,
+    prepare_segment,
+    removed_on_error,
+    truncate_fully_and_start_at,
+    truncate_to,
+)
 from kafkalog.log.writable import Wait
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.scheduler import ScheduledTask, Scheduler, schedule_while_alive
@@ -188,7 +194,12 @@ class Log(CleanableLog, ClosedByWith):
             self._ensure_writable()
             snapshot = self._local.snapshot
             self._committer.lower(offset)
-            with self._changing("truncating"), self._truncating():
+            with (
+                self._changing("truncating"),
+                self._truncating(),
+                removed_on_error(self._local.context.filesystem) as made,
+            ):
+                prepare_segment(self._local, offset, made)
                 self._lower_recovery_point(offset)
                 # A higher start is checkpointed first: what a crash leaves lies below it. A lower
                 # one comes last, or a crash would bring back what was deleted before.

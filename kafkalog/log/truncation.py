@@ -5,8 +5,11 @@ over the old one. Readers that hold the old segment go on reading the old file. 
 above the target are removed afterwards, by whoever keeps the producers (`producers.py`), before
 anything is appended.
 
+All that needs room on the disk is made first, under names that end in `.tmp`: where there is none,
+it is removed, nothing has changed, and the log goes on.
+
 Crash points of `truncate_to`:
-  1. while the copy is written: it is `.tmp` and removed at the next start; nothing happened.
+  1. while the copies are written: they are `.tmp` and removed at the next start; nothing happened.
   2. after any later segment was renamed `.deleted` (newest first): the log ends earlier, at a
      segment boundary at or above the target.
   3. after the copy was renamed over the `.log`, before new indexes were made: the old ones reach
@@ -16,23 +19,35 @@ Crash points of `truncate_to`:
 Crash points of `truncate_fully_and_start_at`: the new start, or the present one where that is
 higher, is checkpointed first. A crash before all old segments are gone leaves the oldest. Where all
 of them end below the checkpointed start, the next start removes them; otherwise they are the log
-yet, hidden below that start: it was truncated, but not to its beginning.
+yet, hidden below that start: it was truncated, but not to its beginning. The file of the new
+segment is made before all of that, as `.tmp`; a crash before it has its name leaves none, and the
+next start makes one.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from kafkalog.errors import LogStorageError
+from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileKind, FileState, SegmentFiles
-from kafkalog.files.whole import replace_whole
 from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.log.scanner import scan_segment
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.segments import LogSegments
 
-__all__ = ["Cut", "find_cut", "truncate_fully_and_start_at", "truncate_to"]
+__all__ = [
+    "Cut",
+    "find_cut",
+    "prepare_segment",
+    "removed_on_error",
+    "truncate_fully_and_start_at",
+    "truncate_to",
+]
 
 COPY_BYTES = 1024 * 1024
 ABORTED_TRANSACTION_SIZE = 34
@@ -81,18 +96,25 @@ def truncate_to(local: LocalLog, cut: Cut) -> list[LogSegment]:
     snapshot, offset, slot, kept_bytes = local.snapshot, cut.offset, cut.slot, cut.kept_bytes
     holder = snapshot.segments.segments[slot]
     leaving = list(snapshot.segments.segments[slot + 1 :])
+    filesystem, files = local.context.filesystem, _files(local, holder)
     is_copied = kept_bytes < snapshot.bound_of(slot).end
-    fresh_path = _copy_prefix(local, holder, kept_bytes) if is_copied else None
+    fresh_path = index_path = None
+    with removed_on_error(filesystem) as made:
+        if is_copied:
+            fresh_path = _copy_prefix(local, holder, kept_bytes, made)
+        index_path = _copy_transaction_index(local, files, offset, made)
+        if cut.kept_offset < offset:
+            prepare_segment(local, offset, made)
     # From here on a failure latches the log: a sealed active segment takes no appends.
     snapshot.segments.active.seal_in_memory()
     for segment in [holder, *leaving]:
         segment.retire()
     _unsettle(local, offset)
     local.rename_deleted(leaving, in_order=True)
-    filesystem, files = local.context.filesystem, _files(local, holder)
     if fresh_path is not None:
         filesystem.rename(fresh_path, files.log)
-    _truncate_transaction_index(local, files, offset)
+    if index_path is not None:
+        filesystem.rename(index_path, files.path(FileKind.TRANSACTION_INDEX))
     remaining, next_offset = _reopen(local, holder, cut)
     segments = LogSegments((*snapshot.segments.segments[:slot], remaining))
     if next_offset < offset:
@@ -100,7 +122,7 @@ def truncate_to(local: LocalLog, cut: Cut) -> list[LogSegment]:
         # end where it was asked for: after a reopen, too, no offset is given out twice. Not before
         # the batch is gone from the disk: in front of this segment it would count as damaged.
         filesystem.sync_directory(local.context.directory)
-        segments = segments.with_segment(local.create_segment(offset))
+        segments = segments.with_segment(local.create_segment(offset, is_prepared=True))
         local.seal([remaining])
     filesystem.sync_directory(local.context.directory)
     local.replace_all(
@@ -110,7 +132,14 @@ def truncate_to(local: LocalLog, cut: Cut) -> list[LogSegment]:
 
 
 def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment]:
-    """Remove everything; the log is empty and begins at `offset`. Returns what left."""
+    """
+    Remove everything; the log is empty and begins at `offset`.
+
+    The file of its segment was prepared (`prepare_segment`).
+
+    Returns:
+        The segments that left.
+    """
     snapshot = local.snapshot
     leaving = list(snapshot.segments.segments)
     snapshot.segments.active.seal_in_memory()
@@ -118,7 +147,7 @@ def truncate_fully_and_start_at(local: LocalLog, offset: int) -> list[LogSegment
         segment.retire()
     _unsettle(local, offset)
     local.rename_deleted(leaving, in_order=True)
-    fresh = local.create_segment(offset)
+    fresh = local.create_segment(offset, is_prepared=True)
     local.context.filesystem.sync_directory(local.context.directory)
     local.replace_all(
         Snapshot(LogSegments([fresh]), end_offset=offset, end_position=0, start_offset=offset)
@@ -131,9 +160,30 @@ def _unsettle(local: LocalLog, offset: int) -> None:
     local.context.settled_offset = min(local.context.settled_offset, offset)
 
 
-def _copy_prefix(local: LocalLog, segment: LogSegment, size: int) -> Path:
+@contextlib.contextmanager
+def removed_on_error(filesystem: FileSystem) -> Iterator[list[Path]]:
+    """Remove the files that are noted in the list where the block fails, as far as that goes."""
+    made: list[Path] = []
+    try:
+        yield made
+    except (OSError, LogStorageError):
+        for path in made:
+            with contextlib.suppress(OSError):
+                filesystem.unlink(path)
+        raise
+
+
+def prepare_segment(local: LocalLog, base_offset: int, made: list[Path]) -> None:
+    """Make the empty file of a segment ahead, for `create_segment`, and note its path."""
+    path = local.prepared_path(base_offset)
+    made.append(path)
+    local.context.filesystem.create_new(path).close()
+
+
+def _copy_prefix(local: LocalLog, segment: LogSegment, size: int, made: list[Path]) -> Path:
     filesystem = local.context.filesystem
     target = _files(local, segment).in_state(FileState.TEMPORARY).log
+    made.append(target)
     handle = filesystem.create_new(target)
     try:
         for position in range(0, size, COPY_BYTES):
@@ -166,12 +216,14 @@ def _reopen(local: LocalLog, old: LogSegment, cut: Cut) -> tuple[LogSegment, int
     return segment, next_offset
 
 
-def _truncate_transaction_index(local: LocalLog, files: SegmentFiles, offset: int) -> None:
-    """Drop the aborted transactions whose marker is cut."""
+def _copy_transaction_index(
+    local: LocalLog, files: SegmentFiles, offset: int, made: list[Path]
+) -> Path | None:
+    """Copy an index without the transactions whose marker is cut; None where it has none."""
     filesystem = local.context.filesystem
     path = files.path(FileKind.TRANSACTION_INDEX)
     if filesystem.stat(path) is None:
-        return
+        return None
     handle = filesystem.open(path)
     try:
         data = handle.pread(handle.size(), 0)
@@ -180,8 +232,17 @@ def _truncate_transaction_index(local: LocalLog, files: SegmentFiles, offset: in
     size = ABORTED_TRANSACTION_SIZE
     entries = [data[start : start + size] for start in range(0, len(data) - size + 1, size)]
     kept = [entry for entry in entries if int.from_bytes(entry[18:26], "big") < offset]
-    if len(kept) < len(entries):
-        replace_whole(filesystem, path, b"".join(kept))
+    if len(kept) == len(entries):
+        return None
+    target = files.in_state(FileState.TEMPORARY).path(FileKind.TRANSACTION_INDEX)
+    made.append(target)
+    handle = filesystem.create_new(target)
+    try:
+        handle.pwrite(b"".join(kept), 0)
+        handle.sync()
+    finally:
+        handle.close()
+    return target
 
 
 def _files(local: LocalLog, segment: LogSegment) -> SegmentFiles:

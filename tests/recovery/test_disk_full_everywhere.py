@@ -8,6 +8,7 @@ that fit into a sector that is there, rolls, deletions, retention, openings. Eve
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -296,3 +297,47 @@ def test_close_on_a_full_disk_tells_so_and_loses_nothing(place: Place) -> None:
         assert not log.recovery_report.clean
         assert before == list(log.records())
         assert outcome == outcome_of(log)
+
+
+def abort_all(scene: Scene) -> None:
+    """Abort what a truncation has left open, whose marker it took."""
+    for transaction in scene.log.list_transactions():
+        scene.log.abort(transaction.producer_id)
+
+
+TRUNCATIONS: dict[str, Callable[[Scene], object]] = {
+    name: NEEDS_ROOM[name]
+    for name in ("truncate within a segment", "truncate the first segment", "begin anew above")
+}
+TRUNCATIONS["truncate within a batch"] = lambda scene: scene.log.truncate_to(scene.base(2) + 3)
+# What takes room. A hole takes none; of a rename that found none a log is latched.
+TAKES_ROOM = frozenset({"create", "pwrite", "pwritev"})
+
+
+@pytest.mark.parametrize("name", TRUNCATIONS)
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_full_disk_at_any_call_of_a_truncation_latches_nothing(place: Place, name: str) -> None:
+    """DUR-5: what needs room comes before the first change; the same truncation works later."""
+    truncate = TRUNCATIONS[name]
+    for number in range(1, 200):
+        scene = Scene.made(place)
+        before, end_offset = scene.records(), scene.log.log_end_offset
+        scene.disk.fail_at(number, errno.ENOSPC, only=TAKES_ROOM)
+        try:
+            truncate(scene)
+        except DiskFullError:
+            assert before == scene.records()
+            assert end_offset == scene.log.log_end_offset
+            assert not [path for path in scene.disk.snapshot() if path.endswith(".log.tmp")]
+            truncate(scene)
+        else:
+            # Of index files the memory has what the disk lacks.
+            if scene.disk.faults_waiting:
+                scene.disk.clear_faults()
+                abort_all(scene)
+                go_on(scene)
+                break
+        abort_all(scene)
+        go_on(scene)
+    else:
+        raise AssertionError("a truncation has no end of calls")
