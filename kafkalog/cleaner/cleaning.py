@@ -335,7 +335,9 @@ class _Work:
                 for run in self._runs(source, progress):
                     output.add(run, old_tombstones_stay=stays)
             aborted, tracker.kept = tracker.kept, []
-            bases = output.finish(self._modified_ms(group[-1]), aborted)
+            empty_ms = self._empty_modified_ms(batch_filter)
+            modified_ms = self._modified_ms(group[-1])
+            bases = output.finish(modified_ms, aborted, empty_modified_ms=empty_ms)
             self._ensure_wanted()
         except BaseException:
             output.abandon()
@@ -396,6 +398,18 @@ class _Work:
             last_batches=self._last_batches,
             max_message_bytes=config.max_message_bytes,
         )
+
+    def _empty_modified_ms(self, batch_filter: BatchFilter) -> int | None:
+        """
+        Return the time of a segment that nothing stays of, None for that of its last source.
+
+        A broker takes the time of an empty segment's file for that of its latest record, and a
+        look-up by time that ends there has no answer. Before all records it stops none. But
+        retention by time deletes such a segment at once, and the log start with it moves; and
+        tombstones of the old formats go by the times of files.
+        """
+        deletes = "delete" in self._log.config.cleanup_policy
+        return None if deletes or batch_filter.has_old_formats else 0
 
     def _modified_ms(self, source: SegmentSource) -> int:
         facts = self._log.segment_context().filesystem.stat(source.segment.path)

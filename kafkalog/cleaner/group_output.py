@@ -64,7 +64,13 @@ class GroupOutput:
         else:
             self._write(parts)
 
-    def finish(self, modified_ms: int, aborted: Sequence[AbortedTransaction]) -> list[int]:
+    def finish(
+        self,
+        modified_ms: int,
+        aborted: Sequence[AbortedTransaction],
+        *,
+        empty_modified_ms: int | None = None,
+    ) -> list[int]:
         """
         Put the new segment on the disk; return its base offset, or those of several.
 
@@ -76,7 +82,7 @@ class GroupOutput:
                 return []
         self._write([])
         assert self._writer is not None
-        return self._writer.finish(modified_ms, aborted)
+        return self._writer.finish(modified_ms, aborted, empty_modified_ms=empty_modified_ms)
 
     def abandon(self) -> None:
         """Remove what was written."""

@@ -122,6 +122,7 @@ class BatchFilter:
 
     Attributes:
         statistics: of all runs so far.
+        has_old_formats: whether a batch in them was of v0 or v1.
         takes_runs: whether a run is filtered in one call where nothing speaks against it.
     """
 
@@ -138,6 +139,7 @@ class BatchFilter:
         dates_tombstones: bool = True,
     ) -> None:
         self.statistics = CleaningStatistics()
+        self.has_old_formats = False
         self._dates_tombstones = dates_tombstones
         self._map = offset_map
         self._rules = rules
@@ -235,6 +237,7 @@ class BatchFilter:
 
     def _judge(self, piece: Piece, *, old_tombstones_stay: bool) -> Verdicts:
         is_old = piece.magic < MAGIC_V2
+        self.has_old_formats = self.has_old_formats or bool(is_old.any())
         has_horizon = piece.has_bits(DELETE_HORIZON_MASK)
         horizons = piece.header("base_timestamp")
         waits = np.where(

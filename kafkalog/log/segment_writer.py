@@ -98,13 +98,20 @@ class SegmentWriter:
             self._size += size
         return size
 
-    def finish(self, modified_ms: int, aborted: Sequence[AbortedTransaction]) -> list[int]:
+    def finish(
+        self,
+        modified_ms: int,
+        aborted: Sequence[AbortedTransaction],
+        *,
+        empty_modified_ms: int | None = None,
+    ) -> list[int]:
         """
         Put everything on the disk but the names; return the base offsets.
 
         Args:
             modified_ms: time of last modification of the files.
             aborted: entries of the transaction indexes, by their markers.
+            empty_modified_ms: that of a segment without a batch; the same if None.
 
         Raises:
             CorruptRecordError: what was written does not read back.
@@ -116,8 +123,12 @@ class SegmentWriter:
             entries[self.bases[bisect_right(self.bases, each.last_offset) - 1]].append(each)
         for base in self.bases:
             self._complete(base, entries[base])
-            path = self._context.files(base).log
-            self._context.filesystem.set_modified_ms(path, modified_ms)
+            path, time_ms = self._context.files(base).log, modified_ms
+            if empty_modified_ms is not None:
+                facts = self._context.filesystem.stat(path)
+                if facts is not None and not facts.size_bytes:
+                    time_ms = empty_modified_ms
+            self._context.filesystem.set_modified_ms(path, time_ms)
         return self.bases
 
     def abandon(self) -> None:

@@ -322,3 +322,29 @@ def test_broker_serves_our_compacted_directory_with_our_indexes(rounds: Rounds, 
         and ("rebuilding index" in line or "Recovering unflushed" in line)
     ]
     assert [] == repairs
+
+
+def test_broker_looks_up_times_behind_a_segment_that_we_left_empty(
+    templates: BrokerTemplates, tmp_path: Path
+) -> None:
+    """INT-5: of an empty segment it takes the time of the file, which is before all records."""
+    source, topic = tmp_path / "emptied-0", "emptied"
+    with kafkalog.open_log(source, config=CONFIG) as log:
+        for number, kind in enumerate((b"kept", b"replaced", b"replaced")):
+            for key in range(4):
+                value, time_ms = bytes(1500), BEGUN_MS - 10_000 + 1000 * number + key
+                record = Record(key=b"%s %d" % (kind, key), value=value, timestamp_ms=time_ms)
+                log.append([record])
+            log.roll()
+        compact_log(log)
+        records = list(log.records())
+    (empty,) = [path for path in segment_files(source, ".log")[:-1] if not path.stat().st_size]
+    broker = templates.broker(tmp_path / "data", [TopicPlan(topic, settings=SERVED)])
+    target = put_partition(broker, f"{topic}-0", source, suffixes=WITH_INDEXES)
+    for path in segment_files(source, ".log"):
+        # As they are where nobody copies them.
+        shutil.copystat(path, target / path.name)
+    assert 0 == (target / empty.name).stat().st_mtime_ns
+    with broker:
+        answers = offsets_for_times(broker.address, topic, [each.timestamp_ms for each in records])
+    assert [(each.offset, each.timestamp_ms) for each in records] == answers
