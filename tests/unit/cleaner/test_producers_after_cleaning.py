@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafkalog import AppendOrigin, Log, Record, compact_log
+from kafkalog import AppendOrigin, Codec, Log, Record, compact_log
 from kafkalog._core.builder import BatchBuilder
 from kafkalog.files.names import SegmentFiles
+from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION
+from kafkalog.records.codecs import compress
+from tests.support import reference
 from tests.support.damage import forget_shutdown
 from tests.support.logs import manual_log
 from tests.support.manual_time import START_MS, ManualClock
 from tests.support.producer_batches import Produced, encoded
 from tests.support.producing import committed_offsets
+from tests.support.reference_messages import (
+    Message,
+    decode_payload,
+    encode_message,
+    encode_messages,
+)
 
 COMPACT: dict[str, Any] = {"cleanup_policy": ("compact",), "delete_retention_ms": 1000}
 P, Q = 7, 8
@@ -228,3 +238,60 @@ def test_cleaning_of_preallocated_files_leaves_no_tail(directory: Path) -> None:
                 segment.size_bytes
                 == SegmentFiles(directory, segment.base_offset).log.stat().st_size
             )
+
+
+def mixed_wrapper(codec: Codec, first_offset: int, keys: Sequence[bytes]) -> bytes:
+    """
+    Return a wrapper of magic 1 with messages of magic 0, as old cleaners have written them.
+
+    The value of each is its offset. Their offsets count from the first, as in magic 1.
+    """
+    inner = encode_messages(
+        Message(offset=delta, magic=0, key=key, value=b"%d" % (first_offset + delta))
+        for delta, key in enumerate(keys)
+    )
+    return encode_message(
+        Message(
+            offset=first_offset + len(keys) - 1,
+            magic=1,
+            attributes=codec,
+            value=compress(codec, inner, magic=1),
+        )
+    )
+
+
+def inner_magics(entry: bytes) -> set[int]:
+    """Return the formats of the messages in a wrapper."""
+    _verdict, header = reference.parse_header(entry)
+    assert header is not None
+    payload = decode_payload(entry, header)
+    magics, position = set(), 0
+    while position < len(payload):
+        magics.add(payload[position + MAGIC_POSITION])
+        size = int.from_bytes(payload[position + 8 : position + 12], "big")
+        position += LOG_OVERHEAD + size
+    return magics
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+def test_wrapper_of_mixed_magic_is_cleaned_to_its_own(directory: Path, codec: Codec) -> None:
+    """PAR-21, 7: offsets stay; what is left of it has the wrapper's format within, too."""
+    directory.mkdir()
+    first, second = (
+        mixed_wrapper(codec, 0, [b"a", b"b", b"c"]),
+        mixed_wrapper(codec, 3, [b"a", b"d"]),
+    )
+    assert {0} == inner_magics(first) == inner_magics(second)
+    SegmentFiles(directory, 0).log.write_bytes(first + second)
+    with manual_log(directory, **COMPACT) as log:
+        assert [b"%d" % number for number in range(5)] == [each.value for each in log.records()]
+        log.append([Record(key=b"b", value=b"5", timestamp_ms=START_MS)])
+        clean(log)
+        left = [(each.offset, each.key) for each in log.records()]
+        assert [(2, b"c"), (3, b"a"), (4, b"d"), (5, b"b")] == left
+        assert [b"%d" % offset for offset, _key in left] == [each.value for each in log.records()]
+        old = [batch for batch in log.batches() if batch.header.magic < 2]
+        assert [1, 1] == [batch.header.magic for batch in old]
+        rewritten, copied = (inner_magics(bytes(batch.data)) for batch in old)
+        assert {1} == rewritten
+        assert copied <= {0, 1}

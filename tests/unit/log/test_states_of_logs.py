@@ -161,20 +161,31 @@ def test_file_of_no_bytes_opens(directory: Path, kind: str) -> None:
         assert first == next(log.records(first)).offset
 
 
-def test_small_indexes_are_truncated_and_refilled_without_an_extra_roll(directory: Path) -> None:
-    """PAR-21: what a truncation frees of an index that was full is used again."""
-    with manual_log(directory, index_interval_bytes=1, segment_index_bytes=96) as log:
+@pytest.mark.parametrize("removed", [1, 2, 4, 7])
+@pytest.mark.parametrize("index_bytes", [96, 120, 240])
+def test_small_indexes_are_truncated_and_refilled_without_an_extra_roll(
+    directory: Path, index_bytes: int, removed: int
+) -> None:
+    """PAR-21: what a truncation frees of an index that was full is used again, to the entry."""
+    with manual_log(directory, index_interval_bytes=1, segment_index_bytes=index_bytes) as log:
         while len(log.segments()) == 1:
             append_sized(log, 100)
-        log.truncate_to(log.segments()[1].base_offset - 4)
+        full = log.segments()[1].base_offset
+        # Each batch but the first has an entry of eight bytes.
+        assert index_bytes // 8 + 1 == full
+        log.truncate_to(full - removed)
         assert 1 == len(log.segments())
-        end, count = log.log_end_offset, 0
+        count = 0
         while len(log.segments()) == 1:
             append_sized(log, 100)
             count += 1
-        # The four that went fit again, before the one that begins a segment.
-        assert 5 <= count
-        assert end + count == log.log_end_offset
+        # As in a broker the first batch after a truncation has no entry, so that one more fits;
+        # the last one begins a segment.
+        assert removed + 1 + 1 == count
+        assert [0, full + 1] == [each.base_offset for each in log.segments()]
+        for _batch in range(full):
+            append_sized(log, 100)
+        assert [0, full + 1, 2 * full + 1] == [each.base_offset for each in log.segments()]
 
 
 def test_last_batches_survive_deletion_and_size_retention(directory: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from kafkalog import LogManager, UnknownTopicOrPartitionError
 from kafkalog.manager import recovery
 from tests.support.damage import log_file
+from tests.support.logs import manual_log, numbered
 from tests.support.managers import has_marker, manual_manager, values
 from tests.support.producing import Client
 
@@ -138,3 +139,49 @@ def test_question_for_an_unknown_partition_leaves_the_disk_unchanged(tmp_path: P
                 manager.log(topic, partition)
         assert before == sorted(data.iterdir())
         assert not log_file(data / "t-1").exists()
+
+
+@pytest.mark.parametrize("is_filled", [False, True])
+def test_folder_under_the_marker_of_a_clean_stop_is_none(tmp_path: Path, is_filled: bool) -> None:
+    """HOST-14: managers start and stop beside it, and it does not count as a clean stop."""
+    data = tmp_path / "data"
+    with manual_manager(data) as manager:
+        manager.create_topic("t", 1)
+        manager.append("t", 0, *TEXTS[:3])
+    marker = data / ".kafka_cleanshutdown"
+    marker.unlink()
+    marker.mkdir()
+    if is_filled:
+        (marker / "note.txt").write_text("kept")
+    for count in (3, 4, 5):
+        with manual_manager(data) as manager:
+            assert not manager.log("t", 0).recovery_report.clean
+            assert TEXTS[:count] == values(manager, "t", 0)
+            manager.append("t", 0, TEXTS[count])
+            assert manager.health().is_healthy
+        assert marker.is_dir()
+        assert is_filled == bool(list(marker.iterdir()))
+    marker.rename(tmp_path / "elsewhere")
+    with manual_manager(data) as manager:
+        assert not manager.log("t", 0).recovery_report.clean
+    with manual_manager(data) as manager:
+        assert manager.log("t", 0).recovery_report.clean
+        assert TEXTS[:6] == values(manager, "t", 0)
+
+
+def test_folder_under_the_marker_of_a_log_alone_is_none(tmp_path: Path) -> None:
+    """HOST-14: as beside the partitions of a data directory."""
+    directory = tmp_path / "orders-0"
+    with manual_log(directory) as log:
+        log.append(numbered(0, 3))
+    marker = directory / ".kafka_cleanshutdown"
+    marker.unlink()
+    marker.mkdir()
+    for count in (3, 4):
+        for read_only in (True, False):
+            with manual_log(directory, read_only=read_only) as log:
+                assert not log.recovery_report.clean
+                assert list(range(count)) == [record.offset for record in log.records()]
+                if not read_only:
+                    log.append(numbered(count, 1))
+    assert marker.is_dir()
