@@ -10,14 +10,20 @@ Thread-safety: none of its own; the disk's lock is held around every call.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
+import mmap
+import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from random import Random
-from typing import Final
+from typing import Any, Final
+
+from kafkalog._core.mapping import FileMapping
+from kafkalog.errors import LogStorageError
 
 SECTOR_BYTES: Final = 512
 # A file system allots, and calls written, this much at a time.
@@ -78,6 +84,58 @@ class MappedBytes(bytearray):
     __slots__ = ("__weakref__",)
 
 
+class MappedPages:
+    """
+    Memory of one mapping that the system has made, of which pages can be lost.
+
+    It is the mapping's origin (`kafkalog.files.mappings`), and lives as long as that.
+
+    Args:
+        file: the file.
+        path: its name.
+        size: how many bytes are mapped.
+    """
+
+    def __init__(self, file: SimulatedFile, path: Path, size: int) -> None:
+        self.size = size
+        self.keeper: weakref.ref[Any] | None = None
+        self._file = file
+        self._path = path
+        self._descriptor = os.memfd_create("simulated")
+        weakref.finalize(self, os.close, self._descriptor)
+        self.renew()
+
+    def view(self) -> memoryview:
+        """Map the memory."""
+        return memoryview(FileMapping(self._descriptor, self.size, self))
+
+    def renew(self) -> None:
+        """Show what the file has now, without what it lacks or cannot be read."""
+        file = self._file
+        end = min(self.size, len(file.data))
+        for sector in file.unreadable:
+            # Others in its page, and behind it, go with it.
+            end = min(end, sector * SECTOR_BYTES // mmap.PAGESIZE * mmap.PAGESIZE)
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, file.data[:end], 0)
+
+    def drop(self, mapping: FileMapping) -> None:
+        """See that no later reader is given the mapping."""
+        keeper = None if self.keeper is None else self.keeper()
+        if keeper is not None:
+            keeper.drop_mapping(mapping)
+
+    def to_error(self, mapping: FileMapping, start: int) -> LogStorageError:
+        """Return what is raised for bytes from `start` on, of which some were lost."""
+        first, end = mapping.lost or (start, start)
+        position, path = max(start, first), self._path
+        if len(self._file.data) < end:
+            return LogStorageError(f"{path}: the file was cut", path=path, position=position)
+        return LogStorageError(
+            f"{path}: a page cannot be read", errno=errno.EIO, path=path, position=position
+        )
+
+
 # As of inodes, but that none is used again.
 _FILE_IDS = itertools.count(1)
 
@@ -104,6 +162,7 @@ class SimulatedFile:
         self._written = set(range(-(-len(content) // BLOCK_BYTES)))
         self._unwritten: set[int] = set()
         self._mappings: list[weakref.ref[MappedBytes]] = []
+        self._pages: weakref.WeakSet[MappedPages] = weakref.WeakSet()
 
     # The calls of a file system.
 
@@ -124,6 +183,7 @@ class SimulatedFile:
             mapped = mapping[position:end]
             if mapped:
                 mapping[position : position + len(mapped)] = data[: len(mapped)]
+        self.renew_pages()
 
     def truncate(self, sequence: int, size: int) -> None:
         old_size = len(self.data)
@@ -135,6 +195,7 @@ class SimulatedFile:
             )
         self.pending.append(DataOperation(sequence, size, 0, None, old_size, size))
         _resize(self.data, size)
+        self.renew_pages()
         end = -(-size // SECTOR_BYTES)
         self.sectors = {sector for sector in self.sectors if sector < end}
         blocks = -(-size // BLOCK_BYTES)
@@ -206,6 +267,12 @@ class SimulatedFile:
         self.data[:] = image
         for mapping in self._live_mappings():
             mapping[:] = image[: len(mapping)]
+        self.renew_pages()
+
+    def renew_pages(self) -> None:
+        """Let mappings that the system has made show what can be read now."""
+        for pages in list(self._pages):
+            pages.renew()
 
     def is_readable(self, position: int, size: int) -> bool:
         """Say whether the disk can read all sectors of a range."""
@@ -223,6 +290,12 @@ class SimulatedFile:
         mapping = MappedBytes(self.data[:size])
         self._mappings.append(weakref.ref(mapping))
         return memoryview(mapping).toreadonly()
+
+    def map_pages(self, size: int, path: Path) -> memoryview:
+        """Return a mapping of which pages are lost where the file is cut, or cannot be read."""
+        pages = MappedPages(self, path, size)
+        self._pages.add(pages)
+        return pages.view()
 
     def _live_mappings(self) -> list[MappedBytes]:
         if not self._mappings:

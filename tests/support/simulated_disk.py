@@ -43,7 +43,11 @@ kills it within the call that fails, before anybody hears of the error.
 sector is refused with EIO when it is made: on a machine it is made, and touching the page fails.
 
 *Mappings* show the present content, live. Truncating a file below a living mapping is an
-AssertionError: on a machine it would kill the process.
+AssertionError: nothing of ours does that.
+
+*Pages.* Where `maps_pages` is set, mappings are made by the system, of memory. Then a file may
+shrink below one, as by the hand of another process, and a sector that cannot be read is found when
+its page is touched: the page, and those behind it, are lost to the mapping. For one thread.
 
 *Room.* With `capacity_bytes`, each sector that was written takes 512 bytes; holes take none. A
 write that does not fit writes what fits and raises ENOSPC.
@@ -118,6 +122,7 @@ class SimulatedDisk(FaultyCalls):
         keeps_unwritten: whether blocks whose first write failed stay unwritten; of files that are
             made from here on.
         reads_past_cache: whether `is_stored` can tell what the disk has.
+        maps_pages: whether mappings lose pages, instead of being refused; see above.
         cache: what `cache_id` says: the same after a kill, another after a crash; may be empty.
     """
 
@@ -127,6 +132,7 @@ class SimulatedDisk(FaultyCalls):
         self.errors_are_kept = True
         self.keeps_unwritten = True
         self.reads_past_cache = True
+        self.maps_pages = False
         self.cache = next(_CACHES).to_bytes(8, "big")
         self._clock = clock
         self._guard = threading.RLock()
@@ -224,12 +230,16 @@ class SimulatedDisk(FaultyCalls):
     def fail_reads(self, path: Path, position: int) -> None:
         """Let reads of the sector that holds a position fail."""
         with self._guard:
-            self._file(path).unreadable.add(position // SECTOR_BYTES)
+            file = self._file(path)
+            file.unreadable.add(position // SECTOR_BYTES)
+            file.renew_pages()
 
     def heal_reads(self, path: Path) -> None:
         """Let all sectors of a file be read again."""
         with self._guard:
-            self._file(path).unreadable.clear()
+            file = self._file(path)
+            file.unreadable.clear()
+            file.renew_pages()
 
     def _with_survivors(
         self, names: Sequence[NameOperation], content_of: Callable[[SimulatedFile], bytes]
@@ -646,6 +656,8 @@ class SimulatedFileHandle:
                 raise ValueError(f"{self._path}: cannot map {size} bytes")
             if size > len(self._file.data):
                 raise ShortFileError(self._path, len(self._file.data), size)
+            if self._disk.maps_pages:
+                return self._file.map_pages(size, self._path)
             self._ensure_readable(0, size)
             return self._file.map(size)
 
