@@ -224,6 +224,15 @@ cdef inline int add_row(
     return status
 
 
+cdef inline bint point_at_bytes(object field, const uint8_t** data, int64_t* size) noexcept:
+    """Point at bytes that the caller holds, and say whether the field is of that very type."""
+    if type(field) is not bytes:
+        return False
+    data[0] = <const uint8_t*>PyBytes_AS_STRING(field)
+    size[0] = PyBytes_GET_SIZE(field)
+    return True
+
+
 cdef inline object load_field(
     object field, str name, const uint8_t** data, int64_t* size
 ):

@@ -29,6 +29,7 @@ from kafkalog._core.builder cimport (
     RecordParts,
     add_to_draft,
     load_field,
+    point_at_bytes,
 )
 from kafkalog._core.bytes_column cimport BytesCells, CellColumn, TimestampColumn, no_cells
 from kafkalog._core.column_writer cimport extend_kernel
@@ -226,8 +227,10 @@ cdef class RecordsBuilder:
         if headers is not None and headers != ():
             pairs = header_tuple(headers)
         # From here on no code of the caller's runs: the pointers stay good.
-        key = load_field(key, "key", &parts.key, &parts.key_size)
-        value = load_field(value, "value", &parts.value, &parts.value_size)
+        if not point_at_bytes(key, &parts.key, &parts.key_size):
+            key = load_field(key, "key", &parts.key, &parts.key_size)
+        if not point_at_bytes(value, &parts.value, &parts.value_size):
+            value = load_field(value, "value", &parts.value, &parts.value_size)
         if pairs is not None:
             self.headers.load(pairs, &parts)
         parts.timestamp_ms = timestamp_ms

@@ -7,10 +7,12 @@ Thread-safety: what it says never changes; two threads may fetch the bytes twice
 """
 
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t
 
 from kafkalog._core.mapping cimport check_object, touch_pages
+
+cdef extern from "Python.h":
+    const Py_buffer* PyMemoryView_GET_BUFFER(object view) noexcept
 
 
 cdef tuple NOTHING = ()
@@ -20,8 +22,8 @@ cdef class SegmentSlice:
     """
     A range of one segment.
 
-    A subclass has `_fetch`, which returns the bytes from the segment, where nobody has found them
-    in memory. It adds no constructor: one that is found in a table is made without.
+    A subclass has `_fetch`, which returns a memoryview of the bytes from the segment, where nobody
+    has found them in memory. It adds no constructor: one that is found in a table is made without.
 
     Args:
         segment: has a `file` that says whether it `is_closed`.
@@ -71,17 +73,18 @@ cdef class SegmentSlice:
             else:
                 self._data = self._fetch()
             self._mapped = None
-            touch_object(self._data)
+            touch_view(self._data)
         check_object(self._data)
         return self._data
 
 
-cdef int touch_object(object data) except -1:
+cdef int touch_view(object data) except -1:
     """Read a byte of each page, so that what cannot be read is known."""
-    cdef Py_buffer view
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    touch_pages(<const uint8_t*>view.buf, view.len)
-    PyBuffer_Release(&view)
+    cdef const Py_buffer* held
+    if type(data) is not memoryview:
+        raise TypeError(f"data must be a memoryview, got {type(data).__name__}")
+    held = PyMemoryView_GET_BUFFER(data)
+    touch_pages(<const uint8_t*>held.buf, held.len)
     return 0
 
 

@@ -110,8 +110,8 @@ def scan_segment(
         known_end: what is known of the end of the log, for its last segment.
     """
     limit = _limit(base_offset, offset_max)
-    scanner = _Scanner(base_offset, interval, limit)
-    scan, is_odd = scanner.run_quickly(data, known_end)
+    scanner = _Scanner(base_offset, interval, limit, known_end)
+    scan, is_odd = scanner.run_quickly(data)
     if not is_odd:
         return scan
     judgement = judge_batches(
@@ -149,7 +149,7 @@ def scan_file(
     """
     if not file.maps:
         limit = _limit(base_offset, offset_max)
-        scan = _Scanner(base_offset, interval, limit).run_over_windows(file, known_end)
+        scan = _Scanner(base_offset, interval, limit, known_end).run_over_windows(file)
         if scan is not None:
             return scan
     # What damage is, and how far it reaches, only all that follows tells.
@@ -166,10 +166,13 @@ def scan_file(
 class _Scanner:
     """Goes over a segment, and puts together what its batches say."""
 
-    def __init__(self, base_offset: int, interval: int, limit: int) -> None:
+    def __init__(
+        self, base_offset: int, interval: int, limit: int, known_end: KnownEnd | None
+    ) -> None:
         self._base_offset = base_offset
         self._interval = interval
         self._limit = limit
+        self._known_end = known_end
         self._columns = BatchColumns(CHUNK_BATCHES)
         self._begin()
 
@@ -177,12 +180,12 @@ class _Scanner:
         self._entries = _Entries(self._base_offset, self._interval)
         self._tally = BatchTally()
         self._scan = SegmentScan(next_offset=self._base_offset)
-        # The last batch's base offset, and the end of those before it.
+        # Of the log's last segment: the last batch's base offset, and the end of those before it.
         self._last_base = self._before_last = self._base_offset
         # Where it begins, if it is a wrapper of magic 0.
         self._last_position = -1
 
-    def run_quickly(self, data: memoryview, known_end: KnownEnd | None) -> tuple[SegmentScan, bool]:
+    def run_quickly(self, data: memoryview) -> tuple[SegmentScan, bool]:
         """Scan bytes as long as they are in order; say whether more has to be known of them."""
         position, end = 0, len(data)
         while position < end:
@@ -198,13 +201,13 @@ class _Scanner:
                 return self._scan, True
             self._scan.tail_status = walk.status
             break
-        is_odd = self._ends_oddly(known_end)
-        if known_end is not None and self._last_position >= 0 and not is_odd:
+        is_odd = self._ends_oddly()
+        if self._last_position >= 0 and not is_odd:
             # What it names contradicts nobody behind it, but in magic 0 the records in it.
             is_odd = not names_its_last_offset(data, self._last_position)
         return self._finished(), is_odd
 
-    def run_over_windows(self, file: SegmentFile, known_end: KnownEnd | None) -> SegmentScan | None:
+    def run_over_windows(self, file: SegmentFile) -> SegmentScan | None:
         """Return what a scan finds; None where there is damage, or a torn tail."""
         size, position, wanted = file.size_bytes, 0, WINDOW_BYTES
         while position < size:
@@ -224,7 +227,7 @@ class _Scanner:
                 if start >= 0 and not names_its_last_offset(data, start):
                     return None
             position, wanted = position + walk.position, WINDOW_BYTES
-        return None if self._ends_oddly(known_end) else self._finished()
+        return None if self._ends_oddly() else self._finished()
 
     def run_around(
         self, data: memoryview, fences: Sequence[FencedRange], whole_end: int
@@ -259,15 +262,22 @@ class _Scanner:
             return
         self._tally.add(columns, count)
         self._entries.select(columns, count)
-        before = int(columns.last_offset[count - 2]) + 1 if count > 1 else scan.next_offset
-        self._last_base, self._before_last = int(columns.base_offset[count - 1]), before
-        is_wrapper = columns.record_count[count - 1] < 0 and columns.magic[count - 1] == 0
-        self._last_position = int(columns.position[count - 1]) if is_wrapper else -1
+        if self._known_end is not None:
+            self._note_last_batch(count)
         scan.next_offset = scan.free_offset = walk.next_offset
         scan.whole_end = walk.position
 
-    def _ends_oddly(self, known_end: KnownEnd | None) -> bool:
+    def _note_last_batch(self, count: int) -> None:
+        columns, before = self._columns, self._scan.next_offset
+        if count > 1:
+            before = int(columns.last_offset[count - 2]) + 1
+        self._last_base, self._before_last = int(columns.base_offset[count - 1]), before
+        is_wrapper = columns.record_count[count - 1] < 0 and columns.magic[count - 1] == 0
+        self._last_position = int(columns.position[count - 1]) if is_wrapper else -1
+
+    def _ends_oddly(self) -> bool:
         """Say whether what is known of the log's end may contradict the last batch."""
+        known_end = self._known_end
         if known_end is None:
             return False
         return ends_oddly(

@@ -97,6 +97,8 @@ def walk_batches(
     walk = Walk(result.count, result.position, result.status, behind, result.position + 1)
     if result.count == 0 or result.status not in (OK, FULL, OFFSET_ORDER):
         return walk
+    if result.position == len(data):
+        return walk
     following = _header(data, result.position)
     if following is None and result.status == FULL:
         # Damage, perhaps, and what stands before it is no more sure than in the midst of a run.

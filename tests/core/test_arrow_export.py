@@ -267,6 +267,6 @@ def test_release_behind_the_end_of_python_is_safe() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert (0, "") == (result.returncode, result.stderr)
