@@ -14,7 +14,15 @@ import pytest
 
 from kafkalog.errors import DiskFullError, LogOfflineError, LogStorageError
 from tests.recovery.scenarios import SCENARIOS
-from tests.support.crash_rig import ALONE, INSIDE, Place, Rig, Scenario, verify_reopening
+from tests.support.crash_rig import (
+    ALONE,
+    INSIDE,
+    Place,
+    Rig,
+    Scenario,
+    verify_once,
+    verify_reopening,
+)
 from tests.support.manual_time import START_MS
 from tests.support.model import observe, record_fact
 from tests.support.simulated_disk import MUTATING, SYNCING, CrashChoice
@@ -62,7 +70,7 @@ class Look(Scenario):
             rig.close()
 
 
-def fail(scenario: Scenario, failure: Failure, number: int) -> bool:
+def fail(scenario: Scenario, failure: Failure, number: int, seen: set[tuple[bytes, str]]) -> bool:
     """Let call `number` of a scenario fail and look at the consequences; False where none was."""
     rig = Rig(failure.place)
     scenario.prepare(rig)
@@ -87,7 +95,7 @@ def fail(scenario: Scenario, failure: Failure, number: int) -> bool:
         return False
     if rig.opened is not None and not rig.opened._closed and not rig.opened.is_read_only:
         check_open_log(rig)
-    verify_reopening(failure.place, rig.disk.crash(CrashChoice("nothing")), rig.model)
+    verify_once(failure.place, rig.disk.crash(CrashChoice("nothing")), rig.model, seen)
     rig.let_go()
     # The same disk, no power cut: what a failed sync left in memory only must be written again.
     verify_reopening(failure.place, rig.disk, rig.model)
@@ -101,11 +109,12 @@ def fail_each(name: str, failure: Failure, *, quick: bool) -> int:
     """
     first = 1 + len(name) % STRIDE
     number = 0
+    seen: set[tuple[bytes, str]] = set()
     while number < 1000:
         number += 1
         if ((number - first) % STRIDE == 0) is not quick:
             continue
-        if not fail((SCENARIOS | {"look": Look})[name](), failure, number):
+        if not fail((SCENARIOS | {"look": Look})[name](), failure, number, seen):
             return number
     raise AssertionError(f"{name} does not end")
 

@@ -20,6 +20,7 @@ from tests.recovery.test_crash_of_manager import (
     living,
     verify,
 )
+from tests.support.crash_rig import MANAGER_CALL_STEP
 from tests.support.managers import manual_manager
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -60,7 +61,7 @@ def explore(
 def test_call_that_fails_costs_nothing_that_was_promised(
     scenario: Scenario, error_number: int
 ) -> None:
-    """A few of the calls; the slow run takes all."""
+    """A few of the calls; the slow run takes more."""
     assert explore(scenario, error_number, 11) > 50
 
 
@@ -76,8 +77,8 @@ def test_call_that_fails_beside_zeros_costs_nothing_that_was_promised(
 @pytest.mark.slow
 @pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("scenario", [living, closing, coming_again])
-def test_every_call_that_fails_costs_nothing_that_was_promised(
+def test_any_of_many_calls_that_fails_costs_nothing_that_was_promised(
     scenario: Scenario, error_number: int
 ) -> None:
-    """All of the calls, those that only look too."""
-    assert explore(scenario, error_number, 1) > 50
+    """A third of the calls, or all of them, those that only look too."""
+    assert explore(scenario, error_number, MANAGER_CALL_STEP) > 50

@@ -27,6 +27,7 @@ from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
 __all__ = [
     "ALONE",
     "INSIDE",
+    "MANAGER_CALL_STEP",
     "MANY_STATES",
     "PLACES",
     "Crash",
@@ -36,13 +37,19 @@ __all__ = [
     "crashes",
     "explore",
     "small_config",
+    "verify_once",
     "verify_reopening",
     "with_zeros_ahead",
 ]
 
 # Crash states of each moment; the quick run takes 3 of them, the slow one the others. 30 take a
 # core 20 minutes.
-MANY_STATES = int(os.environ.get("KAFKALOG_CRASH_STATES", "6"))
+GATE_STATES = 6
+MANY_STATES = int(os.environ.get("KAFKALOG_CRASH_STATES", GATE_STATES))
+# Every third state is crashed once more while it is opened; each one where more are asked for.
+DOUBLE_CRASH_STEP = 3 if MANY_STATES <= GATE_STATES else 1
+# Of a manager's calls, which are many hundred, every third one is the last, or fails.
+MANAGER_CALL_STEP = int(os.environ.get("KAFKALOG_CRASH_STEP", "3"))
 # More changing calls than an opening makes where there is little to recover.
 OPENING_CALLS = 24
 META_PROPERTIES = b"version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n"
@@ -355,15 +362,23 @@ def explore(scenario: Scenario, place: Place, *, limit: int, beyond: int = 0) ->
         moments = crash.number
         states += 1
         with crash.told():
-            twice = _crash_while_opening(place, crash.disk.crash(), seed=moments + states)
-            _verify_once(place, crash.disk, crash.rig.model, seen)
-            with _told("and crashed while it was opened", twice):
-                _verify_once(place, twice, crash.rig.model, seen)
+            second = None
+            if (moments + states) % DOUBLE_CRASH_STEP == 0:
+                second = _crash_while_opening(place, crash.disk.crash(), seed=moments + states)
+            verify_once(place, crash.disk, crash.rig.model, seen, indexes_written=True)
+            if second is not None:
+                with _told("and crashed while it was opened", second):
+                    verify_once(place, second, crash.rig.model, seen, indexes_written=True)
     return moments, states
 
 
-def _verify_once(
-    place: Place, disk: SimulatedDisk, model: LogModel, seen: set[tuple[bytes, str]]
+def verify_once(
+    place: Place,
+    disk: SimulatedDisk,
+    model: LogModel,
+    seen: set[tuple[bytes, str]],
+    *,
+    indexes_written: bool = False,
 ) -> None:
     """
     Reopen a disk, unless one was that was the same to the byte, and promised the same.
@@ -373,7 +388,7 @@ def _verify_once(
     state = disk.fingerprint(), repr(model)
     if state not in seen:
         seen.add(state)
-        verify_reopening(place, disk, model, indexes_written=True)
+        verify_reopening(place, disk, model, indexes_written=indexes_written)
 
 
 def _crash_while_opening(place: Place, disk: SimulatedDisk, *, seed: int) -> SimulatedDisk:
