@@ -214,7 +214,8 @@ class History:
             rows = seen.records.get(place, [])
             self.stored[place] = {offset: value for offset, _key, value in rows}
             if rows and place in self.starts:
-                self.starts[place] = {max(x for x in self.starts[place] if x <= rows[0][0])}
+                may = [offset for offset in self.starts[place] if offset <= rows[0][0]]
+                self.starts[place] = {max(may, default=rows[0][0])}
         self.cuts.clear()
         if not is_left:
             self.tried.clear()
