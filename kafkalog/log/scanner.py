@@ -222,7 +222,7 @@ class _Scanner:
                 continue
             self._columns.position[: walk.count] += position
             self._take(replace(walk, position=position + walk.position))
-            if known_end is not None and position + walk.position == size:
+            if self._known_end is not None and position + walk.position == size:
                 start = self._last_position - position
                 if start >= 0 and not names_its_last_offset(data, start):
                     return None
