@@ -56,7 +56,7 @@ from kafkalog.indexes.transaction_index import (
 from kafkalog.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from kafkalog.log.producer_recovery import aborted_of
 from kafkalog.log.producer_replay import load_states, replay_segments
-from kafkalog.log.reading import walk_segment
+from kafkalog.log.reading import walk_windows
 from kafkalog.log.report import RepairedIndex
 from kafkalog.log.segment_transactions import KEPT, SegmentTransactions
 from kafkalog.log.segment_types import SegmentContext
@@ -477,14 +477,15 @@ class _MarkerWalk:
         """Go over the batches of a segment, behind those before."""
         segment, bound = snapshot.segments.segments[slot], snapshot.bound_of(slot)
         columns = BatchColumns(WALK_BATCHES)
-        data = segment.file.whole()[: bound.end]
         end = 0
-        for start, walk in walk_segment(segment, 0, bound, segment.base_offset, columns, "skip"):
-            if start != end:
+        for data, origin, walk in walk_windows(
+            segment, 0, bound, segment.base_offset, columns, "skip"
+        ):
+            if origin + int(columns.position[0]) != end:
                 # What was passed over may have held a marker: what was open may be over.
                 self._opened.clear()
-            end = walk.position
-            self._add(columns, walk.count, data, segment.path)
+            end = origin + walk.position
+            self._add(columns, walk.count, data, origin, segment.path)
         if end != bound.end:
             self._opened.clear()
 
@@ -493,7 +494,9 @@ class _MarkerWalk:
         first_data = self._opened.get(entry.producer_id, entry.first_offset)
         return self._marked.get(entry.producer_id, -1) < entry.first_offset <= first_data
 
-    def _add(self, columns: BatchColumns, count: int, data: memoryview, path: Path) -> None:
+    def _add(
+        self, columns: BatchColumns, count: int, data: memoryview, origin: int, path: Path
+    ) -> None:
         self.spans.add(columns, count)
         is_control = (columns.attributes[:count] & CONTROL_MASK) != 0
         is_data = (columns.attributes[:count] & TRANSACTIONAL_MASK) != 0
@@ -504,7 +507,7 @@ class _MarkerWalk:
             producer_id, offset = int(columns.producer_id[row]), int(columns.base_offset[row])
             if is_control[row]:
                 start, size = int(columns.position[row]), int(columns.size_bytes[row])
-                batch = BatchView(data[start : start + size], path=path, position=start)
+                batch = BatchView(data[start : start + size], path=path, position=origin + start)
                 self._end(producer_id, offset, batch)
             else:
                 self._opened.setdefault(producer_id, offset)
