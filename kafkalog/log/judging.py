@@ -17,7 +17,8 @@ of two numbers: `shift[i] = first_offset[i] - room[i]` may never fall. In a log 
 shifts are equal. Batches that are not in order with any other are few, and only these are compared.
 
 A wrapper of an old format names its last offset only, and takes one at least. Where a few wrappers
-contradict each other, they are decompressed, and counted.
+contradict each other, they are decompressed, and counted; so are those around one of which a reader
+has found that its records do not fit between its neighbours (`wrapper_checks.py`).
 
 Everything outside the believed batches is fenced. A batch with a good CRC is never part of a torn
 tail, whatever offset it names.
@@ -32,7 +33,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -60,9 +61,11 @@ __all__ = [
     "Judgement",
     "KnownEnd",
     "ends_oddly",
+    "fits_behind",
     "is_whole_without_offset",
     "judge_batches",
     "names_its_last_offset",
+    "offsets_inside",
 ]
 
 OK: Final = STATUS_CODES["OK"]
@@ -79,6 +82,8 @@ SOME_OFFSET: Final = 2**40
 CHUNK_BATCHES: Final = 4096
 # So many batches that contradict each other are decompressed, should they be wrappers.
 WRAPPERS_MAX: Final = 64
+# So many batches on each side of a wrapper that is in question are judged with it.
+AROUND: Final = 2
 # A batch counts more than any number of those that may be none, and these than any number of links.
 BATCH_WEIGHT: Final = 1 << 80
 IMAGE_WEIGHT: Final = 1 << 40
@@ -91,10 +96,12 @@ class KnownEnd(NamedTuple):
     Attributes:
         durable_offset: all below it was on the disk once.
         end_offset: where the log ended when it was closed in order, None where it was not.
+        begin_offset: one above the last offset of the segment before, 0 where none is sure.
     """
 
     durable_offset: int = 0
     end_offset: int | None = None
+    begin_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +142,7 @@ class _Run:
         may_be_image: whether it lies between two stretches of damage, and may belong to either.
         slot: its number in the segment.
         is_doubtful: whether it might as well be believed as others are that contradict it.
+        is_questioned: whether a reader has found that the records in it do not fit.
     """
 
     shift: int
@@ -150,6 +158,7 @@ class _Run:
     is_doubtful: bool = False
     may_be_image: bool = False
     slot: int = 0
+    is_questioned: bool = False
 
     @property
     def weight(self) -> int:
@@ -166,6 +175,7 @@ def judge_batches(
     offset_max: int,
     following_offset: int,
     known_end: KnownEnd | None = None,
+    questioned: Collection[int] = (),
 ) -> Judgement:
     """
     Judge all batches of a segment.
@@ -178,10 +188,13 @@ def judge_batches(
         following_offset: offset that follows the segment, for a fence that reaches its end; a
             smaller one than its batches take is raised.
         known_end: what is known of the end of the log, for its last segment.
+        questioned: where wrappers begin whose records do not fit between their neighbours.
     """
     found = _Search(data, first_offset, offset_max)
     found.collect()
     runs = found.runs
+    for run in runs:
+        run.is_questioned = run.is_wrapper and run.start in questioned
     _leave_overflow_out(runs, first_offset)
     end_offset = 0 if known_end is None else known_end.end_offset or 0
     _judge(runs, data, first_offset, end_offset)
@@ -329,8 +342,22 @@ def ends_oddly(
 
 def names_its_last_offset(data: memoryview, position: int) -> bool:
     """Say whether a wrapper names the offset of the last record in it, as far as that says one."""
-    inside = _offsets_inside(data, position)
+    inside = offsets_inside(data, position)
     return inside is None or inside[1] == parse_header(data, position).last_offset
+
+
+def fits_behind(data: memoryview, position: int, end_before: int) -> bool:
+    """
+    Say whether the first record in a wrapper is behind the batch before, as far as records say.
+
+    And in magic 0 whether the last one is what the wrapper names. In magic 1 all hang on that name.
+    """
+    inside = offsets_inside(data, position)
+    if inside is None:
+        return True
+    first, last = inside
+    header = parse_header(data, position)
+    return first >= end_before and (header.magic > 0 or last == header.last_offset)
 
 
 def is_whole_without_offset(data: memoryview, position: int) -> bool:
@@ -418,6 +445,9 @@ def _judge_shifts(runs: list[_Run], data: memoryview, first_offset: int, end_off
     highest_before = np.maximum.accumulate(shifts)
     lowest_behind = np.minimum.accumulate(shifts[::-1])[::-1]
     is_settled = (shifts >= highest_before) & (shifts <= lowest_behind)
+    for slot, run in enumerate(fitting):
+        if run.is_questioned:
+            is_settled[max(slot - AROUND, 0) : slot + AROUND + 1] = False
     unsettled = np.flatnonzero(~is_settled)
     if not unsettled.size:
         return
@@ -476,22 +506,25 @@ def _counted(
         low: the least offset that may come.
     """
     wanted = {run.slot for run in part}
+    is_asked = any(run.is_questioned for run in part)
     shifts: list[int | None] = []
     taken = 0
     for run in runs:
         first, is_possible = run.first_offset, True
-        inside = _offsets_inside(data, run.start) if run.is_wrapper else None
+        inside = offsets_inside(data, run.start) if run.is_wrapper else None
         if inside is not None:
             first, last = inside
             run.room = max(last - first + 1, 1)
-            is_possible = last == run.next_offset - 1 and first >= low
+            # A segment that a broker has named by the last offset of its first wrapper.
+            begins_below = run.start == 0 and not run.is_questioned and is_asked
+            is_possible = last == run.next_offset - 1 and (first >= low or begins_below)
         if run.slot in wanted:
             shifts.append(first - taken if is_possible else None)
         taken += 0 if run.may_be_image else run.room
     return shifts
 
 
-def _offsets_inside(data: memoryview, position: int) -> tuple[int, int] | None:
+def offsets_inside(data: memoryview, position: int) -> tuple[int, int] | None:
     """
     Return first and last offset of the records in a wrapper, None where they do not say.
 
@@ -603,7 +636,7 @@ def _judge_last(runs: list[_Run], data: memoryview, first_offset: int, known_end
     limit = known_end.durable_offset if end_offset is None else end_offset
     overflows = last.next_offset - 1 > first_offset + RELATIVE_OFFSET_MAX
     if last.is_wrapper:
-        inside = _offsets_inside(data, last.start)
+        inside = offsets_inside(data, last.start)
         if inside is not None:
             begins, last.room = inside[0], max(inside[1] - inside[0] + 1, 1)
             if inside[1] != last.next_offset - 1:
@@ -624,7 +657,7 @@ def _judge_last(runs: list[_Run], data: memoryview, first_offset: int, known_end
 
 def _room_of(run: _Run, data: memoryview) -> int:
     """Return how many offsets a run takes, wrappers counted."""
-    inside = _offsets_inside(data, run.start) if run.is_wrapper else None
+    inside = offsets_inside(data, run.start) if run.is_wrapper else None
     return run.room if inside is None else max(inside[1] - inside[0] + 1, 1)
 
 

@@ -464,7 +464,8 @@ def _examine(
         if is_trusted and _trust_tail(segment, recovery_point, findings):
             return
         following = None if last else segments[slot + 1].base_offset
-        known_end = KnownEnd(recovery_point, recovery_point if clean else None)
+        begin_offset = _begin_offset(segments, slot) if last else 0
+        known_end = KnownEnd(recovery_point, recovery_point if clean else None, begin_offset)
         scan = _scan(context, segment, following, known_end, findings)
         if scan.whole_end < segment.size_bytes + segment.file.left_out_bytes:
             behind = segments[slot + 1 :]
@@ -485,6 +486,20 @@ def _examine(
             findings.unindexed = scan
             return
         _install_indexes(segment, scan, findings)
+
+
+def _begin_offset(segments: Sequence[LogSegment], slot: int) -> int:
+    """
+    Return one above the last offset before a segment, 0 where none is sure.
+
+    Asked for where it begins with a wrapper: the segment may be named by the last offset of that.
+    """
+    if not slot or not segments[slot].begins_with_wrapper():
+        return 0
+    try:
+        return segments[slot - 1].end_offset_of_tail() or 0
+    except (CorruptRecordError, InvalidRecordError, ValueError):
+        return 0
 
 
 def _lose_end(context: SegmentContext, findings: _Findings) -> None:

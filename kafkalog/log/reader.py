@@ -20,6 +20,8 @@ from kafkalog._core.iteration import Gate, GatedRecords
 from kafkalog._core.record import Record
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
     KafkaLogError,
     LogClosedError,
     LogStorageError,
@@ -51,7 +53,7 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import ReportedErrors
 from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.transactions import aborted_between, repaired_indexes
-from kafkalog.log.walk import check_wrapper
+from kafkalog.log.walk import check_wrapper, fits_behind
 from kafkalog.model import TopicPartition
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.message_run import MessageRun, Part
@@ -94,6 +96,7 @@ class LogReader:
         self._stable = StableOffsets()
         self._followed = None if tail is None else FollowedProducers(local.context)
         local.context.on_damage = weakref.WeakMethod(self._forget_points)
+        local.context.ask_end_before = weakref.WeakMethod(self._end_before)
         # Weakly: a log that is forgotten lets its files go at once.
         myself = weakref.ref(self)
         local.on_change = lambda: _segments_changed(myself)
@@ -262,6 +265,17 @@ class LogReader:
 
     def _forget_points(self) -> None:
         """Drop what is cached for look-ups: segments may have left, or damage was found."""
+
+    def _end_before(self, base_offset: int) -> int:
+        """Return one above the last offset of the segment before one, 0 where none is sure."""
+        segments = self._local.snapshot.segments
+        slot = segments.floor_slot(base_offset) - 1
+        if slot < 0:
+            return 0
+        try:
+            return segments.segments[slot].end_offset_of_tail() or 0
+        except (CorruptRecordError, InvalidRecordError, ValueError):
+            return 0
 
     def _known_epochs(self, snapshot: Snapshot) -> LogEpochs:
         """Return the leader epochs, those of another process as they are now."""
@@ -442,18 +456,15 @@ def _record_lists(
             records = batch.records(limit_bytes=limit_bytes)
             check_wrapper(batch, records, before)
         else:
-            # The CRC is right, so these bytes are what somebody wrote: nothing to search behind.
+            # The CRC is right, so these bytes are what was written: nothing to search behind.
             records = try_records(batch, limit_bytes)
-        if records is None:
+        if records is None or not fits_behind(batch, records, before):
             continue
         inside = header.base_offset >= start and header.last_offset < end
         if inside and not header.is_wrapper:
             yield records
         else:
             yield _within(records, start, end)
-        if header.is_wrapper and header.magic == 0 and records:
-            # If the wrapper's offset lies, the records' own do not.
-            next_offset = records[-1].offset + 1
         # Where the writer replaced what follows, the next batch may begin below the end of this.
         start, before = max(start, next_offset), batch
 

@@ -21,9 +21,9 @@ from kafkalog.log.judging import (
     RELATIVE_OFFSET_MAX,
     KnownEnd,
     ends_oddly,
+    fits_behind,
     is_whole_without_offset,
     judge_batches,
-    names_its_last_offset,
 )
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.walk import Walk, walk_batches
@@ -121,6 +121,7 @@ def scan_segment(
         offset_max=limit,
         following_offset=0 if offset_max is None else offset_max + 1,
         known_end=known_end,
+        questioned=scanner.questioned,
     )
     scan = scanner.run_around(data, judgement.fences, judgement.whole_end)
     scan.fences = list(judgement.fences)
@@ -174,6 +175,8 @@ class _Scanner:
         self._limit = limit
         self._known_end = known_end
         self._columns = BatchColumns(CHUNK_BATCHES)
+        # Where the last batch begins, if it is a wrapper that does not fit.
+        self.questioned: tuple[int, ...] = ()
         self._begin()
 
     def _begin(self) -> None:
@@ -182,8 +185,8 @@ class _Scanner:
         self._scan = SegmentScan(next_offset=self._base_offset)
         # Of the log's last segment: the last batch's base offset, and the end of those before it.
         self._last_base = self._before_last = self._base_offset
-        # Where it begins, if it is a wrapper of magic 0.
-        self._last_position = -1
+        # Where it lies, if it is a wrapper.
+        self._last_wrapper: tuple[int, int] | None = None
 
     def run_quickly(self, data: memoryview) -> tuple[SegmentScan, bool]:
         """Scan bytes as long as they are in order; say whether more has to be known of them."""
@@ -202,10 +205,19 @@ class _Scanner:
             self._scan.tail_status = walk.status
             break
         is_odd = self._ends_oddly()
-        if self._last_position >= 0 and not is_odd:
-            # What it names contradicts nobody behind it, but in magic 0 the records in it.
-            is_odd = not names_its_last_offset(data, self._last_position)
+        if self._last_wrapper is not None:
+            start, stop = self._last_wrapper
+            is_odd |= not self._last_fits(data[start:stop])
         return self._finished(), is_odd
+
+    def _last_fits(self, wrapper: memoryview) -> bool:
+        """Hold the last batch, a wrapper, against the one before: nothing behind it speaks."""
+        assert self._last_wrapper is not None and self._known_end is not None
+        start, _ = self._last_wrapper
+        if fits_behind(wrapper, 0, self._before_last if start else self._known_end.begin_offset):
+            return True
+        self.questioned = (start,)
+        return False
 
     def run_over_windows(self, file: SegmentFile) -> SegmentScan | None:
         """Return what a scan finds; None where there is damage, or a torn tail."""
@@ -222,12 +234,14 @@ class _Scanner:
                 continue
             self._columns.position[: walk.count] += position
             self._take(replace(walk, position=position + walk.position))
-            if self._known_end is not None and position + walk.position == size:
-                start = self._last_position - position
-                if start >= 0 and not names_its_last_offset(data, start):
-                    return None
             position, wanted = position + walk.position, WINDOW_BYTES
-        return None if self._ends_oddly() else self._finished()
+        if self._ends_oddly():
+            return None
+        if self._last_wrapper is not None:
+            start, stop = self._last_wrapper
+            if not self._last_fits(file.read(start, stop - start)):
+                return None
+        return self._finished()
 
     def run_around(
         self, data: memoryview, fences: Sequence[FencedRange], whole_end: int
@@ -272,8 +286,10 @@ class _Scanner:
         if count > 1:
             before = int(columns.last_offset[count - 2]) + 1
         self._last_base, self._before_last = int(columns.base_offset[count - 1]), before
-        is_wrapper = columns.record_count[count - 1] < 0 and columns.magic[count - 1] == 0
-        self._last_position = int(columns.position[count - 1]) if is_wrapper else -1
+        self._last_wrapper = None
+        if columns.record_count[count - 1] < 0:
+            start = int(columns.position[count - 1])
+            self._last_wrapper = start, start + int(columns.size_bytes[count - 1])
 
     def _ends_oddly(self) -> bool:
         """Say whether what is known of the log's end may contradict the last batch."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -56,6 +56,14 @@ from kafkalog.log.segment_indexes import SegmentIndexes
 from kafkalog.log.segment_transactions import SegmentTransactions
 from kafkalog.log.segment_types import Bound, SegmentContext
 from kafkalog.log.walk import Walk, walk_batches
+from kafkalog.log.when_touched import WhenTouched
+from kafkalog.log.wrapper_checks import (
+    Neighbour,
+    WrapperChecks,
+    has_wrapper,
+    neighbour_at,
+    neighbours_in,
+)
 
 __all__ = ["LogSegment", "open_segment"]
 
@@ -64,14 +72,20 @@ logger = logging.getLogger(__name__)
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
 TRUNCATED = STATUS_CODES["TRUNCATED"]
+OFFSET_ORDER = STATUS_CODES["OFFSET_ORDER"]
 
 _ABSENT = FileExtent(0)
 NO_ENTRIES = OffsetIndexView(b"", 0)
 # Batches that a careful look-up examines at a time.
 CAREFUL_BATCHES = 64
+# For so many wrappers that do not fit the segment is judged; of more, each is fenced alone.
+QUESTIONED_MAX = 16
+# Walks from one place, each around damage that the one before has shown.
+WALKS_MAX = 8
 
 
 _end_of = attrgetter("end_position")
+_start_of = attrgetter("position")
 
 
 class LogSegment(SegmentIndexes):
@@ -88,8 +102,12 @@ class LogSegment(SegmentIndexes):
         is_resting: whether it is the active segment, and holds no file open for appending.
     """
 
+    _wrappers: WhenTouched[WrapperChecks] = WhenTouched(lambda segment: segment._make_checks())
+
     def __init__(self, context: SegmentContext, base_offset: int, file: SegmentFile) -> None:
         super().__init__(context, base_offset, file)
+        # Where wrappers begin that do not fit between their neighbours.
+        self._questioned: frozenset[int] = frozenset()
         self.fences: tuple[FencedRange, ...] = ()
         # So many bytes were judged: what is damaged in them is fenced.
         self._judged_bytes = 0
@@ -377,10 +395,11 @@ class LogSegment(SegmentIndexes):
         """
         start = max(position, self.start_for_time(timestamp_ms, bound))
         position, status = walk_headers(self.file, find_timestamp, timestamp_ms, start, bound.end)
-        if status == OK:
-            return position
         if status == TRUNCATED and position >= bound.end:
             return None
+        is_around = self.fences and self._is_fenced(position, position)
+        if status == OK and not is_around and self._fits_at(position, bound):
+            return position
         return self.find_timestamp_carefully(timestamp_ms, bound, start)
 
     def start_for_time(self, timestamp_ms: int, bound: Bound) -> int:
@@ -440,7 +459,12 @@ class LogSegment(SegmentIndexes):
         """Remember damaged ranges; a new tuple, so that readers need no lock."""
         if not found:
             return
-        known = {(fence.position, fence.size_bytes > 0): fence for fence in self.fences}
+        wider = sorted(found, key=_start_of)
+        known = {
+            (fence.position, fence.size_bytes > 0): fence
+            for fence in self.fences
+            if not _is_within(fence, wider)
+        }
         known.update(((fence.position, fence.size_bytes > 0), fence) for fence in found)
         self.fences = tuple(known[place] for place in sorted(known))
         # What finds records without a look at the fences is not to be asked here any more.
@@ -452,14 +476,17 @@ class LogSegment(SegmentIndexes):
 
     def judge(self, bound: Bound) -> None:
         """Find all damaged ranges of what may be read, unless that was done."""
-        if self._judged_bytes >= bound.end:
-            return
+        if self._judged_bytes < bound.end:
+            self._judge(bound)
+
+    def _judge(self, bound: Bound) -> None:
         judgement = judge_batches(
             self.file.whole()[: bound.end],
             self.path,
             first_offset=self.base_offset,
             offset_max=self._limit(bound),
             following_offset=bound.following_offset,
+            questioned=self._questioned,
         )
         self.add_fences(judgement.fences)
         if judgement.whole_end == bound.end:
@@ -480,8 +507,9 @@ class LogSegment(SegmentIndexes):
         Walk the believed batches of `data` from `position` on, up to the next damaged range.
 
         As `walk_batches`, but where anything is odd the whole segment is judged, so that all
-        readers believe the same batches, wherever they begin. In front of a fence the walk is OK;
-        at its first byte it finds nothing, and has the fence's reason as status.
+        readers believe the same batches, wherever they begin; and wrappers of old formats are held
+        against what is around them (`wrapper_checks.py`). In front of a fence the walk is OK; at
+        its first byte it finds nothing, and has the fence's reason as status.
 
         Args:
             data: bytes of the segment.
@@ -490,7 +518,8 @@ class LogSegment(SegmentIndexes):
             bound: how far the segment may be read.
             columns, next_offset, check_crc: as for `walk_batches`.
         """
-        for _attempt in range(2):
+        was_judged = False
+        for _attempt in range(WALKS_MAX):
             end = len(data)
             fence = self._fence_from(origin + position) if self.fences else None
             if fence is not None:
@@ -513,10 +542,50 @@ class LogSegment(SegmentIndexes):
             if not walk.count:
                 walk = replace(walk, next_offset=next_offset)
             is_cut = walk.status == TRUNCATED and origin + len(data) < bound.end
-            if walk.status in (OK, FULL) or is_cut or is_judged or not check_crc:
+            is_fine = walk.status in (OK, FULL) or is_cut or is_judged or not check_crc
+            if not is_fine and not was_judged:
+                self.judge(bound)
+                was_judged = True
+            elif self._fits(columns, walk.count, origin, bound):
                 break
-            self.judge(bound)
         return walk
+
+    def _make_checks(self) -> WrapperChecks:
+        return WrapperChecks(self.file, self.base_offset, self._hints, self._context.end_before)
+
+    def _fits(self, columns: BatchColumns, count: int, origin: int, bound: Bound) -> bool:
+        """Hold wrappers that a walk has found against what is around them; judge what is odd."""
+        if not count or not has_wrapper(columns, count):
+            return True
+        return self._fit(neighbours_in(columns, count, origin), bound)
+
+    def _fits_at(self, position: int, bound: Bound) -> bool:
+        """As `_fits`, of the batch at a position and those beside it."""
+        header = read_whole_header(self.file, position, bound.end)
+        if header is None or not header.is_wrapper:
+            return True
+        return self._fit([neighbour_at(position, header)], bound)
+
+    def _fit(self, batches: list[Neighbour], bound: Bound) -> bool:
+        first, last = batches[0].position, batches[-1].end
+        fences = self.fences
+        before, behind = (
+            bisect_right(fences, first, key=_end_of),
+            bisect_left(fences, last, key=_start_of),
+        )
+        start = fences[before - 1].end_position if before else 0
+        end = min(bound.end, fences[behind].position) if behind < len(fences) else bound.end
+        found = self._wrappers.find_misfit(batches, start, end)
+        if found is None:
+            return True
+        wrapper, end_before = found
+        if wrapper.position in self._questioned or len(self._questioned) >= QUESTIONED_MAX:
+            # The judgement of the segment has found nothing in it, or was asked too often.
+            self.fence_at(wrapper.position, bound, OFFSET_ORDER, end_before)
+        else:
+            self._questioned |= {wrapper.position}
+            self._judge(bound)
+        return False
 
     def _limit(self, bound: Bound) -> int:
         """Return the largest offset that may be here."""
@@ -567,9 +636,11 @@ class LogSegment(SegmentIndexes):
             )
             begins = found.status == OK and found.next_offset <= header.base_offset
         if position + header.size_bytes >= bound.end:
-            return begins and header.last_offset < bound.following_offset
-        behind = read_whole_header(self.file, position + header.size_bytes, bound.end)
-        return behind is not None and begins and header.last_offset < behind.base_offset
+            is_below = header.last_offset < bound.following_offset
+        else:
+            behind = read_whole_header(self.file, position + header.size_bytes, bound.end)
+            is_below = behind is not None and header.last_offset < behind.base_offset
+        return begins and is_below and (not header.is_wrapper or self._fits_at(position, bound))
 
     def _find_carefully(self, offset: int, position: int, bound: Bound) -> int | None:
         """Find the batch with every CRC from `position` on checked, around known damage."""
@@ -609,6 +680,12 @@ class LogSegment(SegmentIndexes):
             found = scan.max_timestamp, scan.offset_of_max_timestamp
         self._max_timestamp, self._offset_of_max_timestamp = found
         return found[0]
+
+
+def _is_within(fence: FencedRange, found: Sequence[FencedRange]) -> bool:
+    """Say whether a damaged range is a part of one of others, which are in order."""
+    slot = bisect_right(found, fence.position, key=_start_of) - 1
+    return slot >= 0 and fence.size_bytes > 0 and fence.end_position <= found[slot].end_position
 
 
 def open_segment(

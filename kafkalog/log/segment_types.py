@@ -67,12 +67,23 @@ class SegmentContext:
     settled_offset: int = 0
     # Called, if it is there yet, when damage is found.
     on_damage: weakref.WeakMethod[Callable[[], None]] | None = None
+    # Returns, if it is there yet, where the segment before the one of a base offset ends.
+    ask_end_before: weakref.WeakMethod[Callable[[int], int]] | None = None
 
     def found_damage(self) -> None:
         """Say that a segment has damage of which nobody knew."""
         notify = None if self.on_damage is None else self.on_damage()
         if notify is not None:
             notify()
+
+    def end_before(self, base_offset: int) -> int | None:
+        """
+        Return one above the last offset of the segment before, 0 where none is sure.
+
+        None as long as there is no log that knows its segments.
+        """
+        ask = None if self.ask_end_before is None else self.ask_end_before()
+        return None if ask is None else ask(base_offset)
 
     def files(self, base_offset: int) -> SegmentFiles:
         """Return the paths of a segment."""

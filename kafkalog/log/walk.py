@@ -14,8 +14,9 @@ deltas are covered by the CRC:
     with holes), both are fenced. A record that is missing is told; one under a wrong offset is not.
 
 A wrapper of an old format names its last offset only, and takes one or more below: it counts as
-one in the two rules above, and is never told from its neighbour by holes. Who decompresses it can
-hold it against the one before once more: `check_wrapper`.
+one in the two rules above, and is never told from its neighbour by holes. A reader decompresses it
+and holds it against those around it (`wrapper_checks.py`); what is too large for that is held
+against the one before once more where its records are made: `check_wrapper`.
 
 A base offset that lies without contradicting a neighbour (the last batch of a log, or a flip into a
 hole) cannot be found by anyone.
@@ -38,7 +39,14 @@ from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.records.batch_view import BatchView
 
-__all__ = ["BatchEnd", "Walk", "check_wrapper", "check_wrapper_offsets", "walk_batches"]
+__all__ = [
+    "BatchEnd",
+    "Walk",
+    "check_wrapper",
+    "check_wrapper_offsets",
+    "fits_behind",
+    "walk_batches",
+]
 
 OK = STATUS_CODES["OK"]
 FULL = STATUS_CODES["FULL"]
@@ -126,6 +134,15 @@ def check_wrapper(batch: BatchView, records: list[Record], before: BatchView | N
         position = before.position + before.header.size_bytes
         end = BatchEnd(before.path, position, before.header.next_offset)
     check_wrapper_offsets(batch, records[0].offset, records[-1].offset, end)
+
+
+def fits_behind(batch: BatchView, records: list[Record], before: BatchView | None) -> bool:
+    """Say whether `check_wrapper` finds nothing wrong."""
+    try:
+        check_wrapper(batch, records, before)
+    except CorruptRecordError:
+        return False
+    return True
 
 
 def check_wrapper_offsets(

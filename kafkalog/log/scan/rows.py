@@ -153,7 +153,7 @@ class RowReader:
                 status = self._builder.add_run(run)
                 if stretch.first + run.batch_count > row:
                     row = stretch.first + run.batch_count
-                    self._behind(stretch, row - 1)
+                    self._note_end(stretch, row - 1)
                     self._go_on()
                 if status == OK:
                     return
@@ -245,7 +245,7 @@ class RowReader:
             if self._builder.wants_runs:
                 self._runs.add_batches(stretch.batches, row, row + count)
             row += count
-            self._behind(stretch, row - 1)
+            self._note_end(stretch, row - 1)
             data: Buffer = stretch.data if stretch.is_plain else self._memory()
             yield _Decoded(data, columns, stretch.is_plain)
 
@@ -278,11 +278,12 @@ class RowReader:
             if not self._passes_over(view, error):
                 raise
             return
-        self._check(view, columns)
+        if not self._fits(view, columns):
+            return
         self._runs.clear()
         if self._builder.wants_runs:
             self._take_runs(view, columns)
-        self._behind(stretch, row, columns)
+        self._note_end(stretch, row)
         yield _Decoded(data, columns, stretch.is_plain)
 
     def _as_asked(self, view: BatchView, error: KafkaLogError) -> bool:
@@ -292,12 +293,18 @@ class RowReader:
         is_missing = isinstance(error, UnsupportedCodecError)
         return not (is_missing and is_codec_of(view.header.magic, view.header.codec))
 
-    def _check(self, view: BatchView, columns: RecordColumns) -> None:
+    def _fits(self, view: BatchView, columns: RecordColumns) -> bool:
+        """Hold a wrapper against the batch before; False where it is to be passed over."""
         if not view.header.is_wrapper or not len(columns):
-            return
+            return True
         offsets = columns.offset
-        if self._options.on_corrupt == "raise":
+        try:
             check_wrapper_offsets(view, int(offsets[0]), int(offsets[-1]), self._before)
+        except CorruptRecordError:
+            if self._options.on_corrupt == "raise":
+                raise
+            return False
+        return True
 
     def _take_runs(self, view: BatchView, columns: RecordColumns) -> None:
         header, count = view.header, len(columns)
@@ -308,13 +315,9 @@ class RowReader:
         for record in view.records():
             self._runs.add_message(header, record.timestamp_type)
 
-    def _behind(self, stretch: Stretch, row: int, columns: RecordColumns | None = None) -> None:
+    def _note_end(self, stretch: Stretch, row: int) -> None:
         """Note where the last batch that was decoded ends."""
-        batches = stretch.batches
-        next_offset = int(batches.last_offset[row]) + 1
-        if columns is not None and len(columns) and int(batches.magic[row]) == 0:
-            # If the wrapper's offset lies, the records' own do not.
-            next_offset = int(columns.offset[-1]) + 1
+        next_offset = int(stretch.batches.last_offset[row]) + 1
         self._before = BatchEnd(stretch.path, stretch.file_end(row), next_offset)
 
 
