@@ -21,6 +21,7 @@ from pathlib import Path
 from typing_extensions import Buffer
 
 from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.holes import Holes, data_between
 from kafkalog.files.names import temporary_path
 from kafkalog.files.zeros import PIECE_BYTES, is_zero
 
@@ -53,14 +54,18 @@ def read_whole(filesystem: FileSystem, path: Path, *, max_bytes: int) -> bytes |
 
 
 def replace_whole(
-    filesystem: FileSystem, path: Path, data: Buffer, *, durable: bool = True
+    filesystem: FileSystem, path: Path, data: Buffer, *, durable: bool = True, holes: Holes = ()
 ) -> None:
-    """Put `data` in place of a file's content; if `durable`, on the disk when this returns."""
+    """
+    Put `data` in place of a file's content; if `durable`, on the disk when this returns.
+
+    What is known to be zeros by `holes` is not looked at, and becomes holes.
+    """
     temporary = temporary_path(path)
     handle = _create_temporary(filesystem, temporary)
     try:
         try:
-            _write(handle, memoryview(data).cast("B"))
+            _write(handle, memoryview(data).cast("B"), holes)
             if durable:
                 handle.sync()
         finally:
@@ -86,16 +91,17 @@ def _create_temporary(filesystem: FileSystem, path: Path) -> FileHandle:
         return filesystem.create_new(path)
 
 
-def _write(handle: FileHandle, data: memoryview) -> None:
+def _write(handle: FileHandle, data: memoryview, holes: Holes) -> None:
     """Write the content of a new file; pieces of zeros of a large one become holes."""
     if len(data) <= PIECE_BYTES:
         handle.pwrite(data, 0)
         return
     handle.truncate(len(data))
-    for start in range(0, len(data), PIECE_BYTES):
-        piece = data[start : start + PIECE_BYTES]
-        if not is_zero(piece):
-            handle.pwrite(piece, start)
+    for first, behind in data_between(holes, 0, len(data)):
+        for start in range(first, behind, PIECE_BYTES):
+            piece = data[start : min(start + PIECE_BYTES, behind)]
+            if not is_zero(piece):
+                handle.pwrite(piece, start)
 
 
 def sync_names(filesystem: FileSystem, directory: Path) -> None:

@@ -17,7 +17,7 @@ from kafkalog._core.batch import check_batch, find_batch, scan_batches
 from kafkalog._core.header import parse_header
 from kafkalog._core.status import STATUS_CODES, status_meaning, status_name
 from kafkalog.errors import CorruptRecordError, KafkaLogError
-from kafkalog.files.zeros import is_zero
+from kafkalog.files.holes import HOLE_BYTES, Holes, data_between, is_zero_between
 from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MESSAGE_OVERHEAD_V0
 from kafkalog.records.batch_view import BatchView
 
@@ -96,6 +96,7 @@ def find_fence(
     offset_max: int,
     following_offset: int,
     resume_min: int = 0,
+    holes: Holes = (),
 ) -> FencedRange:
     """
     Return the fence around the batch at `position` of `data`, which failed with `status`.
@@ -110,17 +111,17 @@ def find_fence(
         offset_max: largest offset that may still be in this segment.
         following_offset: offset that follows the segment, for a fence that reaches its end.
         resume_min: nothing before this position is believed.
+        holes: large holes of the file, which are not gone through.
     """
     ends = _declared_ends(data, position, end)
     resume_min = max(resume_min, position + 1)
-    resume = _behind_declared_length(data, ends, position, end, next_offset, offset_max)
+    offsets = (next_offset, offset_max)
+    resume = _behind_declared_length(data, ends, position, end, offsets, holes)
     if resume < resume_min:
         resume_min = max(resume_min, ends.certain)
         resume = end
         if resume_min < end:
-            resume = find_batch(
-                data, resume_min, end=end, offset_min=next_offset, offset_max=offset_max
-            )
+            resume = _find_batch(data, resume_min, end, offsets, holes)
     if resume < 0 or resume == end:
         resume, behind = end, following_offset
     else:
@@ -136,7 +137,12 @@ def find_fence(
 
 
 def find_resume(
-    data: memoryview, position: int, end: int, offset_min: int, offset_max: int
+    data: memoryview,
+    position: int,
+    end: int,
+    offset_min: int,
+    offset_max: int,
+    holes: Holes = (),
 ) -> tuple[int, bool]:
     """
     Return where the next batch with a good CRC begins, and whether it was searched for.
@@ -149,33 +155,53 @@ def find_resume(
         position: start of the batch that failed.
         end: one past the last byte that belongs to the log; returned where there is none.
         offset_min, offset_max: the range of offsets that is looked for.
+        holes: large holes of the file, which are not gone through.
     """
     ends = _declared_ends(data, position, end)
-    for low, high in ((offset_min, offset_max), (0, OFFSET_MAX)):
-        resume = _behind_declared_length(data, ends, position, end, low, high)
+    for offsets in ((offset_min, offset_max), (0, OFFSET_MAX)):
+        resume = _behind_declared_length(data, ends, position, end, offsets, holes)
         if resume >= 0:
             return resume, False
     start = max(position + 1, ends.certain)
     if start >= end:
         return end, False
-    resume = find_batch(data, start, end=end, offset_min=offset_min, offset_max=offset_max)
+    resume = _find_batch(data, start, end, (offset_min, offset_max), holes)
     if resume < 0:
-        resume = _batches_to_the_end(data, start, end)
+        resume = _batches_to_the_end(data, start, end, holes)
     return (end, False) if resume < 0 else (resume, True)
 
 
-def _batches_to_the_end(data: memoryview, position: int, end: int) -> int:
+def _find_batch(
+    data: memoryview, position: int, end: int, offsets: tuple[int, int], holes: Holes
+) -> int:
+    """
+    Return where the first batch with offsets of a range begins from a position on, -1 for nowhere.
+
+    None begins in a hole, but for the zeros of its offset, and none is looked for that ends more
+    than `HOLE_BYTES` within one.
+    """
+    low, high = offsets
+    for start, stop in data_between(holes, position, end):
+        begin = max(position, start - SIZE_POSITION - _SIZE.size)
+        limit = min(end, stop + HOLE_BYTES)
+        found = find_batch(data, begin, end=limit, offset_min=low, offset_max=high)
+        if found >= 0:
+            return found
+    return -1
+
+
+def _batches_to_the_end(data: memoryview, position: int, end: int, holes: Holes) -> int:
     """
     Return where whole batches with any offsets begin that reach to the end, -1 for nowhere.
 
     What a torn batch carries as its values may look like batches, but ends within it.
     """
     for _attempt in range(SEARCHES_MAX):
-        found = find_batch(data, position, end=end)
+        found = _find_batch(data, position, end, (0, OFFSET_MAX), holes)
         if found < 0:
             return -1
         position = scan_batches(data, found, end=end, check_order=False).position
-        if position == end or is_zero(data[position:end]):
+        if position == end or is_zero_between(data, holes, position, end):
             return found
     return -1
 
@@ -230,8 +256,8 @@ def _behind_declared_length(
     ends: _DeclaredEnds,
     position: int,
     end: int,
-    next_offset: int,
-    offset_max: int,
+    offsets: tuple[int, int],
+    holes: Holes,
 ) -> int:
     """
     Try the places that the damaged batch's own lengths name: most damage leaves them whole.
@@ -245,13 +271,13 @@ def _behind_declared_length(
     for candidate in (ends.by_length, *ends.believable_fields):
         if not position < candidate <= end:
             continue
-        if is_zero(data[candidate:end]):
+        if is_zero_between(data, holes, candidate, end):
             # A place far inside the zeros of a preallocated file is not where an entry ended.
             at_the_end = candidate == end or any(data[candidate - ZEROS : candidate])
             nothing_behind |= at_the_end and (ends.is_old or candidate == ends.certain)
         elif check_batch(data[candidate:end]) == OK:
             header = parse_header(data, candidate)
-            if next_offset <= header.base_offset and header.last_offset <= offset_max:
+            if offsets[0] <= header.base_offset and header.last_offset <= offsets[1]:
                 return candidate
     return end if nothing_behind else -1
 

@@ -45,6 +45,7 @@ from kafkalog._core.batch import BatchColumns, check_batch, scan_batches
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import KafkaLogError
+from kafkalog.files.holes import Holes
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.fences import (
     SIZE_POSITION,
@@ -176,6 +177,7 @@ def judge_batches(
     following_offset: int,
     known_end: KnownEnd | None = None,
     questioned: Collection[int] = (),
+    holes: Holes = (),
 ) -> Judgement:
     """
     Judge all batches of a segment.
@@ -189,8 +191,9 @@ def judge_batches(
             smaller one than its batches take is raised.
         known_end: what is known of the end of the log, for its last segment.
         questioned: where wrappers begin whose records do not fit between their neighbours.
+        holes: large holes of the file, which are not gone through.
     """
-    found = _Search(data, first_offset, offset_max)
+    found = _Search(data, first_offset, offset_max, holes)
     found.collect()
     runs = found.runs
     for run in runs:
@@ -210,8 +213,9 @@ def judge_batches(
 class _Search:
     """Finds the batches with a good CRC, whatever their offsets are."""
 
-    def __init__(self, data: memoryview, first_offset: int, offset_max: int) -> None:
+    def __init__(self, data: memoryview, first_offset: int, offset_max: int, holes: Holes) -> None:
         self.data = data
+        self.holes = holes
         self.first_offset = first_offset
         self.offset_max = offset_max
         self.runs: list[_Run] = []
@@ -240,7 +244,9 @@ class _Search:
                 position = self.whole_end
                 continue
             floor = self.first_offset + self._room
-            position, is_found = find_resume(data, position, end, floor, self.offset_max)
+            position, is_found = find_resume(
+                data, position, end, floor, self.offset_max, self.holes
+            )
             self.damage[met.position] = met.status
             if position == end:
                 self.tail_status = met.status

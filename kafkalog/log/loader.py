@@ -37,6 +37,7 @@ from typing_extensions import Buffer
 from kafkalog._core.batch import check_batch, scan_batches
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.files.holes import Holes
 from kafkalog.files.names import (
     MAX_BASE_OFFSET,
     OFFSET_DIGITS,
@@ -534,13 +535,14 @@ def _set_aside(context: SegmentContext, segments: list[LogSegment], findings: _F
     for segment in segments:
         files = SegmentFiles(context.directory, segment.base_offset)
         data = segment.file.whole()
-        kept_in = None if is_zero(data) else files.broken(FileKind.LOG, 0)
+        kept_in = None if segment.file.is_zero_from(0) else files.broken(FileKind.LOG, 0)
         if data:
             reason = status_name(segment.scan().tail_status)
             findings.cut.append(CutTail(segment.path, 0, len(data), reason, kept_in))
         if not context.read_only:
             if kept_in is not None:
-                replace_whole(context.filesystem, kept_in, data)
+                holes = segment.file.holes()
+                replace_whole(context.filesystem, kept_in, data, holes=holes)
             _remove_files(context, files)
         segment.close()
     if not context.read_only:
@@ -706,9 +708,7 @@ def _end_of_sealed(
     segment, following = segments[slot], segments[slot + 1].base_offset
     file = segment.file
     size = file.size_bytes - scan.whole_end
-    rest = file.read(scan.whole_end, size)
-    is_preallocated = scan.next_offset >= following and is_zero(rest)
-    del rest
+    is_preallocated = scan.next_offset >= following and file.is_zero_from(scan.whole_end)
     if (size or file.left_out_bytes) and is_preallocated:
         # It was never trimmed; nothing is missing. Later settings may not say that files are
         # preallocated, and nobody would look for zeros then.
@@ -766,7 +766,7 @@ def _end_of_log(
     """Cut a torn tail, or fence damage to what was durable."""
     file = segment.file
     size = file.size_bytes - scan.whole_end
-    zeros = is_zero(file.read(scan.whole_end, size))
+    zeros = file.is_zero_from(scan.whole_end)
     fences = list(scan.fences)
     is_fenced = scan.next_offset < durable_offset and not zeros
     if is_fenced:
@@ -794,7 +794,7 @@ def _cut(
     size = segment.size_bytes - scan.whole_end
     torn = segment.file.read(scan.whole_end, size)
     size += segment.file.left_out_bytes
-    zeros = is_zero(torn)
+    zeros = segment.file.is_zero_from(scan.whole_end)
     kept_in = None
     is_room = zeros and _may_be_room(context, segment.size_bytes)
     if not is_room:
@@ -811,20 +811,22 @@ def _cut(
         segment.file.size_bytes = scan.whole_end
         return
     if kept_in is not None:
-        _keep(context, kept_in, torn)
+        start = scan.whole_end
+        holes = [(max(a - start, 0), b - start) for a, b in segment.file.holes() if b > start]
+        _keep(context, kept_in, torn, holes)
     del torn
     _cut_file(context, segment, scan.whole_end)
     segment.file.size_bytes = scan.whole_end
     logger.warning("cut %d torn bytes at position %d of %s", size, scan.whole_end, segment.path)
 
 
-def _keep(context: SegmentContext, side_file: Path, torn: memoryview) -> None:
+def _keep(context: SegmentContext, side_file: Path, torn: memoryview, holes: Holes) -> None:
     """Write torn bytes to their side file, behind others that were cut at the same place before."""
     before = read_whole(context.filesystem, side_file, max_bytes=2**62) or b""
     content: Buffer = torn
     if before:
-        content = before if before.endswith(torn) else before + torn
-    replace_whole(context.filesystem, side_file, content)
+        content, holes = before if before.endswith(torn) else before + torn, ()
+    replace_whole(context.filesystem, side_file, content, holes=holes)
 
 
 def _note_missing_end(segment: LogSegment, recovery_point: int, findings: _Findings) -> None:

@@ -7,14 +7,16 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.batch_tally import BatchTally
 from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
+from kafkalog.files.holes import Holes
 from kafkalog.log.fences import FencedRange, find_resume
 from kafkalog.log.judging import (
     OVERFLOW_MAX,
@@ -97,6 +99,7 @@ def scan_segment(
     interval: int,
     offset_max: int | None = None,
     known_end: KnownEnd | None = None,
+    find_holes: Callable[[], Holes] = tuple,
 ) -> SegmentScan:
     """
     Scan `data`, the bytes of a segment, around every damage to its end.
@@ -108,10 +111,11 @@ def scan_segment(
         interval: `index.interval.bytes`.
         offset_max: largest offset that may be in the segment; any if None.
         known_end: what is known of the end of the log, for its last segment.
+        find_holes: returns large holes of the file, which a search behind damage leaves out.
     """
     limit = _limit(base_offset, offset_max)
     scanner = _Scanner(base_offset, interval, limit, known_end)
-    scan, is_odd = scanner.run_quickly(data)
+    scan, is_odd = scanner.run_quickly(data, find_holes)
     if not is_odd:
         return scan
     judgement = judge_batches(
@@ -122,6 +126,7 @@ def scan_segment(
         following_offset=0 if offset_max is None else offset_max + 1,
         known_end=known_end,
         questioned=scanner.questioned,
+        holes=find_holes(),
     )
     scan = scanner.run_around(data, judgement.fences, judgement.whole_end)
     scan.fences = list(judgement.fences)
@@ -161,6 +166,7 @@ def scan_file(
         interval=interval,
         offset_max=offset_max,
         known_end=known_end,
+        find_holes=file.holes,
     )
 
 
@@ -188,7 +194,9 @@ class _Scanner:
         # Where it lies, if it is a wrapper.
         self._last_wrapper: tuple[int, int] | None = None
 
-    def run_quickly(self, data: memoryview) -> tuple[SegmentScan, bool]:
+    def run_quickly(
+        self, data: memoryview, find_holes: Callable[[], Holes]
+    ) -> tuple[SegmentScan, bool]:
         """Scan bytes as long as they are in order; say whether more has to be known of them."""
         position, end = 0, len(data)
         while position < end:
@@ -199,7 +207,8 @@ class _Scanner:
                 continue
             if walk.status in (OFFSET_ORDER, BASE_OFFSET):
                 return self._scan, True
-            resume, _ = find_resume(data, position, end, self._base_offset, self._limit)
+            low, high = self._base_offset, self._limit
+            resume, _ = find_resume(data, position, end, low, high, find_holes())
             if resume < end or is_whole_without_offset(data, position):
                 return self._scan, True
             self._scan.tail_status = walk.status
@@ -341,11 +350,20 @@ class _Entries:
         self._offset_max = base_offset + RELATIVE_OFFSET_MAX
         self._offsets = bytearray()
         self._times = bytearray()
+        # Largest timestamp of the batches that no entry can name, and the offset that has it.
+        self._beyond = (-1, -1)
 
     def select(self, columns: BatchColumns, count: int) -> None:
+        # What does not fit an entry is found by a walk from the one before.
+        all_rows = count
         if columns.last_offset[count - 1] > self._offset_max:
-            # What does not fit an entry is found by a walk from the one before.
             count = int(columns.last_offset[:count].searchsorted(self._offset_max, side="right"))
+        if count and columns.position[count - 1] > RELATIVE_OFFSET_MAX:
+            count = int(columns.position[:count].searchsorted(RELATIVE_OFFSET_MAX, side="right"))
+        if count < all_rows:
+            row = count + int(columns.max_timestamp[count:all_rows].argmax())
+            latest = int(columns.max_timestamp[row]), int(columns.last_offset[row])
+            self._beyond = max(self._beyond, latest, key=itemgetter(0))
         offsets, times = self._selector.select(
             columns.position, columns.last_offset, columns.max_timestamp, count
         )
@@ -358,6 +376,8 @@ class _Entries:
         scan.time_entries = bytes(self._times) + self._selector.final_time_entry()
         scan.max_timestamp = self._selector.max_timestamp
         scan.offset_of_max_timestamp = self._selector.offset_of_max_timestamp
+        if self._beyond[0] > scan.max_timestamp:
+            scan.max_timestamp, scan.offset_of_max_timestamp = self._beyond
 
 
 def _take(scan: SegmentScan, tally: BatchTally) -> None:

@@ -451,6 +451,7 @@ class LogSegment(SegmentIndexes):
             offset_max=self._limit(bound),
             following_offset=bound.following_offset,
             resume_min=resume_min,
+            holes=self.file.holes(),
         )
         self.add_fences([fence])
         return fence
@@ -487,6 +488,7 @@ class LogSegment(SegmentIndexes):
             offset_max=self._limit(bound),
             following_offset=bound.following_offset,
             questioned=self._questioned,
+            holes=self.file.holes(),
         )
         self.add_fences(judgement.fences)
         if judgement.whole_end == bound.end:

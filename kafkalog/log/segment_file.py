@@ -24,9 +24,10 @@ from typing import Final
 
 from kafkalog._core.growing import FileEnd
 from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.holes import HOLE_BYTES, Holes, find_holes, is_zero_between
 from kafkalog.files.pool import FilePool, PooledFile
 from kafkalog.files.unmapped import maps_files
-from kafkalog.files.zeros import end_of_data
+from kafkalog.files.zeros import end_of_data, is_zero
 from kafkalog.log.when_touched import WhenTouched
 
 __all__ = ["SegmentFile"]
@@ -172,6 +173,24 @@ class SegmentFile(FileEnd):
         finally:
             handle.close()
         self.left_out_bytes = size - self.size_bytes
+
+    def holes(self) -> Holes:
+        """
+        Return large holes of the file, for a search that leaves them out; none where none is known.
+
+        Raises:
+            OSError: the system refuses.
+        """
+        size = self.size_bytes
+        handle = None if size < HOLE_BYTES else self._handle or self.lease()
+        return () if handle is None else find_holes(handle, size)
+
+    def is_zero_from(self, position: int) -> bool:
+        """Say whether no byte from a position on is other than zero; holes are passed over."""
+        holes, size = self.holes(), self.size_bytes
+        if holes and self.maps:
+            return is_zero_between(self.whole(), holes, position, size)
+        return is_zero(self.read(position, size - position))
 
     def open_for_append(self) -> None:
         """Take appends behind the present bytes."""

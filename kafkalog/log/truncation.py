@@ -208,6 +208,7 @@ def _reopen(local: LocalLog, old: LogSegment, cut: Cut) -> tuple[LogSegment, int
         path,
         base_offset=old.base_offset,
         interval=context.config.index_interval_bytes,
+        find_holes=file.holes,
     )
     segment.add_fences(scan.fences)
     next_offset = max(scan.next_offset, old.base_offset)
