@@ -37,7 +37,6 @@ STRAYS = (
     "leader-epoch-checkpoint.tmp",
     "partition.metadata",
 )
-EXTENDED_BYTES_MAX = 1 << 24
 SUFFIXES = (".swap", ".cleaned", ".deleted", ".covered", ".broken", ".tmp", ".0.broken")
 
 
@@ -147,15 +146,24 @@ def cut(source: random.Random, directory: Path, image: Image) -> str:
     return f"cut {path.name} from {size} to {to} bytes"
 
 
-def extend(source: random.Random, directory: Path, image: Image) -> str:
-    """
-    Extend a file with zeros, junk, or bytes of another file; not one that has a hole of gigabytes.
+def flip_low(source: random.Random, directory: Path, image: Image) -> str:
+    """Flip one of the low bits of an offset: a wrapper still lies between its neighbours then."""
+    name = source.choice(sorted(image.entries))
+    entries, path = image.entries[name], directory / name
+    if not entries or not path.is_file() or path.is_symlink():
+        return f"flip an offset of {name}: none"
+    place = source.choice(entries).position + 7
+    data = _bytes_of(path)
+    if place >= len(data):
+        return f"flip an offset of {name}: cut before"
+    data[place] ^= 1 << source.randrange(8)
+    _put(path, place, data[place : place + 1])
+    return f"flip the offset of the entry at {place - 7} of {name}"
 
-    A hole between data is gone through, which takes time and cache in proportion to it.
-    """
+
+def extend(source: random.Random, directory: Path, image: Image) -> str:
+    """Extend a file with zeros, junk, or bytes of another file, behind a hole of gigabytes too."""
     path = _file(source, directory)
-    if path.stat().st_size > EXTENDED_BYTES_MAX:
-        return f"extend {path.name}: too large"
     other = bytes(_bytes_of(_file(source, directory)))
     start = source.randrange(len(other) + 1)
     more = source.choice(
@@ -300,7 +308,7 @@ def put_other_kind(source: random.Random, path: Path, decoys: Path) -> str:
 
 
 CONTENT: tuple[Change, ...] = (
-    flip_bits, flip_bits, flip_header, flip_header, flip_header, set_number, cut, cut, extend,
-    insert, overwrite, grow, exchange,
+    flip_bits, flip_bits, flip_header, flip_header, flip_header, flip_low, set_number, cut, cut,
+    extend, insert, overwrite, grow, exchange,
 )  # fmt: skip
 PLACE: tuple[Change, ...] = (lose, rename, rename, duplicate, duplicate, stray, replace, replace)

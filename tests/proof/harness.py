@@ -49,6 +49,7 @@ class Part:
         module: dotted name of the module with `run(proof)`, imported when the part is run.
         needs: functions that return why the part cannot be run here, or an empty text.
         gate_seconds: how long its short form takes in the gate; 0 leaves it out there.
+        inputs: names of its counters of changed inputs, which the page adds up over all parts.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Part:
     module: str
     needs: tuple[Callable[[], str], ...] = ()
     gate_seconds: int = 0
+    inputs: tuple[str, ...] = ()
 
     def missing(self) -> str:
         """Return why this part cannot be run here, or an empty text."""

@@ -39,7 +39,7 @@ def write_page(path: Path, parts: Sequence[Part], results: Mapping[str, Result])
 
 def page(parts: Sequence[Part], results: Mapping[str, Result]) -> str:
     """Return the text of the page."""
-    lines = [HEAD, *_summary(parts, results), *_machines(parts, results)]
+    lines = [HEAD, *_summary(parts, results), *_inputs(parts, results), *_machines(parts, results)]
     for part in parts:
         lines += _part(part, results.get(part.name))
     return "".join(lines)
@@ -61,6 +61,19 @@ def _summary(parts: Sequence[Part], results: Mapping[str, Result]) -> Iterator[s
                 f"| {link} | {result.day} | `{result.commit}` | {result.minutes:g} "
                 f"| {result.seed} | {verdict} |\n"
             )
+
+
+def _inputs(parts: Sequence[Part], results: Mapping[str, Result]) -> Iterator[str]:
+    """Yield a sentence with the sum of all changed inputs, where a part has run that counts any."""
+    found: list[tuple[str, int]] = []
+    for part in parts:
+        result = results.get(part.name)
+        if result is not None and not result.skipped:
+            found += [(name, result.counts[name]) for name in part.inputs if name in result.counts]
+    if found:
+        terms = " and ".join(f"{number:,} {name}" for name, number in found)
+        total = sum(number for _, number in found)
+        yield f"\nMutated inputs in all: **{total:,}** ({terms}).\n"
 
 
 def _machines(parts: Sequence[Part], results: Mapping[str, Result]) -> Iterator[str]:

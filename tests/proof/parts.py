@@ -64,6 +64,8 @@ PARTS: tuple[Part, ...] = (
         "written; what is served at an offset was there before; every whole entry is served or its "
         "loss reported; a second opening answers as the first.",
         "tests.proof.mutations",
+        gate_seconds=45,
+        inputs=("mutated directories", "mutated data directories"),
     ),
     Part(
         "fuzzing",
@@ -74,6 +76,7 @@ PARTS: tuple[Part, ...] = (
         "slow reference codecs. The gate does it in its step of the sanitizers.",
         "tests.proof.fuzzing",
         needs=(needs.gcc,),
+        inputs=("inputs",),
     ),
     Part(
         "block-faults",

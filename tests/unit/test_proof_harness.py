@@ -92,6 +92,18 @@ def test_results_are_the_same_when_read_again(tmp_path: Path) -> None:
     assert "| [example](#an-example) | not run | | | | |" in page([an_example("x")], {})
 
 
+def test_page_adds_the_changed_inputs_of_all_parts_up(tmp_path: Path) -> None:
+    """Counters that a part names as inputs are summed; one that was not counted is left out."""
+    parts, results = [], {}
+    for name, number in (("one", 1_000), ("two", 234)):
+        parts.append(Part(name, name, "", "x", inputs=("inputs", "others")))
+        proof = a_proof(tmp_path)
+        proof.count("inputs", number)
+        results[name] = result_of(proof, {}, "", 1)
+    assert "Mutated inputs in all: **1,234** (1,000 inputs and 234 inputs)." in page(parts, results)
+    assert "Mutated inputs" not in page(parts, {})
+
+
 def test_options_of_the_command_line_are_pairs() -> None:
     """`--option NAME=VALUE` reaches a part as a pair."""
     assert {"only": "xfs", "flag": ""} == parse_options(["only=xfs", "flag"])
