@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from kafkalog._core.batch import check_batch, find_batch, scan_batches
@@ -28,6 +30,7 @@ __all__ = [
     "find_fence",
     "find_resume",
     "first_offset_at",
+    "join_fences",
 ]
 
 OK = STATUS_CODES["OK"]
@@ -43,6 +46,7 @@ WRAPPER_BYTES = 16 * 1024 * 1024
 # So often batches with any offset are looked for at the end of a segment.
 SEARCHES_MAX = 16
 OFFSET_MAX = 2**63 - 1
+_start_of = attrgetter("position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,26 @@ class FencedRange:
             position=self.position,
             base_offset=self.first_offset,
         )
+
+
+def join_fences(
+    known: Sequence[FencedRange], found: Sequence[FencedRange]
+) -> tuple[FencedRange, ...]:
+    """Return damaged ranges of both, in order; what is found takes the place of what it covers."""
+    wider = sorted(found, key=_start_of)
+    joined = {
+        (fence.position, fence.size_bytes > 0): fence
+        for fence in known
+        if not _is_within(fence, wider)
+    }
+    joined.update(((fence.position, fence.size_bytes > 0), fence) for fence in found)
+    return tuple(joined[place] for place in sorted(joined))
+
+
+def _is_within(fence: FencedRange, found: Sequence[FencedRange]) -> bool:
+    """Say whether a damaged range is a part of one of others, which are in order."""
+    slot = bisect_right(found, fence.position, key=_start_of) - 1
+    return slot >= 0 and fence.size_bytes > 0 and fence.end_position <= found[slot].end_position
 
 
 def find_fence(

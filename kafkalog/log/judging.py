@@ -65,7 +65,6 @@ __all__ = [
     "fits_behind",
     "is_whole_without_offset",
     "judge_batches",
-    "names_its_last_offset",
     "offsets_inside",
 ]
 
@@ -346,12 +345,6 @@ def ends_oddly(
     )
 
 
-def names_its_last_offset(data: memoryview, position: int) -> bool:
-    """Say whether a wrapper names the offset of the last record in it, as far as that says one."""
-    inside = offsets_inside(data, position)
-    return inside is None or inside[1] == parse_header(data, position).last_offset
-
-
 def fits_behind(data: memoryview, position: int, end_before: int) -> bool:
     """
     Say whether the first record in a wrapper is behind the batch before, as far as records say.
@@ -481,7 +474,8 @@ def _judge_part(
     stretch = all_runs[runs[wider.start].slot : runs[wider.stop - 1].slot + 1]
     if len(stretch) <= WRAPPERS_MAX and any(run.is_wrapper for run in stretch):
         first, stop, part = wider.start, wider.stop, runs[wider]
-        before, behind = runs[first - 1].next_offset if first else first_offset, None
+        # In v0 the records tell the end, whatever the wrapper names.
+        before, behind = _end_inside(runs[first - 1], data) if first else first_offset, None
         start = runs[first - 1].slot + 1 if first else 0
         shifts = _counted(all_runs[start : part[-1].slot + 1], part, data, before)
     chosen = _choose(shifts, part, before, behind)
@@ -497,6 +491,12 @@ def _judge_part(
     for slot, run in enumerate(part):
         run.is_believed = slot in chosen.sure
         run.is_doubtful = slot in chosen.doubtful
+
+
+def _end_inside(run: _Run, data: memoryview) -> int:
+    """Return one above the last offset of a run, that of the records in a wrapper."""
+    inside = offsets_inside(data, run.start) if run.is_wrapper else None
+    return run.next_offset if inside is None else inside[1] + 1
 
 
 def _counted(

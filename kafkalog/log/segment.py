@@ -42,7 +42,7 @@ from kafkalog.files.filesystem import FileExtent
 from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.indexes.kinds import unpack_time_entry
 from kafkalog.layout import NO_TIMESTAMP
-from kafkalog.log.fences import FencedRange, find_fence
+from kafkalog.log.fences import FencedRange, find_fence, join_fences
 from kafkalog.log.hints import (
     WALK_BYTES,
     read_header,
@@ -58,6 +58,7 @@ from kafkalog.log.segment_types import Bound, SegmentContext
 from kafkalog.log.walk import Walk, walk_batches
 from kafkalog.log.when_touched import WhenTouched
 from kafkalog.log.wrapper_checks import (
+    QUESTIONED_MAX,
     Neighbour,
     WrapperChecks,
     has_wrapper,
@@ -78,8 +79,6 @@ _ABSENT = FileExtent(0)
 NO_ENTRIES = OffsetIndexView(b"", 0)
 # Batches that a careful look-up examines at a time.
 CAREFUL_BATCHES = 64
-# For so many wrappers that do not fit the segment is judged; of more, each is fenced alone.
-QUESTIONED_MAX = 16
 # Walks from one place, each around damage that the one before has shown.
 WALKS_MAX = 8
 
@@ -460,14 +459,7 @@ class LogSegment(SegmentIndexes):
         """Remember damaged ranges; a new tuple, so that readers need no lock."""
         if not found:
             return
-        wider = sorted(found, key=_start_of)
-        known = {
-            (fence.position, fence.size_bytes > 0): fence
-            for fence in self.fences
-            if not _is_within(fence, wider)
-        }
-        known.update(((fence.position, fence.size_bytes > 0), fence) for fence in found)
-        self.fences = tuple(known[place] for place in sorted(known))
+        self.fences = join_fences(self.fences, found)
         # What finds records without a look at the fences is not to be asked here any more.
         self._context.found_damage()
 
@@ -553,7 +545,8 @@ class LogSegment(SegmentIndexes):
         return walk
 
     def _make_checks(self) -> WrapperChecks:
-        return WrapperChecks(self.file, self.base_offset, self._hints, self._context.end_before)
+        hints, context = self._hints, self._context
+        return WrapperChecks(self.file, self.base_offset, hints.start_before, context.end_before)
 
     def _fits(self, columns: BatchColumns, count: int, origin: int, bound: Bound) -> bool:
         """Hold wrappers that a walk has found against what is around them; judge what is odd."""
@@ -682,12 +675,6 @@ class LogSegment(SegmentIndexes):
             found = scan.max_timestamp, scan.offset_of_max_timestamp
         self._max_timestamp, self._offset_of_max_timestamp = found
         return found[0]
-
-
-def _is_within(fence: FencedRange, found: Sequence[FencedRange]) -> bool:
-    """Say whether a damaged range is a part of one of others, which are in order."""
-    slot = bisect_right(found, fence.position, key=_start_of) - 1
-    return slot >= 0 and fence.size_bytes > 0 and fence.end_position <= found[slot].end_position
 
 
 def open_segment(

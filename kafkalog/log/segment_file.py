@@ -223,6 +223,10 @@ class SegmentFile(FileEnd):
         handle = self._require_handle()
         return handle.map(max(end_of_data(handle, size), 1))
 
+    def unpublished_holes(self, size: int) -> Holes:
+        """As `holes`, of the first bytes of a file that is followed."""
+        return find_holes(self._require_handle(), size) if size >= HOLE_BYTES else ()
+
     def _write_zeros(self, handle: FileHandle) -> None:
         """Write zeros ahead of the end; nothing is lost where that fails."""
         start = self.size_bytes

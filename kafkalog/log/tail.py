@@ -281,7 +281,8 @@ class ReadOnlyTail:
             first_offset, limit = segment.base_offset, segment.base_offset + OVERFLOW_MAX
             if len(data) <= position:
                 return False
-            resume, _ = find_resume(data, position, len(data), first_offset, limit)
+            holes = segment.file.unpublished_holes(len(data))
+            resume, _ = find_resume(data, position, len(data), first_offset, limit, holes)
             if resume == len(data) and not is_whole_without_offset(data, position):
                 return False
         odd = segment.base_offset, position, status
@@ -290,13 +291,15 @@ class ReadOnlyTail:
 
     def _judge(self, segment: LogSegment, size: int, *, is_sealed: bool) -> tuple[int, int]:
         """Return where the last whole batch ends, and which offset follows all of them."""
+        data = self._read_all(segment, size)
         judgement = judge_batches(
-            self._read_all(segment, size),
+            data,
             segment.path,
             first_offset=segment.base_offset,
             offset_max=segment.base_offset + OVERFLOW_MAX,
             following_offset=0,
             known_end=None if is_sealed else KnownEnd(),
+            holes=segment.file.unpublished_holes(len(data)),
         )
         return judgement.whole_end, max(judgement.next_offset, judgement.free_offset)
 

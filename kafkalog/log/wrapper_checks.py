@@ -19,17 +19,24 @@ Thread-safety: from any thread without a lock; two may check the same wrappers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.header import BatchHeader
-from kafkalog.log.hints import SegmentHints, read_whole_header
+from kafkalog.log.hints import ReadsAt, read_whole_header
 from kafkalog.log.judging import offsets_inside
 
-if TYPE_CHECKING:
-    from kafkalog.log.segment_file import SegmentFile
+__all__ = [
+    "QUESTIONED_MAX",
+    "Neighbour",
+    "WrapperChecks",
+    "has_wrapper",
+    "neighbour_at",
+    "neighbours_in",
+]
 
-__all__ = ["Neighbour", "WrapperChecks", "has_wrapper", "neighbour_at", "neighbours_in"]
+# For so many wrappers that do not fit a segment is judged; of more, each is fenced alone.
+QUESTIONED_MAX: Final = 16
 
 # Batches in front of those that a reader comes to: the first is held against the second.
 BEFORE: Final = 2
@@ -79,23 +86,26 @@ class WrapperChecks:
     Args:
         file: bytes of the segment.
         base_offset: of the segment.
-        hints: where walks over its headers begin.
+        start_before: returns where a walk over headers may begin, by an offset: a batch in front of
+            a position, 0 where none is known.
         end_before: returns one above the last offset of the segment before, 0 where none is sure;
             None as long as that is not known.
     """
 
     def __init__(
         self,
-        file: SegmentFile,
+        file: ReadsAt,
         base_offset: int,
-        hints: SegmentHints,
+        start_before: Callable[[int, int], int],
         end_before: Callable[[int], int | None],
     ) -> None:
         self._file = file
         self._base_offset = base_offset
-        self._hints = hints
+        self._start_before = start_before
         self._end_before = end_before
         self._ranges: tuple[tuple[int, int], ...] = ()
+        # The last ones of those that were asked for last: a reader comes to what is behind them.
+        self._latest: tuple[Neighbour, ...] = ()
 
     def find_misfit(
         self, batches: Sequence[Neighbour], start: int, end: int
@@ -109,12 +119,12 @@ class WrapperChecks:
             end: nothing from there on is looked at.
         """
         first, last = batches[0].position, batches[-1].end
-        if any(begin <= first and last <= stop for begin, stop in self._ranges):
+        if self._are_known(first, last):
             return None
-        around = [*self._before(batches[0], start), *batches, *self._behind(last, end)]
+        up_to = [*self._before(batches[0], start), *batches]
         before, is_sure = None, True
-        for each in around:
-            if each.is_wrapper:
+        for each in [*up_to, *self._behind(last, end)]:
+            if each.is_wrapper and not self._are_known(each.position, each.end):
                 fits = self._fits(each, before)
                 if fits is False:
                     end_before = 0 if before is None else before.next_offset
@@ -123,11 +133,18 @@ class WrapperChecks:
             before = each
         if is_sure:
             self._remember(first, last)
+        self._latest = tuple(up_to[-BEFORE:])
         return None
+
+    def _are_known(self, start: int, end: int) -> bool:
+        """Say whether the batches of a range were found to fit."""
+        return any(begin <= start and end <= stop for begin, stop in self._ranges)
 
     def _fits(self, wrapper: Neighbour, before: Neighbour | None) -> bool | None:
         """Say whether a wrapper fits behind another batch; None as long as that is not known."""
         data = self._file.read(wrapper.position, wrapper.end - wrapper.position)
+        if len(data) < wrapper.end - wrapper.position:
+            return None  # The file was cut meanwhile.
         inside = offsets_inside(data, 0)
         if inside is None:
             return True
@@ -144,10 +161,15 @@ class WrapperChecks:
 
     def _before(self, first: Neighbour, start: int) -> list[Neighbour]:
         """Return the batches in front of one, as far as their headers are in order."""
+        latest = self._latest
+        if latest and latest[-1].end == first.position:
+            known = [each for each in latest if each.position >= start]
+            if len(known) == BEFORE or (known and known[0].position == start):
+                return known
         found: list[Neighbour] = []
         position, offset = first.position, first.next_offset - 1
         while position > start and len(found) < BEFORE:
-            begin = max(self._hints.start_before(offset, position), start)
+            begin = max(self._start_before(offset, position), start)
             rows = list(self._rows(begin, position))
             if not rows or rows[-1].end != position:
                 break

@@ -11,10 +11,9 @@ Thread-safety: functions over an open file, and frozen values.
 from __future__ import annotations
 
 import errno
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
-
-from typing_extensions import Buffer
 
 from kafkalog._core.batch import BatchColumns, check_batch
 from kafkalog._core.header import parse_header
@@ -22,9 +21,10 @@ from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, LogStorageError, NotALogError
 from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileHandle, FileSystem
+from kafkalog.files.holes import data_between, find_holes
 from kafkalog.files.zeros import end_of_data, is_zero
 from kafkalog.layout import LOG_OVERHEAD, MAGIC_POSITION, MAGIC_V2, RECORD_BATCH_OVERHEAD
-from kafkalog.log.fences import FencedRange, find_resume
+from kafkalog.log.fences import FencedRange, find_fence, find_resume
 from kafkalog.log.home import find_home
 from kafkalog.log.judging import (
     Judgement,
@@ -32,7 +32,6 @@ from kafkalog.log.judging import (
     ends_oddly,
     is_whole_without_offset,
     judge_batches,
-    names_its_last_offset,
 )
 from kafkalog.log.ranges.on_disk import SegmentOnDisk
 
@@ -42,6 +41,7 @@ __all__ = [
     "damage_of",
     "declared_size",
     "ends_in_zeros",
+    "fence_alone",
     "judge_segment",
     "known_end_of",
     "last_batch_is_odd",
@@ -83,13 +83,14 @@ def declared_size(head: memoryview) -> int | None:
 
 def ends_in_zeros(handle: FileHandle, position: int, size: int) -> bool:
     """Say whether only zeros follow: room that was made ahead of appends."""
-    while position < size:
-        piece = handle.pread(min(PIECE_BYTES, size - position), position)
-        if not piece:
-            return True
-        if not is_zero(piece):
-            return False
-        position += len(piece)
+    for start, stop in data_between(find_holes(handle, size), position, size):
+        while start < stop:
+            piece = handle.pread(min(PIECE_BYTES, stop - start), start)
+            if not piece:
+                return True
+            if not is_zero(piece):
+                return False
+            start += len(piece)
     return True
 
 
@@ -122,6 +123,8 @@ def judge_segment(
     position: int,
     status: int,
     following: int,
+    questioned: Collection[int] = (),
+    asks_end: bool = True,
 ) -> Judgement | None:
     """
     Return what is believed of a segment; None where nothing whole lies behind what failed.
@@ -134,6 +137,8 @@ def judge_segment(
         position: where a walk stopped.
         status: why; OK to judge in any case.
         following: offset that follows the segment, or the range that is read.
+        questioned: where wrappers begin whose records do not fit between their neighbours.
+        asks_end: whether what is known of the end of the log is held against its last batch.
 
     Raises:
         ShortFileError: the file was cut.
@@ -141,19 +146,59 @@ def judge_segment(
     """
     # Room that a writer has made ahead is not gone through.
     size = min(max(end_of_data(handle, size), position + 1), size)
-    data = _whole(handle, size)
+    data, holes = _whole(handle, size), find_holes(handle, size)
     first_offset, offset_max = segment.base_offset, segment.offset_max
     if status not in (OK, OFFSET_ORDER, BASE_OFFSET):
-        resume, _ = find_resume(data, position, size, first_offset, offset_max)
+        resume, _ = find_resume(data, position, size, first_offset, offset_max, holes)
         if resume == size and not is_whole_without_offset(data, position):
             return None
+    asks_end = asks_end and segment.following is None
     return judge_batches(
         data,
         segment.files.log,
         first_offset=first_offset,
         offset_max=offset_max,
         following_offset=following,
-        known_end=None if segment.following is not None else known_end_of(filesystem, segment),
+        known_end=known_end_of(filesystem, segment) if asks_end else None,
+        questioned=questioned,
+        holes=holes,
+    )
+
+
+def fence_alone(
+    handle: FileHandle,
+    segment: SegmentOnDisk,
+    size: int,
+    *,
+    position: int,
+    next_offset: int,
+    following: int,
+) -> FencedRange:
+    """
+    Return the damaged range of one wrapper whose records do not fit between its neighbours.
+
+    Args:
+        handle: the open `.log`.
+        segment: whose it is.
+        size: where its whole batches end.
+        position: where the wrapper begins.
+        next_offset: the end of the batch before.
+        following: offset that follows the segment, or the range that is read.
+
+    Raises:
+        ShortFileError: the file was cut.
+        LogStorageError: it was cut meanwhile, or the disk does not give it.
+    """
+    return find_fence(
+        _whole(handle, size),
+        segment.files.log,
+        position=position,
+        end=size,
+        status=OFFSET_ORDER,
+        next_offset=next_offset,
+        offset_max=segment.offset_max,
+        following_offset=following,
+        holes=find_holes(handle, size),
     )
 
 
@@ -183,7 +228,6 @@ def cut_size(handle: FileHandle, size: int, error: OSError | LogStorageError) ->
 def last_batch_is_odd(
     filesystem: FileSystem,
     segment: SegmentOnDisk,
-    data: Buffer,
     batches: BatchColumns,
     row: int,
     expected: int,
@@ -194,16 +238,11 @@ def last_batch_is_odd(
     Args:
         filesystem: the disk.
         segment: the last one.
-        data: bytes with the batch.
         batches: its header, among others.
         row: which of them it is.
         expected: the end of those before it.
     """
     base, last = int(batches.base_offset[row]), int(batches.last_offset[row])
-    is_wrapper = batches.magic[row] == 0 and batches.record_count[row] < 0
-    if is_wrapper and not names_its_last_offset(memoryview(data), int(batches.position[row])):
-        # What it names contradicts no batch behind it, but the records in it.
-        return True
     if base <= expected and last <= segment.largest_relative:
         return False
     return ends_oddly(

@@ -16,12 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kafkalog._core.batch import scan_batches
 from kafkalog._core.header import BatchHeader
+from kafkalog._core.status import STATUS_CODES
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import FileState, SegmentFiles
+from kafkalog.files.zeros import end_of_data, is_zero
+from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.exchanges import present_segments
 from kafkalog.log.hints import read_whole_header
 from kafkalog.log.judging import OVERFLOW_MAX, RELATIVE_OFFSET_MAX
+from kafkalog.log.wrapper_checks import WrapperChecks
 
 __all__ = [
     "FileWindow",
@@ -29,8 +34,12 @@ __all__ = [
     "find_start",
     "floor_slot",
     "segments_of",
+    "wrapper_checks_of",
 ]
 
+TRUNCATED: Final = STATUS_CODES["TRUNCATED"]
+OFFSET_MAX: Final = 2**63 - 1
+WINDOW_BYTES: Final = 1024 * 1024
 _ENTRY: Final = struct.Struct(">ii")
 
 
@@ -148,6 +157,58 @@ def find_start(
         if header.base_offset <= offset:
             return position, max(header.base_offset, segment.base_offset)
     return 0, segment.base_offset
+
+
+def wrapper_checks_of(
+    filesystem: FileSystem, segment: SegmentOnDisk, handle: FileHandle, size: int
+) -> WrapperChecks:
+    """
+    Return what holds wrappers of a segment against their neighbours.
+
+    Args:
+        filesystem: the disk.
+        segment: the segment.
+        handle: its open `.log`.
+        size: bytes of that.
+    """
+
+    def start_before(offset: int, start: int) -> int:
+        for entry_offset, position in _entries_before(filesystem, segment, offset):
+            if position < start:
+                header = _promised(handle, segment, size, entry_offset, position)
+                return 0 if header is None else position
+        return 0
+
+    def end_before(base_offset: int) -> int:
+        segments = segments_of(filesystem, segment.directory)
+        slot = floor_slot(segments, base_offset) - 1
+        return 0 if slot < 0 else _end_offset(filesystem, segments[slot])
+
+    return WrapperChecks(_Pieces(handle), segment.base_offset, start_before, end_before)
+
+
+def _end_offset(filesystem: FileSystem, segment: SegmentOnDisk) -> int:
+    """Return one above the last offset of a segment, 0 where its last batches are no whole ones."""
+    handle = filesystem.open(segment.files.log)
+    try:
+        size = end_of_data(handle, handle.size())
+        position, expected = find_start(filesystem, segment, handle, size, OFFSET_MAX)
+        wanted = WINDOW_BYTES
+        while position < size:
+            data = memoryview(handle.pread(min(wanted, size - position), position))
+            found = scan_batches(data, next_offset=expected)
+            position, expected = position + found.position, found.next_offset
+            if found.position:
+                wanted = WINDOW_BYTES
+            elif is_zero(data[:RECORD_BATCH_OVERHEAD]):
+                break
+            elif found.status == TRUNCATED and wanted < size - position:
+                wanted *= 2
+            else:
+                return 0
+        return expected
+    finally:
+        handle.close()
 
 
 def _promised(

@@ -19,9 +19,11 @@ that is damaged, as an open log does (`damage.py`).
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -38,13 +40,14 @@ from kafkalog.files.errors import ShortFileError, storage_errors
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.zeros import is_zero
 from kafkalog.layout import CODEC_MASK, RECORD_BATCH_OVERHEAD
-from kafkalog.log.fences import FencedRange
+from kafkalog.log.fences import FencedRange, join_fences
 from kafkalog.log.ranges.damage import (
     Damage,
     cut_size,
     damage_of,
     declared_size,
     ends_in_zeros,
+    fence_alone,
     judge_segment,
     last_batch_is_odd,
     tail_damage,
@@ -56,6 +59,7 @@ from kafkalog.log.ranges.on_disk import (
     find_start,
     floor_slot,
     segments_of,
+    wrapper_checks_of,
 )
 from kafkalog.log.scan.conditions import Integers
 from kafkalog.log.scan.stretches import (
@@ -66,6 +70,12 @@ from kafkalog.log.scan.stretches import (
     wanted_batches,
 )
 from kafkalog.log.walk import Walk, walk_batches
+from kafkalog.log.wrapper_checks import (
+    QUESTIONED_MAX,
+    WrapperChecks,
+    has_wrapper,
+    neighbours_in,
+)
 
 __all__ = ["PIECE_BYTES", "RangeReader"]
 
@@ -80,6 +90,7 @@ BATCHES: Final = 4096
 # Waits before looking again where a file has gone: longer than an exchange of segments takes.
 PAUSE_SECONDS: Final = 0.01
 PAUSE_GROWTH: Final = 4
+_end_of = attrgetter("end_position")
 
 
 @dataclass(slots=True)
@@ -89,6 +100,7 @@ class _Place:
 
     Attributes:
         segment, handle: the segment, and its open `.log`.
+        checks: which of its wrappers fit between their neighbours.
         size: bytes of the file.
         position: of the next batch.
         expected: the least offset that it may have.
@@ -96,12 +108,15 @@ class _Place:
         is_doubted: whether the next piece is read with a look at every sum.
         fences: what is damaged in the segment, once that was judged.
         is_judged: whether it was.
+        is_end_judged: whether it was by what is known of the end of the log.
         end_position: one past the last whole batch, None while nobody has looked.
         tail_status: what fails there.
+        questioned: where wrappers begin that do not fit between their neighbours.
     """
 
     segment: SegmentOnDisk
     handle: FileHandle
+    checks: WrapperChecks
     size: int
     position: int
     expected: int
@@ -109,8 +124,10 @@ class _Place:
     is_doubted: bool = False
     fences: tuple[FencedRange, ...] = ()
     is_judged: bool = False
+    is_end_judged: bool = False
     end_position: int | None = None
     tail_status: int = OK
+    questioned: frozenset[int] = frozenset()
 
     @property
     def end(self) -> int:
@@ -241,7 +258,8 @@ class RangeReader:
             position, expected = find_start(
                 self._filesystem, segment, handle, size, self.next_offset
             )
-            place = _Place(segment, handle, size, position, expected, self._piece_bytes)
+            checks = wrapper_checks_of(self._filesystem, segment, handle, size)
+            place = _Place(segment, handle, checks, size, position, expected, self._piece_bytes)
             while place.position < place.size and place.expected < self._end:
                 yield from self._over_piece(place)
         finally:
@@ -290,7 +308,11 @@ class RangeReader:
         position = place.position + walk.position
         if not is_whole:
             self._look_behind(place, walk, position)
-        elif not is_followed or self._ends_oddly(place, data, walk):
+        elif not is_followed:
+            self._judge(place, position, OK)
+        elif not self._fits(place, walk, stop):
+            return
+        elif self._ends_oddly(place, walk):
             self._judge(place, position, OK)
         else:
             yield from self._give(place, data, walk)
@@ -314,6 +336,46 @@ class RangeReader:
         except (CorruptRecordError, InvalidRecordError):
             return False
 
+    def _fits(self, place: _Place, walk: Walk, stop: int) -> bool:
+        """Hold wrappers that a walk has found against what is around them; judge what is odd."""
+        if not has_wrapper(self._batches, walk.count):
+            return True
+        batches = neighbours_in(self._batches, walk.count, place.position)
+        before = bisect_right(place.fences, place.position, key=_end_of)
+        start = place.fences[before - 1].end_position if before else 0
+        found = place.checks.find_misfit(batches, start, stop)
+        if found is None:
+            return True
+        if not place.is_doubted:
+            # Once more, with a look at every sum.
+            place.is_doubted = True
+            return False
+        wrapper, end_before = found
+        if wrapper.position in place.questioned or len(place.questioned) >= QUESTIONED_MAX:
+            self._fence_alone(place, wrapper.position, end_before)
+        else:
+            place.questioned |= {wrapper.position}
+            position = place.position + walk.position
+            self._judge(place, position, OK, asks_end=wrapper.end >= place.end)
+        return False
+
+    def _fence_alone(self, place: _Place, position: int, next_offset: int) -> None:
+        """Take note of a wrapper that does not fit, though a judgement has found nothing in it."""
+        following = place.segment.following
+        try:
+            fence = fence_alone(
+                place.handle,
+                place.segment,
+                place.end,
+                position=position,
+                next_offset=next_offset,
+                following=self._end if following is None else following,
+            )
+        except (ShortFileError, LogStorageError) as error:
+            place.size = cut_size(place.handle, place.size, error)
+            return
+        place.fences = join_fences(place.fences, [fence])
+
     def _give(self, place: _Place, data: memoryview, walk: Walk) -> Iterator[Stretch]:
         """Yield what a walk has found, and bring the place behind it."""
         batches = self._batches
@@ -333,14 +395,14 @@ class RangeReader:
         place.is_doubted = False
         place.piece_bytes = self._piece_bytes
 
-    def _ends_oddly(self, place: _Place, data: memoryview, walk: Walk) -> bool:
+    def _ends_oddly(self, place: _Place, walk: Walk) -> bool:
         """Say whether what is known of the end of the log may contradict its last batch."""
-        is_last = place.segment.following is None and not place.is_judged
+        is_last = place.segment.following is None and not place.is_end_judged
         if not is_last or not walk.count or place.position + walk.position < place.end:
             return False
         row = walk.count - 1
         before = int(self._batches.last_offset[row - 1]) + 1 if row else place.expected
-        return last_batch_is_odd(self._filesystem, place.segment, data, self._batches, row, before)
+        return last_batch_is_odd(self._filesystem, place.segment, self._batches, row, before)
 
     def _look_behind(self, place: _Place, walk: Walk, position: int) -> None:
         """Take note of the end of the batches, or of what is damaged."""
@@ -355,7 +417,7 @@ class RangeReader:
         else:
             self._judge(place, position, walk.status)
 
-    def _judge(self, place: _Place, position: int, status: int) -> None:
+    def _judge(self, place: _Place, position: int, status: int, *, asks_end: bool = True) -> None:
         """Judge a segment, unless what failed at a position is only its end."""
         segment = place.segment
         following = self._end if segment.following is None else segment.following
@@ -368,6 +430,8 @@ class RangeReader:
                 position=position,
                 status=status,
                 following=following,
+                questioned=place.questioned,
+                asks_end=asks_end,
             )
         except (ShortFileError, LogStorageError) as error:
             # Somebody has cut the file: what lies before the cut is the log now.
@@ -377,7 +441,8 @@ class RangeReader:
             place.end_position, place.tail_status = position, status
             return
         place.is_judged = True
-        place.fences = judgement.fences
+        place.is_end_judged |= asks_end
+        place.fences = join_fences(place.fences, judgement.fences)
         place.end_position, place.tail_status = judgement.whole_end, judgement.tail_status
         self._join_tail(place)
 
@@ -465,7 +530,10 @@ class RangeReader:
         if fence.first_offset < self._end and fence.next_offset > self._start:
             self._on_damage(damage)
         place.position = fence.end_position
-        place.expected = max(place.expected, fence.next_offset)
+        # What lies may name offsets that the next segment has.
+        following = place.segment.following
+        behind = fence.next_offset if following is None else min(fence.next_offset, following)
+        place.expected = max(place.expected, behind)
         place.is_doubted = False
         place.piece_bytes = self._piece_bytes
-        self.next_offset = max(self.next_offset, min(fence.next_offset, self._end))
+        self.next_offset = max(self.next_offset, min(behind, self._end))

@@ -34,10 +34,11 @@ from kafkalog.files.whole import read_whole
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.fences import find_resume
 from kafkalog.log.ranges.damage import known_end_of, last_batch_is_odd
-from kafkalog.log.ranges.on_disk import SegmentOnDisk
+from kafkalog.log.ranges.on_disk import SegmentOnDisk, wrapper_checks_of
 from kafkalog.log.ranges.producers import all_batches
 from kafkalog.log.scan.conditions import Integers
 from kafkalog.log.scan.rows import check_crcs
+from kafkalog.log.wrapper_checks import neighbours_in
 from kafkalog.records.batch_view import BatchView
 
 __all__ = [
@@ -224,7 +225,7 @@ class _LastSegment:
             walk = scan_batches(data, 0, columns=self._batches, next_offset=next_offset)
             if walk.position:
                 is_odd = position + walk.position >= size or walk.status not in (OK, FULL)
-                is_odd = is_odd and self._ends_oddly(data, walk.count, next_offset)
+                is_odd = is_odd and self._ends_oddly(position, size, walk.count, next_offset)
                 position += walk.position
                 next_offset = walk.next_offset
                 window_bytes = _WINDOW_BYTES
@@ -249,11 +250,17 @@ class _LastSegment:
             return True
         return next_offset < known_end_of(self._filesystem, segment).durable_offset
 
-    def _ends_oddly(self, data: bytes, count: int, next_offset: int) -> bool:
+    def _ends_oddly(self, position: int, size: int, count: int, next_offset: int) -> bool:
         """Say so of the last batch that a walk has found."""
         row = count - 1
         before = int(self._batches.last_offset[row - 1]) + 1 if row else next_offset
-        return last_batch_is_odd(self._filesystem, self._segment, data, self._batches, row, before)
+        if self._batches.record_count[row] < 0:
+            checks = wrapper_checks_of(self._filesystem, self._segment, self._log, size)
+            last = neighbours_in(self._batches, count, position)[-1]
+            if checks.find_misfit([last], 0, last.end) is not None:
+                # No batch behind it contradicts what it names, but the records in it do.
+                return True
+        return last_batch_is_odd(self._filesystem, self._segment, self._batches, row, before)
 
 
 def _ask_engine(filesystem: FileSystem, directory: Path, base_offset: int) -> tuple[int, int]:

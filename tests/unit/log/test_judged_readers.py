@@ -22,6 +22,7 @@ from kafkalog.log.ranges.reader import RangeReader
 from kafkalog.log.scan.options import make_options
 from kafkalog.log.scan.rows import RowReader
 from kafkalog.model import TopicPartition
+from kafkalog.records.codecs import Codec
 from kafkalog.spark.plan.log_files import find_log_end
 from kafkalog.state.checkpoints import OffsetCheckpoint
 from tests.support.damage import log_file
@@ -161,6 +162,64 @@ def test_ranges_of_a_lying_base_offset_are_those_of_the_log(
         for bit in random.sample(range(64), 6):
             write_log(directory, chapters, flipped(data, starts[number], bit), end)
             check(directory, (kind, end, number, bit), random, random.choice((300, 1 << 20)))
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("kind", ["v0-wrappers", "v1-wrappers"])
+def test_ranges_of_wrappers_under_other_offsets_are_those_of_the_log(
+    kind: str, end: str, directory: Path
+) -> None:
+    """HOST-4: no header contradicts a low bit of the offset of a wrapper, but the records do."""
+    random = Random(end)
+    chapters = chapters_of(LOG_KINDS[kind], first_offset=FIRST)
+    data, starts = b"".join(each.data for each in chapters), starts_of(chapters)
+    for number in range(len(chapters)):
+        for bit in random.sample(range(4), 2):
+            write_log(directory, chapters, flipped(data, starts[number], bit), end)
+            check(directory, (kind, end, number, bit), random, random.choice((300, 1 << 20)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "end", "flips"),
+    [
+        # The last wrapper names an offset that the next segment has.
+        ("v1-wrappers", "sealed", [(3, 1), (4, 1)]),
+        # What is behind a wrapper that lies is not judged by that.
+        ("v0-wrappers", "open", [(5, 1), (9, 1)]),
+        ("v0-wrappers", "open", [(4, 1), (6, 2)]),
+        # The last one stands behind a hole only because of the wrapper in front of it.
+        ("downgraded", "durable", [(4, 0), (5, 1)]),
+    ],
+)
+def test_ranges_of_two_lying_offsets_are_those_of_the_log(
+    kind: str, end: str, flips: list[tuple[int, int]], directory: Path
+) -> None:
+    """HOST-4: each of the two is lost, and no batch that is whole."""
+    for copies in (1, 2):
+        chapters = chapters_of(LOG_KINDS[kind] * copies, first_offset=FIRST)
+        data, starts = b"".join(each.data for each in chapters), starts_of(chapters)
+        if max(number for number, _bit in flips) >= len(chapters):
+            continue
+        for number, bit in flips:
+            data = flipped(data, starts[number], bit)
+        write_log(directory, chapters, data, end)
+        check(directory, (kind, end, flips, copies), Random(copies))
+
+
+def test_ranges_with_more_lying_wrappers_than_are_judged_are_those_of_the_log(
+    directory: Path,
+) -> None:
+    """HOST-4: each of them is fenced alone, and all between them are served."""
+    chapters = chapters_of([(0, Codec.GZIP, 3)] * 80, first_offset=FIRST)
+    data, starts = b"".join(each.data for each in chapters), starts_of(chapters)
+    for number in range(1, 80, 2):
+        data = flipped(data, starts[number], 0)
+    write_log(directory, chapters, data, "open")
+    expected, _, missed, end = served_by_log(directory, FIRST)
+    offsets, damage = served_by_ranges(directory, FIRST, end)
+    assert offsets == expected == [FIRST + each for each in range(240) if each // 3 % 2 == 0]
+    for offset in missed:
+        assert any(first <= offset < following for first, following in damage), offset
 
 
 def explore(directory: Path, seed: int, count: int) -> None:
