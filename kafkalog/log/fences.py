@@ -11,7 +11,7 @@ import contextlib
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 
@@ -31,6 +31,7 @@ __all__ = [
     "find_resume",
     "first_offset_at",
     "join_fences",
+    "with_tail",
 ]
 
 OK = STATUS_CODES["OK"]
@@ -87,6 +88,15 @@ class FencedRange:
             position=self.position,
             base_offset=self.first_offset,
         )
+
+
+def with_tail(fences: Sequence[FencedRange], tail: FencedRange) -> list[FencedRange]:
+    """Return damaged ranges with what is left at the end of a segment, joined to one in front."""
+    if not fences or fences[-1].end_position < tail.position:
+        return [*fences, replace(tail, next_offset=max(tail.next_offset, tail.first_offset))]
+    last = fences[-1]
+    size, next_offset = tail.end_position - last.position, max(tail.next_offset, last.next_offset)
+    return [*fences[:-1], replace(last, size_bytes=size, next_offset=next_offset)]
 
 
 def join_fences(

@@ -50,8 +50,8 @@ from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.files.zeros import is_zero
 from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.log.exchanges import present_segments
-from kafkalog.log.fences import FencedRange
-from kafkalog.log.hints import read_header
+from kafkalog.log.fences import FencedRange, with_tail
+from kafkalog.log.hints import read_header, read_whole_header
 from kafkalog.log.holes import find_hole
 from kafkalog.log.judging import KnownEnd
 from kafkalog.log.leftovers import Leftovers, clear_leftovers, misnamed_segments
@@ -405,15 +405,19 @@ def _set_strays_aside(
     clean: bool,
 ) -> bool:
     """
-    Take out segments without a whole batch whose base offset another one has; say if there are any.
+    Take out segments that are no part of the log; say if there are any.
 
-    Such a file is no part of the log, and would bound the segment before it. Empty ones are looked
-    for everywhere, others from `first` on, where all will be read; after a clean stop the last one
-    only where its end is odd.
+    Those are a segment without a whole batch whose base offset another one has, and a copy of one
+    under a higher base offset (`_is_copy`). Either would bound the segment before it. Empty ones
+    are looked for everywhere, others from `first` on, where all will be read; after a clean stop
+    the last one only where its end is odd, or it is a copy.
     """
     strays = []
     for slot in range(len(segments) - 1, 0, -1):
         segment = segments[slot]
+        if slot >= first and _is_copy(segment, segments[slot - 1]):
+            strays.append(segments.pop(slot))
+            continue
         is_examined = slot >= first and not (clean and _has_whole_tail(segment))
         if segment.size_bytes and not is_examined:
             continue
@@ -424,6 +428,26 @@ def _set_strays_aside(
     findings.removed += [stray.path for stray in strays if not stray.size_bytes]
     _set_aside(context, strays, findings)
     return bool(strays)
+
+
+def _is_copy(segment: LogSegment, before: LogSegment) -> bool:
+    """
+    Say whether a segment begins with a batch below its base that the segment before has as well.
+
+    And with no more bytes, so that it is the one to leave out.
+    """
+    if not 0 < segment.size_bytes <= before.size_bytes:
+        return False
+    first = read_whole_header(segment.file, 0, segment.size_bytes)
+    if first is None or first.base_offset >= segment.base_offset:
+        return False
+    data = segment.file.read(0, first.size_bytes)
+    position = 0
+    while header := read_whole_header(before.file, position, before.size_bytes):
+        if header.base_offset >= first.base_offset:
+            return bool(before.file.read(position, header.size_bytes) == data)
+        position += header.size_bytes
+    return False
 
 
 def _begins_whole(segment: LogSegment) -> bool:
@@ -726,23 +750,15 @@ def _end_of_sealed(
 
 def _with_tail(segment: LogSegment, scan: SegmentScan, next_offset: int) -> list[FencedRange]:
     """Return the damaged ranges of a segment with what is left at its end as one of them."""
-    fences, size = list(scan.fences), segment.size_bytes
-    if scan.ends_in_fence:
-        last = fences.pop()
-        next_offset = max(next_offset, last.next_offset)
-        fences.append(replace(last, size_bytes=size - last.position, next_offset=next_offset))
-        return fences
-    fences.append(
-        FencedRange(
-            path=segment.path,
-            position=scan.whole_end,
-            size_bytes=size - scan.whole_end,
-            first_offset=scan.next_offset,
-            next_offset=max(next_offset, scan.next_offset),
-            reason=status_name(scan.tail_status),
-        )
+    tail = FencedRange(
+        path=segment.path,
+        position=scan.whole_end,
+        size_bytes=segment.size_bytes - scan.whole_end,
+        first_offset=scan.next_offset,
+        next_offset=next_offset,
+        reason=status_name(scan.tail_status),
     )
-    return fences
+    return with_tail(scan.fences, tail)
 
 
 def _cut_file(context: SegmentContext, segment: LogSegment, size_bytes: int) -> None:

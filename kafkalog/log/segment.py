@@ -36,13 +36,13 @@ from kafkalog._core.record import Record
 from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.segment_end import SegmentEnd
 from kafkalog._core.segment_stage import SegmentStage
-from kafkalog._core.status import STATUS_CODES
+from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, LogStorageError
 from kafkalog.files.filesystem import FileExtent
 from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.indexes.kinds import unpack_time_entry
 from kafkalog.layout import NO_TIMESTAMP
-from kafkalog.log.fences import FencedRange, find_fence, join_fences
+from kafkalog.log.fences import FencedRange, find_fence, join_fences, with_tail
 from kafkalog.log.hints import (
     WALK_BYTES,
     read_header,
@@ -473,8 +473,9 @@ class LogSegment(SegmentIndexes):
             self._judge(bound)
 
     def _judge(self, bound: Bound) -> None:
+        data = self.file.whole()[: bound.end]
         judgement = judge_batches(
-            self.file.whole()[: bound.end],
+            data,
             self.path,
             first_offset=self.base_offset,
             offset_max=self._limit(bound),
@@ -482,8 +483,19 @@ class LogSegment(SegmentIndexes):
             questioned=self._questioned,
             holes=self.file.holes(),
         )
-        self.add_fences(judgement.fences)
-        if judgement.whole_end == bound.end:
+        fences, whole_end = judgement.fences, judgement.whole_end
+        if whole_end < bound.end == len(data):
+            tail = FencedRange(
+                path=self.path,
+                position=whole_end,
+                size_bytes=bound.end - whole_end,
+                first_offset=judgement.next_offset,
+                next_offset=max(bound.following_offset, judgement.free_offset),
+                reason=status_name(judgement.tail_status),
+            )
+            fences = tuple(with_tail(fences, tail))
+        self.add_fences(fences)
+        if len(data) == bound.end:
             self._judged_bytes = bound.end
 
     def walk(

@@ -89,7 +89,7 @@ class ReadOnlyTail:
             for segment in local.snapshot.segments.segments
             if present.bases
         }
-        # Torn by a crash, passed over by the loader, and left for the next writer to remove.
+        # Torn by a crash, or a copy: passed over by the loader, left for the next writer to remove.
         self._set_aside = frozenset(present.bases) - self._ids.keys()
         # What the last refresh met that was odd: base offset and position, and why a walk stopped.
         self._odd: tuple[int, int, int] | None = None
@@ -192,12 +192,13 @@ class ReadOnlyTail:
         self._local.replace_all(snapshot)
 
     def _begins_whole(self, base_offset: int) -> bool:
-        """Say whether the first batch of a segment is there, all of it."""
+        """Say whether the first batch of a segment is there, all of it, and not of a copy."""
         path = SegmentFiles(self._local.context.directory, base_offset).log
         handle = self._local.context.filesystem.open(path)
         try:
-            declared = parse_header(handle.pread(RECORD_BATCH_OVERHEAD, 0)).size_bytes
-            return check_batch(handle.pread(min(declared, handle.size()), 0)) == OK
+            header = parse_header(handle.pread(RECORD_BATCH_OVERHEAD, 0))
+            data = handle.pread(min(header.size_bytes, handle.size()), 0)
+            return header.base_offset >= base_offset and check_batch(data) == OK
         except (CorruptRecordError, InvalidRecordError):
             return False
         finally:

@@ -222,6 +222,28 @@ def test_ranges_with_more_lying_wrappers_than_are_judged_are_those_of_the_log(
         assert any(first <= offset < following for first, following in damage), offset
 
 
+@EVERY_KIND
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("bit", range(0, 12, 2))
+def test_damaged_last_batch_with_a_lying_offset_takes_nothing_from_those_before(
+    kind: str, end: str, bit: int, directory: Path
+) -> None:
+    """HOST-4: its offset is not believed where its CRC does not match, whoever reads."""
+    chapters = chapters_of(LOG_KINDS[kind], first_offset=FIRST)
+    data, starts = b"".join(each.data for each in chapters), starts_of(chapters)
+    middle = (starts[-2] + starts[-1]) // 2
+    data = flipped(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], starts[-2], bit)
+    write_log(directory, chapters, data, end)
+    if end == "sealed":
+        before = [fact[0] for each in chapters[:-1] for fact in each.facts]
+        assert before == served_by_log(directory, FIRST)[0][: len(before)]
+        # A clean stop after the recovery, and no scan before the readers.
+        with manual_log(directory):
+            pass
+        assert before == served_by_log(directory, FIRST)[0][: len(before)]
+    check(directory, (kind, end, bit), Random(bit))
+
+
 def explore(directory: Path, seed: int, count: int) -> None:
     """Damage one or two batches in any way, again and again."""
     random = Random(seed)

@@ -1,0 +1,78 @@
+"""A segment that lies beside a copy of itself under a higher base offset."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kafkalog import Record
+from kafkalog.files.names import FileKind, SegmentFiles
+from tests.support.damage import batch_positions, flip, forget_shutdown, log_file, truncate
+from tests.support.logs import manual_log, numbered
+
+COUNT = 30
+
+
+def fill(directory: Path, *, copied_as: int, cut: int) -> list[int]:
+    """Write batches of three records; copy the segment, cut by so many bytes."""
+    with manual_log(directory) as log:
+        for number in range(COUNT):
+            log.append(numbered(number, 3))
+    copy = log_file(directory, copied_as)
+    shutil.copyfile(log_file(directory), copy)
+    truncate(copy, copy.stat().st_size - cut)
+    return list(range(3 * COUNT))
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+@pytest.mark.parametrize("cut", [0, 5, 700])
+def test_copy_of_a_segment_takes_nothing_from_it(
+    directory: Path, cut: int, is_killed: bool
+) -> None:
+    """HOST-7: all records are served, read-only too, and no offset is given out again."""
+    offsets = fill(directory, copied_as=4, cut=cut)
+    if is_killed:
+        forget_shutdown(directory)
+    for read_only in (True, False, False):
+        with manual_log(directory, read_only=read_only) as log:
+            assert offsets == [record.offset for record in log.records()]
+            assert offsets[-1] + 1 == log.log_end_offset
+    with manual_log(directory) as log:
+        assert offsets[-1] + 1 == log.append([Record(value=b"new")]).first_offset
+    assert not log_file(directory, 4).exists()
+    side_file = SegmentFiles(directory, 4).broken(FileKind.LOG, 0)
+    assert side_file.read_bytes() == log_file(directory).read_bytes()[: side_file.stat().st_size]
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_copy_of_a_damaged_segment_is_kept_aside(directory: Path, is_killed: bool) -> None:
+    """HOST-7: one batch is lost, and reported; the copy has it still."""
+    offsets = fill(directory, copied_as=4, cut=700)
+    if is_killed:
+        forget_shutdown(directory)
+    flip(log_file(directory), batch_positions(log_file(directory))[9] + 70)
+    lost = {27, 28, 29}
+    for read_only in (True, False, False):
+        with manual_log(directory, read_only=read_only) as log:
+            served = [record.offset for record in log.records(on_corrupt="skip")]
+            assert served == [offset for offset in offsets if offset not in lost]
+            assert [(27, 30)] == [(each.first_offset, each.next_offset) for each in log.fences()]
+            assert offsets[-1] + 1 == log.log_end_offset
+
+
+def test_copy_that_has_more_than_its_segment_is_read(directory: Path) -> None:
+    """HOST-7: what only the copy has is served, but for the batch that its name cuts in two."""
+    offsets = fill(directory, copied_as=4, cut=0)
+    forget_shutdown(directory)
+    truncate(log_file(directory), batch_positions(log_file(directory))[5])
+    for read_only in (True, False, False):
+        with manual_log(directory, read_only=read_only) as log:
+            served = [record.offset for record in log.records(on_corrupt="skip")]
+            assert set(offsets) - set(served) <= {3, 4, 5}
+            assert {3, 4, 5} <= {
+                offset
+                for each in log.fences()
+                for offset in range(each.first_offset, each.next_offset)
+            } | set(served)
