@@ -292,10 +292,28 @@ class SegmentIndex(Generic[View]):
             if facts is not None and facts.size_bytes > self._bytes_max:
                 logger.info("%s %s is too large for its segment", self.kind.name, self.path)
                 return None
-            return self._pooled.whole()
+            return self._map_pooled()
         except OSError as error:
             self._note_unreadable(error)
             return None
+
+    def _map_pooled(self) -> memoryview | None:
+        """
+        Map the file by the pool.
+
+        Raises:
+            ValueError: the index was closed, and neither retired nor given another file.
+        """
+        while True:
+            pooled = self._pooled
+            try:
+                return pooled.whole()
+            except ValueError:
+                if self._read_only:
+                    # Retired since this look-up has begun.
+                    return self._read()
+                if self._pooled is pooled:
+                    raise
 
     def _read(self) -> memoryview | None:
         """

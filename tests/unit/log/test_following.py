@@ -278,6 +278,30 @@ def test_damaged_index_of_a_reader_is_still_told(
     assert "is damaged" in caplog.text
 
 
+def test_index_that_is_retired_during_a_look_up_is_read(tmp_path: Path) -> None:
+    """A compaction lets the file go between two steps of a reader that holds the old segment."""
+    path = tmp_path / "00000000000000000000.index"
+    entries = [(10, 4000), (20, 8000)]
+    path.write_bytes(b"".join(o.to_bytes(4, "big") + p.to_bytes(4, "big") for o, p in entries))
+
+    class Retiring(PosixFileSystem):
+        def stat(self, path: Path) -> FileFacts | None:
+            index.retire()
+            return super().stat(path)
+
+    index: SegmentIndex[OffsetIndexView] = SegmentIndex(
+        OFFSET_INDEX,
+        Retiring(),
+        path,
+        0,
+        rebuild=lambda: pytest.fail("nothing is to be rebuilt"),
+        segment_size=lambda: 20_000,
+        pool=FilePool(PosixFileSystem()),
+        read_only=False,
+    )
+    assert index.view.lookup(15) == (10, 4000)
+
+
 def test_config_of_mappings_bounds_what_is_kept(directory: Path) -> None:
     """One mapping for all segments is enough to read any of them."""
     config = LogConfig(segment_bytes=600, mappings_max=1)
