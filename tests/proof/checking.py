@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 
 from kafkalog import Log, open_log
+from kafkalog.log.reading import OnCorrupt
 from tests.proof.contents import Spec, content, identity
 from tests.proof.oracle import Observed, Oracle, Problem, Seen, View
 from tests.proof.plain_log import PlainBatch, PlainLog, PlainRecord, read_log
@@ -75,11 +76,13 @@ def observe(
         for batch, record in plain.data()
         if start <= record.offset < end
     }
-    served = {each.offset: (each.key, each.value) for each in log.records(start)}
+    # What nobody was promised may be torn in front of what survived; it is fenced, and reported.
+    way: OnCorrupt = "skip" if log.fences() else "raise"
+    served = {each.offset: (each.key, each.value) for each in log.records(start, on_corrupt=way)}
     problems += _differences(log, where, served, written, plain)
     problems += _committed(log, where, written, outcomes, first_open)
     problems += _epochs(log, where, plain)
-    found = Observed(start, end, {}, log.durable_offset)
+    found = Observed(start, end, {}, log.durable_offset, fence_count=len(log.fences()))
     for offset in served.keys() & written.keys():
         batch, record = written[offset]
         name = identity(record.value, record.headers)
@@ -134,7 +137,12 @@ def _committed(
     if stable != limit and not log.fences():
         text = f"{where}: {stable}, the markers say {limit}"
         yield Problem("the last stable offset is not what the markers say", text)
-    shown = {each.offset for each in log.records(log.log_start_offset, isolation="read_committed")}
+    committed = log.records(
+        log.log_start_offset,
+        isolation="read_committed",
+        on_corrupt="skip" if log.fences() else "raise",
+    )
+    shown = {each.offset for each in committed}
     wanted = {
         offset
         for offset, (batch, _record) in written.items()

@@ -51,7 +51,7 @@ CHECKPOINTS = (
     "replication-offset-checkpoint",
     "cleaner-offset-checkpoint",
 )
-LOG_START = CHECKPOINTS[1]
+RECOVERY_POINT, LOG_START = CHECKPOINTS[:2]
 NUMBERS = (0, 1, -1, 2**31 - 1, 2**31, 2**62, 2**63 - 1, 2**63, 10**25)
 ODD_NAMES = (
     "-0",
@@ -198,7 +198,7 @@ def _changed(image: DataImage, seed: int, folder: Path) -> _Changed:
     directory = image.write(folder)
     put_decoys(folder)
     images = {each.partition: each for each in image.partitions}
-    made = _Changed(directory, images, [], _log_starts(directory / LOG_START))
+    made = _Changed(directory, images, [], _offsets(directory / LOG_START))
     if source.random() < 0.4:
         (directory / ".kafka_cleanshutdown").unlink(missing_ok=True)
         made.said.append("no marker of a clean stop")
@@ -339,7 +339,8 @@ def run_data_case(image: DataImage, seed: int, folder: Path) -> CaseResult:
     made = _changed(image, seed, folder)
     result.changes = made.said
     found = {name: look_at(each, made.directory / name) for name, each in made.images.items()}
-    starts = _log_starts(made.directory / LOG_START)
+    starts = _offsets(made.directory / LOG_START)
+    durable = _offsets(made.directory / RECOVERY_POINT)
     before = bytes_below(made.directory)
     try:
         examine_directories([made.directory])
@@ -349,20 +350,21 @@ def run_data_case(image: DataImage, seed: int, folder: Path) -> CaseResult:
         result.problems.append("the doctor changed a directory")
     views = [_start(made, found, result, appends=number == 0) for number in range(2)]
     if None not in views:
-        _judge(made, found, starts, [each for each in views if each is not None], result)
+        seen = [each for each in views if each is not None]
+        _judge(made, found, (starts, durable), seen, result)
     if not decoys_are_whole(folder):
         result.problems.append("a decoy outside the directory was changed")
     return result
 
 
-def _log_starts(path: Path) -> dict[str, int]:
+def _offsets(path: Path) -> dict[str, int]:
     """Return what a well-formed checkpoint says, by the names of directories."""
     if path.is_symlink() or not path.is_file():
         return {}
     found = re.findall(rb"^(\S+) (\d+) (\d+)$", path.read_bytes(), re.MULTILINE)
     return {
-        f"{topic.decode('utf-8', 'replace')}-{int(number)}": int(start)
-        for topic, number, start in found
+        f"{topic.decode('utf-8', 'replace')}-{int(number)}": int(offset)
+        for topic, number, offset in found
     }
 
 
@@ -438,7 +440,7 @@ def _note_reports(manager: Any, made: _Changed, views: dict[str, View], result: 
 def _judge(
     made: _Changed,
     found: dict[str, Found],
-    starts: dict[str, int],
+    numbers: tuple[dict[str, int], dict[str, int]],
     views: list[dict[str, View]],
     result: CaseResult,
 ) -> None:
@@ -448,8 +450,8 @@ def _judge(
     for name, image in made.images.items():
         pair = [each[name] for each in views if name in each and not each[name].refused]
         kept: list[bytes] = []
-        start = starts.get(name, 0)
-        expected = _above(found[name], start)
+        start, durable = (each.get(name, 0) for each in numbers)
+        expected = _above(found[name], start, durable)
         believed = len(found[name].whole) - len(expected.whole)
         if believed:
             result.count("whole entries below a log start that is believed", believed)
@@ -468,13 +470,17 @@ def _from(served: Served, start: int) -> Served:
     return {offset: found for offset, found in served.items() if offset >= start}
 
 
-def _above(found: Found, start: int) -> Found:
-    """Leave out what lies below a log start; all of it stays where that is above the end."""
+def _above(found: Found, start: int, durable: int) -> Found:
+    """
+    Leave out what lies below a log start; all of it stays where that is above the end.
+
+    A recovery point above the end is believed, and reported as a lost end: the log ended there.
+    """
 
     def is_above(entry: Entry) -> bool:
         return entry.last_offset >= start
 
     whole = [(name, entry) for name, entry in found.whole if is_above(entry)]
-    if start > max((entry.last_offset + 1 for _, entry in found.whole), default=0):
+    if start > max(durable, *(entry.last_offset + 1 for _, entry in found.whole), 0):
         whole = list(found.whole)
     return Found(whole, found.touched, found.moved, found.has_all_logs and start == 0)

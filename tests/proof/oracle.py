@@ -53,6 +53,7 @@ class Observed:
     records: dict[int, Seen]
     durable: int
     foreign: list[str] = field(default_factory=list)
+    fence_count: int = 0
 
 
 @dataclass
@@ -84,6 +85,7 @@ class Operation:
         transaction: the transaction it belongs to, or -1.
         left: which of its records the last check saw; None where that is all.
         produced: producer id and first sequence, where it has them.
+        cleanings: how many compactions had ended when it was asked for.
     """
 
     count: int
@@ -91,6 +93,7 @@ class Operation:
     transaction: int = -1
     left: set[int] | None = None
     produced: tuple[int, int] | None = None
+    cleanings: int = 0
 
 
 @dataclass
@@ -105,6 +108,8 @@ class Stream:
     truncating_now: dict[int, Identity] = field(default_factory=dict)
     dead: set[Identity] = field(default_factory=set)
     gone: set[int] = field(default_factory=set)
+    # The highest offset of each key that a truncation took after a compaction may have met it.
+    outlived: dict[bytes | None, int] = field(default_factory=dict)
     deleted_below: int = 0
     may_delete_below: int = 0
     durable: int = 0
@@ -127,8 +132,25 @@ class Stream:
         for each in [each for each in self.pending if each < offset]:
             self.must[each] = self.pending.pop(each)
 
-    def truncating(self, offset: int) -> None:
-        """Note that a truncation began: nothing from there on has to be there."""
+    def truncating(self, offset: int, cleanings: int) -> None:
+        """
+        Note that a truncation began: nothing from there on has to be there.
+
+        Nor what a compaction has left out for a record that goes now.
+
+        Args:
+            offset: where the log is to end.
+            cleanings: how many compactions have begun, 0 where none can have been here.
+        """
+        for number, operation in self.operations.items():
+            if operation.cleanings >= cleanings:
+                continue
+            for index in range(operation.count):
+                # Where one without an answer lies is not known.
+                at = FOREVER if operation.first is None else operation.first + index
+                if at >= offset:
+                    key = content(self.spec, self.number, number, index).key
+                    self.outlived[key] = max(at, self.outlived.get(key, -1))
         self.durable = min(self.durable, offset)
         self.deleted_below = min(self.deleted_below, offset)
         for known in (self.must, self.pending):
@@ -160,7 +182,7 @@ class Stream:
         there = {at: (each.operation, each.index) for at, each in observed.records.items()}
         self.must = {at: each for at, each in there.items() if at < observed.durable}
         self.pending = {at: each for at, each in there.items() if at >= observed.durable}
-        self.truncating_now, self.dead = {}, set()
+        self.truncating_now, self.dead, self.outlived = {}, set(), {}
         self.deleted_below = self.may_delete_below = observed.start
         self.durable = observed.durable
 
@@ -212,6 +234,7 @@ class Oracle:
         self.sinks: dict[int, tuple[list[tuple[int, int]], bool]] = {}
         self.wrong: list[Problem] = []
         self.kinds: dict[str, int] = defaultdict(int)
+        self._cleanings_begun = self._cleanings_ended = 0
 
     # ------------------------------------------------------------------------------------ events
 
@@ -224,11 +247,16 @@ class Oracle:
         """Note that the process has ended, and with it what was only written."""
         for stream in self.streams.values():
             stream.ended()
+        self._cleanings_ended = self._cleanings_begun
 
     def _on_kind(self, evidence: bool, name: str) -> None:
         pass  # counted by `tally`
 
-    _on_begin = _on_end = _on_kind
+    def _on_begin(self, evidence: bool, name: str) -> None:
+        self._cleanings_begun += name == "compact"
+
+    def _on_end(self, evidence: bool, name: str) -> None:
+        self._cleanings_ended += name == "compact"
 
     def _on_form(self, evidence: bool, form: str, magic: int, codec: str) -> None:
         pass
@@ -244,7 +272,8 @@ class Oracle:
     def _on_ask(
         self, evidence: bool, stream: int, number: int, count: int, transaction: int = -1
     ) -> None:
-        self.streams[stream].operations[number] = Operation(count, None, transaction)
+        operation = Operation(count, None, transaction, cleanings=self._cleanings_ended)
+        self.streams[stream].operations[number] = operation
         if transaction >= 0:
             self.transactions[transaction].appends.append((stream, number))
 
@@ -262,7 +291,9 @@ class Oracle:
             self.streams[stream].flushed(offset)
 
     def _on_truncate(self, evidence: bool, stream: int, offset: int) -> None:
-        self.streams[stream].truncating(offset)
+        found = self.streams[stream]
+        begun = FOREVER if found.spec.topic else self._cleanings_begun
+        found.truncating(offset, begun if found.spec.compact else 0)
 
     def _on_truncated(self, evidence: bool, stream: int, offset: int) -> None:
         if evidence:
@@ -381,6 +412,8 @@ class Oracle:
                     problems.append(Problem("a log is gone", stream.spec.directory))
                 continue
             seen[stream.number] = observed
+            if observed.fence_count:
+                self.kinds["logs with a torn batch in front of whole ones, fenced"] += 1
         for number, observed in seen.items():
             problems += self._check_stream(self.streams[number], observed)
         problems += self._check_transactions(seen, view)
@@ -522,7 +555,8 @@ class Oracle:
                 # Aborted, or not known to be committed; whether it is whole is asked elsewhere.
                 return True
         each = content(stream.spec, stream.number, number, index)
-        return latest.get(each.key, -1) > offset or (each.value is None and offset in stream.must)
+        newest = max(latest.get(each.key, -1), stream.outlived.get(each.key, -1))
+        return newest > offset or (each.value is None and offset in stream.must)
 
     # ------------------------------------------------------------------------------- transactions
 

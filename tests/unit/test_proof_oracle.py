@@ -104,6 +104,25 @@ def test_oracle_of_a_compacted_log_asks_for_the_latest_of_a_key() -> None:
     assert lost == titles(oracle_of(events), view_of({0: (1, 0), 1: (1, 1)}))
 
 
+COMPACTION = (("begin", "compact"), ("end", "compact"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [(COMPACTION, (), []), ((), COMPACTION, ["acknowledged records are lost"])],
+    ids=["compacted before", "compacted after"],
+)
+def test_oracle_of_a_truncation_asks_for_what_no_compaction_left_out(
+    before: Sequence[tuple[Any, ...]], after: Sequence[tuple[Any, ...]], expected: list[str]
+) -> None:
+    """What was left out for a record that a truncation takes is gone with it."""
+    cut = (("truncate", 0, 2), ("truncated", 0, 2))
+    stream = ("stream", 0, asdict(KEYED))
+    events = (stream, *WRITTEN[1:], *before, *cut, ("flush", 0, 2), *after)
+    empty = View({"log-0": Observed(0, 2, {}, 2)})
+    assert expected == titles(oracle_of(events), empty)
+
+
 TRANSACTION = (
     STREAM, ("transaction", 5), ("ask", 0, 1, 1, 5), ("ask", 0, 2, 1, 5), ("ack", 0, 1, 0, False),
     ("ack", 0, 2, 1, False),
