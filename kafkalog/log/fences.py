@@ -40,6 +40,7 @@ OK = STATUS_CODES["OK"]
 SIZE_POSITION = 8
 KEY_POSITIONS = (18, 26)
 _SIZE = struct.Struct(">i")
+_OFFSET = struct.Struct(">q")
 # As many zeros an entry may end with that ends where zeros begin: codecs write some.
 ZEROS = 16
 # A wrapper that unpacks to more is not asked for its first offset: a few bytes may claim gigabytes.
@@ -197,11 +198,15 @@ def find_resume(
         if resume >= 0:
             return resume, False
     start = max(position + 1, ends.certain)
-    if start >= end:
-        return end, False
-    resume = _find_batch(data, start, end, (offset_min, offset_max), holes)
+    resume = _find_batch(data, start, end, (offset_min, offset_max), holes) if start < end else -1
+    low = max(offset_min, _OFFSET.unpack_from(data, position)[0] + 1) if ends.certain else 0
+    if ends.certain and low <= offset_max:
+        # Bytes of it may be missing; what follows its offset is none of the messages in it.
+        last = end if resume < 0 else resume
+        inside = _batches_up_to(data, position + 1, last, (low, offset_max), holes)
+        resume = resume if inside < 0 else inside
     if resume < 0:
-        resume = _batches_to_the_end(data, start, end, holes)
+        resume = _batches_up_to(data, start, end, (0, OFFSET_MAX), holes)
     return (end, False) if resume < 0 else (resume, True)
 
 
@@ -224,14 +229,16 @@ def _find_batch(
     return -1
 
 
-def _batches_to_the_end(data: memoryview, position: int, end: int, holes: Holes) -> int:
+def _batches_up_to(
+    data: memoryview, position: int, end: int, offsets: tuple[int, int], holes: Holes
+) -> int:
     """
-    Return where whole batches with any offsets begin that reach to the end, -1 for nowhere.
+    Return where whole batches begin that reach to the end, the first in a range; -1 for nowhere.
 
     What a torn batch carries as its values may look like batches, but ends within it.
     """
     for _attempt in range(SEARCHES_MAX):
-        found = _find_batch(data, position, end, (0, OFFSET_MAX), holes)
+        found = _find_batch(data, position, end, offsets, holes) if position < end else -1
         if found < 0:
             return -1
         position = scan_batches(data, found, end=end, check_order=False).position

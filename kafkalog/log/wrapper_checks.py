@@ -157,7 +157,9 @@ class WrapperChecks:
             return True
         # A broker may have named the segment by the last offset of this wrapper.
         end_before = self._end_before(self._base_offset)
-        return None if end_before is None else first >= end_before
+        if end_before is None:
+            return None
+        return first >= end_before if end_before else last == self._base_offset
 
     def _before(self, first: Neighbour, start: int) -> list[Neighbour]:
         """Return the batches in front of one, as far as their headers are in order."""

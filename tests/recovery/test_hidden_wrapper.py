@@ -11,7 +11,7 @@ import kafkalog
 
 
 def _with_hidden_wrapper(directory: Path, *, damage: bool) -> None:
-    """Write two segments of wrappers, damage the first, and name the second too high."""
+    """Write two segments of wrappers, damage the first, name the second by its last offset."""
     config = kafkalog.LogConfig(message_format_version="0.10.2", compression_type="gzip")
     with kafkalog.open_log(directory, config=config) as log:
         for first in (0, 3):
@@ -27,7 +27,7 @@ def _with_hidden_wrapper(directory: Path, *, damage: bool) -> None:
     path.write_bytes(data)
     for each in sorted(directory.iterdir()):
         if each.name.startswith(f"{3:020d}."):
-            each.rename(directory / each.name.replace(f"{3:020d}", f"{4:020d}"))
+            each.rename(directory / each.name.replace(f"{3:020d}", f"{5:020d}"))
 
 
 @pytest.mark.parametrize("read_only", [True, False])
@@ -50,3 +50,27 @@ def test_wrapper_below_its_segment_is_found_by_each_way_of_reading(
                 log.get(offset)
             with pytest.raises(kafkalog.CorruptRecordError):
                 log.get_many([offset])
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_wrapper_below_its_segment_is_not_believed_behind_damage(
+    tmp_path: Path, read_only: bool
+) -> None:
+    """HOST-4: where nobody knows the end before, only a segment's name by its last offset tells."""
+    directory = tmp_path / "t-0"
+    config = kafkalog.LogConfig(message_format_version="0.10.2", compression_type="gzip")
+    with kafkalog.open_log(directory, config=config) as log:
+        for first, count in ((0, 20), (20, 10), (30, 1)):
+            log.append([kafkalog.Record(value=b"%d" % (first + each)) for each in range(count)])
+            log.roll()
+    before, lying = (directory / f"{base:020d}.log" for base in (0, 20))
+    before.write_bytes(before.read_bytes() + b"junk" * 50)
+    data = bytearray(lying.read_bytes())
+    # Named 21 in place of 29: its records would be 12 to 21.
+    data[7] ^= 8
+    lying.write_bytes(data)
+    for _ in range(2):
+        with kafkalog.open_log(directory, read_only=read_only) as log:
+            served = [(each.offset, each.value) for each in log.records(on_corrupt="skip")]
+            assert served == [(offset, b"%d" % offset) for offset in (*range(20), 30)]
+            assert any(each.first_offset <= 20 < each.next_offset for each in log.fences())

@@ -322,3 +322,28 @@ def test_offset_lowered_at_an_index_entry_is_not_passed_over_in_silence(director
             record = log.get(fact[0])
             assert record is not None
             assert fact == fact_of(record)
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("number", [0, 3, -3])
+@EVERY_KIND
+def test_bytes_that_are_missing_from_an_entry_cost_that_one_alone(
+    kind: str, number: int, sealed: bool, directory: Path
+) -> None:
+    """HOST-4: its lengths lead too far then, to the middle of another one or behind them all."""
+    chapters = chapters_of(LOG_KINDS[kind], first_offset=FIRST)
+    for missing in (4, 25):
+        directory.mkdir(exist_ok=True)
+        for path in directory.iterdir():
+            path.unlink()
+        pieces = [each.data for each in chapters]
+        middle = len(pieces[number]) // 2 + 10
+        pieces[number] = pieces[number][:middle] + pieces[number][middle + missing :]
+        log_file(directory, FIRST).write_bytes(b"".join(pieces))
+        end = chapters[-1].last_offset + 1
+        if sealed:
+            log_file(directory, end).write_bytes(chapter(2, 0, [end]).data)
+        with manual_log(directory, read_only=True) as log:
+            served = {record.offset for record in log.records(on_corrupt="skip")}
+        lost = {fact[0] for fact in chapters[number].facts}
+        assert {fact[0] for each in chapters for fact in each.facts} - served == lost, missing
