@@ -17,6 +17,7 @@ from kafkalog import LogConfig, LogManager, Record, compact_log, open_log
 from kafkalog.cli.app import app
 from kafkalog.spark import jobs
 from kafkalog.spark.errors import KafkaLogSparkError
+from tests.support import golden
 from tests.support.compacted_logs import RETENTION_MS, fill
 from tests.support.damage import flip, log_file
 from tests.support.manual_time import ManualClock
@@ -306,6 +307,18 @@ def test_commands_that_read_print_what_there_is(run: Run, small: Path, tmp_path:
     rows = pq.read_table(tmp_path / "latest", columns=["offset"])
     assert list(range(32, 40)) == sorted(rows["offset"].to_pylist())
     assert (1, 1) == (bad.exit_code, json.loads(bad.stdout)["bad"])
+
+
+def test_stats_of_a_timestamp_that_no_calendar_has_is_printed(run: Run, tmp_path: Path) -> None:
+    """USE-4: a broker takes any number; it is printed as far as Spark's microseconds go."""
+    data = tmp_path / "data"
+    shutil.copytree(golden.GOLDEN / "kafka-4.1" / "data" / "odd-0", data / "odd-0")
+    counted = run("stats", data, "--json")
+    assert counted.exit_code == 0, counted.output
+    with open_log(data / "odd-0", read_only=True) as log:
+        latest = max(record.timestamp_ms for record in log.records())
+    assert latest > 253_402_300_800_000
+    assert min(latest, (2**63 - 1) // 1000) == json.loads(counted.stdout)["maxTimestamp"]
 
 
 def test_commands_that_write_report(run: Run, small: Path, tmp_path: Path) -> None:
