@@ -77,12 +77,13 @@ def observe(
         if start <= record.offset < end
     }
     # What nobody was promised may be torn in front of what survived; it is fenced, and reported.
-    way: OnCorrupt = "skip" if log.fences() else "raise"
+    torn_count = sum(each.size_bytes > 0 for each in log.fences())
+    way: OnCorrupt = "skip" if torn_count else "raise"
     served = {each.offset: (each.key, each.value) for each in log.records(start, on_corrupt=way)}
     problems += _differences(log, where, served, written, plain)
-    problems += _committed(log, where, written, outcomes, first_open)
+    problems += _committed(log, where, written, outcomes, first_open, way)
     problems += _epochs(log, where, plain)
-    found = Observed(start, end, {}, log.durable_offset, fence_count=len(log.fences()))
+    found = Observed(start, end, {}, log.durable_offset, torn_count=torn_count)
     for offset in served.keys() & written.keys():
         batch, record = written[offset]
         name = identity(record.value, record.headers)
@@ -130,6 +131,7 @@ def _committed(
     written: Written,
     outcomes: dict[int, str],
     first_open: int | None,
+    way: OnCorrupt,
 ) -> Iterator[Problem]:
     """Yield where readers of committed records see others than the markers say."""
     stable = log.last_stable_offset
@@ -140,7 +142,7 @@ def _committed(
     committed = log.records(
         log.log_start_offset,
         isolation="read_committed",
-        on_corrupt="skip" if log.fences() else "raise",
+        on_corrupt=way,
     )
     shown = {each.offset for each in committed}
     wanted = {

@@ -53,7 +53,7 @@ class Observed:
     records: dict[int, Seen]
     durable: int
     foreign: list[str] = field(default_factory=list)
-    fence_count: int = 0
+    torn_count: int = 0
 
 
 @dataclass
@@ -412,7 +412,7 @@ class Oracle:
                     problems.append(Problem("a log is gone", stream.spec.directory))
                 continue
             seen[stream.number] = observed
-            if observed.fence_count:
+            if observed.torn_count:
                 self.kinds["logs with a torn batch in front of whole ones, fenced"] += 1
         for number, observed in seen.items():
             problems += self._check_stream(self.streams[number], observed)
