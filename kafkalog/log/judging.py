@@ -65,6 +65,7 @@ __all__ = [
     "fits_behind",
     "is_whole_without_offset",
     "judge_batches",
+    "may_begin_segment",
     "offsets_inside",
 ]
 
@@ -357,6 +358,23 @@ def fits_behind(data: memoryview, position: int, end_before: int) -> bool:
     first, last = inside
     header = parse_header(data, position)
     return first >= end_before and (header.magic > 0 or last == header.last_offset)
+
+
+def may_begin_segment(first: int, last: int, base_offset: int, end_before: int) -> bool:
+    """
+    Say whether the first wrapper of a segment may have its records there.
+
+    A broker may have named the segment by the last offset of it, which decides where the end before
+    is not known.
+
+    Args:
+        first, last: offsets of the records in it.
+        base_offset: of the segment.
+        end_before: one above the last offset before the segment, 0 where none is sure.
+    """
+    if first >= base_offset:
+        return True
+    return first >= end_before if end_before else last == base_offset
 
 
 def is_whole_without_offset(data: memoryview, position: int) -> bool:

@@ -26,6 +26,8 @@ from kafkalog.log.judging import (
     fits_behind,
     is_whole_without_offset,
     judge_batches,
+    may_begin_segment,
+    offsets_inside,
 )
 from kafkalog.log.segment_file import SegmentFile
 from kafkalog.log.walk import Walk, walk_batches
@@ -223,7 +225,10 @@ class _Scanner:
         """Hold the last batch, a wrapper, against the one before: nothing behind it speaks."""
         assert self._last_wrapper is not None and self._known_end is not None
         start, _ = self._last_wrapper
-        if fits_behind(wrapper, 0, self._before_last if start else self._known_end.begin_offset):
+        end_before = self._before_last if start else self._known_end.begin_offset
+        inside = None if start else offsets_inside(wrapper, 0)
+        begins = inside is None or may_begin_segment(*inside, self._base_offset, end_before)
+        if begins and fits_behind(wrapper, 0, end_before):
             return True
         self.questioned = (start,)
         return False

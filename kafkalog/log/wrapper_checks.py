@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.header import BatchHeader
 from kafkalog.log.hints import ReadsAt, read_whole_header
-from kafkalog.log.judging import offsets_inside
+from kafkalog.log.judging import may_begin_segment, offsets_inside
 
 __all__ = [
     "QUESTIONED_MAX",
@@ -155,11 +155,10 @@ class WrapperChecks:
             return first >= before.next_offset
         if wrapper.position or first >= self._base_offset:
             return True
-        # A broker may have named the segment by the last offset of this wrapper.
         end_before = self._end_before(self._base_offset)
         if end_before is None:
             return None
-        return first >= end_before if end_before else last == self._base_offset
+        return may_begin_segment(first, last, self._base_offset, end_before)
 
     def _before(self, first: Neighbour, start: int) -> list[Neighbour]:
         """Return the batches in front of one, as far as their headers are in order."""

@@ -52,25 +52,48 @@ def test_wrapper_below_its_segment_is_found_by_each_way_of_reading(
                 log.get_many([offset])
 
 
+def _with_lowered_wrapper(directory: Path, *sizes: int) -> None:
+    """Write a wrapper a segment, put junk behind the first, and lower the second."""
+    config = kafkalog.LogConfig(message_format_version="0.10.2", compression_type="gzip")
+    first = 0
+    with kafkalog.open_log(directory, config=config) as log:
+        for count in sizes:
+            log.append([kafkalog.Record(value=b"%d" % (first + each)) for each in range(count)])
+            first += count
+            log.roll()
+    before, lying = (directory / f"{base:020d}.log" for base in (0, sizes[0]))
+    before.write_bytes(before.read_bytes() + b"junk" * 50)
+    data = bytearray(lying.read_bytes())
+    data[7] ^= 8
+    lying.write_bytes(data)
+    (directory / ".kafka_cleanshutdown").unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize("read_only", [True, False])
 def test_wrapper_below_its_segment_is_not_believed_behind_damage(
     tmp_path: Path, read_only: bool
 ) -> None:
     """HOST-4: where nobody knows the end before, only a segment's name by its last offset tells."""
     directory = tmp_path / "t-0"
-    config = kafkalog.LogConfig(message_format_version="0.10.2", compression_type="gzip")
-    with kafkalog.open_log(directory, config=config) as log:
-        for first, count in ((0, 20), (20, 10), (30, 1)):
-            log.append([kafkalog.Record(value=b"%d" % (first + each)) for each in range(count)])
-            log.roll()
-    before, lying = (directory / f"{base:020d}.log" for base in (0, 20))
-    before.write_bytes(before.read_bytes() + b"junk" * 50)
-    data = bytearray(lying.read_bytes())
-    # Named 21 in place of 29: its records would be 12 to 21.
-    data[7] ^= 8
-    lying.write_bytes(data)
+    # The second is named 21 in place of 29: its records would be 12 to 21.
+    _with_lowered_wrapper(directory, 20, 10, 1)
     for _ in range(2):
         with kafkalog.open_log(directory, read_only=read_only) as log:
             served = [(each.offset, each.value) for each in log.records(on_corrupt="skip")]
             assert served == [(offset, b"%d" % offset) for offset in (*range(20), 30)]
             assert any(each.first_offset <= 20 < each.next_offset for each in log.fences())
+
+
+def test_append_behind_a_wrapper_that_is_not_believed_is_served(tmp_path: Path) -> None:
+    """HOST-5: recovery judges the last wrapper as readers do, and the log ends behind it."""
+    directory = tmp_path / "t-0"
+    _with_lowered_wrapper(directory, 20, 10)
+    (directory / f"{30:020d}.log").unlink()
+    for number in range(2):
+        with kafkalog.open_log(directory) as log:
+            offset = log.append([kafkalog.Record(value=b"new")]).first_offset
+            assert offset == 30 + number
+            found = log.get(offset)
+            assert found is not None and found.value == b"new"
+            served = [each.offset for each in log.records(on_corrupt="skip")]
+            assert served == [*range(20), *range(30, 31 + number)]
