@@ -301,7 +301,8 @@ def _odd(source: random.Random, made: _Changed) -> str:
     if kind == "directory":
         path.mkdir()
     elif kind == "file":
-        path.write_bytes(b"stray")
+        # There may be a link already, to a decoy.
+        _replace(path, b"stray")
     else:
         return put_other_kind(source, path, made.directory.parent / "decoys")
     return f"{kind} {path.name!r}"
