@@ -35,7 +35,7 @@ from tests.proof.directory_case import (
     read_log,
 )
 from tests.proof.directory_contents import Found, look_at
-from tests.proof.directory_mutations import CONTENT, mutate, put_other_kind
+from tests.proof.directory_mutations import CONTENT, mutate, put_file, put_other_kind
 from tests.proof.entries import Entry
 from tests.proof.partition_images import Image, Served, broker_images, hashed
 from tests.support import golden
@@ -226,7 +226,7 @@ def _number(source: random.Random, made: _Changed) -> str:
     lines = path.read_text("utf-8", "replace").splitlines() if is_file else []
     kept = [line for line in lines[2:] if line.rsplit(" ", 2)[:2] != [topic, index]]
     kept.append(f"{topic} {index} {number}")
-    _replace(path, "\n".join(["0", str(len(kept)), *kept, ""]).encode())
+    put_file(path, "\n".join(["0", str(len(kept)), *kept, ""]).encode())
     return f"{name}: {kept[-1]}"
 
 
@@ -249,13 +249,8 @@ def _lines(source: random.Random, made: _Changed) -> str:
     elif way == "digits" and lines:
         number = str(source.choice(NUMBERS)).encode()
         lines[place] = re.sub(rb"-?\d+", number, lines[place], count=1)
-    _replace(path, b"\n".join(lines) + (b"" if way == "no end" else b"\n"))
+    put_file(path, b"\n".join(lines) + (b"" if way == "no end" else b"\n"))
     return f"{name}: {way} at line {place}"
-
-
-def _replace(path: Path, data: bytes) -> None:
-    path.unlink(missing_ok=True)
-    path.write_bytes(data)
 
 
 def _content(source: random.Random, made: _Changed) -> str:
@@ -302,7 +297,7 @@ def _odd(source: random.Random, made: _Changed) -> str:
         path.mkdir()
     elif kind == "file":
         # There may be a link already, to a decoy.
-        _replace(path, b"stray")
+        put_file(path, b"stray")
     else:
         return put_other_kind(source, path, made.directory.parent / "decoys")
     return f"{kind} {path.name!r}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.proof.entries import HEADER_FIELDS
 from tests.proof.partition_images import Image
 
-__all__ = ["CONTENT", "PLACE", "mutate", "put_other_kind"]
+__all__ = ["CONTENT", "PLACE", "mutate", "put_file", "put_other_kind"]
 
 Change = Callable[[random.Random, Path, Image], str]
 
@@ -60,7 +60,7 @@ def mutate(
             continue
         try:
             said.append(change(source, directory, image))
-        except (FileExistsError, IsADirectoryError, NotADirectoryError, FileNotFoundError) as error:
+        except OSError as error:
             said.append(f"{change.__name__}: not possible: {error.strerror}")
         only_content &= content
     return said, only_content
@@ -240,6 +240,12 @@ def _other_name(source: random.Random, path: Path) -> str:
     return path.name + source.choice(SUFFIXES)
 
 
+def put_file(path: Path, data: bytes) -> None:
+    """Write a file; what it takes the place of may be a link to a decoy."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+
+
 def rename(source: random.Random, directory: Path, image: Image) -> str:
     """Give a file another name of the format."""
     path = _file(source, directory)
@@ -252,7 +258,7 @@ def duplicate(source: random.Random, directory: Path, image: Image) -> str:
     """Copy a file under another name of the format."""
     path = _file(source, directory)
     name = _other_name(source, path)
-    (directory / name).write_bytes(_bytes_of(path))
+    put_file(directory / name, _bytes_of(path))
     return f"copy {path.name} to {name}"
 
 
@@ -260,7 +266,7 @@ def stray(source: random.Random, directory: Path, image: Image) -> str:
     """Put a file with an odd name there."""
     name = source.choice(STRAYS)
     content = source.choice((b"", b"\0" * 100, source.randbytes(70)))
-    (directory / name).write_bytes(content)
+    put_file(directory / name, content)
     return f"stray file {name!r} of {len(content)} bytes"
 
 
