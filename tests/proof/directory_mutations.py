@@ -240,7 +240,7 @@ def _other_name(source: random.Random, path: Path) -> str:
     return path.name + source.choice(SUFFIXES)
 
 
-def put_file(path: Path, data: bytes) -> None:
+def put_file(path: Path, data: bytes | bytearray) -> None:
     """Write a file; what it takes the place of may be a link to a decoy."""
     path.unlink(missing_ok=True)
     path.write_bytes(data)
