@@ -2,7 +2,8 @@
 
 A `Part` is named in `tests/proof/parts.py`; its module has a function `run(proof: Proof) -> None`,
 which works until `seconds_left()` is 0 and reports what it finds to the `Proof`. An exception that
-leaves `run` is a broken promise as well. A part writes below `proof.folder` only.
+leaves `run` is a broken promise as well. A part writes below `proof.folder` only; of its threads,
+one at a time reports.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Lock
 
 from tests.proof.data_directories import DataImage, data_images, run_data_case, write_changed
 from tests.proof.directory_case import CaseResult, changed_copy, run_case
@@ -32,6 +33,7 @@ __all__ = ["run"]
 AnyImage = Image | DataImage
 
 CASE_SECONDS = 30
+# What a worker may take beyond what it was forked with: parts that ran before leave memory mapped.
 MEMORY_BYTES = 1 << 30
 IN_MEMORY = Path("/dev/shm")
 # Data directories are few and large: without it a hundredth of the cases would be of them.
@@ -56,15 +58,16 @@ def run(proof: Proof) -> None:
         if wanted is not None:
             images = [image for image in images if image.name == wanted]
         workers = [_Worker(images, folder / f"{number}") for number in range(_cores())]
+        reporting = Lock()
         try:
             with ThreadPoolExecutor(len(workers)) as pool:
-                list(pool.map(lambda worker: _work(proof, images, worker), workers))
+                list(pool.map(lambda worker: _work(proof, images, worker, reporting), workers))
         finally:
             for worker in workers:
                 worker.stop()
 
 
-def _work(proof: Proof, images: Sequence[AnyImage], worker: _Worker) -> None:
+def _work(proof: Proof, images: Sequence[AnyImage], worker: _Worker, reporting: Lock) -> None:
     only = proof.options.get("case")
     weights = [
         (1 if isinstance(image, Image) else DATA_WEIGHT) / (20_000 + image.size_bytes)
@@ -73,7 +76,9 @@ def _work(proof: Proof, images: Sequence[AnyImage], worker: _Worker) -> None:
     while proof.seconds_left() > 0:
         seed = proof.random.getrandbits(48) if only is None else int(only)
         (number,) = random.Random(seed).choices(range(len(images)), weights)
-        _judge(proof, images[number], seed, worker.perform(number, seed))
+        result = worker.perform(number, seed)
+        with reporting:
+            _judge(proof, images[number], seed, result)
         if only is not None:
             return
 
@@ -162,10 +167,17 @@ def _run_case(image: AnyImage, seed: int, folder: Path) -> CaseResult:
     return run_data_case(image, seed, folder)
 
 
+def _data_bytes() -> int:
+    """Return how much of what RLIMIT_DATA bounds this process has mapped."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if "VmData" in line)) << 10
+
+
 def _serve(pipe: Connection, theirs: Connection, images: Sequence[AnyImage], folder: Path) -> None:
     theirs.close()
     logging.disable()
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    limit = _data_bytes() + MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     folder.mkdir(parents=True, exist_ok=True)
     while True:
