@@ -1,6 +1,7 @@
 """Relays without Java: library and an emulated loader of a broker take a compacted log in turn.
 
-The library's legs are processes that are killed while they append, roll and compact; the broker's
+The library's legs are processes that are killed while they append, roll and compact, half of them
+at a change of a name by which segments are exchanged, which takes a moment only. The broker's legs
 treat what is left as the loader of Kafka 4 does (`tests.support.broker_loader`), and append and
 clean by its rules. After each leg the latest values are read by the library and by a reader of the
 emulation's own, which interprets nothing but names and headers.
@@ -43,6 +44,8 @@ WAIT_SECONDS = 60
 KEYS = 60
 START_MS = 1_700_000_000_000
 MEMORY_BYTES = 1 << 20
+# What files are named amid an exchange of segments.
+SUFFIXES = (".cleaned", ".swap", ".deleted", ".covered")
 
 Latest = dict[str, str]
 
@@ -99,7 +102,13 @@ def _library_leg(proof: Proof, directory: Path, history: History, leg: int) -> l
         assert process.stderr is not None
         end = process.kill if is_killed else process.stdin.close
         timer = threading.Timer(proof.random.uniform(0.01, 0.6), end)
-        watchdog = threading.Timer(WAIT_SECONDS, process.kill)
+        hangs = threading.Event()
+
+        def end_hanging() -> None:
+            hangs.set()
+            process.kill()
+
+        watchdog = threading.Timer(WAIT_SECONDS, end_hanging)
         watchdog.start()
         for line in process.stdout:
             if not line.endswith(b"\n"):
@@ -115,7 +124,10 @@ def _library_leg(proof: Proof, directory: Path, history: History, leg: int) -> l
         text = process.stderr.read().decode(errors="replace")[-1500:]
         process.wait(WAIT_SECONDS)
         watchdog.cancel()
-    proof.count("kills of the library" if is_killed else "stops of the library")
+    was_killed = process.returncode == -signal.SIGKILL
+    proof.count("kills of the library" if was_killed else "stops of the library")
+    if hangs.is_set():
+        return [f"the library hangs: it did not end within {WAIT_SECONDS} s"]
     if process.returncode not in (0, -signal.SIGKILL):
         return [f"the library failed: it ended with {process.returncode}: {text}"]
     return []
@@ -163,6 +175,40 @@ def _text(data: bytes | None) -> str:
     return (data or b"").decode()
 
 
+class _EndingDisk(PosixFileSystem):
+    """A disk whose process is killed in front of a change of such a name, or behind it."""
+
+    def __init__(self, drawn: random.Random) -> None:
+        self._suffix = drawn.choice(SUFFIXES)
+        self._left = drawn.randrange(1, 9)
+        self._is_behind = drawn.random() < 0.5
+
+    def rename(self, source: Path, target: Path) -> None:
+        is_last = self._count(source, target)
+        if is_last and not self._is_behind:
+            self._end()
+        super().rename(source, target)
+        if is_last:
+            self._end()
+
+    def unlink(self, path: Path) -> None:
+        is_last = self._count(path)
+        if is_last and not self._is_behind:
+            self._end()
+        super().unlink(path)
+        if is_last:
+            self._end()
+
+    def _count(self, *paths: Path) -> bool:
+        """Return whether this is the change at which the process ends."""
+        self._left -= any(path.name.endswith(self._suffix) for path in paths)
+        return self._left == 0
+
+    def _end(self) -> None:
+        say(f"killed at a name with {self._suffix}")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def say(what: str, *arguments: Any) -> None:
     """Write a line in one system call, so that a kill leaves no half of it."""
     os.write(1, json.dumps([what, *arguments]).encode() + b"\n")
@@ -178,8 +224,9 @@ def main(arguments: list[str]) -> int:
         segment_index_bytes=1024,
         message_timestamp_after_max_ms=2**62,
     )
+    disk = _EndingDisk(drawn) if drawn.random() < 0.5 else PosixFileSystem()
     count = 0
-    with open_log(directory, config=config) as log:
+    with open_log(directory, config=config, filesystem=disk) as log:
         say("open")
         while not select.select([sys.stdin], [], [], 0)[0]:
             for _ in range(drawn.randrange(1, 40)):
