@@ -11,7 +11,8 @@ others count
     the very same files;
   * without one, as a broker leaves them: if they are **covering**. They go as far as the old
     segments do, and no further; where an old segment has offsets, every batch of theirs is in it,
-    under the same offset and of the same producer. Where the old segment of the same base offset
+    under the same offset and of the same producer; and no old segment reaches into the next one,
+    which would be files under each other's names. Where the old segment of the same base offset
     has left already, its exchange had begun, and nothing else has its records: then it is enough
     that the old segments that are still there have the batches.
 
@@ -351,6 +352,10 @@ def _refusal(
         return f"it lies within the segment at offset {before}"
     if not old:
         return None
+    for base, behind in pairwise(old):
+        if live.end_of(base) > behind:
+            # Which of them has its offsets and its name, nothing tells.
+            return f"the segment at {base} that it replaces reaches into the one at {behind}"
     if first in old:
         old_end = max(map(live.end_of, old))
         following = live.behind(old[-1])

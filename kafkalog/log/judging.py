@@ -198,6 +198,7 @@ def judge_batches(
     runs = found.runs
     for run in runs:
         run.is_questioned = run.is_wrapper and run.start in questioned
+    _question_behind_damage(runs, data)
     _leave_overflow_out(runs, first_offset)
     end_offset = 0 if known_end is None else known_end.end_offset or 0
     _judge(runs, data, first_offset, end_offset)
@@ -396,6 +397,24 @@ def _header_without_offset(data: memoryview, position: int) -> BatchHeader | Non
     whole = bytearray(data[position:end])
     whole[:SIZE_POSITION] = bytes(SIZE_POSITION)
     return header if check_batch(whole) == OK else None
+
+
+def _question_behind_damage(runs: Sequence[_Run], data: memoryview) -> None:
+    """
+    Count the wrappers that lie behind damage: what is in front of that may have their offsets.
+
+    Nothing else asks for it, for readers hold a wrapper against what it touches.
+    """
+    end_before, next_offset = 0, 0
+    for run in runs:
+        if run.is_wrapper and run.fits and run.start > end_before:
+            inside = offsets_inside(data, run.start)
+            if inside is not None:
+                run.first_offset = inside[0]
+                run.is_questioned |= inside[0] < next_offset
+        end_before = run.end
+        if run.fits:
+            next_offset = run.next_offset
 
 
 def _leave_overflow_out(runs: list[_Run], first_offset: int) -> None:

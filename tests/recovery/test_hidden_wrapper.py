@@ -97,3 +97,33 @@ def test_append_behind_a_wrapper_that_is_not_believed_is_served(tmp_path: Path) 
             assert found is not None and found.value == b"new"
             served = [each.offset for each in log.records(on_corrupt="skip")]
             assert served == [*range(20), *range(30, 31 + number)]
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_message_between_damage_has_no_offset_of_the_wrapper_behind(
+    tmp_path: Path, read_only: bool
+) -> None:
+    """HOST-3: a raised message takes no offset that only the records in a wrapper tell."""
+    directory = tmp_path / "t-0"
+    path = directory / f"{0:020d}.log"
+    starts = []
+    for compression, offsets in (
+        ("uncompressed", (0, 1, 2, 3, 4)),
+        ("gzip", (5, 6, 7)),
+        ("uncompressed", (8,)),
+    ):
+        config = kafkalog.LogConfig(message_format_version="0.10.2", compression_type=compression)
+        with kafkalog.open_log(directory, config=config) as log:
+            for part in [offsets] if compression == "gzip" else [(each,) for each in offsets]:
+                starts.append(path.stat().st_size)
+                log.append([kafkalog.Record(value=b"%d" % each * 30) for each in part])
+    data = bytearray(path.read_bytes())
+    data[starts[2] + 40] ^= 1
+    data[starts[3] + 7] ^= 3 ^ 5
+    data[starts[4] + 40] ^= 1
+    path.write_bytes(data)
+    (directory / ".kafka_cleanshutdown").unlink()
+    with kafkalog.open_log(directory, read_only=read_only) as log:
+        served = [(each.offset, each.value) for each in log.records(on_corrupt="skip")]
+        assert served == [(each, b"%d" % each * 30) for each in (0, 1, 5, 6, 7, 8)]
+        assert [(each.first_offset, each.next_offset) for each in log.fences()] == [(2, 5)]

@@ -150,6 +150,20 @@ def test_swap_within_another_segment_is_set_aside(disk: SimulatedDisk) -> None:
     assert [0] == live_bases(disk, DIRECTORY)
 
 
+def test_swap_replaces_no_segments_that_overlap(disk: SimulatedDisk) -> None:
+    """HOST-2: of files under each other's names none tells what another may replace."""
+    last, middle = batches(9, 11), batches(7, 9)
+    put(disk, f"{FIRST}.log", last)
+    put(disk, f"{OTHER}.log", middle)
+    put(disk, f"{9:020}.log", batches(0, 7))
+    put(disk, f"{FIRST}.log.swap", last)
+    done = clear_leftovers(disk, DIRECTORY)
+    reason = "the segment at 0 that it replaces reaches into the one at 7"
+    assert [reason] == [each.reason for each in done.refused_swaps]
+    assert middle == contents(disk)[f"{OTHER}.log"]
+    assert [0, 7, 9] == live_bases(disk, DIRECTORY)
+
+
 @pytest.mark.parametrize("deleted", [(0,), (0, 7)], ids=str)
 def test_swap_of_a_broker_whose_old_segments_are_leaving_is_completed(
     disk: SimulatedDisk, deleted: tuple[int, ...]
