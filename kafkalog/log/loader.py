@@ -654,6 +654,8 @@ def _trust_tail(segment: LogSegment, recovery_point: int, findings: _Findings) -
                 return False
             if not _is_believable_end(segment, tail.next_offset, recovery_point):
                 return False
+            # A damaged beginning costs a look at the whole segment.
+            read_header(segment.file, 0)
             scan = segment.summary(tail.next_offset)
     except (CorruptRecordError, InvalidRecordError):
         return False

@@ -375,16 +375,29 @@ class LogSegment(SegmentIndexes):
         return found.next_offset if found.status == OK else None
 
     def summary(self, next_offset: int) -> SegmentScan:
-        """Return what a scan would, from the indexes of a segment that was closed in order."""
+        """
+        Return what a scan would, from the indexes of a segment that was closed in order.
+
+        Where the first batch that is not fenced is damaged, its timestamp counts as unknown.
+        """
         return SegmentScan(
             whole_end=self.size_bytes,
             next_offset=next_offset,
             max_timestamp=self.max_timestamp,
             offset_of_max_timestamp=self.offset_of_max_timestamp,
-            first_max_timestamp=read_header(self.file, 0).max_timestamp if self.size_bytes else -1,
+            first_max_timestamp=self._first_max_timestamp(),
             offset_entries=self.offset_index.entries(),
             time_entries=self.time_index.entries(),
         )
+
+    def _first_max_timestamp(self) -> int:
+        position = 0
+        for fence in self.fences:
+            if fence.position > position:
+                break
+            position = fence.end_position
+        header = read_whole_header(self.file, position, self.size_bytes)
+        return -1 if header is None else header.max_timestamp
 
     def find_timestamp(self, timestamp_ms: int, bound: Bound, position: int = 0) -> int | None:
         """

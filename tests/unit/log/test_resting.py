@@ -255,3 +255,29 @@ def test_log_that_lost_its_end_is_not_left_at_rest(tmp_path: Path) -> None:
         assert not log.is_resting
         assert log.recovery_report.found_damage
         assert 10 == log.log_end_offset
+
+
+@pytest.mark.parametrize("when", ["before the opening", "at rest"])
+def test_log_at_rest_whose_first_batch_is_damaged_takes_appends(tmp_path: Path, when: str) -> None:
+    """The time of its first batch is unknown then; nothing else hangs on it."""
+    directory = tmp_path / "orders-0"
+    path = directory / f"{0:020d}.log"
+
+    def damage() -> None:
+        data = bytearray(path.read_bytes())
+        data[57] ^= 1
+        path.write_bytes(data)
+
+    with open_sleepy(directory) as log:
+        for number in range(5):
+            log.append(numbered(number, 1))
+    if when == "before the opening":
+        (directory / ".kafka_cleanshutdown").unlink()
+        damage()
+    with open_sleepy(directory) as log:
+        assert log.try_rest()
+        if when == "at rest":
+            damage()
+        assert log.append(numbered(5, 1)).first_offset == 5
+        served = [record.offset for record in log.records(on_corrupt="skip")]
+        assert served == [1, 2, 3, 4, 5]
