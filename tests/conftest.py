@@ -10,9 +10,10 @@ import pytest
 from hypothesis import settings
 
 from tests.support.bytecode import kept_bytecode
+from tests.support.examples import examples
 
 # How long an example takes says how busy the machine is.
-settings.register_profile("kafkalog", deadline=None)
+settings.register_profile("kafkalog", deadline=None, max_examples=examples(100))
 settings.load_profile("kafkalog")
 
 os.environ.update(kept_bytecode())

@@ -28,6 +28,7 @@ from tests.support.arrow_c import (
     views,
 )
 from tests.support.buffers import exact
+from tests.support.examples import examples
 
 Headers = list[tuple[bytes, bytes | None]]
 Row = tuple[bytes | None, bytes | None, int | None, Headers | None]
@@ -90,7 +91,7 @@ def batch_of(
     st.integers(0, 9),
     st.integers(0, 9),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_arrow_makes_the_batch_that_records_make(
     chunks: list[list[Row]], kinds: tuple[bytes, bytes], own: int, shared: int
 ) -> None:
@@ -402,7 +403,7 @@ def headers_column(rows: Sequence[Headers | None], kind: Any = np.int32) -> Head
 
 
 @given(st.lists(ROW, min_size=1, max_size=12), st.sampled_from([np.int32, np.int64]))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_headers_column_makes_the_batch_that_records_make(rows: list[Row], kind: Any) -> None:
     """With offsets of either size."""
     builder = BatchBuilder(capacity=64)

@@ -22,6 +22,7 @@ from tests.support import golden, reference
 from tests.support.buffers import BUFFER_KINDS, exact
 from tests.support.column_rows import assert_scan_equals_reference, rows_of_columns
 from tests.support.damage import flipped
+from tests.support.examples import examples
 from tests.support.reference import Header
 
 RUNS = golden.vectors("batches")["runs"]
@@ -128,14 +129,14 @@ def test_scan_of_brokers_segments_finds_the_manifests_batches(
         ] == rows_of_columns(columns, names)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=runs(), check_crc=st.booleans(), capacity=st.integers(1, 6))
 def test_scan_of_any_run_equals_the_reference(data: bytes, check_crc: bool, capacity: int) -> None:
     """Good batches, gaps, tails of zeros and of noise, full columns."""
     assert_scan_equals_reference(data, check_crc=check_crc, capacity=capacity)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=runs(), flips=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 7)), max_size=3))
 def test_scan_of_damaged_run_equals_the_reference(
     data: bytes, flips: list[tuple[int, int]]
@@ -229,7 +230,7 @@ def test_columns_have_native_types_of_the_fields_width() -> None:
         columns.position = columns.last_offset
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(data=runs(), target=st.integers(-(2**63), 2**63 - 1), pick=st.integers(0, 9))
 def test_find_in_any_run_equals_the_reference(data: bytes, target: int, pick: int) -> None:
     """First batch that reaches an offset or a timestamp, or where the walk ended and why."""
@@ -256,7 +257,7 @@ def test_find_in_a_gap_gives_the_next_batch() -> None:
     assert (size, 0) == find_timestamp(data, 1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     before=st.binary(max_size=60) | st.lists(st.sampled_from(b"\0\x02"), max_size=99).map(bytes),
     data=runs(),

@@ -12,6 +12,7 @@ from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.batch_tally import BatchTally
 from kafkalog.log.scanner import NO_EPOCH
 from tests.support.encoded_batches import batch
+from tests.support.examples import examples
 
 CONTROL = 0x20
 TRANSACTIONAL = 0x10
@@ -67,7 +68,7 @@ def slow_epochs(rows: list[Row]) -> list[tuple[int, int]]:
     return found
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(ROWS, max_size=ROWS_MAX), st.integers(0, ROWS_MAX))
 def test_tally_of_any_rows_equals_the_loop(rows: list[Row], cut: int) -> None:
     """Facts of all rows, whether they come in one stretch or in two."""

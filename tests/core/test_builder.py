@@ -29,6 +29,7 @@ from tests.support.builder_cases import (
     extend_within,
     reference_batch,
 )
+from tests.support.examples import examples
 from tests.support.record_cases import entries
 from tests.support.reference_records import Entry
 
@@ -94,7 +95,7 @@ def test_kafkas_compressed_batch_gets_the_same_header(case: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @given(st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_batch_built_in_any_way_is_the_references(
     way: Callable[[RecordsBuilder, list[Row]], None], data: st.DataObject
 ) -> None:
@@ -112,7 +113,7 @@ def test_batch_built_in_any_way_is_the_references(
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_records_with_headers_and_gaps_are_encoded_like_the_reference(
     data: st.DataObject,
 ) -> None:

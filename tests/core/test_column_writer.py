@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kafkalog._core.builder import BatchBuilder
 from kafkalog.errors import InvalidRecordError, RecordTooLargeError
 from tests.support.builder_cases import Field, column
+from tests.support.examples import examples
 
 T = 1_700_000_000_000
 INT32_MAX = 2**31 - 1
@@ -64,7 +65,7 @@ TIME = st.one_of(st.integers(-1, 200), st.integers(T, T + 100), st.integers(0, 2
 
 
 @given(st.lists(st.tuples(CELL, CELL, TIME), min_size=1, max_size=30))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_mixture_is_written_as_one_by_one(rows: list[tuple[Field, Field, int]]) -> None:
     """Nulls, deltas that fall, and sizes that change between the two paths."""
     keys, values, times = (list(part) for part in zip(*rows, strict=True))

@@ -17,6 +17,7 @@ from tests.support import reference_messages as messages
 from tests.support import reference_records as records
 from tests.support.buffers import BUFFER_KINDS, exact
 from tests.support.column_rows import RECORD_COLUMNS, reference_run
+from tests.support.examples import examples
 from tests.support.message_cases import MIXED as MIXED_MESSAGES
 from tests.support.record_cases import MIXED, MIXED_PAYLOAD, as_batch_header, header_for
 from tests.support.reference import Header
@@ -110,7 +111,7 @@ def test_run_with_a_flipped_bit_gets_the_references_verdict(strict: bool) -> Non
 
 
 @given(st.binary(max_size=150), st.integers(0, len(RUN)), st.integers(0, len(RUN)))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_spliced_run_gets_the_references_verdict(junk: bytes, cut: int, resume: int) -> None:
     """Foreign bytes between two pieces of a good run."""
     data = RUN[:cut] + junk + RUN[resume:]

@@ -20,6 +20,7 @@ from tests.core.test_row_run import runs
 from tests.support import reference_records as reference
 from tests.support.buffers import exact
 from tests.support.damage import flipped
+from tests.support.examples import examples
 from tests.support.record_cases import MIXED, MIXED_PAYLOAD, header_for
 from tests.support.reference import Header
 from tests.support.reference_records import Entry
@@ -58,7 +59,7 @@ def rows_alone(batch: bytes, limit_bytes: int, *, strict: bool = True) -> list[t
     return rows_in(payload, columns)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     batches=runs(),
     codecs=st.lists(st.sampled_from(OURS), min_size=4, max_size=4),
@@ -119,7 +120,7 @@ def assert_taken_or_left(codec: Codec, hostile: Hostile, *, strict: bool) -> Non
 
 
 @pytest.mark.parametrize("codec", OURS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(hostile=HOSTILE, strict=st.booleans())
 def test_hostile_batch_is_left_to_who_takes_it_alone(
     codec: Codec, hostile: Hostile, strict: bool

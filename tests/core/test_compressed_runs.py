@@ -32,6 +32,7 @@ from tests.support import reference_records as reference
 from tests.support.arrow_consumer import cells_of
 from tests.support.buffers import exact
 from tests.support.damage import flipped
+from tests.support.examples import examples
 from tests.support.payloads import COMPRESSING
 from tests.support.record_cases import MIXED, MIXED_PAYLOAD, header_for
 from tests.support.reference import Header, encode_batch
@@ -93,7 +94,7 @@ def added(
     return status, batches
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(data=st.data())
 def test_columns_of_a_compressed_run_equal_the_reference(data: st.DataObject) -> None:
     """Any batches of any codecs, any columns, every binary type, batches of any size."""
@@ -156,7 +157,7 @@ def damaged(codec: Codec, hostile: Hostile) -> bytes:
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(hostile=HOSTILE, binary_type=st.sampled_from(BINARY_TYPES))
 def test_hostile_payload_gives_what_its_codec_allows(
     codec: Codec, hostile: Hostile, binary_type: str

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kafkalog._core import crc32
 from tests.support import golden
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.examples import examples
 
 KERNELS = crc32.implementations()
 
@@ -31,7 +32,7 @@ def test_crc32_sizes_around_the_steps_equal_zlib(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(data=st.binary(max_size=3000), cut=st.integers(0, 3000))
 def test_crc32_of_parts_continues(kernel: str, data: bytes, cut: int) -> None:
     """The CRC of a whole is that of its second part, started with that of the first."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kafkalog._core import crc32c
 from tests.support import golden, reference
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.examples import examples
 
 VECTORS = golden.vectors("crc32c")["inputs"]
 KERNELS = (*crc32c.implementations(), "package")
@@ -48,7 +49,7 @@ def test_crc_reference_equals_the_package() -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(data=st.binary(max_size=3000), cut=st.integers(0, 3000))
 def test_crc_of_parts_continues(kernel: str, data: bytes, cut: int) -> None:
     """The CRC of a whole is that of its second part, started with that of the first."""

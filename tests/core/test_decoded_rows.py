@@ -14,6 +14,7 @@ from kafkalog._core.header import parse_header
 from kafkalog._core.record import decode_records
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError
 from tests.support import reference_records as records
+from tests.support.examples import examples
 from tests.support.record_cases import (
     MIXED,
     MIXED_PAYLOAD,
@@ -53,7 +54,7 @@ def test_extend_decoded_of_mixed_records_equals_appending_one_by_one(gaps: bool)
     assert expected == rebuilt(MIXED_PAYLOAD, MIXED, BASE if gaps else None)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(entries().filter(bool))
 def test_extend_decoded_of_any_records_equals_appending_one_by_one(
     found: list[Entry],

@@ -14,6 +14,7 @@ from kafkalog._core.offset_map import ABSENT, ELSEWHERE, KEYLESS, OffsetMap
 from kafkalog._core.status import STATUS_CODES
 from tests.support import golden
 from tests.support.buffers import exact
+from tests.support.examples import examples
 from tests.support.key_columns import KeyColumns
 
 OK, FULL = STATUS_CODES["OK"], STATUS_CODES["FULL"]
@@ -104,7 +105,7 @@ KEYS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(keys=KEYS, cut=st.integers(0, 120), own=st.booleans())
 def test_exact_map_any_keys_equals_a_dictionary(
     keys: list[bytes | None], cut: int, own: bool

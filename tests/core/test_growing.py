@@ -14,6 +14,7 @@ from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.run_limits import RunLimits
 from kafkalog._core.segment_end import SegmentEnd
 from kafkalog._core.segment_stage import SegmentStage
+from tests.support.examples import examples
 
 
 class Handle:
@@ -53,7 +54,7 @@ class Grown(FileEnd):
         self._zeroed_bytes = self.size_bytes + 100
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.sampled_from([8, 12]), st.lists(st.integers(-200, 400).filter(bool), min_size=1, max_size=12)
 )
@@ -151,7 +152,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5)
 LONG = st.integers(0, 2**63 - 1) | st.integers(0, 5)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(LONG, LONG, LONG, INT64, INT64, st.booleans(), st.booleans(), st.integers(0, 1))
 def test_limits_say_what_unbounded_numbers_say(
     now_ms: int,

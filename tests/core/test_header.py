@@ -15,6 +15,7 @@ from kafkalog._core.status import STATUS_CODES, status_meaning, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from tests.support import golden, reference
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.examples import examples
 from tests.support.reference import Header
 
 BATCHES = golden.vectors("batches")["batches"]
@@ -146,7 +147,7 @@ def test_header_compressed_count_is_not_bounded_by_the_bytes() -> None:
     assert "OK" == verdict_of(data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     data=st.binary(max_size=90),
     length=st.sampled_from([-1, 0, 13, 14, 22, 48, 49, 60, 78]) | st.integers(-(2**31), 2**31 - 1),

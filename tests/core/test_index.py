@@ -25,6 +25,7 @@ from kafkalog._core.index import (
 from kafkalog.errors import CorruptRecordError, OffsetOverflowError
 from tests.support import golden, reference
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.examples import examples
 from tests.support.reference import Header
 
 INT32_MAX = 2**31 - 1
@@ -88,7 +89,7 @@ def select(
 # ---- views ----
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     offsets=rising(1, 9),
     positions=rising(1, 5000),
@@ -125,7 +126,7 @@ def test_offset_lookup_equals_the_reference(
     ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     timestamps=rising(1, 9),
     offsets=rising(0, 3),
@@ -170,7 +171,7 @@ def test_lookup_many_of_many_keys_equals_single_lookups() -> None:
     assert [times.lookup(target)[1] for target in targets.tolist()] == out.tolist()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(data=st.binary(max_size=100), key=st.integers(-(2**63), 2**63 - 1))
 def test_lookup_in_garbage_stays_inside(data: bytes, key: int) -> None:
     """Entries that do not rise give some answer; nothing outside the buffer is read."""
@@ -276,7 +277,7 @@ def test_view_holds_its_mapped_file(tmp_path: Path) -> None:
 # ---- checks ----
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     offsets=rising(0, 3, 8),
     positions=rising(0, 50, 8),
@@ -293,7 +294,7 @@ def test_check_of_offset_index_equals_the_reference(
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     timestamps=rising(0, 3, 8),
     offsets=rising(-1, 2, 8),
@@ -429,7 +430,7 @@ def test_selection_has_as_many_entries_as_a_brokers_recovery(partition: str) -> 
     assert rebuilt > 0
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     steps=st.lists(
         st.tuples(st.integers(61, 300), st.integers(1, 5), st.integers(-2, 50)), max_size=30

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kafkalog._core import key_hash
 from tests.support import golden
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.examples import examples
 from tests.support.reference_key_hashes import siphash_128
 
 KERNELS = key_hash.md5_implementations()
@@ -45,7 +46,7 @@ def test_md5_of_sizes_around_the_blocks_equals_hashlib(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     keys=st.lists(
         st.builds(
@@ -111,7 +112,7 @@ def test_siphash_of_all_sizes_equals_reference() -> None:
     )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(secret=st.binary(min_size=16, max_size=16), keys=st.lists(st.binary(), max_size=5))
 def test_siphash_of_any_key_equals_reference(secret: bytes, keys: list[bytes]) -> None:
     """The secret counts with all its bytes."""
@@ -133,7 +134,7 @@ def test_hashes_of_any_buffer_are_taken(buffer: str) -> None:
     assert [siphash_128(SECRET, b"123456789")] == key_hash.siphash(SECRET, [key])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(keys=st.lists(st.binary(max_size=70), max_size=140), skipped=st.integers(0, 5))
 def test_cells_of_a_column_equal_keys_one_by_one(keys: list[bytes], skipped: int) -> None:
     """MD5 and SipHash, columns that begin behind other bytes, empty cells."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kafkalog._core.lz4_blocks import decode_blocks
 from kafkalog.errors import CorruptRecordError
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.examples import examples
 from tests.support.payloads import contents
 
 BLOCK_SIZE = 65536
@@ -108,7 +109,7 @@ def more_of(length: int) -> bytes:
     return b"" if length < 15 else b"\xff" * ((length - 15) // 255) + bytes(((length - 15) % 255,))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     data=st.lists(
         st.one_of(st.binary(max_size=40), st.sampled_from([b"abcabcabc" * 9, bytes(300)])),
@@ -132,7 +133,7 @@ def test_lz4_blocks_edited_have_the_verdict_of_the_library(
     assert expected == actual or (actual is None and has_distance_of_zero(hostile))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(block=st.binary(min_size=1, max_size=60))
 def test_lz4_blocks_of_random_bytes_have_the_verdict_of_the_library(block: bytes) -> None:
     """Nothing but junk."""

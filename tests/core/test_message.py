@@ -27,6 +27,7 @@ from kafkalog.errors import CorruptRecordError, InvalidRecordError, UnsupportedC
 from tests.support import golden
 from tests.support import reference_messages as reference
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.examples import examples
 from tests.support.message_cases import (
     MIXED,
     TIMESTAMP,
@@ -94,7 +95,7 @@ def test_messages_of_kafkas_sets_are_kafkas_records(case: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("magic", [0, 1])
 @given(st.data())
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_messages_of_any_shape_are_decoded_like_the_reference(
     magic: int, data: st.DataObject
 ) -> None:
@@ -171,7 +172,7 @@ def test_plain_message_with_a_flipped_bit_gets_the_references_verdict(
     st.integers(0, 12),
     st.booleans(),
 )
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 def test_spliced_sets_of_both_magics_get_the_references_verdict(
     magic: int, junk: bytes, cut: int, resume: int, offset: int, strict: bool
 ) -> None:

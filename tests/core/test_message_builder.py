@@ -39,6 +39,7 @@ from tests.support.builder_cases import (
     extend_within,
     messages_of,
 )
+from tests.support.examples import examples
 from tests.support.record_cases import MIXED, MIXED_PAYLOAD, as_batch_header, header_for
 from tests.support.reference_messages import CREATE_TIME, LOG_APPEND_TIME, Message
 
@@ -143,7 +144,7 @@ def test_kafkas_set_built_again_is_the_same_bytes(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @given(st.data())
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 def test_set_built_in_any_way_is_the_references(
     way: Callable[[RecordsBuilder, list[Row]], None], magic: int, data: st.DataObject
 ) -> None:
@@ -167,7 +168,7 @@ def test_set_built_in_any_way_is_the_references(
         assert expected == bytes(builder.wrap(codec, compressed, base_offset=base_offset))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     rows=st.lists(st.tuples(st.integers(1, 40), FIELDS, FIELDS, TIMESTAMPS), min_size=1),
     magic=st.integers(0, 1),

@@ -28,6 +28,7 @@ from tests.support import reference_codecs as codecs
 from tests.support import reference_messages as slow
 from tests.support.buffers import exact
 from tests.support.damage import flipped
+from tests.support.examples import examples
 from tests.support.reference import Header, parse_message_header
 from tests.support.reference_messages import Message, OldRecord
 from tests.support.reference_records import Refused
@@ -148,7 +149,7 @@ def header_of(entry: bytes) -> Header:
     return header
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(entry=entries())
 def test_any_sound_entry_equals_the_reference(entry: bytes) -> None:
     """Plain messages and wrappers, both magics, all codecs, both time types."""
@@ -162,7 +163,7 @@ def test_any_sound_entry_equals_the_reference(entry: bytes) -> None:
     assert_decoders_equal_the_reference(slow.decode_payload(entry, header), header)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     made=messages(),
     codec=st.integers(0, 4),
@@ -198,7 +199,7 @@ def test_any_damaged_payload_gets_the_references_verdict(
     assert_decoders_equal_the_reference(payload, header)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(first=messages(0), second=messages(1), magic=st.integers(0, 1), swap=st.booleans())
 def test_set_of_both_magics_equals_the_reference(
     first: list[Message], second: list[Message], magic: int, swap: bool
@@ -228,7 +229,7 @@ def test_every_prefix_of_a_set_gets_the_references_verdict() -> None:
             assert_decoders_equal_the_reference(payload[:size], header)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     entry=entries(),
     flips=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 7)), min_size=1, max_size=2),

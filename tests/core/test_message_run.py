@@ -18,6 +18,7 @@ from tests.core.test_message_properties import messages
 from tests.core.test_mixed_runs import runs
 from tests.support import reference_messages as slow
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.examples import examples
 from tests.support.message_cases import MIXED
 from tests.support.reference_messages import encode_messages
 
@@ -76,7 +77,7 @@ def assert_like_one_by_one(data: bytes) -> None:
             assert (pairs, [position, status]) == (list(zip(keys, values, strict=True)), end)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     runs() | messages().map(encode_messages),
     st.lists(st.tuples(st.integers(0), st.integers(1, 255)), max_size=2),

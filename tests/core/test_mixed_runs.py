@@ -11,6 +11,7 @@ from tests.support import reference_codecs as codecs
 from tests.support import reference_messages as slow
 from tests.support.column_rows import assert_scan_equals_reference
 from tests.support.damage import flipped
+from tests.support.examples import examples
 from tests.support.reference import Header
 from tests.support.reference_records import Entry
 
@@ -50,21 +51,21 @@ def assert_walk_equals_the_reference(data: bytes) -> None:
         )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=runs())
 def test_walk_of_any_mixed_run_equals_the_reference(data: bytes) -> None:
     """As a segment is where message.format.version was changed on the way."""
     assert_walk_equals_the_reference(data)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=runs(), share=st.floats(0, 1))
 def test_walk_of_a_prefix_of_a_mixed_run_equals_the_reference(data: bytes, share: float) -> None:
     """Cut anywhere, as a crash leaves it."""
     assert_walk_equals_the_reference(data[: int(len(data) * share)])
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     data=runs(),
     flips=st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 7)), min_size=1, max_size=3),
@@ -76,7 +77,7 @@ def test_walk_of_a_damaged_mixed_run_equals_the_reference(
     assert_walk_equals_the_reference(flipped(data, flips))
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(first=runs(), second=runs(), cut=st.integers(0, 400), start=st.integers(0, 400))
 def test_walk_of_spliced_runs_equals_the_reference(
     first: bytes, second: bytes, cut: int, start: int
@@ -85,7 +86,7 @@ def test_walk_of_spliced_runs_equals_the_reference(
     assert_walk_equals_the_reference(first[:cut] + second[start:])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=runs(), magic=st.integers(-1, 3), row=st.integers(0, 4))
 def test_walk_of_a_batch_that_lies_about_its_magic_equals_the_reference(
     data: bytes, magic: int, row: int

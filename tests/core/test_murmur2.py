@@ -15,6 +15,7 @@ from kafkalog._core import murmur2
 from kafkalog._core.bytes_column import BytesColumn
 from tests.support import golden, reference_murmur2
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.examples import examples
 
 KEYS = golden.vectors("murmur2")["keys"]
 INT32_MAX = 2**31 - 1
@@ -70,7 +71,7 @@ def test_murmur2_every_size_and_alignment_equals_the_reference(size: int) -> Non
         assert reference_murmur2.murmur2(key) == murmur2.value(exact(key))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     keys=st.lists(st.none() | st.binary(max_size=40), max_size=30),
     count=st.integers(1, INT32_MAX),

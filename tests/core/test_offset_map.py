@@ -17,6 +17,7 @@ from kafkalog._core.offset_map import ABSENT, ELSEWHERE, KEYLESS, OffsetMap
 from kafkalog._core.status import STATUS_CODES
 from tests.support import golden
 from tests.support.buffers import exact
+from tests.support.examples import examples
 from tests.support.key_columns import KeyColumns
 
 OK, FULL = STATUS_CODES["OK"], STATUS_CODES["FULL"]
@@ -65,7 +66,7 @@ KEYS = st.lists(st.one_of(st.none(), st.binary(max_size=3), st.binary(max_size=9
 
 
 @pytest.mark.parametrize("identity", IDENTITIES)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(keys=KEYS, data=st.data())
 def test_map_any_keys_equals_a_dictionary(
     identity: Identity, keys: list[bytes | None], data: st.DataObject
@@ -81,7 +82,7 @@ def test_map_any_keys_equals_a_dictionary(
     assert max(offsets, default=-1) == offset_map.latest_offset
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(entries=st.integers(1, 40), keys=st.lists(st.binary(max_size=2), max_size=200))
 def test_map_without_room_refuses_the_first_new_key(entries: int, keys: list[bytes]) -> None:
     """A full map says so at a row, keeps what it has, and still knows what it does not hold."""
@@ -111,7 +112,7 @@ def test_map_filled_to_the_brim_finds_every_key(load_factor: float) -> None:
     assert usable == len(offset_map) == offset_map.usable
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     entries=st.integers(1, 700),
     load_factor=st.sampled_from([0.7, 0.9, 1.0]),
@@ -199,7 +200,7 @@ def test_map_cleared_is_empty_and_has_another_secret() -> None:
     assert (90, OK) == put_all(offset_map, columns)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(keys=KEYS, room=st.integers(1, 50))
 def test_map_entries_are_hashes_and_latest_offsets(keys: list[bytes | None], room: int) -> None:
     """Copied a few at a time: of each key once its hash, as SipHash has it, and its offset."""
@@ -434,7 +435,7 @@ def marked(columns: KeyColumns, offsets: list[int], offset_map: OffsetMap) -> li
     return flags.tolist() if told else None
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(keys=KEYS, first=st.integers(0, 2**62), steps=st.lists(st.integers(1, 3), min_size=400))
 def test_marks_of_any_keys_say_which_records_are_the_latest(
     keys: list[bytes | None], first: int, steps: list[int]

@@ -28,6 +28,7 @@ from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import InvalidRecordError, OffsetOverflowError
 from tests.support import golden, reference
 from tests.support.buffers import exact
+from tests.support.examples import examples
 
 SETS = golden.vectors("legacy")["sets"]
 NAMES = [case["name"] for case in SETS]
@@ -150,7 +151,7 @@ def test_find_offset_and_timestamp_go_by_what_messages_reach() -> None:
     assert (0, 0) == find_timestamp(exact(MIXED), -1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     noise=st.binary(max_size=200),
     magics=st.lists(st.integers(0, 2), min_size=1, max_size=4),

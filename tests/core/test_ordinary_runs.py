@@ -24,6 +24,7 @@ from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import KafkaLogError
 from kafkalog.records.codecs import Codec, compress, decompress
 from tests.support.buffers import exact
+from tests.support.examples import examples
 
 OK, FULL = STATUS_CODES["OK"], STATUS_CODES["FULL"]
 SECRET = bytes(range(16))
@@ -69,7 +70,7 @@ BATCHES = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(batches=BATCHES, start=st.integers(0, 60), entries=st.integers(1, 200))
 def test_put_keys_leaves_the_map_that_rows_would(batches: Keys, start: int, entries: int) -> None:
     """Up to the key without room, from an offset on; compressed or not."""

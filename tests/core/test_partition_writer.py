@@ -13,6 +13,7 @@ from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.partition_writer import extend_partitions
 from kafkalog.errors import InvalidRecordError
+from tests.support.examples import examples
 
 Cell = bytes | None
 Row = tuple[int, Cell, Cell, int]
@@ -76,7 +77,7 @@ def one_by_one(rows: Sequence[Row], limit: int, *, has_keys: bool = True) -> lis
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rows=ROWS, limit=st.sampled_from([100, 400, 2000, 1 << 20]), has_keys=st.booleans())
 def test_rows_are_spread_as_if_each_was_appended_alone(
     rows: list[Row], limit: int, has_keys: bool

@@ -28,6 +28,7 @@ from kafkalog.errors import CorruptRecordError
 from tests.support import golden
 from tests.support import reference_records as reference
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.examples import examples
 from tests.support.record_cases import (
     MIXED,
     MIXED_PAYLOAD,
@@ -110,7 +111,7 @@ def reference_fields(data: bytes) -> tuple[Any, ...]:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_records_of_any_shape_are_decoded_like_the_reference(data: st.DataObject) -> None:
     """Null, empty and long fields, many headers, extreme deltas, in strictly rising offsets."""
     records = data.draw(entries())
@@ -155,7 +156,7 @@ def test_payload_with_a_flipped_bit_gets_the_references_verdict(strict: bool) ->
     st.integers(-1, 20),
     st.booleans(),
 )
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_spliced_payload_gets_the_references_verdict(
     junk: bytes, cut: int, resume: int, count: int, strict: bool
 ) -> None:

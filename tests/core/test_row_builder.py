@@ -16,6 +16,7 @@ from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from tests.support import reference_records as reference
 from tests.support.arrow_consumer import cells_of
 from tests.support.buffers import exact
+from tests.support.examples import examples
 from tests.support.record_cases import (
     INT64_MAX,
     MIXED,
@@ -34,7 +35,7 @@ BINARY_TYPES = ("binary", "large_binary", "binary_view")
 UNLIMITED: dict[str, Any] = {"rows_max": 2**40, "bytes_max": 2**30}
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(data=st.data())
 def test_built_columns_equal_the_reference(data: st.DataObject) -> None:
     """Any records, any columns in any order, every binary type, batches of any size."""
@@ -136,7 +137,7 @@ def test_row_outside_its_buffer_is_refused(
         assert 3 == len(builder)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     row=st.integers(0, len(MIXED) - 1),
     position=st.one_of(st.integers(0, len(MIXED_PAYLOAD) + 5), st.integers(-5, INT64_MAX)),
@@ -164,7 +165,7 @@ def test_headers_anywhere_are_read_with_care(
     assert len(cells_of(builder.finish())["headers"]) >= row
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.binary(max_size=6))
 def test_keys_of_headers_are_text_or_refused(key: bytes) -> None:
     """As utf8 exactly what Python decodes; the error names the record, those before it are kept."""
@@ -195,7 +196,7 @@ def test_runs_that_do_not_fit_are_refused() -> None:
         RowFilter().apply(MIXED_PAYLOAD, columns, runs_of(header, 3), 0, 2**40)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_filter_keeps_what_a_comprehension_keeps(data: st.DataObject) -> None:
     """Offsets, times and keys; runs lose the rows that go."""
@@ -267,7 +268,7 @@ def test_buffers_of_a_batch_are_shown_without_a_copy() -> None:
     assert expected == np.frombuffer(offsets, np.int64).tolist()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), min_size=1, max_size=4),
     size=st.one_of(st.none(), st.integers(0, 10**6)),

@@ -25,6 +25,7 @@ from tests.support import reference_records as reference
 from tests.support.arrow_consumer import cells_of
 from tests.support.buffers import exact
 from tests.support.damage import flipped
+from tests.support.examples import examples
 from tests.support.record_cases import MIXED, MIXED_PAYLOAD, entries, header_for, headers
 from tests.support.reference import Header, encode_batch
 from tests.support.reference_records import Entry
@@ -122,7 +123,7 @@ def small_batches(binary_type: Any) -> RowBuilder:
     return RowBuilder(SCANNED, binary_type=binary_type, rows_max=1000, bytes_max=50_000)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(data=st.data())
 def test_columns_of_a_run_equal_the_reference(data: st.DataObject) -> None:
     """Any batches, any columns in any order, every binary type, batches of any size."""
@@ -141,7 +142,7 @@ def test_columns_of_a_run_equal_the_reference(data: st.DataObject) -> None:
     assert len(batches) == run.batch_count
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     batches=runs(),
     flips=st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 7)), max_size=2),

@@ -19,6 +19,7 @@ from kafkalog._core.run_limits import RunLimits
 from kafkalog.errors import InvalidRecordError
 from tests.support.arrow_c import bitmap
 from tests.support.buffers import exact
+from tests.support.examples import examples
 
 Cells = Sequence[bytes | None]
 CELL = st.none() | st.binary(max_size=60)
@@ -58,7 +59,7 @@ def batch_by_batch(
 
 
 @given(ROWS, st.sampled_from([61, 150, 400, 10**6]), st.sampled_from([-1, 77]))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_run_equals_batch_by_batch(
     rows: list[tuple[bytes | None, bytes | None, int]], limit: int, append_time: int
 ) -> None:

@@ -11,6 +11,7 @@ from kafkalog._core.run_facts import BatchFacts, RunFacts
 from kafkalog.errors import OffsetOverflowError
 from tests.core.test_batch import runs
 from tests.support import reference
+from tests.support.examples import examples
 from tests.support.reference_messages import Message, encode_messages
 
 ROWS = [
@@ -76,7 +77,7 @@ def test_facts_that_cannot_be_are_refused() -> None:
     assert 0 == len(facts)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(runs(), st.integers(0, 2**40), st.integers(-1, 2**31 - 1))
 def test_stamped_runs_are_those_of_the_reference(
     run: bytes, base_offset: int, leader_epoch: int

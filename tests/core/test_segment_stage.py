@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kafkalog._core.run_facts import BatchFacts, RunFacts
 from kafkalog._core.segment_stage import SegmentStage
+from tests.support.examples import examples
 from tests.support.kernel_staging import KernelStaging
 from tests.support.slow_staging import SlowStaging, StagingRules
 
@@ -45,7 +46,7 @@ def facts_of(drawn: list[Drawn], base_offset: int) -> list[BatchFacts]:
     return facts
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     RULES,
     st.sampled_from([0, 7, 2**40]),

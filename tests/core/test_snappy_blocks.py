@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kafkalog._core.snappy_blocks import decode_stream
 from kafkalog.errors import CorruptRecordError
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.examples import examples
 from tests.support.payloads import contents
 
 LIMIT_BYTES = 1 << 20
@@ -86,7 +87,7 @@ def test_snappy_copies_of_all_kinds_are_repeated(distance: int) -> None:
             assert data == verdict_of_ours(varint(len(data)) + literals + copy)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     data=st.lists(
         st.one_of(st.binary(max_size=80), st.sampled_from([b"abcabcabc" * 9, bytes(300)])),
@@ -108,7 +109,7 @@ def test_snappy_blocks_edited_have_the_verdict_of_the_peer(
     assert verdict_of_peer(hostile) == verdict_of_ours(hostile)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(tags=st.binary(max_size=60), size=st.integers(0, 700))
 def test_snappy_blocks_of_random_tags_have_the_verdict_of_the_peer(tags: bytes, size: int) -> None:
     """Nothing but junk behind a size that may be right."""

@@ -17,13 +17,14 @@ from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, OffsetOverflowError
 from tests.core.test_batch import plain_run, runs
 from tests.support import golden, reference
+from tests.support.examples import examples
 from tests.support.reference import Header
 from tests.support.reference_messages import Message, encode_messages
 
 BATCHES = golden.vectors("batches")["batches"]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(run=runs(), base_offset=st.integers(0, 2**40), leader_epoch=st.integers(-1, 2**31 - 1))
 def test_assign_offsets_stamps_as_the_reference(
     run: bytes, base_offset: int, leader_epoch: int

@@ -13,6 +13,7 @@ from kafkalog._core.status import STATUS_CODES
 from kafkalog._core.summary import summarize_records
 from kafkalog.errors import CorruptRecordError
 from kafkalog.records.codecs import decompress
+from tests.support.examples import examples
 from tests.support.golden import vectors
 
 RECORDS_POSITION = 61
@@ -62,7 +63,7 @@ def test_summary_verdict_on_hostile_batches_equals_check_records() -> None:
     assert seen > 50
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     rows=st.lists(st.tuples(st.none() | st.binary(max_size=3), TIMESTAMPS), min_size=1, max_size=20)
 )

@@ -18,6 +18,7 @@ from kafkalog._core.point_read import PointReader
 from kafkalog._core.time_read import first_record_at
 from kafkalog.records.batch_view import BatchView
 from tests.support.damage import fix_crc
+from tests.support.examples import examples
 from tests.support.reference_messages import Message, encode_messages
 
 NO_ENTRIES = OffsetIndexView(b"", 0)
@@ -158,7 +159,7 @@ def test_find_time_with_untrue_entry_leaves_it_to_others(
     st.integers(0, 55),
     st.integers(0, 40),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_find_time_equals_looking_at_every_record(
     batches: list[list[int]], timestamp_ms: int, start_offset: int
 ) -> None:
@@ -180,7 +181,7 @@ def test_find_time_equals_looking_at_every_record(
     st.lists(st.integers(0, 55), max_size=20),
     st.integers(0, 10),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_find_times_equal_single_ones(
     batches: list[list[int]], asked: list[int], start_offset: int
 ) -> None:

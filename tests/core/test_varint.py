@@ -15,6 +15,7 @@ from kafkalog._core.status import STATUS_CODES, status_meaning
 from kafkalog.errors import CorruptRecordError
 from tests.support import golden, reference
 from tests.support.buffers import BUFFER_KINDS, exact
+from tests.support.examples import examples
 
 VECTORS = golden.vectors("varint")
 
@@ -70,7 +71,7 @@ def test_varint_odd_forms_decode_as_kafka(kind: str, case: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.binary(max_size=12) | st.lists(st.sampled_from(b"\x80\xff\x00\x01\x7f")).map(bytes))
 def test_varint_any_bytes_decode_as_the_reference(kind: str, data: bytes) -> None:
     """Same verdict, same value, same size on any bytes at all."""
@@ -79,7 +80,7 @@ def test_varint_any_bytes_decode_as_the_reference(kind: str, data: bytes) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.data())
 def test_varint_any_value_round_trips(kind: str, data: st.DataObject) -> None:
     """Encoding is the reference's; decoding gives the value back; every prefix is truncated."""

@@ -31,6 +31,7 @@ from tests.core.test_row_builder import BINARY_TYPES, UNLIMITED
 from tests.support import reference_records as reference
 from tests.support.buffers import exact
 from tests.support.damage import flipped
+from tests.support.examples import examples
 from tests.support.record_cases import MIXED_PAYLOAD, header_for
 from tests.support.reference import encode_batch
 from tests.support.reference_records import Entry
@@ -55,7 +56,7 @@ def frame_of(content: bytes, **how: Any) -> bytes:
 
 
 @needs_library
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(hostile=HOSTILE, strict=st.booleans(), binary_type=st.sampled_from(BINARY_TYPES))
 def test_hostile_frame_gives_what_the_package_makes_of_it_or_nothing(
     hostile: Hostile, strict: bool, binary_type: str
