@@ -198,7 +198,7 @@ def judge_batches(
     runs = found.runs
     for run in runs:
         run.is_questioned = run.is_wrapper and run.start in questioned
-    _question_behind_damage(runs, data)
+    _question_wrappers(runs, data, first_offset)
     _leave_overflow_out(runs, first_offset)
     end_offset = 0 if known_end is None else known_end.end_offset or 0
     _judge(runs, data, first_offset, end_offset)
@@ -399,12 +399,14 @@ def _header_without_offset(data: memoryview, position: int) -> BatchHeader | Non
     return header if check_batch(whole) == OK else None
 
 
-def _question_behind_damage(runs: Sequence[_Run], data: memoryview) -> None:
+def _question_wrappers(runs: Sequence[_Run], data: memoryview, first_offset: int) -> None:
     """
-    Count the wrappers that lie behind damage: what is in front of that may have their offsets.
+    Ask the wrappers for their records that lie behind damage, or beyond what a segment may hold.
 
-    Nothing else asks for it, for readers hold a wrapper against what it touches.
+    What lies in front of the damage may have their offsets, for readers hold a wrapper against what
+    it touches only.
     """
+    limit = first_offset + RELATIVE_OFFSET_MAX
     end_before, next_offset = 0, 0
     for run in runs:
         if run.is_wrapper and run.fits and run.start > end_before:
@@ -412,6 +414,7 @@ def _question_behind_damage(runs: Sequence[_Run], data: memoryview) -> None:
             if inside is not None:
                 run.first_offset = inside[0]
                 run.is_questioned |= inside[0] < next_offset
+        run.is_questioned |= run.is_wrapper and run.next_offset - 1 > limit
         end_before = run.end
         if run.fits:
             next_offset = run.next_offset

@@ -17,7 +17,7 @@ def _take(image: object, seed: int, folder: Path) -> CaseResult:
 
 
 @pytest.mark.parametrize(
-    ("taken", "problems"), [(32 << 20, []), (96 << 20, ["untyped error: MemoryError"])]
+    ("taken", "problems"), [(32 << 20, []), (1 << 30, ["untyped error: MemoryError"])]
 )
 def test_worker_is_bounded_beyond_what_it_was_forked_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int, problems: list[str]
