@@ -7,11 +7,20 @@ import errno
 import pytest
 
 from kafkalog.errors import LogStorageError
-from tests.support.crash_rig import ALONE, PLACES, Place, Rig, Scenario, crashes, small_config
+from tests.support.crash_rig import (
+    ALONE,
+    MANY_STATES,
+    PLACES,
+    Place,
+    Rig,
+    Scenario,
+    crashes,
+    small_config,
+)
 from tests.support.model import observe
 from tests.support.simulated_disk import SYNCING, CrashChoice
 
-STATES = 16
+STATES = MANY_STATES
 
 
 class CutSegments(Scenario):

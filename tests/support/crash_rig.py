@@ -22,6 +22,7 @@ from kafkalog import Clock, LogConfig, Record
 from kafkalog.errors import DiskFullError, KafkaLogError
 from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
 from tests.support.model import Doubt, LogModel, RecordFact, Seen, observe, record_fact
+from tests.support.shares import calls
 from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
 
 __all__ = [
@@ -48,8 +49,10 @@ GATE_STATES = 6
 MANY_STATES = int(os.environ.get("KAFKALOG_CRASH_STATES", GATE_STATES))
 # Every third state is crashed once more while it is opened; each one where more are asked for.
 DOUBLE_CRASH_STEP = 3 if MANY_STATES <= GATE_STATES else 1
-# Of a manager's calls, which are many hundred, every third one is the last, or fails.
-MANAGER_CALL_STEP = int(os.environ.get("KAFKALOG_CRASH_STEP", "3"))
+# Of many states every third moment is taken by a run.
+MOMENT_STEP = 3
+# Of a manager's calls, which are many hundred, every sixth one is the last, or fails.
+MANAGER_CALL_STEP = 6
 # More changing calls than an opening makes where there is little to recover.
 OPENING_CALLS = 24
 META_PROPERTIES = b"version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n"
@@ -328,9 +331,10 @@ def crashes(scenario: Scenario, place: Place, *, limit: int, beyond: int = 0) ->
     """
     Crash a scenario at each changing call; yield up to `limit` states of each crash.
 
-    Without those that a limit of `beyond` gives, which another test takes.
+    Without those that a limit of `beyond` gives, which another test takes; with it a share of the
+    calls is taken (`shares`).
     """
-    for number in range(1, 2000):
+    for number in calls(2000, MOMENT_STEP) if beyond else range(1, 2000):
         rig = Rig(place)
         scenario.prepare(rig)
         rig.disk.crash_at(number)
