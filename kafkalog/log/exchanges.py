@@ -11,10 +11,10 @@ others count
     the very same files;
   * without one, as a broker leaves them: if they are **covering**. They go as far as the old
     segments do, and no further; where an old segment has offsets, every batch of theirs is in it,
-    under the same offset and of the same producer; and no old segment reaches into the next one,
-    which would be files under each other's names. Where the old segment of the same base offset
-    has left already, its exchange had begun, and nothing else has its records: then it is enough
-    that the old segments that are still there have the batches.
+    under the same offset and of the same producer; and no old segment reaches into the next one or
+    has offsets of another, as files under each other's names do. Where the old segment of the same
+    base offset has left already, its exchange had begun, and nothing else has its records: then it
+    is enough that the old segments that are still there have the batches.
 
 The bytes of a file that counts are read to their end, with every checksum, before a writer lets it
 replace anything. One that is refused leaves the old segments in their place.
@@ -46,6 +46,8 @@ from kafkalog.log.scanner import scan_segment
 __all__ = ["Exchange", "PresentSegments", "judge_exchanges", "present_segments"]
 
 _FULL: Final = STATUS_CODES["FULL"]
+# Why whole batches are fenced.
+_FOREIGN: Final = frozenset({"BASE_OFFSET", "OFFSET_ORDER"})
 _SCANNED_BATCHES: Final = 4096
 _NO_INTERVAL: Final = 2**31 - 1
 # A directory whose files go faster than this is listed by the caller again.
@@ -222,10 +224,18 @@ def _counts(
 
 
 class _Scan(NamedTuple):
-    """Offset behind a file's last whole batch, and what is wrong with the file."""
+    """
+    What a file of batches comes to.
+
+    Attributes:
+        next_offset: offset behind its last whole batch.
+        damage: what is wrong with the file, None where nothing is.
+        is_foreign: whether it has whole batches whose offsets are none of the file's.
+    """
 
     next_offset: int
     damage: str | None
+    is_foreign: bool
 
 
 def _scan(
@@ -239,7 +249,8 @@ def _scan(
         damage = f"is damaged at position {scan.fences[0].position} ({scan.fences[0].reason})"
     elif scan.whole_end < size:
         damage = f"ends at position {scan.whole_end} ({status_name(scan.tail_status)})"
-    return _Scan(scan.next_offset, damage)
+    is_foreign = any(fence.reason in _FOREIGN for fence in scan.fences)
+    return _Scan(scan.next_offset, damage, is_foreign)
 
 
 def _data(filesystem: FileSystem, path: Path) -> tuple[memoryview, int]:
@@ -265,18 +276,24 @@ class _Live:
         self.bases = sorted(bases)
         self._filesystem = filesystem
         self._directory = directory
-        self._ends: dict[int, int] = {}
+        self._scans: dict[int, _Scan] = {}
 
     def end_of(self, base: int) -> int:
         """Return the offset behind the last whole batch of a segment."""
-        if base not in self._ends:
-            scan = _scan(self._filesystem, self._directory, base, FileState.LIVE)
-            self._ends[base] = scan.next_offset
-        return self._ends[base]
+        return self._scan(base).next_offset
+
+    def is_foreign(self, base: int) -> bool:
+        """Say whether a segment has whole batches whose offsets are none of its own."""
+        return self._scan(base).is_foreign
+
+    def _scan(self, base: int) -> _Scan:
+        if base not in self._scans:
+            self._scans[base] = _scan(self._filesystem, self._directory, base, FileState.LIVE)
+        return self._scans[base]
 
     def replace(self, leaving: set[int], swaps: Iterable[tuple[int, int]]) -> None:
         """Count swaps, given with their ends, in the place of segments from now on."""
-        self._ends.update(swaps)
+        self._scans.update((base, _Scan(end, None, is_foreign=False)) for base, end in swaps)
         self.bases = sorted({*self.bases, *(base for base, _end in swaps)} - leaving)
 
     def within(self, first: int, end: int) -> list[int]:
@@ -352,10 +369,8 @@ def _refusal(
         return f"it lies within the segment at offset {before}"
     if not old:
         return None
-    for base, behind in pairwise(old):
-        if live.end_of(base) > behind:
-            # Which of them has its offsets and its name, nothing tells.
-            return f"the segment at {base} that it replaces reaches into the one at {behind}"
+    if first in old and (reason := _confusion(old, live)) is not None:
+        return reason
     if first in old:
         old_end = max(map(live.end_of, old))
         following = live.behind(old[-1])
@@ -369,6 +384,17 @@ def _refusal(
         )
         if missing is not None:
             return f"its batch that ends at offset {missing} is not in the segment at {base}"
+    return None
+
+
+def _confusion(old: Sequence[int], live: _Live) -> str | None:
+    """Say which of the old segments may be under another's name, None where none is."""
+    for base, behind in pairwise(old):
+        if live.end_of(base) > behind:
+            return f"the segment at {base} that it replaces reaches into the one at {behind}"
+    for base in old:
+        if live.is_foreign(base):
+            return f"the segment at {base} that it replaces has batches with offsets of another"
     return None
 
 

@@ -164,6 +164,19 @@ def test_swap_replaces_no_segments_that_overlap(disk: SimulatedDisk) -> None:
     assert [0, 7, 9] == live_bases(disk, DIRECTORY)
 
 
+def test_swap_replaces_no_segment_with_offsets_of_another(disk: SimulatedDisk) -> None:
+    """HOST-2: its own batches are in the `.swap` file then, and those of others in none."""
+    first = batches(0, 7)
+    put(disk, f"{FIRST}.log", first)
+    put(disk, f"{OTHER}.log", batches(0, 3))
+    put(disk, f"{FIRST}.log.swap", batches(7, 10))
+    put(disk, f"{10:020}.log", batches(10, 12))
+    done = clear_leftovers(disk, DIRECTORY)
+    reason = "the segment at 7 that it replaces has batches with offsets of another"
+    assert [reason] == [each.reason for each in done.refused_swaps]
+    assert first == contents(disk)[f"{FIRST}.log"]
+
+
 @pytest.mark.parametrize("deleted", [(0,), (0, 7)], ids=str)
 def test_swap_of_a_broker_whose_old_segments_are_leaving_is_completed(
     disk: SimulatedDisk, deleted: tuple[int, ...]
