@@ -20,7 +20,7 @@ from tests.support.spark_session import ROOT, environment, why_not
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 # Kills of one run, at every moment at least one; 50 in the nightly one.
-KILLS = int(os.environ.get("KAFKALOG_SINK_KILLS", "5"))
+KILLS = int(os.environ.get("KAFKALOG_SINK_KILLS", "3"))
 BATCHES = KILLS + 3
 ROWS = 3_000
 
