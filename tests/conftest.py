@@ -19,6 +19,16 @@ settings.load_profile("kafkalog")
 os.environ.update(kept_bytecode())
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """
+    Put the tests first that have to run in one process, behind each other.
+
+    One of them that is begun late runs on while the other worker has nothing to do any more.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """
     Take what is there now out of every later collection.
