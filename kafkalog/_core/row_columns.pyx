@@ -236,10 +236,12 @@ cdef int _add_headers(
         return STATUS_NO_MEMORY
     ends = <int32_t*>(column.slots.data + column.slots.size)
     for row in range(portion.start, portion.stop):
-        cursor.position = data + rows.headers_position[row]
-        cursor.end = cursor.position + rows.headers_size[row]
-        if add_headers_kernel(build, &cursor, rows.header_count[row]) != STATUS_OK:
-            return STATUS_INTERNAL
+        # Where there is none, its position was not looked at, and may be anything.
+        if rows.header_count[row] > 0:
+            cursor.position = data + rows.headers_position[row]
+            cursor.end = cursor.position + rows.headers_size[row]
+            if add_headers_kernel(build, &cursor, rows.header_count[row]) != STATUS_OK:
+                return STATUS_INTERNAL
         ends[row - portion.start] = <int32_t>build.header_total
     column.slots.size += 4 * (portion.stop - portion.start)
     return STATUS_OK

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kafkalog._core.columns import RecordColumns, decode_run
@@ -144,6 +144,9 @@ def test_row_outside_its_buffer_is_refused(
     size=st.one_of(st.integers(-1, 400), st.integers(-(2**31), 2**31 - 1)),
     count=st.one_of(st.integers(-1, 9), st.integers(-(2**31), 2**31 - 1)),
 )
+# Under sanitizers: no pointer is made of the position of no headers.
+@example(row=0, position=-(2**56), size=0, count=0)
+@example(row=2, position=INT64_MAX, size=2**31 - 1, count=0)
 def test_headers_anywhere_are_read_with_care(
     row: int, position: int, size: int, count: int
 ) -> None:
