@@ -14,9 +14,9 @@ from typing import Final
 from typing_extensions import Buffer
 
 from kafkalog.files.filesystem import FileHandle
-from kafkalog.files.zeros import is_zero
+from kafkalog.files.zeros import PIECE_BYTES, is_zero
 
-__all__ = ["HOLE_BYTES", "Holes", "data_between", "find_holes", "is_zero_between"]
+__all__ = ["HOLE_BYTES", "Holes", "data_between", "find_holes", "is_zero_between", "pieces_between"]
 
 # Smaller holes are read: that takes milliseconds.
 HOLE_BYTES: Final = 16 << 20
@@ -57,6 +57,13 @@ def data_between(holes: Holes, start: int, end: int) -> Iterator[tuple[int, int]
         start = behind
     if start < end:
         yield start, end
+
+
+def pieces_between(holes: Holes, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """As `data_between`, in pieces of at most `PIECE_BYTES`."""
+    for first, behind in data_between(holes, start, end):
+        for begin in range(first, behind, PIECE_BYTES):
+            yield begin, min(begin + PIECE_BYTES, behind)
 
 
 def is_zero_between(data: memoryview, holes: Holes, start: int, end: int) -> bool:

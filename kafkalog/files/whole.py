@@ -21,7 +21,7 @@ from pathlib import Path
 from typing_extensions import Buffer
 
 from kafkalog.files.filesystem import FileHandle, FileSystem
-from kafkalog.files.holes import Holes, data_between
+from kafkalog.files.holes import Holes, pieces_between
 from kafkalog.files.names import temporary_path
 from kafkalog.files.zeros import PIECE_BYTES, is_zero
 
@@ -54,18 +54,26 @@ def read_whole(filesystem: FileSystem, path: Path, *, max_bytes: int) -> bytes |
 
 
 def replace_whole(
-    filesystem: FileSystem, path: Path, data: Buffer, *, durable: bool = True, holes: Holes = ()
+    filesystem: FileSystem,
+    path: Path,
+    data: Buffer,
+    *,
+    durable: bool = True,
+    holes: Holes = (),
+    before: FileHandle | None = None,
 ) -> None:
     """
     Put `data` in place of a file's content; if `durable`, on the disk when this returns.
 
-    What is known to be zeros by `holes` is not looked at, and becomes holes.
+    What is known to be zeros by `holes` is not looked at, and becomes holes. The content of
+    `before` comes in front, with its holes.
     """
     temporary = temporary_path(path)
     handle = _create_temporary(filesystem, temporary)
     try:
         try:
-            _write(handle, memoryview(data).cast("B"), holes)
+            start = 0 if before is None else _copy(handle, before)
+            _write(handle, start, memoryview(data).cast("B"), holes)
             if durable:
                 handle.sync()
         finally:
@@ -91,17 +99,28 @@ def _create_temporary(filesystem: FileSystem, path: Path) -> FileHandle:
         return filesystem.create_new(path)
 
 
-def _write(handle: FileHandle, data: memoryview, holes: Holes) -> None:
-    """Write the content of a new file; pieces of zeros of a large one become holes."""
+def _copy(handle: FileHandle, source: FileHandle) -> int:
+    """Copy a file without its holes; return its size."""
+    size = source.size()
+    handle.truncate(size)
+    position = source.next_data(0)
+    while position is not None and position < size:
+        piece = source.pread(min(PIECE_BYTES, size - position), position)
+        if not is_zero(piece):
+            handle.pwrite(piece, position)
+        position = source.next_data(position + len(piece)) if piece else None
+    return size
+
+
+def _write(handle: FileHandle, at: int, data: memoryview, holes: Holes) -> None:
+    """Write the last content of a new file; pieces of zeros of a large one become holes."""
     if len(data) <= PIECE_BYTES:
-        handle.pwrite(data, 0)
+        handle.pwrite(data, at)
         return
-    handle.truncate(len(data))
-    for first, behind in data_between(holes, 0, len(data)):
-        for start in range(first, behind, PIECE_BYTES):
-            piece = data[start : min(start + PIECE_BYTES, behind)]
-            if not is_zero(piece):
-                handle.pwrite(piece, start)
+    handle.truncate(at + len(data))
+    for start, end in pieces_between(holes, 0, len(data)):
+        if not is_zero(data[start:end]):
+            handle.pwrite(data[start:end], at + start)
 
 
 def sync_names(filesystem: FileSystem, directory: Path) -> None:

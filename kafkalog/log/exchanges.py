@@ -37,7 +37,13 @@ import numpy.typing as npt
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.names import FileKind, FileState, SegmentFiles, try_parse_segment_file
+from kafkalog.files.names import (
+    MAX_OFFSET,
+    FileKind,
+    FileState,
+    SegmentFiles,
+    try_parse_segment_file,
+)
 from kafkalog.files.zeros import end_of_data
 from kafkalog.layout import MAGIC_V2
 from kafkalog.log.covering import ExchangeMark, identity_of, mark_path, read_mark
@@ -369,7 +375,7 @@ def _refusal(
         return f"it lies within the segment at offset {before}"
     if not old:
         return None
-    if first in old and (reason := _confusion(old, live)) is not None:
+    if (reason := _confusion(old, live)) is not None:
         return reason
     if first in old:
         old_end = max(map(live.end_of, old))
@@ -389,12 +395,11 @@ def _refusal(
 
 def _confusion(old: Sequence[int], live: _Live) -> str | None:
     """Say which of the old segments may be under another's name, None where none is."""
-    for base, behind in pairwise(old):
-        if live.end_of(base) > behind:
-            return f"the segment at {base} that it replaces reaches into the one at {behind}"
-    for base in old:
+    for base, behind in pairwise([*old, MAX_OFFSET]):
         if live.is_foreign(base):
             return f"the segment at {base} that it replaces has batches with offsets of another"
+        if live.end_of(base) > behind:
+            return f"the segment at {base} that it replaces reaches into the one at {behind}"
     return None
 
 

@@ -8,9 +8,10 @@ believed that contradict the fewest others:
   * Two batches contradict each other where the later one begins too low: below the end of the
     earlier one, and of those between the two, each of which takes its offsets.
   * Believed is the largest set in which no two contradict each other. Of several of one size that
-    with the most batches which follow each other without a hole counts; where that decides nothing
-    either, only what is in all of them. A record that is missing is reported; one under an offset
-    that is not its own is not found by anyone.
+    with the most batches which follow each other without a hole counts, unless those that nothing
+    contradicts have holes, as compaction leaves them; where that decides nothing either, only what
+    is in all of them. A record that is missing is reported; one under an offset that is not its own
+    is not found by anyone.
 
 With `room[i]` for the offsets that all batches before batch i take, the second rule is a comparison
 of two numbers: `shift[i] = first_offset[i] - room[i]` may never fall. In a log without holes all
@@ -45,7 +46,8 @@ from kafkalog._core.batch import BatchColumns, check_batch, scan_batches
 from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import KafkaLogError
-from kafkalog.files.holes import Holes
+from kafkalog.files.holes import Holes, data_between, is_zero_between
+from kafkalog.files.zeros import PIECE_BYTES
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.fences import (
     SIZE_POSITION,
@@ -126,6 +128,10 @@ class Judgement:
     tail_status: int
 
 
+# Stretch and shift of a run.
+_Link = tuple[int, int]
+
+
 @dataclass(slots=True)
 class _Run:
     """
@@ -142,6 +148,7 @@ class _Run:
         is_believed: the judgement.
         may_be_image: whether it lies between two stretches of damage, and may belong to either.
         slot: its number in the segment.
+        stretch: how many stretches of damage lie before it.
         is_doubtful: whether it might as well be believed as others are that contradict it.
         is_questioned: whether a reader has found that the records in it do not fit.
     """
@@ -159,7 +166,13 @@ class _Run:
     is_doubtful: bool = False
     may_be_image: bool = False
     slot: int = 0
+    stretch: int = 0
     is_questioned: bool = False
+
+    @property
+    def link(self) -> _Link:
+        """What it has in common with those that it follows, or that follow it, without a hole."""
+        return self.stretch, self.shift
 
     @property
     def weight(self) -> int:
@@ -196,7 +209,12 @@ def judge_batches(
     found = _Search(data, first_offset, offset_max, holes)
     found.collect()
     runs = found.runs
-    for run in runs:
+    if 0 < following_offset == offset_max + 1:
+        runs = [*runs, found.border(following_offset)]
+    stretch, end_before = 0, 0
+    for slot, run in enumerate(runs):
+        stretch += run.start != end_before or run.start == len(data)
+        run.slot, run.stretch, end_before = slot, stretch, run.end
         run.is_questioned = run.is_wrapper and run.start in questioned
     _question_wrappers(runs, data, first_offset)
     _leave_overflow_out(runs, first_offset)
@@ -205,6 +223,8 @@ def judge_batches(
     if end_offset and not any(run.is_believed and run.next_offset == end_offset for run in runs):
         # It is known of an older end, perhaps.
         _judge(runs, data, first_offset)
+    if found.runs and found.runs[-1].may_be_image and not all(run.is_believed for run in runs):
+        found.keep_tail()
     free_offset = 0
     if known_end is not None:
         free_offset = _judge_last(runs, data, first_offset, known_end)
@@ -239,7 +259,7 @@ class _Search:
             position = met.position
             if met.status in (OK, FULL):
                 continue
-            if island is not None:
+            if island is not None and not is_zero_between(data, self.holes, met.position, end):
                 self._make_island(*island)
             if self._add_without_offset(met.position):
                 position = self.whole_end
@@ -253,6 +273,30 @@ class _Search:
                 self.tail_status = met.status
                 return
             island = (len(self.runs), self._room) if is_found else None
+
+    def keep_tail(self) -> None:
+        """Let the torn tail be no tail: without it the batches in front would be judged again."""
+        data, end = self.data, len(self.data)
+        for start, stop in reversed(list(data_between(self.holes, self.whole_end, end))):
+            for begin in range(stop - PIECE_BYTES, start - PIECE_BYTES, -PIECE_BYTES):
+                first = max(begin, start)
+                size = len(bytes(data[first : begin + PIECE_BYTES]).rstrip(b"\0"))
+                if size:
+                    self.whole_end = first + size
+                    return
+
+    def border(self, following_offset: int) -> _Run:
+        """
+        Return the base of the segment behind as a batch of no bytes: its name lies as seldom.
+
+        No batch follows it without a hole: an opening chose it behind all that was in doubt.
+        """
+        end = len(self.data)
+        shift = following_offset - self._room
+        next_offset = following_offset + 1
+        return _Run(
+            shift, end, end, 1, following_offset, next_offset, 0, fits=True, is_wrapper=False
+        )
 
     def _add_without_offset(self, position: int) -> bool:
         """Add a batch of which nothing is wrong but an offset that no batch can have."""
@@ -351,31 +395,30 @@ def fits_behind(data: memoryview, position: int, end_before: int) -> bool:
     """
     Say whether the first record in a wrapper is behind the batch before, as far as records say.
 
-    And in magic 0 whether the last one is what the wrapper names. In magic 1 all hang on that name.
+    And whether the last one is what the wrapper names. In magic 1 all hang on that name, as long as
+    it leads to no offset below 0.
     """
     inside = offsets_inside(data, position)
     if inside is None:
         return True
     first, last = inside
     header = parse_header(data, position)
-    return first >= end_before and (header.magic > 0 or last == header.last_offset)
+    return first >= end_before and last == header.last_offset
 
 
 def may_begin_segment(first: int, last: int, base_offset: int, end_before: int) -> bool:
     """
     Say whether the first wrapper of a segment may have its records there.
 
-    A broker may have named the segment by the last offset of it, which decides where the end before
-    is not known.
+    A broker may have named the segment by the last offset of it. Under any other name that is
+    above its first record, its offset lies.
 
     Args:
         first, last: offsets of the records in it.
         base_offset: of the segment.
         end_before: one above the last offset before the segment, 0 where none is sure.
     """
-    if first >= base_offset:
-        return True
-    return first >= end_before if end_before else last == base_offset
+    return first >= base_offset or (last == base_offset and first >= end_before)
 
 
 def is_whole_without_offset(data: memoryview, position: int) -> bool:
@@ -442,8 +485,31 @@ def _leave_overflow_out(runs: list[_Run], first_offset: int) -> None:
 def _judge(runs: list[_Run], data: memoryview, first_offset: int, end_offset: int = 0) -> None:
     """Say of each run whether it is believed; none that ends above `end_offset` but if it is 0."""
     _judge_shifts(runs, data, first_offset, end_offset)
-    if any(run.may_be_image for run in runs):
+    images = [run for run in runs if run.may_be_image]
+    if images:
+        _doubt_lone(runs, images, first_offset)
         _settle_images([run for run in runs if run.is_believed])
+
+
+def _doubt_lone(runs: Sequence[_Run], images: Sequence[_Run], first_offset: int) -> None:
+    """
+    Doubt a batch that what may be images contradicts, and that stands between two holes.
+
+    It counts more than any of them, and its offset may lie all the same.
+    """
+    believed = [run for run in runs if run.is_believed and not run.may_be_image]
+    shifts = [first_offset, *(run.shift for run in believed), None]
+    for slot, run in enumerate(believed):
+        if run.count > 1 or run.shift in (shifts[slot], shifts[slot + 2]):
+            continue
+        if any(image.fits and _contradict(run, image) for image in images):
+            run.is_believed, run.is_doubtful = False, True
+
+
+def _contradict(one: _Run, other: _Run) -> bool:
+    """Say whether the later of two begins below the end of the earlier one."""
+    before, behind = sorted((one, other), key=lambda run: run.start)
+    return behind.first_offset < before.next_offset
 
 
 def _settle_images(believed: list[_Run]) -> None:
@@ -476,8 +542,6 @@ def _judge_shifts(runs: list[_Run], data: memoryview, first_offset: int, end_off
         run.is_believed = run.fits and not 0 < end_offset < run.next_offset
         run.is_doubtful = False
     fitting = [run for run in runs if run.is_believed]
-    for slot, run in enumerate(runs):
-        run.slot = slot
     if not fitting:
         return
     shifts = np.array([run.shift for run in fitting], np.int64)
@@ -491,8 +555,35 @@ def _judge_shifts(runs: list[_Run], data: memoryview, first_offset: int, end_off
     if not unsettled.size:
         return
     edges = np.flatnonzero(np.diff(unsettled) > 1) + 1
+    settled = {fitting[slot].slot for slot in np.flatnonzero(is_settled)}
+    has_holes = _has_holes(runs, settled, first_offset)
     for part in np.split(unsettled, edges):
-        _judge_part(runs, fitting, int(part[0]), int(part[-1]) + 1, data, first_offset)
+        first, stop = int(part[0]), int(part[-1]) + 1
+        _judge_part(runs, fitting, first, stop, data, first_offset, has_holes=has_holes)
+
+
+def _has_holes(runs: Sequence[_Run], settled: Collection[int], first_offset: int) -> bool:
+    """
+    Say whether the batches that nothing contradicts have offsets with holes.
+
+    A hole that damaged bytes may have had the batches of is none, nor one around wrappers.
+
+    Args:
+        runs: all of the segment.
+        settled: the slots of those that nothing contradicts.
+        first_offset: the segment's base.
+    """
+    shift: int | None = first_offset
+    stretch = 0
+    for run in runs:
+        if run.stretch != stretch or run.is_wrapper:
+            shift = None
+        if run.slot in settled:
+            if shift is not None and shift != run.shift:
+                return True
+            shift = None if run.is_wrapper else run.shift
+        stretch = run.stretch
+    return False
 
 
 def _judge_part(
@@ -502,11 +593,13 @@ def _judge_part(
     stop: int,
     data: memoryview,
     first_offset: int,
+    *,
+    has_holes: bool,
 ) -> None:
     """Judge runs that contradict each other, and none of those around them."""
     part = runs[first:stop]
-    before = runs[first - 1].shift if first else first_offset
-    behind = runs[stop].shift if stop < len(runs) else None
+    before = runs[first - 1].link if first else (0, first_offset)
+    behind = runs[stop].link if stop < len(runs) else None
     shifts: list[int | None] = [run.shift for run in part]
     # With the batches around them, which may turn out to contradict them, and with those between
     # them that cannot be believed, which take offsets as well.
@@ -515,10 +608,11 @@ def _judge_part(
     if len(stretch) <= WRAPPERS_MAX and any(run.is_wrapper for run in stretch):
         first, stop, part = wider.start, wider.stop, runs[wider]
         # In v0 the records tell the end, whatever the wrapper names.
-        before, behind = _end_inside(runs[first - 1], data) if first else first_offset, None
+        low = _end_inside(runs[first - 1], data) if first else first_offset
+        before, behind = (before[0], low), None
         start = runs[first - 1].slot + 1 if first else 0
-        shifts = _counted(all_runs[start : part[-1].slot + 1], part, data, before)
-    chosen = _choose(shifts, part, before, behind)
+        shifts = _counted(all_runs[start : part[-1].slot + 1], part, data, low)
+    chosen = _choose(shifts, part, before, behind, has_links=not has_holes)
     if chosen.doubtful:
         # Beyond what a segment may hold is beyond belief where anything else is as good.
         limit = first_offset + RELATIVE_OFFSET_MAX
@@ -527,7 +621,7 @@ def _judge_part(
             for slot, shift in enumerate(shifts)
         ]
         if near != shifts:
-            chosen = _choose(near, part, before, behind)
+            chosen = _choose(near, part, before, behind, has_links=not has_holes)
     for slot, run in enumerate(part):
         run.is_believed = slot in chosen.sure
         run.is_doubtful = slot in chosen.doubtful
@@ -603,7 +697,12 @@ class _Chosen(NamedTuple):
 
 
 def _choose(
-    shifts: Sequence[int | None], runs: Sequence[_Run], before: int, behind: int | None
+    shifts: Sequence[int | None],
+    runs: Sequence[_Run],
+    before: _Link,
+    behind: _Link | None,
+    *,
+    has_links: bool,
 ) -> _Chosen:
     """
     Return which runs are in the heaviest sets whose shifts do not fall.
@@ -611,16 +710,20 @@ def _choose(
     Args:
         shifts: of the runs; None for one that is not to be believed.
         runs: what they weigh.
-        before, behind: the shifts of those that are believed around them.
+        before, behind: those that are believed around them.
+        has_links: whether two that follow each other without a hole count more.
     """
     slots = [slot for slot, shift in enumerate(shifts) if shift is not None]
     values = [shift for shift in shifts if shift is not None]
     weights = [runs[slot].weight for slot in slots]
     if not slots:
         return _Chosen(set(), set())
-    up = _heaviest(values, weights, before)
-    mirrored = [-value for value in reversed(values)]
-    down = _heaviest(mirrored, weights[::-1], None if behind is None else -behind)[::-1]
+    link = int(has_links)
+    links = [(runs[slot].stretch, shift) for slot, shift in zip(slots, values, strict=True)]
+    up = _heaviest(links, weights, before, link)
+    mirrored = [(stretch, -shift) for stretch, shift in reversed(links)]
+    end = None if behind is None else (behind[0], -behind[1])
+    down = _heaviest(mirrored, weights[::-1], end, link)[::-1]
     totals = [first + second - own for first, second, own in zip(up, down, weights, strict=True)]
     best = max(totals)
     found = sorted((n for n, total in enumerate(totals) if total == best), key=up.__getitem__)
@@ -636,25 +739,29 @@ def _choose(
     return _Chosen({slots[number] for number in sure}, {slots[n] for n in found if n not in sure})
 
 
-def _heaviest(shifts: Sequence[int], weights: Sequence[int], before: int | None) -> list[int]:
+def _heaviest(
+    links: Sequence[_Link], weights: Sequence[int], before: _Link | None, link: int
+) -> list[int]:
     """
     Return for each run the weight of the heaviest set that ends with it.
 
-    One is added for each two that have the same shift, side by side in the set.
+    `link` is added for each two side by side in the set that have the same shift, and no damage
+    between them.
     """
     # Shifts and weights of the sets that none with a smaller shift outweighs, both rising.
     ends: list[int] = []
     best: list[int] = []
     same = {} if before is None else {before: 0}
     found = []
-    for shift, weight in zip(shifts, weights, strict=True):
+    for key, weight in zip(links, weights, strict=True):
+        shift = key[1]
         place = bisect_right(ends, shift)
         total = best[place - 1] if place else 0
-        if shift in same:
-            total = max(total, same[shift] + 1)
+        if key in same:
+            total = max(total, same[key] + link)
         total += weight
         found.append(total)
-        same[shift] = max(same.get(shift, 0), total)
+        same[key] = max(same.get(key, 0), total)
         if place and best[place - 1] >= total:
             continue
         place = stop = bisect_left(ends, shift)
@@ -726,10 +833,14 @@ def _report(found: _Search, path: Path, following_offset: int, free_offset: int)
             )
         )
 
+    # One above the last offset, if what is in doubt were believed, and what is behind it.
+    doubtful = 0
     for run in found.runs:
+        if doubtful:
+            doubtful += _room_of(run, found.data)
+        if run.is_doubtful:
+            doubtful = max(doubtful, run.next_offset)
         if not run.is_believed:
-            if run.is_doubtful:
-                free_offset = max(free_offset, run.next_offset)
             if run.start == position:
                 is_inside = 0 < run.next_offset <= found.offset_max + 1
                 reason = OFFSET_ORDER if is_inside else BASE_OFFSET
@@ -738,7 +849,7 @@ def _report(found: _Search, path: Path, following_offset: int, free_offset: int)
         if run.start > position:
             fence(run.start, first_offset_at(found.data, run.start, path))
         position, next_offset, taken = run.end, run.next_offset, 0
-    free_offset = max(free_offset, next_offset + taken)
+    free_offset = max(free_offset, doubtful, next_offset + taken)
     if position < found.whole_end:
         fence(found.whole_end, max(following_offset, free_offset))
     return Judgement(

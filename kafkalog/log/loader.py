@@ -32,12 +32,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from typing_extensions import Buffer
-
 from kafkalog._core.batch import check_batch, scan_batches
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
-from kafkalog.files.holes import Holes
+from kafkalog.files.filesystem import FileHandle
+from kafkalog.files.holes import Holes, pieces_between
 from kafkalog.files.names import (
     MAX_BASE_OFFSET,
     OFFSET_DIGITS,
@@ -46,7 +45,7 @@ from kafkalog.files.names import (
     SegmentFiles,
     segment_file_name,
 )
-from kafkalog.files.whole import read_whole, replace_whole
+from kafkalog.files.whole import read_whole, replace_whole, sync_names
 from kafkalog.files.zeros import is_zero
 from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.log.exchanges import present_segments
@@ -432,20 +431,23 @@ def _set_strays_aside(
 
 def _is_copy(segment: LogSegment, before: LogSegment) -> bool:
     """
-    Say whether a segment begins with a batch below its base that the segment before has as well.
+    Say whether a segment begins with a batch that the segment before has as well.
 
-    And with no more bytes, so that it is the one to leave out.
+    With one below its base offset that is anywhere in the segment before, or with the very first of
+    that one. And with no more bytes, so that it is the one to leave out.
     """
     if not 0 < segment.size_bytes <= before.size_bytes:
         return False
     first = read_whole_header(segment.file, 0, segment.size_bytes)
-    if first is None or first.base_offset >= segment.base_offset:
+    if first is None:
         return False
     data = segment.file.read(0, first.size_bytes)
     position = 0
     while header := read_whole_header(before.file, position, before.size_bytes):
         if header.base_offset >= first.base_offset:
             return bool(before.file.read(position, header.size_bytes) == data)
+        if first.base_offset >= segment.base_offset:
+            return False
         position += header.size_bytes
     return False
 
@@ -500,6 +502,9 @@ def _examine(
                 _set_aside(context, behind, findings)
                 del segments[slot + 1 :]
                 last = True
+                # Its last batch is judged as that of a log, which nothing behind it speaks for.
+                known_end = known_end._replace(begin_offset=_begin_offset(segments, slot))
+                scan = _scan(context, segment, None, known_end, findings)
         if last:
             durable_offset = max(recovery_point, scan.next_offset + 1) if clean else recovery_point
             _end_of_log(context, segment, scan, durable_offset, findings)
@@ -565,8 +570,7 @@ def _set_aside(context: SegmentContext, segments: list[LogSegment], findings: _F
             findings.cut.append(CutTail(segment.path, 0, len(data), reason, kept_in))
         if not context.read_only:
             if kept_in is not None:
-                holes = segment.file.holes()
-                replace_whole(context.filesystem, kept_in, data, holes=holes)
+                _keep(context, kept_in, data, segment.file.holes())
             _remove_files(context, files)
         segment.close()
     if not context.read_only:
@@ -840,11 +844,28 @@ def _cut(
 
 def _keep(context: SegmentContext, side_file: Path, torn: memoryview, holes: Holes) -> None:
     """Write torn bytes to their side file, behind others that were cut at the same place before."""
-    before = read_whole(context.filesystem, side_file, max_bytes=2**62) or b""
-    content: Buffer = torn
-    if before:
-        content, holes = before if before.endswith(torn) else before + torn, ()
-    replace_whole(context.filesystem, side_file, content, holes=holes)
+    try:
+        before = context.filesystem.open(side_file)
+    except FileNotFoundError:
+        replace_whole(context.filesystem, side_file, torn, holes=holes)
+        return
+    try:
+        if _ends_with(before, torn, holes):
+            before.sync()
+            sync_names(context.filesystem, side_file.parent)
+        else:
+            replace_whole(context.filesystem, side_file, torn, holes=holes, before=before)
+    finally:
+        before.close()
+
+
+def _ends_with(handle: FileHandle, data: memoryview, holes: Holes) -> bool:
+    """Say whether a file ends with these bytes, without a look at the zeros of the holes."""
+    start = handle.size() - len(data)
+    return start >= 0 and all(
+        handle.pread(behind - first, start + first) == data[first:behind]
+        for first, behind in pieces_between(holes, 0, len(data))
+    )
 
 
 def _note_missing_end(segment: LogSegment, recovery_point: int, findings: _Findings) -> None:

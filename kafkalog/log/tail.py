@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kafkalog._core.batch import BatchColumns, check_batch
-from kafkalog._core.header import parse_header
+from kafkalog._core.header import BatchHeader, parse_header
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.errors import ShortFileError
@@ -145,7 +145,10 @@ class ReadOnlyTail:
         self._swapped = listed.swapped
         known = {segment.base_offset: segment for segment in snapshot.segments.segments}
         passed = self._set_aside.intersection(bases)
-        bases = [each for each in bases if each not in passed or self._begins_whole(each)]
+        neighbours = zip([None, *bases[:-1]], bases, strict=True) if bases else ()
+        bases = [
+            base for before, base in neighbours if base not in passed or self._belongs(base, before)
+        ]
         if not bases:
             return False
         facts = {base: self._facts(base) for base in bases}
@@ -191,16 +194,26 @@ class ReadOnlyTail:
         self._ids = ids
         self._local.replace_all(snapshot)
 
-    def _begins_whole(self, base_offset: int) -> bool:
+    def _belongs(self, base_offset: int, before: int | None) -> bool:
         """Say whether the first batch of a segment is there, all of it, and not of a copy."""
+        header, data, size = self._first_batch(base_offset)
+        if header is None or header.base_offset < base_offset or check_batch(data) != OK:
+            return False
+        if before is None:
+            return True
+        _header, data_before, size_before = self._first_batch(before)
+        return data != data_before or size > size_before
+
+    def _first_batch(self, base_offset: int) -> tuple[BatchHeader | None, bytes, int]:
+        """Return the header of a segment's first batch, its bytes, and the size of the file."""
         path = SegmentFiles(self._local.context.directory, base_offset).log
         handle = self._local.context.filesystem.open(path)
         try:
+            size = handle.size()
             header = parse_header(handle.pread(RECORD_BATCH_OVERHEAD, 0))
-            data = handle.pread(min(header.size_bytes, handle.size()), 0)
-            return header.base_offset >= base_offset and check_batch(data) == OK
+            return header, handle.pread(min(header.size_bytes, size), 0), size
         except (CorruptRecordError, InvalidRecordError):
-            return False
+            return None, b"", size
         finally:
             handle.close()
 

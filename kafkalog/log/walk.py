@@ -153,7 +153,8 @@ def check_wrapper_offsets(
 
     No sum covers that offset, and a header tells no more. In magic 0 each record has its own, and
     the last of them is the wrapper's. In magic 1 all hang on it: where it lies, or the offset of
-    the batch before, the two may overlap.
+    the batch before, the two may overlap; and where it is too low for what it holds, a broker takes
+    the offsets inside as they are.
 
     Args:
         batch: the wrapper.
@@ -163,7 +164,7 @@ def check_wrapper_offsets(
     Raises:
         CorruptRecordError: one of the offsets lies.
     """
-    lies = batch.header.magic == 0 and last_offset != batch.header.last_offset
+    lies = last_offset != batch.header.last_offset
     if before is not None and batch.path == before.path:
         adjacent = before.position == batch.position
         lies = lies or (adjacent and first_offset < before.next_offset)

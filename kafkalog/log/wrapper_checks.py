@@ -4,7 +4,8 @@ A wrapper names the offset of its last record, and no sum covers that. Headers a
 where the name passes a neighbour's. So a reader that comes to a wrapper decompresses it and what
 stands beside it, and a name lies where
 
-  * the wrapper is of magic 0, in which each record has its own offset, and the last has another;
+  * its last record has another offset: in magic 0 each has its own; in magic 1 they count from the
+    name back, but where that leads below 0, for a broker takes them as they are then;
   * its first record, of which in magic 1 the name decides, is below the end of the batch before.
 
 Which of two neighbours it is that lies, the judgement of the segment says (`judging.py`). What is
@@ -149,12 +150,12 @@ class WrapperChecks:
         if inside is None:
             return True
         first, last = inside
-        if wrapper.magic == 0 and last + 1 != wrapper.next_offset:
+        if last + 1 != wrapper.next_offset:
             return False
         if before is not None:
             return first >= before.next_offset
         if wrapper.position or first >= self._base_offset:
-            return True
+            return first >= self._base_offset
         end_before = self._end_before(self._base_offset)
         if end_before is None:
             return None

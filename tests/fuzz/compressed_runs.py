@@ -6,6 +6,7 @@ reference's rows up to there; and where they leave a batch, that one is out of t
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -204,7 +205,12 @@ def _give_records(
     bounds = [0, *decompressed.ends]
     for (codec, start, end), (first, stop) in zip(parts, pairwise(bounds), strict=False):
         records = bytes(decompressed.memory[first:stop])
-        assert _records_of(octets[start - 61 : end], codec, limit_bytes) == records
+        expected = _records_of(octets[start - 61 : end], codec, limit_bytes)
+        if expected is None and codec == Codec.GZIP:
+            # The library of the extra `gzip` reads a few streams that zlib refuses, as Java does.
+            assert zlib.crc32(records).to_bytes(4, "little") in octets[start:end]
+        else:
+            assert expected == records
         given[start - 61] = records
     run.give(parts, decompressed.memory, decompressed.ends)
 

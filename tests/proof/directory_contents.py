@@ -59,12 +59,14 @@ class Found:
         whole: entries that are whole in a file of their name, with that name.
         touched: the others.
         moved: those that may be served under another offset.
+        returned: those of segments that had been set aside, which are under the name of a live one.
         has_all_logs: whether every log file is as it was, and there is none besides.
     """
 
     whole: Sequence[tuple[str, Entry]]
     touched: Sequence[Entry]
     moved: Sequence[Moved]
+    returned: Sequence[Entry]
     has_all_logs: bool
 
 
@@ -89,8 +91,17 @@ def look_at(image: Image, directory: Path) -> Found:
                 at = found + len(entry.data)
     logs = {name: data for name, data in image.files.items() if name.endswith(".log")}
     # A copy of an entry may be in another place as well.
-    moved = [] if contents == logs else list(_moved(contents, image, whole))
-    return Found(whole, touched, moved, contents == logs)
+    moved = [] if contents == logs else list(_moved(_completed(directory, contents), image, whole))
+    live = [data for data in contents.values() if data is not None]
+    returned = [each for each in image.set_aside if any(each.data in data for data in live)]
+    return Found(whole, touched, moved, returned, contents == logs)
+
+
+def _completed(directory: Path, contents: Mapping[str, bytes | None]) -> Mapping[str, bytes | None]:
+    """Add the `.swap` files whose names no live file has: an opening gives them those."""
+    swaps = {path.name.removesuffix(".swap"): path for path in directory.glob("*.log.swap")}
+    added = {name: _content(path) for name, path in swaps.items() if name not in contents}
+    return dict(sorted({**contents, **added}.items()))
 
 
 def _content(path: Path) -> bytes | None:

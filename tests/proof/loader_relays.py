@@ -20,6 +20,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -184,25 +186,23 @@ class _EndingDisk(PosixFileSystem):
         self._is_behind = drawn.random() < 0.5
 
     def rename(self, source: Path, target: Path) -> None:
-        is_last = self._count(source, target)
-        if is_last and not self._is_behind:
-            self._end()
-        super().rename(source, target)
-        if is_last:
-            self._end()
+        with self._change(source, target):
+            super().rename(source, target)
 
     def unlink(self, path: Path) -> None:
-        is_last = self._count(path)
+        with self._change(path):
+            super().unlink(path)
+
+    @contextmanager
+    def _change(self, *paths: Path) -> Iterator[None]:
+        """Make a change, and end the process where it is the one."""
+        self._left -= any(path.name.endswith(self._suffix) for path in paths)
+        is_last = self._left == 0
         if is_last and not self._is_behind:
             self._end()
-        super().unlink(path)
+        yield
         if is_last:
             self._end()
-
-    def _count(self, *paths: Path) -> bool:
-        """Return whether this is the change at which the process ends."""
-        self._left -= any(path.name.endswith(self._suffix) for path in paths)
-        return self._left == 0
 
     def _end(self) -> None:
         say(f"killed at a name with {self._suffix}")

@@ -58,6 +58,16 @@ class Image:
             if name.endswith(".log") and name[:20].isdigit()
         }
 
+    @cached_property
+    def set_aside(self) -> list[Entry]:
+        """The entries of the segments that a broker or a cleaning had under other names."""
+        return [
+            entry
+            for name, data in sorted(self.files.items())
+            if name[:20].isdigit() and name[20:25] == ".log."
+            for entry in entries_of(data, int(name[:20]))
+        ]
+
     @property
     def size_bytes(self) -> int:
         """The size of all files, to which the time of a case is about proportional."""

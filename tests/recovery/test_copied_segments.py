@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog import Record
+from kafkalog import CorruptRecordError, Record
 from kafkalog.files.names import FileKind, SegmentFiles
 from tests.support.damage import batch_positions, flip, forget_shutdown, log_file, truncate
 from tests.support.logs import manual_log, numbered
+from tests.support.old_logs import chapters_of, write_chapters
 
 COUNT = 30
 
@@ -62,6 +63,29 @@ def test_copy_of_a_damaged_segment_is_kept_aside(directory: Path, is_killed: boo
             assert offsets[-1] + 1 == log.log_end_offset
 
 
+@pytest.mark.parametrize("cut", [0, 700])
+def test_copy_that_begins_where_its_segment_does_takes_nothing_from_it(
+    directory: Path, cut: int
+) -> None:
+    """HOST-7: a compacted segment begins above its base, and above the name of a copy perhaps."""
+    offsets = fill(directory, copied_as=4, cut=0)
+    base = log_file(directory)
+    start = batch_positions(base)[5]
+    base.write_bytes(base.read_bytes()[start:])
+    shutil.copyfile(base, log_file(directory, 4))
+    truncate(log_file(directory, 4), base.stat().st_size - cut)
+    forget_shutdown(directory)
+    for name in directory.glob("*.snapshot"):
+        name.unlink()
+    for read_only in (True, False, False):
+        with manual_log(directory, read_only=read_only) as log:
+            for _ in range(2):
+                assert offsets[15:] == [record.offset for record in log.records()]
+    with manual_log(directory) as log:
+        assert offsets[-1] + 1 == log.append([Record(value=b"new")]).first_offset
+    assert not log_file(directory, 4).exists()
+
+
 def test_copy_that_has_more_than_its_segment_is_read(directory: Path) -> None:
     """HOST-7: what only the copy has is served, but for the batch that its name cuts in two."""
     offsets = fill(directory, copied_as=4, cut=0)
@@ -76,3 +100,18 @@ def test_copy_that_has_more_than_its_segment_is_read(directory: Path) -> None:
                 for each in log.fences()
                 for offset in range(each.first_offset, each.next_offset)
             } | set(served)
+
+
+def test_wrapper_of_a_copy_serves_nothing_below_its_base_behind_damage(directory: Path) -> None:
+    """HOST-7: named by the base of the copy, behind one that cannot be there."""
+    wrappers = chapters_of([(1, 1, 1), (1, 1, 2), (1, 1, 1), (1, 1, 2)])
+    data = bytearray(write_chapters(directory, wrappers).read_bytes())
+    log_file(directory, 2).write_bytes(data)
+    for position in (11, len(wrappers[0].data) + 40):
+        flip(log_file(directory), position)
+    for read_only in (True, False, False):
+        with manual_log(directory, read_only=read_only) as log:
+            assert [each.offset for each in log.records(on_corrupt="skip")] == [3, 4, 5]
+            assert log.get(3) is not None
+            with pytest.raises(CorruptRecordError):
+                log.get(1)

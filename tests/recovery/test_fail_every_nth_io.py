@@ -112,9 +112,9 @@ def fail_each(name: str, failure: Failure, *, quick: bool) -> int:
     """
     first = 1 + len(name) % STRIDE
     seen: set[tuple[bytes, str]] = set()
-    for number in range(1, 1000) if quick else calls(1000, STEP):
-        if ((number - first) % STRIDE == 0) is not quick:
-            continue
+    fifths = [number for number in range(1, 1000) if (number - first) % STRIDE == 0]
+    others = [number for number in range(1, 1000) if (number - first) % STRIDE]
+    for number in fifths if quick else [others[each - 1] for each in calls(len(others), STEP)]:
         if not fail((SCENARIOS | {"look": Look})[name](), failure, number, seen):
             return number
     raise AssertionError(f"{name} does not end")

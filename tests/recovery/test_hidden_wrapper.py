@@ -127,3 +127,78 @@ def test_message_between_damage_has_no_offset_of_the_wrapper_behind(
         served = [(each.offset, each.value) for each in log.records(on_corrupt="skip")]
         assert served == [(each, b"%d" % each * 30) for each in (0, 1, 5, 6, 7, 8)]
         assert [(each.first_offset, each.next_offset) for each in log.fences()] == [(2, 5)]
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_wrapper_with_a_flipped_offset_is_served_nowhere_else(
+    tmp_path: Path, read_only: bool, is_first: bool
+) -> None:
+    """HOST-4: records above the end before and below the base are those of a base that lies."""
+    directory = tmp_path / "t-0"
+    _with_hidden_wrapper(directory, damage=False)
+    path = directory / f"{5:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[7] = 6
+    path.write_bytes(data)
+    if is_first:
+        (directory / f"{0:020d}.log").unlink()
+    (directory / ".kafka_cleanshutdown").unlink()
+    (directory / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    with kafkalog.open_log(directory, read_only=read_only) as log:
+        served = {record.offset: record.value for record in log.records(on_corrupt="skip")}
+        assert served == ({} if is_first else {number: b"%d" % number for number in range(3)})
+        assert log.fences()
+        assert log.log_end_offset >= 5
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_wrapper_with_an_offset_below_what_it_holds_is_fenced(
+    tmp_path: Path, read_only: bool
+) -> None:
+    """HOST-4: a broker takes the offsets inside as they are, which count from 0."""
+    directory = tmp_path / "t-0"
+    config = kafkalog.LogConfig(message_format_version="0.10.2", compression_type="gzip")
+    with kafkalog.open_log(directory, config=config) as log:
+        for _ in range(3):
+            log.append([kafkalog.Record(value=b"v", timestamp_ms=1) for _ in range(4)])
+    path = directory / f"{0:020d}.log"
+    path.write_bytes(bytes(8) + path.read_bytes()[8:])
+    with kafkalog.open_log(directory, config=config, read_only=read_only) as log:
+        assert [each.offset for each in log.records(on_corrupt="skip")] == list(range(4, 12))
+        with pytest.raises(kafkalog.CorruptRecordError):
+            log.get(0)
+        assert log.get(4) is not None
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_wrapper_that_becomes_the_last_one_is_judged_as_the_last(
+    tmp_path: Path, read_only: bool
+) -> None:
+    """HOST-4: the segments behind it are cut away, and so is what spoke against its offset."""
+    directory = tmp_path / "t-0"
+    config = kafkalog.LogConfig(message_format_version="0.9.0", compression_type="gzip")
+    with kafkalog.open_log(directory, config=config) as log:
+        for count in (4, 4, 4):
+            log.append([kafkalog.Record(value=b"v") for _ in range(count)])
+        log.roll()
+        log.append([kafkalog.Record(value=b"v") for _ in range(4)])
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (directory / name).unlink(missing_ok=True)
+    first, last = sorted(directory.glob("*.log"))
+    data = bytearray(first.read_bytes())
+    second = 12 + int.from_bytes(data[8:12])
+    data[7] ^= 4
+    data[second + 20] ^= 1
+    first.write_bytes(data[: 2 * second])
+    torn = bytearray(last.read_bytes())
+    torn[30] ^= 1
+    last.write_bytes(torn)
+    with kafkalog.open_log(directory, config=config, read_only=read_only) as log:
+        assert log.recovery_report.fenced
+        assert not list(log.records(on_corrupt="skip"))
+        if not read_only:
+            appended = log.append([kafkalog.Record(value=b"new")]).first_offset
+            found = log.get(appended)
+            assert found is not None
+            assert found.value == b"new"

@@ -174,6 +174,40 @@ def test_other_bytes_torn_at_the_same_place_do_not_replace_the_first(directory: 
     assert b"second" in kept
 
 
+def test_bytes_of_a_segment_set_aside_twice_are_all_kept(directory: Path) -> None:
+    """HOST-7: a segment of garbage behind a torn tail, and another of its name later on."""
+    last = make_log(directory)[-2]
+    path = log_file(directory, BATCHES)
+    for garbage in (b"\1" * 90, b"\2" * 40, b"\2" * 40):
+        truncate(log_file(directory), last)
+        splice(log_file(directory), last, b"\3" * 70)
+        path.write_bytes(garbage)
+        forget_shutdown(directory)
+        with manual_log(directory) as log:
+            assert log.log_end_offset == BATCHES - 1
+        assert not path.exists()
+    assert b"\1" * 90 + b"\2" * 40 == broken(directory, 0, BATCHES).read_bytes()
+
+
+def test_gigabytes_of_a_hole_behind_kept_bytes_are_cut(directory: Path) -> None:
+    """HOST-7: the side file is there already; what is joined fits into no memory."""
+    make_log(directory)
+    path = log_file(directory)
+    data = path.read_bytes()
+    size = len(data) + (8 << 30)
+    with path.open("r+b") as file:
+        file.truncate(size)
+        file.seek(size)
+        file.write(b"end")
+    side_file = broken(directory, len(data))
+    side_file.write_bytes(b"kept before")
+    with manual_log(directory) as log:
+        assert expected_values(BATCHES) == values(log)
+        assert [side_file] == [cut.kept_in for cut in log.recovery_report.cut]
+    assert side_file.stat().st_size == 11 + (8 << 30) + 3
+    assert side_file.stat().st_blocks * 512 < 1 << 20
+
+
 def test_last_segment_empty_ends_the_log_where_it_begins(directory: Path) -> None:
     """Made by a roll whose records never arrived: no cut, no side file, appends go there."""
     make_log(directory)

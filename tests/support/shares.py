@@ -1,7 +1,8 @@
 """Which calls of a long scenario one run of the tests takes.
 
-Every call would take the gate longer than it has. So a run takes every third or tenth, say, and
-draws anew with which it begins: some runs take all. `KAFKALOG_CRASH_STEP=1` takes all at once.
+Every call would take the gate longer than it has. So a run takes every third or tenth, say,
+beginning with one that is chosen at random: some runs take all. `KAFKALOG_CRASH_STEP=1` takes all
+at once.
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from kafkalog.files.posix import PosixFileSystem
 from kafkalog.files.whole import read_whole, replace_whole
 from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
 from tests.unit.files.conftest import Disk
@@ -117,3 +119,26 @@ def test_large_content_with_pieces_of_zeros_reads_back(disk: Disk) -> None:
     for content in (bytes(3 * piece), b"x" + bytes(3 * piece), bytes(2 * piece) + b"x" * 7):
         replace_whole(disk.filesystem, path, content)
         assert content == read_whole(disk.filesystem, path, max_bytes=1 << 20)
+
+
+def test_replace_behind_a_file_keeps_that_with_its_holes(tmp_path: Path) -> None:
+    """Gigabytes of holes in front, and in what comes behind, are neither read nor written."""
+    disk, path, size = PosixFileSystem(), tmp_path / "kept", 8 << 30
+    with path.open("wb") as file:
+        file.write(b"first")
+        file.truncate(size)
+    source = tmp_path / "torn"
+    with source.open("wb") as file:
+        file.truncate(size)
+        file.seek(size)
+        file.write(b"last")
+    torn = disk.open(source)
+    before = disk.open(path)
+    replace_whole(disk, path, torn.map(size + 4), holes=[(0, size)], before=before)
+    before.close()
+    torn.close()
+    with path.open("rb") as file:
+        assert file.read(6) == b"first\0"
+        file.seek(-5, os.SEEK_END)
+        assert (file.read(), file.tell()) == (b"\0last", 2 * size + 4)
+    assert path.stat().st_blocks * 512 < 1 << 20

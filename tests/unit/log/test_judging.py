@@ -128,6 +128,106 @@ def test_judge_two_answers_of_one_worth_believes_neither() -> None:
     assert [(11, 50)] == [(fence.first_offset, fence.next_offset) for fence in found.fences]
 
 
+def test_judge_offset_that_would_close_a_hole_is_no_better_in_a_log_with_holes() -> None:
+    """HOST-4: in a compacted segment nobody can say which hole belongs there."""
+    chapters = [
+        chapter(2, 0, range(first, first + count))
+        for first, count in ((45, 2), (52, 3), (60, 2), (70, 1), (71, 1))
+    ]
+    segment = Segment([chapter(2, 0, [FIRST]), *chapters])
+    start = segment.starts[2]
+    data = segment.data[:start] + (43).to_bytes(8) + segment.data[start + 8 :]
+
+    found = segment.judge(data, "open")
+
+    assert {1, 2} == segment.lost(found)
+    assert 73 > found.next_offset == 72
+
+
+def test_judge_offset_that_would_close_a_hole_is_better_in_a_log_without() -> None:
+    """HOST-4: of the last two batches the one is believed that follows those before."""
+    segment = Segment([chapter(2, 0, range(first, first + 2)) for first in range(40, 50, 2)])
+    start = segment.starts[3]
+    data = segment.data[:start] + (50).to_bytes(8) + segment.data[start + 8 :]
+
+    assert {3} == segment.lost(segment.judge(data, "open"))
+
+
+def test_judge_lone_batch_against_whole_ones_between_damage_believes_neither() -> None:
+    """HOST-4: a first batch with an offset that all others would have to make room for."""
+    segment = Segment([chapter(2, 0, range(first, first + 2)) for first in range(40, 60, 2)])
+    for wholes in ((2,), (2, 4)):
+        data = bytearray(segment.flipped(0, 2))
+        for number in range(1, 7):
+            if number not in wholes:
+                # Its length, so that what follows is searched for.
+                data[segment.starts[number] + 8] ^= 0x10
+        found = segment.judge(bytes(data), "open")
+        lost = segment.lost(found)
+        assert {0, 1, 5, 6} <= lost, wholes
+        assert not lost & {7, 8, 9}
+
+
+def test_judge_base_of_the_next_segment_counts_as_a_batch() -> None:
+    """HOST-4: two that are raised agree with each other, and with nothing behind them."""
+    segment = Segment([chapter(2, 0, range(first, first + 10)) for first in range(40, 80, 10)])
+    data = bytearray(segment.data)
+    data[segment.starts[1] : segment.starts[1] + 8] = (52).to_bytes(8)
+    data[segment.starts[2] : segment.starts[2] + 8] = (64).to_bytes(8)
+
+    assert {1, 2} == segment.lost(segment.judge(bytes(data), "sealed"))
+
+
+def test_judge_doubt_leaves_room_for_what_is_behind_it() -> None:
+    """HOST-4: the next segment, whose base counts, decides nothing that was in doubt before it."""
+    segment = Segment([chapter(2, 0, [offset]) for offset in range(40, 46)])
+    data = bytearray(segment.flipped(1, 10))
+    data[segment.starts[2] + 30] ^= 1
+    data[segment.starts[4] + 30] ^= 1
+    data = data[: segment.starts[4]]
+
+    found = segment.judge(bytes(data), "open")
+    assert {1, 3} <= segment.lost(found)
+    segment.end_offset = found.free_offset
+    again = segment.judge(bytes(data), "sealed")
+
+    assert segment.lost(found) == segment.lost(again)
+
+
+def test_judge_links_through_damage_count_for_nothing() -> None:
+    """HOST-4: behind damaged batches a lying one may seem to follow those before."""
+    segment = Segment([chapter(2, 0, [offset]) for offset in range(40, 50)])
+    data = bytearray(segment.flipped(0, 1))
+    for number in (1, 3):
+        data[segment.starts[number] + 30] ^= 1
+
+    assert 0 in segment.lost(segment.judge(bytes(data), "open"))
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [b"", b"\1" * 90, b"\1" * 90 + bytes(90), bytes(90)],
+    ids=["nothing", "torn", "torn and zeros", "zeros"],
+)
+def test_judge_again_without_the_torn_tail_says_the_same(tail: bytes) -> None:
+    """HOST-4: an opening cuts a tail, and the next one has only what is left to judge by."""
+    segment = Segment([chapter(2, 0, [offset]) for offset in range(40, 50)])
+    # Behind foreign bytes the batches of another log, which contradict the last one that is not.
+    for first, count in ((50, 14), (52, 3), (50, 1), (60, 6)):
+        other = b"".join(chapter(2, 0, [first + each]).data for each in range(count))
+        data = segment.flipped(9, 2) + b"\2" * 200 + other + tail
+
+        found = segment.judge(data, "open")
+
+        again = segment.judge(data[: found.whole_end], "open")
+        assert found.fences == again.fences
+        assert (found.whole_end, found.next_offset, found.free_offset) == (
+            again.whole_end,
+            again.next_offset,
+            again.free_offset,
+        )
+
+
 def test_judge_more_batches_agree_than_contradict_believes_them() -> None:
     """HOST-4: several that agree with each other outweigh the one that contradicts them all."""
     segment = Segment([chapter(2, 0, [number]) for number in range(10)])

@@ -177,6 +177,17 @@ def test_swap_replaces_no_segment_with_offsets_of_another(disk: SimulatedDisk) -
     assert first == contents(disk)[f"{FIRST}.log"]
 
 
+def test_swap_replaces_no_only_segment_with_offsets_of_another(disk: SimulatedDisk) -> None:
+    """HOST-2: as above, where the `.swap` file has the name of none, and only one is left."""
+    disk.unlink(DIRECTORY / f"{FIRST}.log")
+    put(disk, f"{OTHER}.log", batches(0, 7))
+    put(disk, f"{FIRST}.log.swap", batches(7, 10))
+    done = clear_leftovers(disk, DIRECTORY)
+    assert [] == done.completed_swaps
+    assert batches(0, 7) == contents(disk)[f"{OTHER}.log"]
+    assert len(done.refused_swaps) == 1
+
+
 @pytest.mark.parametrize("deleted", [(0,), (0, 7)], ids=str)
 def test_swap_of_a_broker_whose_old_segments_are_leaving_is_completed(
     disk: SimulatedDisk, deleted: tuple[int, ...]
