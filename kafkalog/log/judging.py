@@ -502,8 +502,10 @@ def _doubt_lone(runs: Sequence[_Run], images: Sequence[_Run], first_offset: int)
     for slot, run in enumerate(believed):
         if run.count > 1 or run.shift in (shifts[slot], shifts[slot + 2]):
             continue
-        if any(image.fits and _contradict(run, image) for image in images):
-            run.is_believed, run.is_doubtful = False, True
+        for image in images:
+            if image.fits and _contradict(run, image):
+                run.is_believed = False
+                run.is_doubtful = image.is_doubtful = True
 
 
 def _contradict(one: _Run, other: _Run) -> bool:

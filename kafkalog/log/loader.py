@@ -414,7 +414,7 @@ def _set_strays_aside(
     strays = []
     for slot in range(len(segments) - 1, 0, -1):
         segment = segments[slot]
-        if slot >= first and _is_copy(segment, segments[slot - 1]):
+        if slot >= first and _is_copy(segment, segments[:slot]):
             strays.append(segments.pop(slot))
             continue
         is_examined = slot >= first and not (clean and _has_whole_tail(segment))
@@ -429,17 +429,19 @@ def _set_strays_aside(
     return bool(strays)
 
 
-def _is_copy(segment: LogSegment, before: LogSegment) -> bool:
+def _is_copy(segment: LogSegment, lower: Sequence[LogSegment]) -> bool:
     """
-    Say whether a segment begins with a batch that the segment before has as well.
+    Say whether a segment begins with a batch that one before it has as well.
 
-    With one below its base offset that is anywhere in the segment before, or with the very first of
-    that one. And with no more bytes, so that it is the one to leave out.
+    With one below its base offset, in the segment whose offsets those are, or with the very first
+    one of the segment before. And with no more bytes, so that it is the one to leave out.
     """
-    if not 0 < segment.size_bytes <= before.size_bytes:
-        return False
-    first = read_whole_header(segment.file, 0, segment.size_bytes)
+    first = read_whole_header(segment.file, 0, segment.size_bytes) if segment.size_bytes else None
     if first is None:
+        return False
+    below = [each for each in lower if each.base_offset <= first.base_offset]
+    before = below[-1] if below else lower[-1]
+    if segment.size_bytes > before.size_bytes:
         return False
     data = segment.file.read(0, first.size_bytes)
     position = 0
@@ -639,10 +641,9 @@ def _is_believable_end(segment: LogSegment, next_offset: int, recovery_point: in
     Say whether a log that was closed in order may end there.
 
     Its recovery point was its end then. An older one, of somebody who could not write it, costs a
-    look at the segment; one of 0 says nothing.
+    look at the segment; so does none, for what the last batch names then nothing else confirms.
     """
-    fits = next_offset - 1 <= segment.offset_max
-    return fits and (recovery_point <= 0 or next_offset <= recovery_point)
+    return next_offset - 1 <= segment.offset_max and next_offset <= recovery_point
 
 
 def _trust_tail(segment: LogSegment, recovery_point: int, findings: _Findings) -> bool:

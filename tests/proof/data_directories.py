@@ -10,6 +10,7 @@ believed, as by a broker; where it lies above the log's end, the removed segment
 from __future__ import annotations
 
 import logging
+import os
 import random
 import re
 import shutil
@@ -34,7 +35,7 @@ from tests.proof.directory_case import (
     put_decoys,
     read_log,
 )
-from tests.proof.directory_contents import Found, look_at
+from tests.proof.directory_contents import READ_BYTES_MAX, Found, look_at
 from tests.proof.directory_mutations import CONTENT, mutate, put_file, put_other_kind
 from tests.proof.entries import Entry
 from tests.proof.partition_images import Image, Served, broker_images, hashed
@@ -279,14 +280,26 @@ def _name(source: random.Random, made: _Changed) -> str:
     number = source.choice((0, 1, 2, 7, 2**31 - 1, 2**31, "00", "x"))
     mark = f".{source.randbytes(16).hex()}{suffix}" if suffix.startswith("-") else suffix
     after = f"{topic}-{number}{mark}"
-    way = shutil.move if source.random() < 0.5 else shutil.copytree
+    is_moved = source.random() < 0.5
     if (made.directory / after).exists():
         return f"{after} is there"
-    way(made.directory / before, made.directory / after)
+    if is_moved:
+        shutil.move(made.directory / before, made.directory / after)
+    else:
+        shutil.copytree(
+            made.directory / before, made.directory / after, copy_function=_copy_sparsely
+        )
     made.images[after] = made.images[before]
-    if way is shutil.move:
+    if is_moved:
         del made.images[before]
-    return f"{way.__name__} {before} to {after}"
+    return f"{'move' if is_moved else 'copytree'} {before} to {after}"
+
+
+def _copy_sparsely(source: str, target: str) -> None:
+    """Copy a file's first part, and the length: no image is larger, but with a hole."""
+    with Path(source).open("rb") as file, Path(target).open("wb") as copy:
+        copy.write(file.read(READ_BYTES_MAX))
+        copy.truncate(os.fstat(file.fileno()).st_size)
 
 
 def _odd(source: random.Random, made: _Changed) -> str:
@@ -476,13 +489,15 @@ def _above(found: Found, start: int, durable: int) -> Found:
     """
     Leave out what lies below a log start; all of it stays where that is above the end.
 
-    A recovery point above the end is believed, and reported as a lost end: the log ended there.
+    What is in a file whose follower begins at or below the start is below it by name. A recovery
+    point above the end is believed, and reported as a lost end: the log ended there.
     """
 
-    def is_above(entry: Entry) -> bool:
-        return entry.last_offset >= start
+    def is_above(name: str, entry: Entry) -> bool:
+        is_below = any(int(name[:20]) < base <= start for base in found.bases)
+        return entry.last_offset >= start and not is_below
 
-    whole = [(name, entry) for name, entry in found.whole if is_above(entry)]
+    whole = [(name, entry) for name, entry in found.whole if is_above(name, entry)]
     if start > max(durable, *(entry.last_offset + 1 for _, entry in found.whole), 0):
         whole = list(found.whole)
     return replace(found, whole=whole, has_all_logs=found.has_all_logs and start == 0)

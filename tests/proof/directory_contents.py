@@ -18,7 +18,7 @@ from typing import Any
 from tests.proof.entries import Entry
 from tests.proof.partition_images import Image
 
-__all__ = ["Found", "Moved", "look_at"]
+__all__ = ["READ_BYTES_MAX", "Found", "Moved", "look_at"]
 
 # Of a file so much is looked at; no image is as large.
 READ_BYTES_MAX = 1 << 22
@@ -60,6 +60,7 @@ class Found:
         touched: the others.
         moved: those that may be served under another offset.
         returned: those of segments that had been set aside, which are under the name of a live one.
+        bases: base offsets by the names of the live files.
         has_all_logs: whether every log file is as it was, and there is none besides.
     """
 
@@ -67,6 +68,7 @@ class Found:
     touched: Sequence[Entry]
     moved: Sequence[Moved]
     returned: Sequence[Entry]
+    bases: Sequence[int]
     has_all_logs: bool
 
 
@@ -94,7 +96,8 @@ def look_at(image: Image, directory: Path) -> Found:
     moved = [] if contents == logs else list(_moved(_completed(directory, contents), image, whole))
     live = [data for data in contents.values() if data is not None]
     returned = [each for each in image.set_aside if any(each.data in data for data in live)]
-    return Found(whole, touched, moved, returned, contents == logs)
+    bases = [int(name[:20]) for name in contents if name[:20].isdigit()]
+    return Found(whole, touched, moved, returned, bases, contents == logs)
 
 
 def _completed(directory: Path, contents: Mapping[str, bytes | None]) -> Mapping[str, bytes | None]:
@@ -130,7 +133,9 @@ def _moved(
         if data is None:
             continue
         has_whole = {each for each, _ in whole}
-        behind = (int(each[:20]) for each in names[slot + 1 :] if each in has_whole)
+        # Of two copies of a file either name may be the wrong one.
+        others = (each for each in names[slot + 1 :] if contents[each] != data)
+        behind = (int(each[:20]) for each in others if each in has_whole)
         bounds = int(name[:20]), next(behind, OFFSET_END)
         neighbours = [(at.position, _span(image, at)) for each, at in whole if each == name]
         if data == image.files.get(name):

@@ -63,6 +63,26 @@ def test_copy_of_a_damaged_segment_is_kept_aside(directory: Path, is_killed: boo
             assert offsets[-1] + 1 == log.log_end_offset
 
 
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_copy_of_an_older_segment_takes_nothing_from_the_last(
+    directory: Path, is_killed: bool
+) -> None:
+    """HOST-7: another one lies between a segment and its copy."""
+    with manual_log(directory) as log:
+        for number in range(0, 30, 3):
+            log.append(numbered(number, 3))
+            if number == 12:
+                log.roll()
+    if is_killed:
+        forget_shutdown(directory)
+    shutil.copyfile(log_file(directory), log_file(directory, 20))
+    for read_only in (True, False, False):
+        with manual_log(directory, read_only=read_only) as log:
+            assert list(range(30)) == [record.offset for record in log.records()]
+    with manual_log(directory) as log:
+        assert log.append([Record(value=b"new")]).first_offset == 30
+
+
 @pytest.mark.parametrize("cut", [0, 700])
 def test_copy_that_begins_where_its_segment_does_takes_nothing_from_it(
     directory: Path, cut: int

@@ -206,3 +206,30 @@ def test_offset_that_lies_between_two_stretches_of_damage_is_fenced(tmp_path: Pa
             ]
             assert [(number, b"%d" % number) for number in expected] == found
             assert log.fences()
+
+
+@pytest.mark.parametrize("magic", ["2.8", "0.10.2"])
+def test_lowered_last_batch_of_a_closed_log_without_recovery_point_is_fenced(
+    tmp_path: Path, magic: str
+) -> None:
+    """HOST-4: the checkpoint is lost, and the marker of the clean stop is there."""
+    directory = tmp_path / "t-0"
+    # The index leads to the very last batch.
+    with manual_log(directory, message_format_version=magic, index_interval_bytes=1) as log:
+        for number in range(8):
+            log.append([Record(value=b"%d" % number, timestamp_ms=1)])
+        last = log.append([Record(value=b"last", timestamp_ms=1)]).first_offset
+    (directory / "recovery-point-offset-checkpoint").unlink()
+    path = log_file(directory, 0)
+    data = path.read_bytes()
+    start = data.rindex(last.to_bytes(8))
+    path.write_bytes(data[:start] + (5).to_bytes(8) + data[start + 8 :])
+    for read_only in (True, False):
+        with manual_log(directory, read_only=read_only) as log:
+            found = [each.offset for each in log.records(on_corrupt="skip")]
+            assert found == list(range(8))
+            assert log.fences()
+            assert log.log_end_offset > 7
+            if not read_only:
+                new = log.append([Record(value=b"new")]).first_offset
+                assert log.get(new) is not None

@@ -194,6 +194,21 @@ def test_judge_doubt_leaves_room_for_what_is_behind_it() -> None:
     assert segment.lost(found) == segment.lost(again)
 
 
+def test_judge_doubt_between_a_batch_and_an_image_is_of_both() -> None:
+    """HOST-4: a following segment above the one and below the other would settle it."""
+    segment = Segment([chapter(2, 0, range(first, first + 2)) for first in range(40, 50, 2)])
+    data = bytearray(segment.flipped(2, 12))
+    for number in (0, 3):
+        data[segment.starts[number] + 30] ^= 1
+    data[segment.starts[1] + 8] ^= 0x10
+
+    found = segment.judge(bytes(data), "open")
+    assert {0, 1, 2, 3, 4} == segment.lost(found)
+    assert found.free_offset > 44 | 1 << 12
+    segment.end_offset = found.free_offset
+    assert {0, 1, 2, 3, 4} == segment.lost(segment.judge(bytes(data), "sealed"))
+
+
 def test_judge_links_through_damage_count_for_nothing() -> None:
     """HOST-4: behind damaged batches a lying one may seem to follow those before."""
     segment = Segment([chapter(2, 0, [offset]) for offset in range(40, 50)])
