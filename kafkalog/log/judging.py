@@ -485,33 +485,57 @@ def _leave_overflow_out(runs: list[_Run], first_offset: int) -> None:
 def _judge(runs: list[_Run], data: memoryview, first_offset: int, end_offset: int = 0) -> None:
     """Say of each run whether it is believed; none that ends above `end_offset` but if it is 0."""
     _judge_shifts(runs, data, first_offset, end_offset)
-    images = [run for run in runs if run.may_be_image]
-    if images:
-        _doubt_lone(runs, images, first_offset)
+    _doubt_lone(runs, first_offset)
+    if any(run.may_be_image for run in runs):
         _settle_images([run for run in runs if run.is_believed])
 
 
-def _doubt_lone(runs: Sequence[_Run], images: Sequence[_Run], first_offset: int) -> None:
+def _doubt_lone(runs: Sequence[_Run], first_offset: int) -> None:
     """
-    Doubt a batch that what may be images contradicts, and that stands between two holes.
+    Doubt a batch between two holes that more contradict than it has on its side.
 
-    It counts more than any of them, and its offset may lie all the same.
+    That is what may be images, which count less than any batch, or several batches in a row, which
+    still others outweigh. They are in doubt with it.
     """
+    others = [
+        run
+        for run in runs
+        if run.fits and (run.may_be_image or (run.count > 1 and not run.is_believed))
+    ]
+    if not others:
+        return
     believed = [run for run in runs if run.is_believed and not run.may_be_image]
-    shifts = [first_offset, *(run.shift for run in believed), None]
-    for slot, run in enumerate(believed):
-        if run.count > 1 or run.shift in (shifts[slot], shifts[slot + 2]):
-            continue
-        for image in images:
-            if image.fits and _contradict(run, image):
-                run.is_believed = False
-                run.is_doubtful = image.is_doubtful = True
+    links = [(0, first_offset), *(run.link for run in believed), None]
+    lone = [
+        run
+        for slot, run in enumerate(believed)
+        if run.count == 1 < run.end - run.start and run.link not in (links[slot], links[slot + 2])
+    ]
+    doubted = _contradicted(lone, others)
+    for run in [*doubted, *_contradicted(others, doubted)]:
+        run.is_believed, run.is_doubtful = False, True
 
 
-def _contradict(one: _Run, other: _Run) -> bool:
-    """Say whether the later of two begins below the end of the earlier one."""
-    before, behind = sorted((one, other), key=lambda run: run.start)
-    return behind.first_offset < before.next_offset
+def _contradicted(runs: Sequence[_Run], others: Sequence[_Run]) -> list[_Run]:
+    """Return those that any other contradicts: of two the later one begins below the other's end."""
+    found: dict[int, _Run] = {}
+    end = 0
+    for run, is_other in _merged(runs, others):
+        end = max(end, run.next_offset) if is_other else end
+        if not is_other and run.first_offset < end:
+            found[run.slot] = run
+    begin = RELATIVE_OFFSET_MAX << 32
+    for run, is_other in reversed(_merged(runs, others)):
+        begin = min(begin, run.first_offset) if is_other else begin
+        if not is_other and begin < run.next_offset:
+            found[run.slot] = run
+    return list(found.values())
+
+
+def _merged(runs: Sequence[_Run], others: Sequence[_Run]) -> list[tuple[_Run, bool]]:
+    """Return both in order, each with whether it is of the others."""
+    both = [*((run, False) for run in runs), *((run, True) for run in others)]
+    return sorted(both, key=lambda each: each[0].slot)
 
 
 def _settle_images(believed: list[_Run]) -> None:

@@ -86,7 +86,8 @@ class View:
         refused: name of the error of an opening that was refused.
         is_read_only: whether it was opened so.
         is_read: whether all of it could be read.
-        completed: ranges of offsets whose segments this opening took from `.swap` files.
+        completed: ranges of offsets whose segments this opening took from `.swap` files, or gave
+            back, where such a file was damaged.
     """
 
     served: Served = field(default_factory=dict)
@@ -226,7 +227,7 @@ def read_log(log: Any, view: View, result: CaseResult) -> None:
         *sorted(int(path.stem) for path in log.directory.glob("[0-9]*.log") if path.stem.isdigit()),
         OFFSET_END,
     ]
-    for path in report.completed_swaps:
+    for path in [*report.completed_swaps, *(each.path for each in report.refused_swaps)]:
         base = int(path.name[:20])
         view.completed.append((base, next(each for each in bases if each > base)))
     for cut in report.cut:
@@ -268,7 +269,7 @@ def check_truth(image: Image, view: View, found: Found, result: CaseResult) -> N
         if source is not None:
             met.add(source)
         elif any(each.first_offset <= offset <= each.last_offset for each in found.returned):
-            result.count("records of a segment that had been set aside, under a live name")
+            result.count("records of a segment that had been set aside")
         else:
             result.problems.append(f"offset {offset} serves what was never there")
     if met:

@@ -59,7 +59,7 @@ class Found:
         whole: entries that are whole in a file of their name, with that name.
         touched: the others.
         moved: those that may be served under another offset.
-        returned: those of segments that had been set aside, which are under the name of a live one.
+        returned: those of segments that had been set aside, which may be served again.
         bases: base offsets by the names of the live files.
         has_all_logs: whether every log file is as it was, and there is none besides.
     """
@@ -94,8 +94,9 @@ def look_at(image: Image, directory: Path) -> Found:
     logs = {name: data for name, data in image.files.items() if name.endswith(".log")}
     # A copy of an entry may be in another place as well.
     moved = [] if contents == logs else list(_moved(_completed(directory, contents), image, whole))
-    live = [data for data in contents.values() if data is not None]
-    returned = [each for each in image.set_aside if any(each.data in data for data in live)]
+    # An opening gives a segment that was leaving its name back, where nothing takes its place.
+    there = [_content(path) or b"" for path in sorted(directory.glob("*.log*"))]
+    returned = [each for each in image.set_aside if any(each.data in data for data in there)]
     bases = [int(name[:20]) for name in contents if name[:20].isdigit()]
     return Found(whole, touched, moved, returned, bases, contents == logs)
 

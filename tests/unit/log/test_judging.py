@@ -209,6 +209,21 @@ def test_judge_doubt_between_a_batch_and_an_image_is_of_both() -> None:
     assert {0, 1, 2, 3, 4} == segment.lost(segment.judge(bytes(data), "sealed"))
 
 
+def test_judge_lone_batch_among_several_that_are_not_believed_is_doubted() -> None:
+    """HOST-4: behind a whole log lies its beginning once more, and one of that is raised."""
+    segment = Segment([chapter(2, 0, [offset]) for offset in range(40, 60)])
+    again = Segment([chapter(2, 0, [offset]) for offset in range(40, 52)])
+    data = segment.data + again.flipped(4, 10)
+
+    found = segment.judge(data, "open")
+    assert found.next_offset == 60
+    assert found.free_offset > 44 | 1 << 10
+    assert len(segment.data) == found.fences[0].position
+
+    segment.end_offset = found.free_offset
+    assert segment.judge(data, "sealed").next_offset == 60
+
+
 def test_judge_links_through_damage_count_for_nothing() -> None:
     """HOST-4: behind damaged batches a lying one may seem to follow those before."""
     segment = Segment([chapter(2, 0, [offset]) for offset in range(40, 50)])
