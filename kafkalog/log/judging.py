@@ -517,7 +517,11 @@ def _doubt_lone(runs: Sequence[_Run], first_offset: int) -> None:
 
 
 def _contradicted(runs: Sequence[_Run], others: Sequence[_Run]) -> list[_Run]:
-    """Return those that any other contradicts: the later of two begins below the end of the first."""
+    """
+    Return those that any of the others contradicts.
+
+    Two contradict each other where the later one begins below the end of the earlier one.
+    """
     found: dict[int, _Run] = {}
     end = 0
     for run, is_other in _merged(runs, others):
