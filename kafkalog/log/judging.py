@@ -446,17 +446,18 @@ def _question_wrappers(runs: Sequence[_Run], data: memoryview, first_offset: int
     """
     Ask the wrappers for their records that lie behind damage, or beyond what a segment may hold.
 
-    What lies in front of the damage may have their offsets, for readers hold a wrapper against what
-    it touches only.
+    Or behind what cannot be in the segment. What lies in front of the damage may have their
+    offsets, for readers hold a wrapper against what it touches only.
     """
     limit = first_offset + RELATIVE_OFFSET_MAX
-    end_before, next_offset = 0, 0
+    end_before, next_offset, is_behind_misfit = 0, 0, False
     for run in runs:
-        if run.is_wrapper and run.fits and run.start > end_before:
+        if run.is_wrapper and run.fits and (run.start > end_before or is_behind_misfit):
             inside = offsets_inside(data, run.start)
             if inside is not None:
                 run.first_offset = inside[0]
-                run.is_questioned |= inside[0] < next_offset
+                run.is_questioned |= inside[0] < max(next_offset, first_offset)
+        is_behind_misfit = not run.fits
         run.is_questioned |= run.is_wrapper and run.next_offset - 1 > limit
         end_before = run.end
         if run.fits:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kafkalog
+from tests.support.old_logs import chapters_of, write_chapters
 
 
 def _with_hidden_wrapper(directory: Path, *, damage: bool) -> None:
@@ -169,6 +170,24 @@ def test_wrapper_with_an_offset_below_what_it_holds_is_fenced(
         with pytest.raises(kafkalog.CorruptRecordError):
             log.get(0)
         assert log.get(4) is not None
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_append_behind_a_segment_under_the_name_of_its_last_record_is_served(
+    tmp_path: Path, magic: int, read_only: bool
+) -> None:
+    """HOST-4: only the name of the last wrapper fits, and not the first record in it."""
+    directory = tmp_path / "t-0"
+    wrappers = chapters_of([(magic, 1, 3), (magic, 1, 4), (magic, 1, 5)])
+    write_chapters(directory, wrappers, base_offset=11)
+    with kafkalog.open_log(directory, read_only=read_only) as log:
+        assert not list(log.records(on_corrupt="skip"))
+        assert log.recovery_report.fenced
+        assert log.log_end_offset > 11
+        if not read_only:
+            appended = log.append([kafkalog.Record(value=b"new")]).first_offset
+            assert log.get(appended) is not None
 
 
 @pytest.mark.parametrize("read_only", [True, False])
