@@ -13,8 +13,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +28,8 @@ import environment
 ROOT = environment.ROOT
 COUNTED = re.compile(r"\b\d+ (?:passed|failed|skipped|errors?|deselected)\b.* in [\d.]+s")
 LANES_AT_ONCE = 2
+# So long a step's children may write on when it has ended.
+REST_SECONDS = 20
 GROUPS = ("lint", "layers", "types", "checks", "tests", "asan", "bench", "proof", "wheel")
 
 
@@ -155,18 +159,35 @@ def perform(step: Step, *, aside: bool = False) -> Outcome:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        start_new_session=True,
     ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            shown.append(line)
-            if not aside:
-                print(line, end="", flush=True)
-            if COUNTED.search(line):
-                counted = line.strip()
+        ended = threading.Event()
+        threading.Thread(target=_end_rest, args=(process, ended), daemon=True).start()
+        try:
+            for line in process.stdout:
+                shown.append(line)
+                if not aside:
+                    print(line, end="", flush=True)
+                if COUNTED.search(line):
+                    counted = line.strip()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        finally:
+            ended.set()
     if aside:
         # In one call: another lane may print as well.
         print("".join(shown), end="", flush=True)
     return Outcome(step, process.returncode, time.monotonic() - begun, counted)
+
+
+def _end_rest(process: subprocess.Popen[str], ended: threading.Event) -> None:
+    """End what a step has left running, which would hold its output open for ever."""
+    process.wait()
+    if not ended.wait(REST_SECONDS):
+        print(f"ending what process {process.pid} has left running", flush=True)
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def show(outcomes: Sequence[Outcome], seconds: float, *, say: Callable[[str], None]) -> None:

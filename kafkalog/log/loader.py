@@ -434,14 +434,15 @@ def _is_copy(segment: LogSegment, lower: Sequence[LogSegment]) -> bool:
     Say whether a segment begins with a batch that one before it has as well.
 
     With one below its base offset, in the segment whose offsets those are, or with the very first
-    one of the segment before. And with no more bytes, so that it is the one to leave out.
+    one of the segment before. And with no more bytes but zeros, so that it is the one to leave out.
     """
     first = read_whole_header(segment.file, 0, segment.size_bytes) if segment.size_bytes else None
     if first is None:
         return False
     below = [each for each in lower if each.base_offset <= first.base_offset]
     before = below[-1] if below else lower[-1]
-    if segment.size_bytes > before.size_bytes:
+    is_longer = segment.size_bytes > before.size_bytes
+    if is_longer and not segment.file.is_zero_from(before.size_bytes):
         return False
     data = segment.file.read(0, first.size_bytes)
     position = 0

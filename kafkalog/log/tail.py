@@ -35,7 +35,7 @@ from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.names import FileState, SegmentFiles
-from kafkalog.files.zeros import is_zero
+from kafkalog.files.zeros import is_zero, is_zero_behind
 from kafkalog.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.log.exchanges import present_segments
 from kafkalog.log.fences import find_resume
@@ -202,7 +202,18 @@ class ReadOnlyTail:
         if before is None:
             return True
         _header, data_before, size_before = self._first_batch(before)
-        return data != data_before or size > size_before
+        return data != data_before or (
+            size > size_before and self._has_data(base_offset, size_before)
+        )
+
+    def _has_data(self, base_offset: int, position: int) -> bool:
+        """Say whether a segment has anything but zeros from a position on."""
+        path = SegmentFiles(self._local.context.directory, base_offset).log
+        handle = self._local.context.filesystem.open(path)
+        try:
+            return not is_zero_behind(handle, position)
+        finally:
+            handle.close()
 
     def _first_batch(self, base_offset: int) -> tuple[BatchHeader | None, bytes, int]:
         """Return the header of a segment's first batch, its bytes, and the size of the file."""

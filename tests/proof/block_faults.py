@@ -76,7 +76,12 @@ class FaultyDisk:
         self.fuse.mkdir(parents=True)
         self.point.mkdir()
         size = str(KINDS[self.kind])
-        self._device = subprocess.Popen([self._program, self.fuse, size, "-f", "-s"])
+        # It outlives a judge that is killed, and must not hold the judge's output open then.
+        self._device = subprocess.Popen(
+            [self._program, self.fuse, size, "-f", "-s"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             self._wait()
             self._loop = subprocess.run(
@@ -105,9 +110,10 @@ class FaultyDisk:
             self.control("heal")
         with contextlib.suppress(OSError):
             self.unmount()
-        for words in (["losetup", "-d", self._loop], ["fusermount3", "-u", str(self.fuse)]):
+        for words in (["losetup", "-d", self._loop], ["umount", str(self.fuse)]):
             if all(words):
-                subprocess.run(words, capture_output=True, check=False, timeout=60)
+                with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                    subprocess.run(words, capture_output=True, check=False, timeout=60)
         if self._device is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._device.wait(10)

@@ -324,6 +324,13 @@ class Oracle:
                 self._drop(former)
                 former = []
         self.topics[name] = Topic(state, list(streams), former)
+        if state == "asked":
+            self._drop_unasked(name, {*streams, *former})
+
+    def _drop_unasked(self, topic: str, asked: set[int]) -> None:
+        """Drop the streams of a topic that a kill has kept from being asked for."""
+        ours = [number for number, each in self.streams.items() if each.spec.topic == topic]
+        self._drop(set(ours) - asked)
 
     def _drop(self, numbers: Iterable[int]) -> None:
         for number in numbers:

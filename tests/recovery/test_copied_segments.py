@@ -106,6 +106,18 @@ def test_copy_that_begins_where_its_segment_does_takes_nothing_from_it(
     assert not log_file(directory, 4).exists()
 
 
+def test_copy_with_zeros_behind_it_takes_nothing_from_its_segment(directory: Path) -> None:
+    """HOST-7: an opening cuts them, and the next one would see a copy then."""
+    offsets = fill(directory, copied_as=4, cut=0)
+    forget_shutdown(directory)
+    with log_file(directory, 4).open("ab") as file:
+        file.write(bytes(100_000))
+    for read_only in (True, False, False):
+        with manual_log(directory, read_only=read_only) as log:
+            for _ in range(2):
+                assert offsets == [record.offset for record in log.records()]
+
+
 def test_copy_that_has_more_than_its_segment_is_read(directory: Path) -> None:
     """HOST-7: what only the copy has is served, but for the batch that its name cuts in two."""
     offsets = fill(directory, copied_as=4, cut=0)

@@ -173,6 +173,17 @@ def test_oracle_knows_topics_positions_and_rows() -> None:
     assert [] == titles(oracle_of(events), good)
 
 
+def test_oracle_forgets_streams_of_a_topic_that_a_kill_kept_from_being_asked_for() -> None:
+    """The process was killed between the two lines; the next one numbers them anew."""
+    spec = asdict(Spec("log-0", topic="a"))
+    events = [
+        ("stream", 7, spec), ("stream", 0, spec), ("topic", "a", "asked", [0]),
+        ("topic", "a", "there", []), ("ask", 0, 1, 1), ("ack", 0, 1, 0, True),
+    ]  # fmt: skip
+    view = View({"log-0": Observed(0, 1, {0: Seen(0, 1, 0, "")}, 1)}, {"a": 1})
+    assert [] == titles(oracle_of(events), view)
+
+
 def test_record_says_which_it_is() -> None:
     """Every record of the workload can be recognized, tombstones too."""
     spec = Spec("log-0", keys=3, tombstones=True)
