@@ -618,7 +618,8 @@ def _trust_end(
     try:
         data: memoryview | bytes = b""
         if size > SMALL_FILE_BYTES:
-            start = segment.tail_position()
+            # Where no recovery point confirms what the last batch names, those before it do.
+            start = segment.tail_position() if recovery_point > 0 else 0
             data = segment.file.read(start, size - start)
             size = len(data)
             tail = scan_batches(data, next_offset=segment.base_offset)
@@ -642,18 +643,20 @@ def _is_believable_end(segment: LogSegment, next_offset: int, recovery_point: in
     Say whether a log that was closed in order may end there.
 
     Its recovery point was its end then. An older one, of somebody who could not write it, costs a
-    look at the segment; so does none, for what the last batch names then nothing else confirms.
+    look at the segment; one of 0 says nothing.
     """
-    return next_offset - 1 <= segment.offset_max and next_offset <= recovery_point
+    fits = next_offset - 1 <= segment.offset_max
+    return fits and (recovery_point <= 0 or next_offset <= recovery_point)
 
 
 def _trust_tail(segment: LogSegment, recovery_point: int, findings: _Findings) -> bool:
-    """Take the end of a cleanly closed log from its index; False where anything is odd."""
+    """Take the end of a cleanly closed log from its last batches; False where anything is odd."""
     try:
         if segment.size_bytes == 0:
             scan = SegmentScan(next_offset=segment.base_offset)
         else:
-            start = segment.tail_position()
+            # Where no recovery point confirms what the last batch names, those before it do.
+            start = segment.tail_position() if recovery_point > 0 else 0
             data = segment.file.read(start, segment.size_bytes - start)
             tail = scan_batches(data, next_offset=segment.base_offset)
             if tail.status != OK:
