@@ -632,17 +632,14 @@ def _judge_part(
     before = runs[first - 1].link if first else (0, first_offset)
     behind = runs[stop].link if stop < len(runs) else None
     shifts: list[int | None] = [run.shift for run in part]
-    # With the batches around them, which may turn out to contradict them, and with those between
-    # them that cannot be believed, which take offsets as well.
-    wider = slice(max(first - 1, 0), min(stop + 1, len(runs)))
-    stretch = all_runs[runs[wider.start].slot : runs[wider.stop - 1].slot + 1]
-    if len(stretch) <= WRAPPERS_MAX and any(run.is_wrapper for run in stretch):
-        first, stop, part = wider.start, wider.stop, runs[wider]
-        # In v0 the records tell the end, whatever the wrapper names.
-        low = _end_inside(runs[first - 1], data) if first else first_offset
-        before, behind = (before[0], low), None
-        start = runs[first - 1].slot + 1 if first else 0
-        shifts = _counted(all_runs[start : part[-1].slot + 1], part, data, low)
+    # With the batches around them, which may turn out to contradict them.
+    start, end = max(first - 1, 0), min(stop + 1, len(runs))
+    while (counted := _count_part(all_runs, runs, start, end, data, first_offset)) is not None:
+        part, shifts, low = counted
+        before, behind = (runs[start - 1].stretch if start else 0, low), None
+        if not start or not part[0].is_wrapper or _begin_inside(part[0], data) >= low:
+            break
+        start -= 1
     chosen = _choose(shifts, part, before, behind, has_links=not has_holes)
     if chosen.doubtful:
         # Beyond what a segment may hold is beyond belief where anything else is as good.
@@ -656,6 +653,37 @@ def _judge_part(
     for slot, run in enumerate(part):
         run.is_believed = slot in chosen.sure
         run.is_doubtful = slot in chosen.doubtful
+
+
+def _count_part(
+    all_runs: list[_Run],
+    runs: list[_Run],
+    first: int,
+    stop: int,
+    data: memoryview,
+    first_offset: int,
+) -> tuple[list[_Run], list[int | None], int] | None:
+    """
+    Return runs, their shifts with wrappers counted, and the least offset that may come.
+
+    None where there are no wrappers, or too many. Those between them, or in front of all, that
+    cannot be believed take offsets as well.
+    """
+    slot = runs[first].slot if first else 0
+    stretch = all_runs[slot : runs[stop - 1].slot + 1]
+    if len(stretch) > WRAPPERS_MAX or not any(run.is_wrapper for run in stretch):
+        return None
+    part = runs[first:stop]
+    # In v0 the records tell the end, whatever the wrapper names.
+    low = _end_inside(runs[first - 1], data) if first else first_offset
+    start = runs[first - 1].slot + 1 if first else 0
+    return part, _counted(all_runs[start : part[-1].slot + 1], part, data, low), low
+
+
+def _begin_inside(run: _Run, data: memoryview) -> int:
+    """Return the first offset of a run, that of the records in a wrapper."""
+    inside = offsets_inside(data, run.start) if run.is_wrapper else None
+    return run.first_offset if inside is None else inside[0]
 
 
 def _end_inside(run: _Run, data: memoryview) -> int:

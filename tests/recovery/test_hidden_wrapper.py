@@ -221,3 +221,49 @@ def test_wrapper_that_becomes_the_last_one_is_judged_as_the_last(
             found = log.get(appended)
             assert found is not None
             assert found.value == b"new"
+
+
+def _flipped_wrappers(
+    directory: Path, version: str, sizes: list[int], flips: dict[int, int]
+) -> None:
+    """Write wrappers of `sizes` records; flip bits in the offsets of those with these numbers."""
+    starts = []
+    path = directory / f"{0:020d}.log"
+    for count in sizes:
+        codec = "gzip" if count > 1 else "uncompressed"
+        config = kafkalog.LogConfig(message_format_version=version, compression_type=codec)
+        starts.append(path.stat().st_size if path.exists() else 0)
+        with kafkalog.open_log(directory, config=config) as log:
+            log.append([kafkalog.Record(value=b"v", timestamp_ms=1) for _ in range(count)])
+    data = bytearray(path.read_bytes())
+    for number, bits in flips.items():
+        data[starts[number] + 7] ^= bits
+    path.write_bytes(data)
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (directory / name).unlink(missing_ok=True)
+
+
+def test_message_behind_a_wrapper_outside_the_segment_is_served_after_a_roll(
+    tmp_path: Path,
+) -> None:
+    """HOST-4: its records count, though the base of the next segment rules its offset out."""
+    directory = tmp_path / "t-0"
+    _flipped_wrappers(directory, "0.9.0", [6, 1, 1], {0: 16, 2: 1})
+    for number in range(3):
+        with kafkalog.open_log(directory) as log:
+            served = [each.offset for each in log.records(on_corrupt="skip")]
+            assert served == [6, *range(8, 8 + number)]
+            log.append([kafkalog.Record(value=b"new")])
+            log.roll()
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_wrappers_that_contradict_what_is_further_away_are_judged_with_it(
+    tmp_path: Path, read_only: bool
+) -> None:
+    """HOST-4: the records of a wrapper in question may speak against the batch before all of it."""
+    directory = tmp_path / "t-0"
+    _flipped_wrappers(directory, "0.10.2", [4, 5, 3, 1, 1], {1: 2, 3: 2})
+    with kafkalog.open_log(directory, read_only=read_only) as log:
+        served = [each.offset for each in log.records(on_corrupt="skip")]
+        assert served == [*range(4), *range(9, 12), 13]
