@@ -485,25 +485,27 @@ def _leave_overflow_out(runs: list[_Run], first_offset: int) -> None:
 
 def _judge(runs: list[_Run], data: memoryview, first_offset: int, end_offset: int = 0) -> None:
     """Say of each run whether it is believed; none that ends above `end_offset` but if it is 0."""
-    _judge_shifts(runs, data, first_offset, end_offset)
-    _doubt_lone(runs, first_offset)
+    has_holes = _judge_shifts(runs, data, first_offset, end_offset)
+    _doubt_lone(runs, first_offset, has_holes=has_holes)
     if any(run.may_be_image for run in runs):
         _settle_images([run for run in runs if run.is_believed])
 
 
-def _doubt_lone(runs: Sequence[_Run], first_offset: int) -> None:
+def _doubt_lone(runs: Sequence[_Run], first_offset: int, *, has_holes: bool) -> None:
     """
     Doubt a batch between two holes that more contradict than it has on its side.
 
     That is what may be images, which count less than any batch, or several batches in a row, which
-    still others outweigh. They are in doubt with it.
+    still others outweigh; and behind damage where no two follow each other, in a log without holes,
+    any batch. They are in doubt with it.
     """
     others = [
         run
         for run in runs
         if run.fits and (run.may_be_image or (run.count > 1 and not run.is_believed))
     ]
-    if not others:
+    rivals = [run for run in runs if run.fits and run.stretch and not run.is_believed]
+    if not (others or rivals):
         return
     believed = [run for run in runs if run.is_believed and not run.may_be_image]
     links = [(0, first_offset), *(run.link for run in believed), None]
@@ -512,6 +514,9 @@ def _doubt_lone(runs: Sequence[_Run], first_offset: int) -> None:
         for slot, run in enumerate(believed)
         if run.count == 1 < run.end - run.start and run.link not in (links[slot], links[slot + 2])
     ]
+    in_file = sum(run.start < run.end for run in believed)
+    if len(lone) == in_file and not (has_holes or any(run.is_wrapper for run in runs)):
+        others += [run for run in rivals if all(run is not each for each in others)]
     doubted = _contradicted(lone, others)
     for run in [*doubted, *_contradicted(others, doubted)]:
         run.is_believed, run.is_doubtful = False, True
@@ -567,14 +572,14 @@ def _settle_images(believed: list[_Run]) -> None:
             kept.append(run)
 
 
-def _judge_shifts(runs: list[_Run], data: memoryview, first_offset: int, end_offset: int) -> None:
-    """As `_judge`, by the shifts alone."""
+def _judge_shifts(runs: list[_Run], data: memoryview, first_offset: int, end_offset: int) -> bool:
+    """As `_judge`, by the shifts alone; return whether batches were left out of the segment."""
     for run in runs:
         run.is_believed = run.fits and not 0 < end_offset < run.next_offset
         run.is_doubtful = False
     fitting = [run for run in runs if run.is_believed]
     if not fitting:
-        return
+        return False
     shifts = np.array([run.shift for run in fitting], np.int64)
     highest_before = np.maximum.accumulate(shifts)
     lowest_behind = np.minimum.accumulate(shifts[::-1])[::-1]
@@ -583,14 +588,15 @@ def _judge_shifts(runs: list[_Run], data: memoryview, first_offset: int, end_off
         if run.is_questioned:
             is_settled[max(slot - AROUND, 0) : slot + AROUND + 1] = False
     unsettled = np.flatnonzero(~is_settled)
-    if not unsettled.size:
-        return
-    edges = np.flatnonzero(np.diff(unsettled) > 1) + 1
     settled = {fitting[slot].slot for slot in np.flatnonzero(is_settled)}
     has_holes = _has_holes(runs, settled, first_offset)
+    if not unsettled.size:
+        return has_holes
+    edges = np.flatnonzero(np.diff(unsettled) > 1) + 1
     for part in np.split(unsettled, edges):
         first, stop = int(part[0]), int(part[-1]) + 1
         _judge_part(runs, fitting, first, stop, data, first_offset, has_holes=has_holes)
+    return has_holes
 
 
 def _has_holes(runs: Sequence[_Run], settled: Collection[int], first_offset: int) -> bool:

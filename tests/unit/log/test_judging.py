@@ -234,6 +234,19 @@ def test_judge_links_through_damage_count_for_nothing() -> None:
     assert 0 in segment.lost(segment.judge(bytes(data), "open"))
 
 
+def test_judge_lone_batches_behind_damage_are_believed_by_no_majority() -> None:
+    """HOST-4: two of three that lie may agree where nothing else is left of a segment."""
+    segment = Segment([chapter(0, 0, [offset]) for offset in range(74, 78)])
+    data = bytearray(flipped(segment.flipped(1, 7), segment.starts[2], 18))
+    data[20] ^= 1
+
+    found = segment.judge(bytes(data), "open")
+    assert {0, 1, 2, 3} == segment.lost(found)
+    assert found.free_offset > 76 | 1 << 18
+    segment.end_offset = found.free_offset
+    assert {0, 1, 2, 3} == segment.lost(segment.judge(bytes(data), "sealed"))
+
+
 @pytest.mark.parametrize(
     "tail",
     [b"", b"\1" * 90, b"\1" * 90 + bytes(90), bytes(90)],
