@@ -26,6 +26,7 @@ from tests.proof.directory_case import (
     OFFSET_END,
     CaseResult,
     View,
+    bases_in,
     bytes_below,
     check_append,
     check_losses,
@@ -423,7 +424,7 @@ def _look(manager: Any, each: Any, found: Found | None, result: CaseResult) -> V
         view.refused = type(error).__name__
         return view
     try:
-        read_log(log, view, result)
+        read_log(log, bases_in(log.directory), view, result)
         if found is not None:
             check_append(log, view, found, result)
     except kafkalog.KafkaLogError as error:

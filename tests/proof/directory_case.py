@@ -168,13 +168,14 @@ def _view(
 ) -> View:
     view = View(is_read_only=read_only)
     config = kafkalog.LogConfig(**image.settings)
+    bases = bases_in(directory)
     try:
         log = kafkalog.open_log(directory, config=config, read_only=read_only)
     except kafkalog.KafkaLogError as error:
         view.refused = f"{type(error).__name__}"
         return view
     try:
-        read_log(log, view, result)
+        read_log(log, bases, view, result)
         view.is_read = True
         if found is not None:
             check_append(log, view, found, result)
@@ -216,20 +217,27 @@ def _names_no_file(error: kafkalog.KafkaLogError) -> bool:
         return False
 
 
-def read_log(log: Any, view: View, result: CaseResult) -> None:
+def bases_in(directory: Path) -> list[int]:
+    """Return the base offsets of the segments, and what is above all."""
+    names = (path.stem for path in directory.glob("[0-9]*.log"))
+    return [*sorted(int(name) for name in names if name.isdigit()), OFFSET_END]
+
+
+def read_log(log: Any, bases_before: list[int], view: View, result: CaseResult) -> None:
     """Read a log in every way, and take its reports."""
     view.served = served_of(log.records(on_corrupt="skip"))
     report = log.recovery_report
     ranges = [*log.fences(), *report.fenced]
     view.reported = [(each.first_offset, each.next_offset) for each in ranges]
     view.files = [(each.path.name, each.position, each.size_bytes) for each in ranges]
-    bases = [
-        *sorted(int(path.stem) for path in log.directory.glob("[0-9]*.log") if path.stem.isdigit()),
-        OFFSET_END,
-    ]
-    for path in [*report.completed_swaps, *(each.path for each in report.refused_swaps)]:
+    bases = bases_in(log.directory)
+    for path in report.completed_swaps:
         base = int(path.name[:20])
         view.completed.append((base, next(each for each in bases if each > base)))
+    for refused in report.refused_swaps:
+        # Up to the next segment that was there, what it was to replace may be given back.
+        base = int(refused.path.name[:20])
+        view.completed.append((base, next(each for each in bases_before if each > base)))
     for cut in report.cut:
         if view.is_read_only:
             view.files.append((cut.path.name, cut.position, cut.size_bytes))
