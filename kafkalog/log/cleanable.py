@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from kafkalog.errors import LogCleaningAbortedError
-from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.cleaning_facts import LogFacts, cleaning_facts
 from kafkalog.log.deletion import Deleter
 from kafkalog.log.replacement import (
@@ -26,7 +25,6 @@ from kafkalog.log.replacement import (
 )
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
-from kafkalog.log.transactions import aborted_between
 from kafkalog.log.writable import WritableLog
 
 __all__ = ["CleanableLog", "LastBatch"]
@@ -97,20 +95,6 @@ class CleanableLog(WritableLog):
                 )
                 for producer_id, entry in self._producers.last_entries().items()
             }
-
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
-        """
-        Return the aborted transactions that may hide records from `start` up to `end`.
-
-        Args:
-            start, end: offsets.
-
-        Raises:
-            LogStorageError: the disk refused.
-        """
-        snapshot = self._snapshot()
-        with self._reading():
-            return aborted_between(self._local.context, snapshot, start, end)
 
     @contextmanager
     def being_cleaned(self) -> Iterator[None]:

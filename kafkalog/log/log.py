@@ -74,6 +74,7 @@ class Log(CleanableLog, ClosedByWith):
         self,
         home: PartitionHome,
         local: LocalLog,
+        tail: ReadOnlyTail | None,
         report: RecoveryReport,
         *,
         durable_offset: int,
@@ -84,7 +85,6 @@ class Log(CleanableLog, ClosedByWith):
         on_close: Callable[[], None],
         surroundings: Surroundings,
     ) -> None:
-        tail = ReadOnlyTail(local, home.read_start_offset) if lock is None else None
         super().__init__(home, local, tail, epochs, producers, scheduler, surroundings)
         self._report = report
         self._obey(self.config)

@@ -35,6 +35,7 @@ from kafkalog.log.reader import PAUSES_SECONDS
 from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.segment_types import SegmentContext, make_context
 from kafkalog.log.surroundings import PRODUCER_EXPIRATION_MS, Surroundings
+from kafkalog.log.tail import ReadOnlyTail
 from kafkalog.log.transactions import recover_indexes
 from kafkalog.scheduler import Scheduler, ThreadScheduler
 from kafkalog.state.producer_state_manager import ProducerStateManager
@@ -144,6 +145,7 @@ def open_at_home(
         log = Log(
             home,
             loaded.local,
+            opened.tail,
             loaded.report,
             durable_offset=loaded.recovery_point,
             epochs=opened.epochs,
@@ -159,12 +161,13 @@ def open_at_home(
 
 
 class _Opened(NamedTuple):
-    """What a log is made of; neither producers nor lock where it is read-only."""
+    """Parts of a log: producers and lock of a writer, the tail of a read-only log."""
 
     loaded: LoadedLog
     epochs: LogEpochs
     producers: ProducerStateManager | None = None
     lock: PartitionLock | None = None
+    tail: ReadOnlyTail | None = None
 
 
 class _Ending:
@@ -278,7 +281,8 @@ def _try_to_load(home: PartitionHome, context: SegmentContext, *, is_last: bool 
                 raise
             # Readers of committed records meet it, others need no index.
             logger.warning("%s: %s", home.directory, error)
-    return _Opened(loaded, load_epochs(home, loaded, keeps_end=True))
+    epochs = load_epochs(home, loaded, keeps_end=True)
+    return _Opened(loaded, epochs, tail=ReadOnlyTail(loaded.local, home.read_start_offset))
 
 
 def _recover_transaction_indexes(context: SegmentContext, loaded: LoadedLog) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kafkalog import AppendOrigin, Log
+from kafkalog.files.filesystem import FileHandle
+from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log import transactions
 from tests.support.keyed_batches import keyed_batch, marker
 from tests.support.logs import manual_log
-from tests.support.manual_time import START_MS
+from tests.support.manual_time import START_MS, ManualClock, ManualScheduler
 from tests.support.producing import Client, committed_offsets
 
 
@@ -93,3 +96,48 @@ def test_reader_tells_of_an_index_that_lacks_an_entry_when_it_first_looks(
     with manual_log(tmp_path / "orders-0", read_only=True) as reader:
         assert [] == committed_offsets(reader)
     assert 1 == caplog.text.count("does not say what its segment does: 1 entries are added")
+
+
+class DeletingFileSystem(PosixFileSystem):
+    """Calls `on_index`, where it is set, before the next opening of a transaction index."""
+
+    def __init__(self) -> None:
+        self.on_index: Callable[[], object] | None = None
+
+    def open(self, path: Path, *, create: bool = False, write: bool = False) -> FileHandle:
+        """Open a file, and call `on_index` once."""
+        if path.suffix == ".txnindex" and self.on_index is not None:
+            on_index, self.on_index = self.on_index, None
+            on_index()
+        return super().open(path, create=create, write=write)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_aborted_transactions_writer_deletes_the_index_returns_those_that_remain(
+    tmp_path: Path, is_open: bool
+) -> None:
+    """A reader goes on, or is opened, with the segments that its writer has left."""
+    client, clock, directory = Client(7), ManualClock(), tmp_path / "orders-0"
+    scheduler, disk = ManualScheduler(clock), DeletingFileSystem()
+    with manual_log(directory, clock=clock, scheduler=scheduler) as writer:
+        for _ in range(2):
+            client.send(writer, transactional=True)
+            client.end(writer, "abort")
+            writer.roll()
+
+        def delete() -> None:
+            writer.delete_records_before(2)
+            scheduler.advance(writer.config.file_delete_delay_ms)
+            assert not (directory / f"{0:020d}.txnindex").exists()
+
+        if is_open:
+            writer.close()
+            reader = manual_log(directory, read_only=True, filesystem=disk)
+            writer = manual_log(directory, clock=clock, scheduler=scheduler)
+            disk.on_index = delete
+        else:
+            disk.on_index = delete
+            reader = manual_log(directory, read_only=True, filesystem=disk)
+        with reader, writer:
+            assert [2] == [each.first_offset for each in reader.aborted_transactions(0, 4)]
+            assert disk.on_index is None
