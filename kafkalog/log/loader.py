@@ -407,15 +407,16 @@ def _set_strays_aside(
     Take out segments that are no part of the log; say if there are any.
 
     Those are a segment without a whole batch whose base offset another one has, and a copy of one
-    under a higher base offset (`_is_copy`). Either would bound the segment before it. Empty ones
-    are looked for everywhere, others from `first` on, where all will be read; after a clean stop
-    the last one only where its end is odd, or it is a copy.
+    under a higher base offset (`_is_copy`), or a lower one that the segment before has. Either
+    would bound the segment before it. Empty ones are looked for everywhere, others from `first` on,
+    where all will be read; after a clean stop the last one only where its end is odd, or it is a
+    copy.
     """
     strays = []
     for slot in range(len(segments) - 1, 0, -1):
         segment = segments[slot]
         if slot >= first and _is_copy(segment, segments[:slot]):
-            strays.append(segments.pop(slot))
+            strays.append(segments.pop(slot - _is_misplaced(segments, slot - 1)))
             continue
         is_examined = slot >= first and not (clean and _has_whole_tail(segment))
         if segment.size_bytes and not is_examined:
@@ -453,6 +454,14 @@ def _is_copy(segment: LogSegment, lower: Sequence[LogSegment]) -> bool:
             return False
         position += header.size_bytes
     return False
+
+
+def _is_misplaced(segments: Sequence[LogSegment], slot: int) -> bool:
+    """Say whether of two copies side by side the lower one begins in the segment before it."""
+    lower, higher = segments[slot : slot + 2]
+    if not slot or lower.size_bytes != higher.size_bytes:
+        return False
+    return _end_offset(segments[slot - 1]) > lower.base_offset
 
 
 def _begins_whole(segment: LogSegment) -> bool:

@@ -145,10 +145,8 @@ class ReadOnlyTail:
         self._swapped = listed.swapped
         known = {segment.base_offset: segment for segment in snapshot.segments.segments}
         passed = self._set_aside.intersection(bases)
-        neighbours = zip([None, *bases[:-1]], bases, strict=True) if bases else ()
-        bases = [
-            base for before, base in neighbours if base not in passed or self._belongs(base, before)
-        ]
+        sides = dict(zip(bases, zip([None, *bases], [*bases[1:], None], strict=False), strict=True))
+        bases = [base for base in bases if base not in passed or self._belongs(base, *sides[base])]
         if not bases:
             return False
         facts = {base: self._facts(base) for base in bases}
@@ -194,17 +192,19 @@ class ReadOnlyTail:
         self._ids = ids
         self._local.replace_all(snapshot)
 
-    def _belongs(self, base_offset: int, before: int | None) -> bool:
+    def _belongs(self, base_offset: int, *sides: int | None) -> bool:
         """Say whether the first batch of a segment is there, all of it, and not of a copy."""
         header, data, size = self._first_batch(base_offset)
         if header is None or header.base_offset < base_offset or check_batch(data) != OK:
             return False
-        if before is None:
-            return True
-        _header, data_before, size_before = self._first_batch(before)
-        return data != data_before or (
-            size > size_before and self._has_data(base_offset, size_before)
-        )
+        for side in sides:
+            if side is None:
+                continue
+            _header, data_beside, size_beside = self._first_batch(side)
+            has_more = size > size_beside and self._has_data(base_offset, size_beside)
+            if data == data_beside and not has_more:
+                return False
+        return True
 
     def _has_data(self, base_offset: int, position: int) -> bool:
         """Say whether a segment has anything but zeros from a position on."""

@@ -147,3 +147,24 @@ def test_wrapper_of_a_copy_serves_nothing_below_its_base_behind_damage(directory
             assert log.get(3) is not None
             with pytest.raises(CorruptRecordError):
                 log.get(1)
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_copy_that_begins_in_the_segment_before_takes_nothing_from_it(
+    directory: Path, is_killed: bool
+) -> None:
+    """HOST-7: of two copies the one stays whose base no batch of another segment has."""
+    with manual_log(directory) as log:
+        for number in range(COUNT):
+            log.append(numbered(number, 3))
+        base = log.roll().base_offset
+        log.append(numbered(0, 3))
+    shutil.copyfile(log_file(directory, base), log_file(directory, base - 2))
+    if is_killed:
+        forget_shutdown(directory)
+    for read_only in (True, False, False):
+        with manual_log(directory, read_only=read_only) as log:
+            for _ in range(2):
+                assert [*range(base + 3)] == [record.offset for record in log.records()]
+            assert not log.fences()
+    assert not log_file(directory, base - 2).exists()
