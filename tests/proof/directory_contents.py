@@ -142,11 +142,14 @@ def _moved(
         if data == image.files.get(name):
             continue
         for entry in entries:
-            for position in _places(data, entry):
+            places = [*_places(data, entry)]
+            # Of two copies of an entry either offset may be the wrong one.
+            beside = [each for each in neighbours if each[0] not in places]
+            for position in places:
                 (offset,) = struct.unpack_from(">q", data, position)
                 (before,) = struct.unpack_from(">q", entry.data)
                 moved = Moved(entry, offset - before)
-                if offset != before and _may_stand(moved, image, position, bounds, neighbours):
+                if offset != before and _may_stand(moved, image, position, bounds, beside):
                     yield moved
 
 

@@ -32,6 +32,7 @@ from tests.support.reference_messages import Message, encode_message, encode_mes
 
 FIRST = 40
 OFFSET_SIZE = 8
+SIZE_END = 12
 HEADER_SIZE = 34
 # In a batch of v2; no sum covers it, and nobody reads by it.
 LEADER_EPOCH = range(12, 16)
@@ -347,3 +348,24 @@ def test_bytes_that_are_missing_from_an_entry_cost_that_one_alone(
             served = {record.offset for record in log.records(on_corrupt="skip")}
         lost = {fact[0] for fact in chapters[number].facts}
         assert {fact[0] for each in chapters for fact in each.facts} - served == lost, missing
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_message_is_served_where_the_one_before_seems_to_reach_the_end(
+    directory: Path, magic: int, read_only: bool
+) -> None:
+    """HOST-4: a damaged length may lead to the end of the log, over whole messages."""
+    pieces = [bytearray(chapter(magic, 0, [offset]).data) for offset in range(FIRST, FIRST + 4)]
+    size = sum(map(len, pieces[1:])) - SIZE_END
+    pieces[1][OFFSET_SIZE:SIZE_END] = size.to_bytes(4)
+    # The length of the key.
+    pieces[1][18 if magic == 0 else 26] ^= 1
+    directory.mkdir()
+    log_file(directory, FIRST).write_bytes(b"".join(pieces))
+    with manual_log(directory, read_only=read_only) as log:
+        served = [record.offset for record in log.records(on_corrupt="skip")]
+        assert served == [FIRST, FIRST + 2, FIRST + 3]
+        assert [(each.first_offset, each.next_offset) for each in log.fences()] == [
+            (FIRST + 1, FIRST + 2)
+        ]
