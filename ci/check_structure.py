@@ -1,0 +1,157 @@
+"""Fail if a class, a constructor or an import breaks a rule of structure.
+
+  * subclass: no class of the project has exactly one subclass in the project. Errors and protocols
+    are exempt.
+  * name: no public class name occurs twice in the package.
+  * assignment: no function assigns an attribute of anything but `self` or `cls`, or of an object
+    that it returns; `self.a.b = ...` is refused as well.
+  * arguments: no constructor takes more than seven arguments beside `self`.
+  * circle: no modules import each other in a circle, for type checking neither.
+  * state: no Cython module has a `global` statement.
+
+`ci/structure-allowed.txt` lists the violations that are left, a line each. It may only shrink: an
+entry that is no violation any more fails, too. Usage: `python ci/check_structure.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "kafkalog"
+ALLOWED = ROOT / "ci" / "structure-allowed.txt"
+ARGUMENTS_MAX = 7
+CYTHON_CLASS = re.compile(r"^cdef class (\w+)(?:\(([\w., ]+)\))?:", re.MULTILINE)
+CYTHON_GLOBAL = re.compile(r"^\s+global (\w+)", re.MULTILINE)
+
+Trees = Mapping[Path, ast.Module]
+
+
+def classes(trees: Trees) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield module, name and bases of each class, compiled ones too."""
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                bases = (
+                    each.value if isinstance(each, ast.Subscript) else each for each in node.bases
+                )
+                yield (
+                    module_of(path),
+                    node.name,
+                    [ast.unparse(each).rpartition(".")[2] for each in bases],
+                )
+    for path in sorted(PACKAGE.rglob("*.pyx")):
+        for match in CYTHON_CLASS.finditer(path.read_text()):
+            yield module_of(path), match[1], [each.strip() for each in (match[2] or "").split(",")]
+
+
+def module_of(path: Path) -> str:
+    """Return the dotted name of a module."""
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+def class_problems(trees: Trees) -> Iterator[str]:
+    """Yield single subclasses, and public names that occur twice."""
+    children, modules, exempt = defaultdict(set), defaultdict(list), set()
+    for module, name, bases in classes(trees):
+        modules[name].append(module)
+        if module == "kafkalog.errors" or "Protocol" in bases:
+            exempt.add(name)
+        for base in bases:
+            children[base].add((module, name))
+    for base, found in sorted(children.items()):
+        if base in modules and base not in exempt and len(found) == 1:
+            yield f"subclass: {base} has only {next(iter(found))[1]}"
+    for name, found in sorted(modules.items()):
+        if len(found) > 1 and not name.startswith("_"):
+            yield f"name: {name} in {', '.join(sorted(found))}"
+
+
+def function_problems(path: Path, tree: ast.Module) -> Iterator[str]:
+    """Yield assignments to attributes of other objects, and constructors with many arguments."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        names = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        if node.name == "__init__" and len(names) - 1 > ARGUMENTS_MAX:
+            yield f"arguments: {module_of(path)}:{enclosing(tree, node)} takes {len(names) - 1}"
+        own = {"self", "cls"} | {
+            each.value.id
+            for each in ast.walk(node)
+            if isinstance(each, ast.Return) and isinstance(each.value, ast.Name)
+        }
+        stores = (
+            each
+            for each in ast.walk(node)
+            if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+        )
+        for each in stores:
+            if not (isinstance(each.value, ast.Name) and each.value.id in own):
+                yield f"assignment: {module_of(path)}:{node.name} {ast.unparse(each)}"
+
+
+def enclosing(tree: ast.Module, function: ast.AST) -> str:
+    """Return the name of the class that a method is in."""
+    found = (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef))
+    return next((each.name for each in found if function in each.body), "")
+
+
+def circles(trees: Trees) -> Iterator[str]:
+    """Yield modules that import each other, by every import that is written in them."""
+    modules = {module_of(path) for path in trees}
+    uses = {module_of(path): imports(tree) & modules for path, tree in trees.items()}
+    reached: dict[str, set[str]] = {}
+    for module in uses:
+        found, pending = set[str](), [module]
+        while pending:
+            new = uses.get(pending.pop(), set()) - found
+            found |= new
+            pending += new
+        reached[module] = found
+    for module in sorted(uses):
+        circle = sorted(each for each in reached[module] if module in reached[each])
+        if len(circle) > 1 and module == circle[0]:
+            yield f"circle: {', '.join(circle)}"
+
+
+def imports(tree: ast.Module) -> set[str]:
+    """Return the modules that the statements of a module name, but for the package's own page."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+    return found - {"kafkalog"}
+
+
+def main() -> int:
+    """Print what is new, and what is allowed in vain."""
+    paths = sorted(PACKAGE.rglob("*.py"))
+    trees = {path: ast.parse(path.read_text()) for path in paths}
+    found = {*class_problems(trees), *circles(trees)}
+    for path, tree in trees.items():
+        found |= set(function_problems(path, tree))
+    for path in sorted(PACKAGE.rglob("*.pyx")):
+        text = path.read_text()
+        found |= {f"state: {module_of(path)} {each[1]}" for each in CYTHON_GLOBAL.finditer(text)}
+    if sys.argv[1:] == ["--write"]:
+        ALLOWED.write_text("".join(f"{each}\n" for each in sorted(found)))
+        return 0
+    allowed = set(ALLOWED.read_text().splitlines())
+    for each in sorted(found - allowed):
+        print(f"new: {each}")
+    for each in sorted(allowed - found):
+        print(f"allowed, and no longer so; remove it: {each}")
+    print(f"{len(found)} violations, {len(allowed)} allowed")
+    return 1 if found != allowed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
