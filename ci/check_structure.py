@@ -58,7 +58,9 @@ def module_of(path: Path) -> str:
 
 def class_problems(trees: Trees) -> Iterator[str]:
     """Yield single subclasses, and public names that occur twice."""
-    children, modules, exempt = defaultdict(set), defaultdict(list), set()
+    children = defaultdict[str, set[tuple[str, str]]](set)
+    modules = defaultdict[str, list[str]](list)
+    exempt = set()
     for module, name, bases in classes(trees):
         modules[name].append(module)
         if module == "kafkalog.errors" or "Protocol" in bases:
@@ -68,9 +70,9 @@ def class_problems(trees: Trees) -> Iterator[str]:
     for base, found in sorted(children.items()):
         if base in modules and base not in exempt and len(found) == 1:
             yield f"subclass: {base} has only {next(iter(found))[1]}"
-    for name, found in sorted(modules.items()):
-        if len(found) > 1 and not name.startswith("_"):
-            yield f"name: {name} in {', '.join(sorted(found))}"
+    for name, places in sorted(modules.items()):
+        if len(places) > 1 and not name.startswith("_"):
+            yield f"name: {name} in {', '.join(sorted(places))}"
 
 
 def function_problems(path: Path, tree: ast.Module) -> Iterator[str]:
