@@ -107,7 +107,7 @@ def enclosing(tree: ast.Module, function: ast.AST) -> str:
 def circles(trees: Trees) -> Iterator[str]:
     """Yield modules that import each other, by every import that is written in them."""
     modules = {module_of(path) for path in trees}
-    uses = {module_of(path): imports(tree) & modules for path, tree in trees.items()}
+    uses = {module_of(path): imports(path, tree) & modules for path, tree in trees.items()}
     reached: dict[str, set[str]] = {}
     for module in uses:
         found, pending = set[str](), [module]
@@ -122,12 +122,15 @@ def circles(trees: Trees) -> Iterator[str]:
             yield f"circle: {', '.join(circle)}"
 
 
-def imports(tree: ast.Module) -> set[str]:
+def imports(path: Path, tree: ast.Module) -> set[str]:
     """Return the modules that the statements of a module name, but for the package's own page."""
     found = set()
+    packages = path.relative_to(ROOT).parts[:-1]
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+        if isinstance(node, ast.ImportFrom):
+            above = packages[: len(packages) - node.level + 1] if node.level else ()
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            found |= {origin, *(f"{origin}.{each.name}" for each in node.names)}
         elif isinstance(node, ast.Import):
             found |= {each.name for each in node.names}
     return found - {"kafkalog"}

@@ -181,10 +181,18 @@ class CleanableLog(WritableLog):
 
     def _note_holes(self) -> None:
         """
-        Record on the disk that offsets may be missing between the segments.
+        Say of the log, on the disk, that offsets may be missing between its segments.
+
+        Else holes would count as lost records, here until the cleaning ends, and after a crash
+        until the next one. Crash points: those of a checkpoint; a cleaning begins at the start, as
+        it did before.
 
         Raises:
             LogStorageError: the disk refused.
         """
+        self._local.context.may_have_holes = True
+        if "compact" in self.config.cleanup_policy:
+            return
         with self.in_charge(), self._changing("writing where a cleaning begins"):
-            self._local.context.record_holes(self._local.snapshot.start_offset)
+            if self._home.read_cleaner_offset() is None:
+                self._home.write_cleaner_offset(self._local.snapshot.start_offset)

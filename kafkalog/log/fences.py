@@ -193,9 +193,9 @@ def find_resume(
         holes: large holes of the file, which are not gone through.
     """
     ends = _declared_ends(data, position, end)
+    following = _OFFSET.unpack_from(data, position)[0] + 1 if ends.is_old else 0
     for offsets in ((offset_min, offset_max), (0, OFFSET_MAX)):
         resume = _behind_declared_length(data, ends, position, end, offsets, holes)
-        following = _OFFSET.unpack_from(data, position)[0] + 1 if ends.is_old else 0
         if resume == end and offset_min < following <= offset_max:
             # Its length may lie; no image has the offset that follows its own.
             inside = _batches_up_to(data, position + 1, end, (following, following), holes)

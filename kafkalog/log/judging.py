@@ -504,7 +504,11 @@ def _doubt_lone(runs: Sequence[_Run], first_offset: int, *, has_holes: bool) -> 
         for run in runs
         if run.fits and (run.may_be_image or (run.count > 1 and not run.is_believed))
     ]
-    rivals = [run for run in runs if run.fits and run.stretch and not run.is_believed]
+    rivals = [
+        run
+        for run in runs
+        if run.fits and run.stretch and not (run.is_believed or run.may_be_image) and run.count == 1
+    ]
     if not (others or rivals):
         return
     believed = [run for run in runs if run.is_believed and not run.may_be_image]
@@ -516,7 +520,7 @@ def _doubt_lone(runs: Sequence[_Run], first_offset: int, *, has_holes: bool) -> 
     ]
     in_file = sum(run.start < run.end for run in believed)
     if len(lone) == in_file and not (has_holes or any(run.is_wrapper for run in runs)):
-        others += [run for run in rivals if all(run is not each for each in others)]
+        others += rivals
     doubted = _contradicted(lone, others)
     for run in [*doubted, *_contradicted(others, doubted)]:
         run.is_believed, run.is_doubtful = False, True

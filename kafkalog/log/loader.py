@@ -627,8 +627,7 @@ def _trust_end(
     try:
         data: memoryview | bytes = b""
         if size > SMALL_FILE_BYTES:
-            # Where no recovery point confirms what the last batch names, those before it do.
-            start = segment.tail_position() if recovery_point > 0 else 0
+            start = _tail_start(segment, recovery_point)
             data = segment.file.read(start, size - start)
             size = len(data)
             tail = scan_batches(data, next_offset=segment.base_offset)
@@ -645,6 +644,11 @@ def _trust_end(
         return False
     findings.next_offset = max(segment.base_offset, tail.next_offset)
     return True
+
+
+def _tail_start(segment: LogSegment, recovery_point: int) -> int:
+    """Return where the tail begins: at 0 where only the batches before confirm the last one."""
+    return segment.tail_position() if recovery_point > 0 else 0
 
 
 def _is_believable_end(segment: LogSegment, next_offset: int, recovery_point: int) -> bool:
@@ -664,8 +668,7 @@ def _trust_tail(segment: LogSegment, recovery_point: int, findings: _Findings) -
         if segment.size_bytes == 0:
             scan = SegmentScan(next_offset=segment.base_offset)
         else:
-            # Where no recovery point confirms what the last batch names, those before it do.
-            start = segment.tail_position() if recovery_point > 0 else 0
+            start = _tail_start(segment, recovery_point)
             data = segment.file.read(start, segment.size_bytes - start)
             tail = scan_batches(data, next_offset=segment.base_offset)
             if tail.status != OK:

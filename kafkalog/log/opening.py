@@ -133,7 +133,6 @@ def open_at_home(
         )
         context.on_storage_error = surroundings.on_storage_error
         context.was_cleaned = lambda: home.read_cleaner_offset() is not None
-        context.write_holes = home.write_cleaner_offset
         if read_only:
             opened = _load_read_only(home, context)
         else:

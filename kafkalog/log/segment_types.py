@@ -62,8 +62,6 @@ class SegmentContext:
     # Base offsets of segments made here in front of which offsets are missing, and none was lost.
     left_out: set[int] = field(default_factory=set)
     was_cleaned: Callable[[], bool] = bool
-    # Writes on the disk that offsets may be missing, with the start of the log, where that is new.
-    write_holes: Callable[[int], object] = bool
     # Below it everything was on the disk when the log was opened, transaction indexes too: what is
     # wrong with them there is no trace of a crash, nor of a writer that is at work.
     settled_offset: int = 0
@@ -71,23 +69,6 @@ class SegmentContext:
     on_damage: weakref.WeakMethod[Callable[[], None]] | None = None
     # Returns, if it is there yet, where the segment before the one of a base offset ends.
     ask_end_before: weakref.WeakMethod[Callable[[int], int]] | None = None
-
-    def record_holes(self, start_offset: int) -> None:
-        """
-        Record on the disk that offsets may be missing between segments without any damage.
-
-        Else holes would count as lost records after the next opening. Crash points: those of a
-        checkpoint; a cleaning begins at the start, as it did before.
-
-        Args:
-            start_offset: the log start offset.
-
-        Raises:
-            LogStorageError: the disk refused.
-        """
-        if not (self.was_cleaned() or "compact" in self.config.cleanup_policy):
-            self.write_holes(start_offset)
-        self.may_have_holes = True
 
     def found_damage(self) -> None:
         """Say that a segment has damage of which nobody knew."""

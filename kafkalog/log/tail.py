@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kafkalog._core.batch import BatchColumns, check_batch
@@ -145,8 +145,7 @@ class ReadOnlyTail:
         self._swapped = listed.swapped
         known = {segment.base_offset: segment for segment in snapshot.segments.segments}
         passed = self._set_aside.intersection(bases)
-        sides = dict(zip(bases, zip([None, *bases], [*bases[1:], None], strict=False), strict=True))
-        bases = [base for base in bases if base not in passed or self._belongs(base, *sides[base])]
+        bases = [base for base in bases if base not in passed or self._belongs(base, bases)]
         if not bases:
             return False
         facts = {base: self._facts(base) for base in bases}
@@ -192,14 +191,13 @@ class ReadOnlyTail:
         self._ids = ids
         self._local.replace_all(snapshot)
 
-    def _belongs(self, base_offset: int, *sides: int | None) -> bool:
+    def _belongs(self, base_offset: int, bases: Sequence[int]) -> bool:
         """Say whether the first batch of a segment is there, all of it, and not of a copy."""
         header, data, size = self._first_batch(base_offset)
         if header is None or header.base_offset < base_offset or check_batch(data) != OK:
             return False
-        for side in sides:
-            if side is None:
-                continue
+        slot = bases.index(base_offset)
+        for side in (*bases[max(slot - 1, 0) : slot], *bases[slot + 1 : slot + 2]):
             _header, data_beside, size_beside = self._first_batch(side)
             has_more = size > size_beside and self._has_data(base_offset, size_beside)
             if data == data_beside and not has_more:

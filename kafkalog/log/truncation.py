@@ -104,7 +104,6 @@ def truncate_to(local: LocalLog, cut: Cut) -> list[LogSegment]:
             fresh_path = _copy_prefix(local, holder, kept_bytes, made)
         index_path = _copy_transaction_index(local, files, offset, made)
         if cut.kept_offset < offset:
-            local.context.record_holes(snapshot.start_offset)
             prepare_segment(local, offset, made)
     # From here on a failure latches the log: a sealed active segment takes no appends.
     snapshot.segments.active.seal_in_memory()

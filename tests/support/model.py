@@ -76,6 +76,8 @@ class LogModel:
         start_offset, end_offset: the log's range.
         durable_offset: everything below it was acknowledged as being on the disk.
         doubts: what was begun and not seen to end.
+        left_out: offsets that went with a batch which straddled the target of a truncation. They
+            may be reported as lost.
     """
 
     records: dict[int, RecordFact] = field(default_factory=dict)
@@ -83,10 +85,16 @@ class LogModel:
     end_offset: int = 0
     durable_offset: int = 0
     doubts: list[Doubt] = field(default_factory=list)
+    left_out: set[int] = field(default_factory=set)
 
     def copy(self) -> Self:
         """Return a model that goes its own way; facts and doubts never change."""
-        return replace(self, records=dict(self.records), doubts=list(self.doubts))
+        return replace(
+            self,
+            records=dict(self.records),
+            doubts=list(self.doubts),
+            left_out=set(self.left_out),
+        )
 
     # What happened.
 
@@ -102,12 +110,13 @@ class LogModel:
         if offset >= self.end_offset:
             return
         self.records = {at: fact for at, fact in self.records.items() if at < batch_base}
+        self.left_out = {at for at in self.left_out if at < offset} | {*range(batch_base, offset)}
         self.end_offset = offset
         self.durable_offset = min(self.durable_offset, offset)
 
     def restart_at(self, offset: int) -> None:
         """Remove everything; the next offset is `offset`."""
-        self.records = {}
+        self.records, self.left_out = {}, set()
         self.start_offset = self.end_offset = offset
         self.durable_offset = min(self.durable_offset, offset)
 
@@ -128,6 +137,11 @@ class LogModel:
         self.doubts = []
 
     # What must be served.
+
+    def verify_losses(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Raise AssertionError unless all that is reported as lost was left out by a truncation."""
+        reported = {at for first, following in ranges for at in range(first, following)}
+        assert reported <= self.left_out, f"reported {reported}, left out {self.left_out}"
 
     def served(self, start: int | None = None, end: int | None = None) -> list[RecordFact]:
         """Return the records of a range, in order."""

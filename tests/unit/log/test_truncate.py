@@ -296,23 +296,3 @@ def test_delete_records_above_the_end_is_refused(directory: Path) -> None:
             caught.value.log_end_offset,
         )
         assert 200 == len(offsets(log))
-
-
-@pytest.mark.parametrize("is_closed", [True, False])
-def test_truncate_within_a_batch_reports_no_loss_after_a_reopen(
-    directory: Path, is_closed: bool
-) -> None:
-    """The batch goes as a whole; the offsets below the new log end are no lost records."""
-    with manual_log(directory) as log:
-        log.append(numbered(0, 5))
-        log.append(numbered(5, 5))
-        assert log.truncate_to(7) == 7
-        if is_closed:
-            log.close()
-        with manual_log(directory, read_only=True) as reader:
-            assert [*range(5)] == offsets(reader)
-            assert not reader.fences()
-    with manual_log(directory) as log:
-        log.append(numbered(7, 1))
-        assert [*range(5), 7] == offsets(log)
-        assert not log.fences()
