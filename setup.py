@@ -1,4 +1,4 @@
-"""Build of the native core: one table of extensions, one table of Cython directives.
+"""Build of the compiled packages: one table of extensions, one table of Cython directives.
 
 Switches (environment):
   KAFKALOG_DEBUG=1      line tracing, -O0 -g, C assertions: coverage and gdb see the .pyx lines
@@ -19,83 +19,88 @@ DEBUG = os.environ.get("KAFKALOG_DEBUG") == "1"
 SANITIZE = os.environ.get("KAFKALOG_SANITIZE") == "1"
 OPTIMIZE = os.environ.get("KAFKALOG_OPTIMIZE", "3")
 
-CORE = Path("kafkalog") / "_core"
+PACKAGE = Path("kafkalog")
 
 # What Cython itself needs for typed memoryviews, in one module instead of a copy in each: half of
 # the C, and of the time to compile it, is gone with the copies. cythonize writes it.
 SHARED = "kafkalog._core.cython_shared"
 
-# Module name -> further C sources. Every .pyx of the core has its line here.
-EXTENSIONS: dict[str, list[str]] = {
-    "status": [],
-    "mapping": ["mapping_guard.c"],
-    "varint": [],
-    "crc32c": ["crc32c_hw.c"],
-    "crc32": ["crc32_hw.c"],
-    "header": [],
-    "stamp": [],
-    "batch": [],
-    "batch_tally": [],
-    "index": [],
-    "bytes_column": [],
-    "arrow_source": [],
-    "murmur2": [],
-    "partition_writer": [],
-    "timestamps": [],
-    "record": [],
-    "columns": [],
-    "compressed_run": [],
-    "message_set": [],
-    "message": [],
-    "message_run": [],
-    "summary": [],
-    "iteration": [],
-    "point_read": [],
-    "segment_slice": [],
-    "point_table": [],
-    "time_read": [],
-    "batch_memory": [],
-    "header_writer": [],
-    "encoded_headers": [],
-    "column_writer": [],
-    "headers_column": [],
-    "records_builder": [],
-    "builder": [],
-    "run_facts": [],
-    "packed_run": [],
-    "own_run": [],
-    "leader_run": [],
-    "segment_stage": [],
-    "growing": [],
-    "segment_end": [],
-    "append_way": [],
-    "system_clock": [],
-    "file_writer": [],
-    "run_limits": [],
-    "run_builder": [],
-    "message_builder": [],
-    "decoded_rows": [],
-    "repack": [],
-    "lz4_blocks": [],
-    "snappy_blocks": [],
-    "zstd_frames": [],
-    "zstd_library": [],
-    "payloads": [],
-    "key_hash": ["key_hash_hw.c"],
-    "offset_table": [],
-    "exact_rows": [],
-    "offset_map": [],
-    "retained": [],
-    "batch_rows": [],
-    "key_run": [],
-    "retained_run": [],
-    "arrow_export": [],
-    "row_filter": [],
-    "row_measure": [],
-    "row_columns": [],
-    "row_step": [],
-    "row_run": [],
-    "row_builder": [],
+# Package -> module -> further C sources. Every .pyx has its line here.
+EXTENSIONS: dict[str, dict[str, list[str]]] = {
+    "_core": {
+        "status": [],
+        "mapping": ["mapping_guard.c"],
+        "varint": [],
+        "crc32c": ["crc32c_hw.c"],
+        "crc32": ["crc32_hw.c"],
+        "header": [],
+        "stamp": [],
+        "batch": [],
+        "batch_tally": [],
+        "index": [],
+        "bytes_column": [],
+        "arrow_source": [],
+        "murmur2": [],
+        "partition_writer": [],
+        "timestamps": [],
+        "record": [],
+        "columns": [],
+        "compressed_run": [],
+        "message_set": [],
+        "message": [],
+        "message_run": [],
+        "summary": [],
+        "point_read": [],
+        "time_read": [],
+        "batch_memory": [],
+        "header_writer": [],
+        "encoded_headers": [],
+        "column_writer": [],
+        "headers_column": [],
+        "records_builder": [],
+        "builder": [],
+        "run_facts": [],
+        "packed_run": [],
+        "own_run": [],
+        "leader_run": [],
+        "run_limits": [],
+        "run_builder": [],
+        "message_builder": [],
+        "decoded_rows": [],
+        "repack": [],
+        "lz4_blocks": [],
+        "snappy_blocks": [],
+        "zstd_frames": [],
+        "zstd_library": [],
+        "payloads": [],
+        "key_hash": ["key_hash_hw.c"],
+        "offset_table": [],
+        "exact_rows": [],
+        "offset_map": [],
+        "retained": [],
+        "batch_rows": [],
+        "key_run": [],
+        "retained_run": [],
+        "arrow_export": [],
+        "row_filter": [],
+        "row_measure": [],
+        "row_columns": [],
+        "row_step": [],
+        "row_run": [],
+        "row_builder": [],
+    },
+    "_engine": {
+        "append_file": [],
+        "append_lane": [],
+        "file_writer": [],
+        "index_buffer": [],
+        "iteration": [],
+        "point_lookup": [],
+        "roll_planner": [],
+        "segment_appender": [],
+        "segment_slice": [],
+        "system_clock": [],
+    },
 }
 
 DIRECTIVES: dict[str, object] = {
@@ -141,17 +146,18 @@ def extensions() -> list[Extension]:
     """Return one Extension for each line of the table, and the one that all of them share."""
     compile_args, link_args, macros = compile_flags()
     sources = {
-        f"kafkalog._core.{name}": [f"{name}.pyx", *more]
-        for name, more in EXTENSIONS.items()
-        if (CORE / f"{name}.pyx").exists()
+        f"kafkalog.{package}.{name}": [f"{package}/{name}.pyx", *(f"{package}/{c}" for c in more)]
+        for package, modules in EXTENSIONS.items()
+        for name, more in modules.items()
+        if (PACKAGE / package / f"{name}.pyx").exists()
     }
-    sources[SHARED] = [f"{SHARED.rpartition('.')[2]}.c"]
+    sources[SHARED] = ["_core/cython_shared.c"]
     return [
         Extension(
             module,
-            sources=[str(CORE / file) for file in files],
+            sources=[str(PACKAGE / file) for file in files],
             # Headers that only a .c includes: Cython sees those named in a .pyx by itself.
-            depends=sorted(str(header) for header in CORE.glob("*.h")) if files[1:] else [],
+            depends=sorted(map(str, PACKAGE.glob("_core/*.h"))) if files[1:] else [],
             extra_compile_args=compile_args,
             extra_link_args=link_args,
             define_macros=macros,

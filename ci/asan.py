@@ -1,8 +1,8 @@
 """Run the core's tests under AddressSanitizer and UBSan: `python ci/asan.py [PYTEST ARGUMENTS]`.
 
-Without arguments it runs `tests/core`, replays the corpora of `tests/fuzz`, and gives each of its
-targets new inputs for some seconds, by a fresh seed; properties get a quarter of the examples that
-the plain tests give them. The extensions are built with
+Without arguments it runs `tests/core` and `tests/engine`, replays the corpora of `tests/fuzz`, and
+gives each of its targets new inputs for some seconds, by a fresh seed; properties get a quarter of
+the examples that the plain tests give them. The extensions are built with
 KAFKALOG_SANITIZE=1 in a temporary copy of the sources; the ones beside the sources stay as they
 are. The sanitizers' libraries are preloaded, because Python itself was built without them, and
 Python allocates by malloc, so that each block has its own bounds.
@@ -189,7 +189,9 @@ def main(arguments: list[str]) -> int:
         environment = build(folder)
         if environment is None or not proves_itself(folder, environment):
             return 2
-        status = run_tests(folder, environment, arguments or ["tests/core", "tests/fuzz"])
+        status = run_tests(
+            folder, environment, arguments or ["tests/core", "tests/engine", "tests/fuzz"]
+        )
         return status or (0 if arguments else fuzz(folder, environment))
 
 

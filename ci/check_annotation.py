@@ -1,4 +1,4 @@
-"""Fail if a kernel or leaf of the core touches the Python C-API: `python ci/check_annotation.py`.
+"""Fail if a compiled kernel or leaf touches the Python C-API: `python ci/check_annotation.py`.
 
 What `cython -a` shows in yellow, as an exit status. Checked is the generated C of every function
 that is declared `noexcept nogil`, in a .pyx or as an inline leaf in a .pxd, wherever it was
@@ -17,7 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
-CORE = ROOT / "kafkalog" / "_core"
+PACKAGE = ROOT / "kafkalog"
 
 FUNCTION = re.compile(
     r"^ *cdef [^=(\n]*?\b(?P<name>\w+)"
@@ -37,7 +37,7 @@ def generate() -> list[Path]:
     os.chdir(ROOT)
     with mock.patch("setuptools.setup"):
         runpy.run_path("setup.py")
-    return sorted(CORE.glob("*.pyx"))
+    return sorted(PACKAGE.glob("*/*.pyx"))
 
 
 def declared(sources: list[Path]) -> tuple[dict[str, str], list[str]]:
@@ -50,8 +50,9 @@ def declared(sources: list[Path]) -> tuple[dict[str, str], list[str]]:
             line = text.count("\n", 0, match.start()) + 1
             place = f"{path.relative_to(ROOT)}:{line}: {match['name']}"
             if match["tail"].split() == ["noexcept", "nogil"]:
-                mangled = f"__pyx_f_8kafkalog_5_core_{len(path.stem)}{path.stem}_{match['name']}"
-                functions[mangled] = place
+                modules = ("kafkalog", path.parent.name, path.stem)
+                mangled = "_".join(["__pyx_f", *(f"{len(each)}{each}" for each in modules)])
+                functions[f"{mangled}_{match['name']}"] = place
             elif match["name"].endswith("_kernel"):
                 problems.append(f"{place} is a kernel and not `noexcept nogil`")
     return functions, problems
@@ -67,7 +68,7 @@ def bodies(text: str) -> Iterator[tuple[str, str]]:
 def main() -> int:
     """Print each problem; the exit status is 1 if there is one."""
     modules = generate()
-    functions, problems = declared([*modules, *sorted(CORE.glob("*.pxd"))])
+    functions, problems = declared([*modules, *sorted(PACKAGE.glob("*/*.pxd"))])
     seen = set()
     for module in modules:
         for mangled, body in bodies(module.with_suffix(".c").read_text("utf-8")):

@@ -1,8 +1,9 @@
-"""Fail if a `.pyx` or `.pxd` of `kafkalog/_core` uses more than it may.
+"""Fail if a `.pyx` or `.pxd` of `_core` or `_engine` imports more than it may.
 
-import-linter reads Python files only, so the lowest layer would go unwatched. `_core` may import
+import-linter reads Python files only, so the lowest layers would go unwatched. `_core` may import
 itself, `kafkalog.errors` and `kafkalog.model`, the C library, CPython's C API, Cython, and NumPy
-(as Python objects, never its C API). Usage: `python ci/check_core_imports.py`.
+(as Python objects, never its C API); `_engine` the same, and `_core`. Usage:
+`python ci/check_core_imports.py`.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CORE = ROOT / "kafkalog" / "_core"
+PACKAGES = ("_core", "_engine")
 
 # crc32c is the portable fallback of the checksum kernel. It and datetime are imported on first
 # need.
 ALLOWED_IMPORTS = {"__future__", "crc32c", "cython", "datetime", "numpy", "sys", "typing"}
 ALLOWED_IMPORTS |= {"kafkalog.errors", "kafkalog.model"}
 ALLOWED_CIMPORTS = {"cython", "cpython", "libc"}
-OWN = "kafkalog._core"
+ALLOWED_OWN = {
+    "_core": ("kafkalog._core",),
+    "_engine": ("kafkalog._core", "kafkalog._engine"),
+}
 
 STATEMENT = re.compile(
     r"^\s*(?:from\s+(?P<origin>[\w.]+)\s+(?P<kind>c?import)\s+(?P<names>.+)"
@@ -36,7 +40,8 @@ def problems_of(path: Path, lines: list[str]) -> list[str]:
             continue
         kind = match["kind"] or match["plain"]
         place = f"{path.relative_to(ROOT)}:{number}"
-        refused = [module for module in _modules(match) if not _is_allowed(module, kind)]
+        own = ALLOWED_OWN[path.parent.name]
+        refused = [module for module in _modules(match) if not _is_allowed(module, kind, own)]
         found += [f"{place}: {kind} of {module}" for module in refused]
     return found
 
@@ -50,8 +55,8 @@ def _modules(match: re.Match[str]) -> list[str]:
     return [match["origin"]]
 
 
-def _is_allowed(module: str, kind: str) -> bool:
-    if module == OWN or module.startswith((f"{OWN}.", ".")):
+def _is_allowed(module: str, kind: str, own: tuple[str, ...]) -> bool:
+    if module in own or module.startswith((*(f"{each}." for each in own), ".")):
         return True
     if kind == "cimport":
         return module.split(".")[0] in ALLOWED_CIMPORTS
@@ -59,8 +64,13 @@ def _is_allowed(module: str, kind: str) -> bool:
 
 
 def main() -> int:
-    """Check every source of the core and print what is wrong."""
-    sources = sorted([*CORE.glob("*.pyx"), *CORE.glob("*.pxd"), *CORE.glob("*.py")])
+    """Check every source of the compiled packages and print what is wrong."""
+    sources = sorted(
+        path
+        for package in PACKAGES
+        for path in (ROOT / "kafkalog" / package).iterdir()
+        if path.suffix in {".pyx", ".pxd", ".py"}
+    )
     found = [
         problem
         for path in sources
@@ -68,7 +78,7 @@ def main() -> int:
     ]
     for problem in found:
         print(problem)
-    print(f"{len(sources)} sources of the core, {len(found)} forbidden imports")
+    print(f"{len(sources)} sources, {len(found)} forbidden imports")
     return 1 if found or not sources else 0
 
 

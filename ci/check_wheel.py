@@ -94,14 +94,14 @@ def content_problems(wheel: Path) -> list[str]:
     found = []
     if "kafkalog/py.typed" not in names:
         found.append("no py.typed")
-    core = ROOT / "kafkalog" / "_core"
-    for source in sorted(core.glob("*.pyx")):
-        stem = f"kafkalog/_core/{source.stem}"
+    package = ROOT / "kafkalog"
+    for source in sorted(package.glob("*/*.pyx")):
+        stem = source.relative_to(ROOT).with_suffix("").as_posix()
         if not any(name.startswith(f"{stem}.") and name.endswith(".so") for name in names):
             found.append(f"{stem} is not built")
         if f"{stem}.pyi" not in names:
             found.append(f"no {stem}.pyi")
-    declared = [f"kafkalog/_core/{path.name}" for path in sorted(core.glob("*.pxd"))]
+    declared = [path.relative_to(ROOT).as_posix() for path in sorted(package.glob("*/*.pxd"))]
     found += [f"no {name}" for name in declared if name not in names]
     found += [f"{name} is in the wheel" for name in sorted(names) if name.endswith((".c", ".html"))]
     if not any(name.endswith("licenses/LICENSE") for name in names):

@@ -127,8 +127,8 @@ def _rebuild() -> None:
 
 
 def _extensions_built() -> bool:
-    core = ROOT / "kafkalog" / "_core"
-    return all(any(core.glob(f"{path.stem}.*.so")) for path in core.glob("*.pyx"))
+    sources = (ROOT / "kafkalog").glob("*/*.pyx")
+    return all(any(path.parent.glob(f"{path.stem}.*.so")) for path in sources)
 
 
 def _requirements_hash() -> str:

@@ -65,8 +65,8 @@ class Outcome:
 def steps(python: Path, *, quick: bool) -> list[Step]:
     """Return every step there is, in order."""
     tool = python.parent
-    core_modules = sorted(
-        f"kafkalog._core.{path.stem}" for path in (ROOT / "kafkalog" / "_core").glob("*.pyx")
+    compiled = sorted(
+        f"kafkalog.{path.parent.name}.{path.stem}" for path in (ROOT / "kafkalog").glob("*/*.pyx")
     )
     every = [
         *_asan(python),
@@ -76,7 +76,7 @@ def steps(python: Path, *, quick: bool) -> list[Step]:
         Step("lint", "codespell", [tool / "codespell"], lane=1),
         Step("layers", "import-linter", [tool / "lint-imports"], lane=1),
         Step("types", "mypy", [tool / "mypy"], lane=1),
-        Step("types", "stubtest", [*_stubtest(python), *core_modules], lane=1),
+        Step("types", "stubtest", [*_stubtest(python), *compiled], lane=1),
         *_check_scripts(python),
         *_bench(python),
         Step("proof", "proof", [python, "-m", "tests.proof", "--gate"], slow=True, lane=4),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kafkalog._core.system_clock import SystemClock
+from kafkalog._engine.system_clock import SystemClock
 
 __all__ = ["Clock", "SystemClock"]
 

@@ -33,9 +33,9 @@ from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.header import parse_header
-from kafkalog._core.iteration import RecordIterator
 from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.record import decode_lists
+from kafkalog._engine.iteration import RecordIterator
 
 COLUMN_ROWS = 16 * 1024
 PLAIN = (0, False, -1, -1, -1)  # codec, transaction, producer id, epoch, sequence

@@ -35,8 +35,8 @@ from typing import Final
 
 from typing_extensions import Buffer
 
-from kafkalog._core.file_writer import Descriptor, FileWriter
 from kafkalog._core.mapping import check_bytes, lost_mapping_count
+from kafkalog._engine.file_writer import Descriptor, FileWriter
 from kafkalog.errors import LogStorageError
 from kafkalog.files import mappings
 from kafkalog.files.cache_id import cache_id

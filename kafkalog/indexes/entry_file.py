@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from kafkalog._core.growing import EntryMemory
+from kafkalog._engine.index_buffer import IndexBuffer
 from kafkalog.files.filesystem import FileHandle, FileSystem
 
 __all__ = ["EntryFile"]
@@ -33,7 +33,7 @@ class _Sized(Protocol):
 View = TypeVar("View", bound=_Sized)
 
 
-class EntryFile(EntryMemory, Generic[View]):
+class EntryFile(IndexBuffer, Generic[View]):
     """
     A growing run of fixed-size entries with its file.
 

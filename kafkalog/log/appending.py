@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafkalog._core.append_way import RunAppender
 from kafkalog._core.packed_run import PackedRun
+from kafkalog._engine.append_lane import RunAppender
 from kafkalog.files.errors import translate
 from kafkalog.layout import MAGIC_V2
 from kafkalog.log.adopting import BatchFile, adopt

@@ -32,10 +32,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from kafkalog._core.append_way import EpochsAtHand
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import parse_header
 from kafkalog._core.packed_run import PackedRun
+from kafkalog._engine.append_lane import EpochsAtHand
 from kafkalog.files.errors import storage_errors
 from kafkalog.layout import MAGIC_V2
 from kafkalog.log.home import PartitionHome

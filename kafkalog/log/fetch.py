@@ -17,8 +17,8 @@ from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import parse_header
 from kafkalog._core.mapping import check_bytes
 from kafkalog._core.record import Record
-from kafkalog._core.segment_slice import SegmentSlice
 from kafkalog._core.status import STATUS_CODES
+from kafkalog._engine.segment_slice import SegmentSlice
 from kafkalog.errors import (
     CorruptRecordError,
     InvalidRecordError,

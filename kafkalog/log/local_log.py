@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
-from kafkalog._core.append_way import LogEnd
 from kafkalog._core.run_facts import RunFacts
+from kafkalog._engine.append_lane import LogEnd
 from kafkalog.errors import OffsetOverflowError
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.names import MAX_BASE_OFFSET, FileKind, FileState, SegmentFiles

@@ -11,9 +11,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from kafkalog._core.point_table import PointTable
 from kafkalog._core.record import Record
 from kafkalog._core.timestamps import to_timestamp_ms
+from kafkalog._engine.point_lookup import PointLookupTable
 from kafkalog.errors import CorruptRecordError, KafkaLogError, LogStorageError
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.isolation import Isolation
@@ -34,7 +34,7 @@ MAX_TIMESTAMP = -3
 INT64_MAX: Final = 2**63 - 1
 
 # Owned by nobody: it answers nothing, and nobody puts anything in.
-NO_POINTS: Final = PointTable(None, (), 1)
+NO_POINTS: Final = PointLookupTable(None, (), 1)
 
 
 class PointLog(LogReader):
@@ -250,7 +250,7 @@ class PointLog(LogReader):
         if not segments.segments[slot].file.maps:
             return  # a reader would hold a copy of all of it
         if points.owner is not segments:
-            points = PointTable(
+            points = PointLookupTable(
                 segments,
                 segments.bases,
                 self.config.mappings_max,

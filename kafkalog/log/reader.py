@@ -16,8 +16,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from kafkalog._core.iteration import Gate, GatedRecords
 from kafkalog._core.record import Record
+from kafkalog._engine.iteration import ClosableRecords, CloseSignal
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
     CorruptRecordError,
@@ -92,7 +92,7 @@ class LogReader:
         self._tail = tail
         self._epochs = epochs
         self._closed = False
-        self._gate = Gate()
+        self._gate = CloseSignal()
         self._stable = StableOffsets()
         self._followed = None if tail is None else FollowedProducers(local.context)
         local.context.on_damage = weakref.WeakMethod(self._forget_points)
@@ -434,7 +434,7 @@ def _record_lists(
     end: int,
     limit_bytes: int,
     on_corrupt: OnCorrupt,
-    gate: Gate,
+    gate: CloseSignal,
 ) -> Iterator[Iterable[Record]]:
     """Yield the records of each part, as far as they lie in the range."""
     before: BatchView | None = None
@@ -443,7 +443,7 @@ def _record_lists(
         if isinstance(part, MessageRun):
             for found in _lists_of_run(part, start, end, limit_bytes, on_corrupt):
                 # Each message is a batch: a reader gets none after the log was closed.
-                yield GatedRecords(found, gate)
+                yield ClosableRecords(found, gate)
             start, run = max(start, part.next_offset), part
             continue
         batch, header, next_offset = part, part.header, part.header.next_offset

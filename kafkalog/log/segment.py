@@ -34,9 +34,9 @@ from kafkalog._core.index import OffsetIndexView
 from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
 from kafkalog._core.run_facts import RunFacts
-from kafkalog._core.segment_end import SegmentEnd
-from kafkalog._core.segment_stage import SegmentStage
 from kafkalog._core.status import STATUS_CODES, status_name
+from kafkalog._engine.roll_planner import RollPlanner
+from kafkalog._engine.segment_appender import SegmentAppender
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, LogStorageError
 from kafkalog.files.filesystem import FileExtent
 from kafkalog.files.names import FileKind, segment_file_name
@@ -116,7 +116,7 @@ class LogSegment(SegmentIndexes):
         self._is_preallocated = False
         self._max_timestamp: int | None = None
         self._offset_of_max_timestamp = -1
-        self.end: SegmentEnd | None = None
+        self.end: SegmentAppender | None = None
         self.transactions = SegmentTransactions(context, base_offset)
 
     def __repr__(self) -> str:
@@ -182,7 +182,7 @@ class LogSegment(SegmentIndexes):
             scan = SegmentScan(next_offset=self.base_offset)
         offsets = self.offset_index.start_growing(config.segment_index_bytes, scan.offset_entries)
         times = self.time_index.start_growing(config.segment_index_bytes, scan.time_entries)
-        stage = SegmentStage(
+        stage = RollPlanner(
             self.base_offset,
             offset_entries_max=offsets.max_entries,
             time_entries_max=times.max_entries,
@@ -193,7 +193,7 @@ class LogSegment(SegmentIndexes):
             offset_of_max_timestamp=scan.offset_of_max_timestamp,
             rolling_timestamp=scan.first_max_timestamp if self.size_bytes else NO_TIMESTAMP,
         )
-        self.end = SegmentEnd(stage, self.file, offsets, times)
+        self.end = SegmentAppender(stage, self.file, offsets, times)
         self.obey_settings()
         self._is_preallocated = config.preallocate and is_last
         if self._is_preallocated:
@@ -626,12 +626,12 @@ class LogSegment(SegmentIndexes):
 
     # ------------------------------------------------------------------------------- private
 
-    def _active_end(self) -> SegmentEnd:
+    def _active_end(self) -> SegmentAppender:
         if self.end is None:
             raise AssertionError(f"{self.path} is sealed")
         return self.end
 
-    def _keep_max_timestamp(self) -> SegmentEnd | None:
+    def _keep_max_timestamp(self) -> SegmentAppender | None:
         """Take no more batches; return what took them."""
         end, self.end = self.end, None
         if end is not None:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from kafkalog._core.growing import FileEnd
+from kafkalog._engine.append_file import AppendFile
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.holes import HOLE_BYTES, Holes, find_holes, is_zero_between
 from kafkalog.files.pool import FilePool, PooledFile
@@ -44,7 +44,7 @@ _ALL: Final = 2**63 - 1
 _ZEROS: Final = bytes(256 * 1024)
 
 
-class SegmentFile(FileEnd):
+class SegmentFile(AppendFile):
     """
     One `.log` file.
 

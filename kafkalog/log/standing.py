@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from kafkalog._core.append_way import AppendEntrance
+from kafkalog._engine.append_lane import AppendEntrance
 from kafkalog.errors import ForkedLogError, LogClosedError, LogOfflineError, ReadOnlyLogError
 from kafkalog.log.changing import Changing
 from kafkalog.log.epochs import LogEpochs

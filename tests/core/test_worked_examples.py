@@ -20,8 +20,8 @@ from kafkalog._core.index import (
     check_time_index,
 )
 from kafkalog._core.run_facts import RunFacts
-from kafkalog._core.segment_stage import SegmentStage
 from kafkalog._core.status import STATUS_CODES, status_name
+from kafkalog._engine.roll_planner import RollPlanner
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, decompress
@@ -388,7 +388,7 @@ def staged_entries() -> tuple[bytes, bytes]:
             (100, 5089, 5099, T, 5099),
         ]
     )
-    stage = SegmentStage(5000, offset_entries_max=100, time_entries_max=100)
+    stage = RollPlanner(5000, offset_entries_max=100, time_entries_max=100)
     stage.set_limits(segment_bytes=2**20, interval_bytes=4096, roll_after_ms=2**40)
     assert (4, 8400) == stage.take(facts, 0, 0, 0)
     return stage.ready_entries()

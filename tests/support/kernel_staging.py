@@ -1,4 +1,4 @@
-"""How `SegmentStage` shares batches out among segments, asked as a log asks it: a stage for each.
+"""How `RollPlanner` shares batches out among segments, asked as a log asks it: a stage for each.
 
 To be held against `slow_staging`; each run is taken, taken back, and taken again.
 """
@@ -6,7 +6,7 @@ To be held against `slow_staging`; each run is taken, taken back, and taken agai
 from __future__ import annotations
 
 from kafkalog._core.run_facts import BatchFacts, RunFacts
-from kafkalog._core.segment_stage import SegmentStage
+from kafkalog._engine.roll_planner import RollPlanner
 from tests.support.slow_staging import SegmentFiles, StagingRules
 
 __all__ = ["KernelStaging"]
@@ -29,7 +29,7 @@ class KernelStaging:
         """Begin a segment."""
         rules = self.rules
         self.created_ms = now_ms
-        self.stage = SegmentStage(
+        self.stage = RollPlanner(
             base_offset,
             offset_entries_max=rules.offset_entries_max,
             time_entries_max=rules.time_entries_max,

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import strategies as st
 
 from kafkalog._core.columns import RecordColumns
-from kafkalog._core.iteration import RecordIterator
 from kafkalog._core.message import (
     check_messages,
     count_messages,
@@ -25,6 +24,7 @@ from kafkalog._core.message import (
 )
 from kafkalog._core.record import Record
 from kafkalog._core.status import status_name
+from kafkalog._engine.iteration import RecordIterator
 from kafkalog.errors import CorruptRecordError
 from tests.support import reference_messages as reference
 from tests.support.buffers import exact

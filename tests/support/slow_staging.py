@@ -1,6 +1,6 @@
 """How batches are shared out among segments, one after the other: the rules, written down plainly.
 
-What `SegmentStage` is held against. A model of the segments of one log, without files.
+What `RollPlanner` is held against. A model of the segments of one log, without files.
 """
 
 from __future__ import annotations

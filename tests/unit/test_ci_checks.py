@@ -71,7 +71,25 @@ def test_changelog_in_order_is_accepted() -> None:
 def test_core_import_beyond_errors_is_refused(statement: str, is_refused: bool) -> None:
     """What the core may and may not use, statement by statement."""
     module = _load("check_core_imports")
-    path = module.CORE / "imagined.pyx"
+    path = module.ROOT / "kafkalog" / "_core" / "imagined.pyx"
+    assert is_refused == bool(module.problems_of(path, [statement]))
+
+
+@pytest.mark.parametrize(
+    ("package", "statement", "is_refused"),
+    [
+        ("_engine", "from kafkalog._core.header cimport BatchHeader", False),
+        ("_engine", "from kafkalog._engine.append_file cimport AppendFile", False),
+        ("_engine", "from kafkalog.files import names", True),
+        ("_core", "from kafkalog._engine.append_file cimport AppendFile", True),
+    ],
+)
+def test_engine_import_beyond_core_is_refused(
+    package: str, statement: str, is_refused: bool
+) -> None:
+    """The compiled objects use the kernels, never the other way round."""
+    module = _load("check_core_imports")
+    path = module.ROOT / "kafkalog" / package / "imagined.pyx"
     assert is_refused == bool(module.problems_of(path, [statement]))
 
 

@@ -7,8 +7,8 @@ import pytest
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.index import OffsetIndexView, TimeIndexView
 from kafkalog._core.point_read import PointReader
-from kafkalog._core.point_table import PointTable
-from kafkalog._core.segment_slice import SegmentSlice
+from kafkalog._engine.point_lookup import PointLookupTable
+from kafkalog._engine.segment_slice import SegmentSlice
 from kafkalog.model import TimestampOffset
 
 NO_ENTRIES = OffsetIndexView(b"", 0)
@@ -25,7 +25,7 @@ def batch(base_offset: int, deltas: list[int], times: list[int] | None = None) -
 
 def test_table_asks_the_reader_of_the_segment() -> None:
     """By base offsets; None below them, and where no reader is."""
-    table, snapshot = PointTable("owner", (10, 13, 40), 2), ("owner", 240, 9, 0)
+    table, snapshot = PointLookupTable("owner", (10, 13, 40), 2), ("owner", 240, 9, 0)
     assert "owner" == table.owner
     batches = [batch(10, [0, 1, 2]), batch(13, [0, 2, 7]), batch(40, list(range(200)))]
     readers = [PointReader(data, NO_ENTRIES) for data in batches]
@@ -40,7 +40,7 @@ def test_table_asks_the_reader_of_the_segment() -> None:
 
 def test_table_asked_with_a_snapshot_stays_in_its_range() -> None:
     """Its segments, its start, its end; what no offset can be is none."""
-    table = PointTable("owner", (10,), 1)
+    table = PointLookupTable("owner", (10,), 1)
     table.put(0, PointReader(batch(10, [0, 1, 2]), NO_ENTRIES))
     for offset, snapshot, is_found in (
         (12, ("owner", 13, 9, 12), True),
@@ -58,7 +58,7 @@ def test_table_asked_with_a_snapshot_stays_in_its_range() -> None:
 
 def test_table_keeps_no_more_readers_than_it_may() -> None:
     """Each may keep a mapping alive: one too many, and the others go."""
-    table = PointTable(None, (0, 10, 20), 2)
+    table = PointLookupTable(None, (0, 10, 20), 2)
     readers = [PointReader(bytes(slot), NO_ENTRIES) for slot in range(3)]
     for slot in range(3):
         table.put(slot, readers[slot])
@@ -68,16 +68,16 @@ def test_table_keeps_no_more_readers_than_it_may() -> None:
 @pytest.mark.parametrize("slot", [-1, 3])
 def test_table_refuses_slots_it_has_not(slot: int) -> None:
     """Also negative ones, which a list would take."""
-    table = PointTable(None, (0, 10, 20), 2)
+    table = PointLookupTable(None, (0, 10, 20), 2)
     with pytest.raises(IndexError):
         table.put(slot, PointReader(b"", NO_ENTRIES))
     with pytest.raises(IndexError):
         table.reader(slot)
 
 
-def table(*latest: int) -> PointTable:
+def table(*latest: int) -> PointLookupTable:
     """Return a table of two segments of which the first may have been looked into."""
-    points = PointTable("segments", [0, 100], 2, TimestampOffset)
+    points = PointLookupTable("segments", [0, 100], 2, TimestampOffset)
     points.put_times(latest)
     points.put(0, PointReader(batch(0, [0, 1, 2], [10, 30, 20]), NO_ENTRIES, NO_TIMES))
     return points
@@ -106,14 +106,14 @@ def test_table_refuses_what_it_cannot_work_with() -> None:
         table(1, 2, 3)
     for answer in (int, type("Loose", (tuple,), {})):
         with pytest.raises(TypeError, match="named tuples"):
-            PointTable("segments", [0], 1, answer)
+            PointLookupTable("segments", [0], 1, answer)
 
 
 def test_table_makes_slices_of_its_class_only() -> None:
     """And none where it was told of no segments."""
     with pytest.raises(TypeError, match="no class of slices"):
-        PointTable("segments", [0], 1, tuple, int)  # type: ignore[arg-type]
-    points, snapshot = PointTable("segments", [0], 1), ("segments", 3, 1000, 0)
+        PointLookupTable("segments", [0], 1, tuple, int)  # type: ignore[arg-type]
+    points, snapshot = PointLookupTable("segments", [0], 1), ("segments", 3, 1000, 0)
     points.put(0, PointReader(batch(0, [0, 1, 2]), NO_ENTRIES))
     assert None is points.slice(1, 10, True, snapshot)
 
@@ -121,7 +121,7 @@ def test_table_makes_slices_of_its_class_only() -> None:
 def test_table_slices_what_the_snapshot_has() -> None:
     """Not behind its end position, and whole where that is asked for; at its end offset nothing."""
     first, second = batch(0, [0, 1, 2]), batch(3, [0, 1])
-    points = PointTable("segments", [0], 1, tuple, SegmentSlice, ["segment"])
+    points = PointLookupTable("segments", [0], 1, tuple, SegmentSlice, ["segment"])
     points.put(0, PointReader(first + second, NO_ENTRIES))
     snapshot = ("segments", 3, len(first), 0)
     for max_bytes, whole, size in ((0, True, len(first)), (10, False, 10), (2**70, False, None)):

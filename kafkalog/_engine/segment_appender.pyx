@@ -9,13 +9,14 @@ Thread-safety: under the log's lock. Attributes may be read by any thread.
 cimport cython
 from libc.stdint cimport int64_t
 
-from kafkalog._core.growing cimport EntryMemory, FileEnd
+from kafkalog._engine.append_file cimport AppendFile
+from kafkalog._engine.index_buffer cimport IndexBuffer
 from kafkalog._core.run_facts cimport RunFacts
-from kafkalog._core.segment_stage cimport SegmentStage
+from kafkalog._engine.roll_planner cimport RollPlanner
 
 
 @cython.final
-cdef class SegmentEnd:
+cdef class SegmentAppender:
     """
     Where a segment takes appends.
 
@@ -29,15 +30,15 @@ cdef class SegmentEnd:
         saved_bytes: size of the file before the last append.
     """
 
-    def __cinit__(self, SegmentStage stage not None, FileEnd file not None,
-                  EntryMemory offsets not None, EntryMemory times not None):
+    def __cinit__(self, RollPlanner stage not None, AppendFile file not None,
+                  IndexBuffer offsets not None, IndexBuffer times not None):
         self.stage = stage
         self._file = file
         self._offsets = offsets
         self._times = times
 
     def __reduce__(self):
-        raise TypeError("a SegmentEnd cannot be pickled or copied")
+        raise TypeError("a SegmentAppender cannot be pickled or copied")
 
     def append(self, data not None, RunFacts facts not None, int64_t waited_ms):
         """
@@ -46,10 +47,10 @@ cdef class SegmentEnd:
         Args:
             data: the batches.
             facts: of the batches, stamped.
-            waited_ms: as for `SegmentStage.take`.
+            waited_ms: as for `RollPlanner.take`.
 
         Returns:
-            What `SegmentStage.take` does from the first batch on. Where that is not all, nothing
+            What `RollPlanner.take` does from the first batch on. Where that is not all, nothing
             is written: what was taken is to be committed.
         """
         cdef int64_t size = 0
@@ -59,8 +60,8 @@ cdef class SegmentEnd:
     cdef Py_ssize_t write(self, object data, RunFacts facts, int64_t waited_ms,
                           int64_t* size) except -1:
         """As `append`: return the row, and say the size."""
-        cdef FileEnd file = self._file
-        cdef SegmentStage stage = self.stage
+        cdef AppendFile file = self._file
+        cdef RollPlanner stage = self.stage
         cdef int64_t start = file.size_bytes
         cdef Py_ssize_t row
         self.saved_bytes = start

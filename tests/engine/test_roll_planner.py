@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog._core.run_facts import BatchFacts, RunFacts
-from kafkalog._core.segment_stage import SegmentStage
+from kafkalog._engine.roll_planner import RollPlanner
 from tests.support.examples import examples
 from tests.support.kernel_staging import KernelStaging
 from tests.support.slow_staging import SlowStaging, StagingRules
@@ -75,7 +75,7 @@ def test_runs_are_shared_out_as_single_batches(
 
 def test_stage_of_a_segment_that_has_batches_goes_on_from_there() -> None:
     """Entries and times that are there count; bytes since the last entry begin anew."""
-    stage = SegmentStage(
+    stage = RollPlanner(
         100,
         offset_entries_max=5,
         time_entries_max=5,
@@ -108,7 +108,7 @@ def test_many_rows_are_taken_without_the_gil_alike() -> None:
 
 def test_stage_refuses_what_cannot_be() -> None:
     """Rows outside the run, a negative interval, a copy."""
-    stage = SegmentStage(0, offset_entries_max=5, time_entries_max=5)
+    stage = RollPlanner(0, offset_entries_max=5, time_entries_max=5)
     facts = RunFacts([(100, 0, 0, 1, 0)])
     for first, size_bytes in ((-1, 0), (2, 0), (0, -1)):
         with pytest.raises(ValueError, match="bytes"):

@@ -15,7 +15,7 @@ from kafkalog._core.layout cimport MAGIC_POSITION, MAGIC_V2, NO_PARTITION_LEADER
 from kafkalog._core.objects cimport field_of, new_named_tuple
 from kafkalog._core.packed_run cimport PackedRun
 from kafkalog._core.run_facts cimport RunFacts
-from kafkalog._core.segment_end cimport SegmentEnd
+from kafkalog._engine.segment_appender cimport SegmentAppender
 
 from kafkalog.model import AppendOrigin
 
@@ -52,7 +52,7 @@ cdef class LogEnd:
         cdef object before = self.snapshot
         cdef tuple segments = field_of(before, SEGMENTS).segments
         cdef object active = segments[len(segments) - 1]
-        cdef SegmentEnd end = active.end
+        cdef SegmentAppender end = active.end
         cdef int64_t size = 0, waited_ms = 0
         cdef Py_ssize_t row
         if end.stage._state.rolling_timestamp < 0:

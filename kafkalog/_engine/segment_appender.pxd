@@ -3,18 +3,19 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from kafkalog._core.growing cimport EntryMemory, FileEnd
+from kafkalog._engine.append_file cimport AppendFile
+from kafkalog._engine.index_buffer cimport IndexBuffer
 from kafkalog._core.run_facts cimport RunFacts
-from kafkalog._core.segment_stage cimport SegmentStage
+from kafkalog._engine.roll_planner cimport RollPlanner
 
 
 @cython.final
-cdef class SegmentEnd:
-    cdef readonly SegmentStage stage
+cdef class SegmentAppender:
+    cdef readonly RollPlanner stage
     cdef readonly int64_t saved_bytes
-    cdef FileEnd _file
-    cdef EntryMemory _offsets
-    cdef EntryMemory _times
+    cdef AppendFile _file
+    cdef IndexBuffer _offsets
+    cdef IndexBuffer _times
 
     cdef Py_ssize_t write(self, object data, RunFacts facts, int64_t waited_ms,
                           int64_t* size) except -1

@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafkalog._core.append_way import AppendEntrance, EpochsAtHand, LogEnd, RunAppender
-from kafkalog._core.growing import EntryMemory, FileEnd
 from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.record import Record
 from kafkalog._core.run_builder import plain_run
 from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.run_limits import RunLimits
-from kafkalog._core.segment_end import SegmentEnd
-from kafkalog._core.segment_stage import SegmentStage
+from kafkalog._engine.append_lane import AppendEntrance, EpochsAtHand, LogEnd, RunAppender
+from kafkalog._engine.append_file import AppendFile
+from kafkalog._engine.index_buffer import IndexBuffer
+from kafkalog._engine.roll_planner import RollPlanner
+from kafkalog._engine.segment_appender import SegmentAppender
 from kafkalog.model import AppendInfo, AppendOrigin
 
 
@@ -51,11 +52,11 @@ class End(LogEnd):
 
     def __init__(self) -> None:
         self.handle, self.calls = Handle(), []  # type: ignore[var-annotated]
-        stage = SegmentStage(0, offset_entries_max=100, time_entries_max=100)
+        stage = RollPlanner(0, offset_entries_max=100, time_entries_max=100)
         stage.set_limits(segment_bytes=1000, interval_bytes=0, roll_after_ms=500)
-        file = FileEnd()
+        file = AppendFile()
         file._handle = self.handle
-        end = SegmentEnd(stage, file, EntryMemory(8), EntryMemory(12))
+        end = SegmentAppender(stage, file, IndexBuffer(8), IndexBuffer(12))
         self.segment = SimpleNamespace(end=end, age_ms=self.age_ms)
         self.snapshot = Seen(SimpleNamespace(segments=(None, self.segment)), 0, 0, 0)
 

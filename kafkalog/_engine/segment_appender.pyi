@@ -4,16 +4,17 @@ from typing import Final, Self, final
 
 from typing_extensions import Buffer
 
-from kafkalog._core.growing import EntryMemory, FileEnd
 from kafkalog._core.run_facts import RunFacts
-from kafkalog._core.segment_stage import SegmentStage
+from kafkalog._engine.append_file import AppendFile
+from kafkalog._engine.index_buffer import IndexBuffer
+from kafkalog._engine.roll_planner import RollPlanner
 
 @final
-class SegmentEnd:
-    stage: Final[SegmentStage]
+class SegmentAppender:
+    stage: Final[RollPlanner]
     saved_bytes: Final[int]
     def __new__(
-        cls, stage: SegmentStage, file: FileEnd, offsets: EntryMemory, times: EntryMemory
+        cls, stage: RollPlanner, file: AppendFile, offsets: IndexBuffer, times: IndexBuffer
     ) -> Self: ...
     def append(self, data: Buffer, facts: RunFacts, waited_ms: int) -> tuple[int, int]: ...
     def commit(self, data: Buffer, size: int) -> None: ...

@@ -1,9 +1,8 @@
-"""What every append touches of files that grow: where one ends, and the entries of an index.
+"""The entries of an index in memory: published to look-ups, written to the file in groups.
 
-Both are the lower half of classes that know what a file is: `SegmentFile`, and `EntryFile`, which
-have what is not done for every append.
+The compiled part of `EntryFile`, which knows the file.
 
-Thread-safety: one writer, under the log's lock. Any thread may read `size_bytes` and `published`.
+Thread-safety: one writer, under the log's lock. Any thread may read `published`.
 """
 
 from cpython.bytearray cimport (
@@ -12,7 +11,6 @@ from cpython.bytearray cimport (
     PyByteArray_GET_SIZE,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memcpy, memset
 
 cdef enum:
@@ -21,32 +19,7 @@ cdef enum:
     PENDING_ENTRIES_MAX = 64
 
 
-cdef class FileEnd:
-    """
-    The end of a file that takes appends.
-
-    Subclasses say what `_require_handle` does where there is no handle, and how `_write_zeros`
-    writes ahead of the end once it has caught up with `_zeroed_bytes`.
-
-    Attributes:
-        size_bytes: where the next append goes.
-    """
-
-    def __cinit__(self, *_arguments, **_options):
-        self._zeroed_bytes = INT64_MAX
-
-    cpdef append(self, data, int64_t size):
-        """Write `data`, `size` bytes, at the end; publishing them is the caller's act."""
-        cdef object handle = self._handle
-        if handle is None:
-            handle = self._require_handle()
-        handle.pwrite(data, self.size_bytes)
-        self.size_bytes += size
-        if self.size_bytes > self._zeroed_bytes:
-            self._write_zeros(handle)
-
-
-cdef class EntryMemory:
+cdef class IndexBuffer:
     """
     A growing run of entries of one size.
 

@@ -10,9 +10,9 @@ import weakref
 
 import pytest
 
-from kafkalog._core.iteration import Gate, GatedRecords, RecordIterator
 from kafkalog._core.record import Record, decode_records, decode_tuples
 from kafkalog._core.status import STATUS_CODES, status_meaning
+from kafkalog._engine.iteration import ClosableRecords, CloseSignal, RecordIterator
 from kafkalog.errors import CorruptRecordError
 from tests.support import reference_records as reference
 from tests.support.buffers import exact
@@ -150,7 +150,7 @@ def some_records(count: int) -> list[Record]:
 def test_gated_records_are_those_of_the_list(count: int) -> None:
     """The same objects; at the end it stays at its end."""
     records = some_records(count)
-    iterator = GatedRecords(records, Gate())
+    iterator = ClosableRecords(records, CloseSignal())
     assert iterator is iter(iterator)
     assert [id(record) for record in records] == [id(record) for record in iterator]
     assert None is next(iterator, None)
@@ -159,8 +159,8 @@ def test_gated_records_are_those_of_the_list(count: int) -> None:
 @pytest.mark.parametrize("taken", [0, 2, 3])
 def test_gated_records_end_where_the_gate_is_shut(taken: int) -> None:
     """For good, whatever is left; for all iterators of the gate."""
-    gate = Gate()
-    iterators = [GatedRecords(some_records(3), gate) for _ in range(2)]
+    gate = CloseSignal()
+    iterators = [ClosableRecords(some_records(3), gate) for _ in range(2)]
     assert gate.is_open
     for iterator in iterators:
         assert taken == len([next(iterator) for _ in range(taken)])
@@ -172,11 +172,11 @@ def test_gated_records_end_where_the_gate_is_shut(taken: int) -> None:
 
 def test_gates_and_gated_records_refuse_copies_and_other_types() -> None:
     """A copy would not know of the shutting."""
-    gate = Gate()
-    for made in (gate, GatedRecords(some_records(1), gate)):
+    gate = CloseSignal()
+    for made in (gate, ClosableRecords(some_records(1), gate)):
         with pytest.raises(TypeError, match="cannot be pickled"):
             copy.copy(made)
     with pytest.raises(TypeError):
-        GatedRecords((), gate)  # type: ignore[arg-type]
+        ClosableRecords((), gate)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        GatedRecords([], None)  # type: ignore[arg-type]
+        ClosableRecords([], None)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from typing import Final, Self, final
 from kafkalog._core.run_facts import RunFacts
 
 @final
-class SegmentStage:
+class RollPlanner:
     base_offset: Final[int]
     @property
     def max_timestamp(self) -> int: ...

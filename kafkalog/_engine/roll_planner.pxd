@@ -33,7 +33,7 @@ cdef struct ReadyEntries:
 
 
 @cython.final
-cdef class SegmentStage:
+cdef class RollPlanner:
     cdef StageState _state
     cdef StageState _saved
     cdef StageLimits _limits

@@ -99,7 +99,7 @@ cdef Py_ssize_t take_kernel(const FactsRow* rows, Py_ssize_t first, Py_ssize_t c
 
 
 @cython.final
-cdef class SegmentStage:
+cdef class RollPlanner:
     """
     Where the batches of an active segment go.
 
@@ -142,10 +142,10 @@ cdef class SegmentStage:
         PyMem_RawFree(self._ready.times)
 
     def __reduce__(self):
-        raise TypeError("a SegmentStage cannot be pickled or copied")
+        raise TypeError("a RollPlanner cannot be pickled or copied")
 
     def __repr__(self):
-        return (f"SegmentStage(base_offset={self.base_offset}, offset_count="
+        return (f"RollPlanner(base_offset={self.base_offset}, offset_count="
                 f"{self._state.offset_count}, time_count={self._state.time_count})")
 
     @property

@@ -5,10 +5,10 @@ from typing import Any, final
 
 from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
-from kafkalog._core.segment_slice import SegmentSlice
+from kafkalog._engine.segment_slice import SegmentSlice
 
 @final
-class PointTable:
+class PointLookupTable:
     @property
     def owner(self) -> object: ...
     @property

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import Buffer
 
-from kafkalog._core.growing import EntryMemory, FileEnd
 from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.run_limits import RunLimits
-from kafkalog._core.segment_end import SegmentEnd
-from kafkalog._core.segment_stage import SegmentStage
+from kafkalog._engine.append_file import AppendFile
+from kafkalog._engine.index_buffer import IndexBuffer
+from kafkalog._engine.roll_planner import RollPlanner
+from kafkalog._engine.segment_appender import SegmentAppender
 from tests.support.examples import examples
 
 
@@ -32,7 +33,7 @@ class Handle:
         self.data += bytes(data)
 
 
-class Entries(EntryMemory):
+class Entries(IndexBuffer):
     """Entries that count how often a file would be written."""
 
     writes = 0
@@ -44,7 +45,7 @@ class Entries(EntryMemory):
         return True
 
 
-class Grown(FileEnd):
+class Grown(AppendFile):
     """A file whose zeros are counted."""
 
     zeros = 0
@@ -79,7 +80,7 @@ def test_entries_grow_and_step_back_and_what_was_published_stays(
         given_out.append((room, count, expected))
     for room, count, content in given_out:
         assert content == bytes(room[: count * size])
-    assert expected == memory.entries() == EntryMemory(size, expected).entries()
+    assert expected == memory.entries() == IndexBuffer(size, expected).entries()
     assert expected[size:] == memory.entries(min(1, len(memory)))
 
 
@@ -108,13 +109,13 @@ def test_file_end_moves_with_what_was_written_and_stays_where_that_failed() -> N
     assert (5, b"abcde") == (file.size_bytes, handle.data)
 
 
-def segment_end(handle: Handle) -> tuple[SegmentEnd, FileEnd, Entries, Entries]:
+def segment_end(handle: Handle) -> tuple[SegmentAppender, AppendFile, Entries, Entries]:
     """Return the end of a segment of 1000 bytes at most, with an entry for each batch."""
-    stage = SegmentStage(0, offset_entries_max=100, time_entries_max=100)
+    stage = RollPlanner(0, offset_entries_max=100, time_entries_max=100)
     stage.set_limits(segment_bytes=1000, interval_bytes=0, roll_after_ms=2**40)
     file, offsets, times = Grown(), Entries(8), Entries(12)
     file._handle = handle
-    return SegmentEnd(stage, file, offsets, times), file, offsets, times
+    return SegmentAppender(stage, file, offsets, times), file, offsets, times
 
 
 def test_segment_end_writes_a_run_that_belongs_there_and_no_other() -> None:

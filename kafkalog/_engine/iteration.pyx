@@ -7,7 +7,7 @@ before the error.
 
 Batches of the old formats are iterated as those of v2 are: an outer entry's messages.
 
-`GatedRecords` goes over a list that holds more than its reader may be given once something has
+`ClosableRecords` goes over a list that holds more than its reader may be given once something has
 happened elsewhere: between two records no Python runs that could look.
 
 Thread-safety: an iterator belongs to one thread at a time.
@@ -176,7 +176,7 @@ cdef class RecordIterator:
 
 
 @cython.final
-cdef class Gate:
+cdef class CloseSignal:
     """
     Whether iterators may go on: open until somebody shuts it, for good.
 
@@ -198,11 +198,11 @@ cdef class Gate:
         self._is_open = False
 
     def __reduce__(self):
-        raise TypeError("a Gate cannot be pickled or copied")
+        raise TypeError("a CloseSignal cannot be pickled or copied")
 
 
 @cython.final
-cdef class GatedRecords:
+cdef class ClosableRecords:
     """
     Iterator over a list that ends where the gate is shut, though the list goes on.
 
@@ -214,10 +214,10 @@ cdef class GatedRecords:
     """
 
     cdef list _records
-    cdef Gate _gate
+    cdef CloseSignal _gate
     cdef Py_ssize_t _next
 
-    def __cinit__(self, list records not None, Gate gate not None):
+    def __cinit__(self, list records not None, CloseSignal gate not None):
         self._records = records
         self._gate = gate
 
@@ -232,4 +232,4 @@ cdef class GatedRecords:
         return self._records[slot]
 
     def __reduce__(self):
-        raise TypeError("a GatedRecords cannot be pickled or copied")
+        raise TypeError("a ClosableRecords cannot be pickled or copied")

@@ -1,18 +1,11 @@
-"""Types of what grows."""
+"""Types of the entries of an index."""
 
-from typing import Any, Final
+from typing import Final
 
-from typing_extensions import Buffer, disjoint_base
-
-@disjoint_base
-class FileEnd:
-    size_bytes: int
-    _handle: Any
-    _zeroed_bytes: int
-    def append(self, data: Buffer, size: int) -> None: ...
+from typing_extensions import disjoint_base
 
 @disjoint_base
-class EntryMemory:
+class IndexBuffer:
     entry_size: Final[int]
     @property
     def published(self) -> tuple[bytearray, int]: ...

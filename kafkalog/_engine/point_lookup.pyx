@@ -13,7 +13,7 @@ from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memset
 
 from kafkalog._core.point_read cimport FoundBatch, PointReader
-from kafkalog._core.segment_slice cimport SegmentSlice, new_slice
+from kafkalog._engine.segment_slice cimport SegmentSlice, new_slice
 from kafkalog._core.time_read cimport FoundTime
 
 import numpy
@@ -67,7 +67,7 @@ cdef inline int64_t number_in(object snapshot, int field) except? -1:
 
 
 @cython.final
-cdef class PointTable:
+cdef class PointLookupTable:
     """
     The point readers of a log's segments, by slot: one call from an offset to its record.
 

@@ -1,0 +1,12 @@
+"""The entries of an index in memory."""
+
+
+cdef class IndexBuffer:
+    cdef readonly Py_ssize_t entry_size
+    cdef readonly object published
+    cdef public Py_ssize_t _written
+    cdef Py_ssize_t _count
+    cdef bytearray _memory
+
+    cpdef extend(self, bytes entries)
+    cdef int _publish(self) except -1
