@@ -15,8 +15,8 @@ from kafkalog._core.record import Record
 from kafkalog._core.run_builder import plain_run
 from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.run_limits import RunLimits
-from kafkalog._engine.append_lane import AppendEntrance, EpochsAtHand, LogEnd, RunAppender
 from kafkalog._engine.append_file import AppendFile
+from kafkalog._engine.append_lane import AppendEntrance, EpochsAtHand, LogEnd, RunAppender
 from kafkalog._engine.index_buffer import IndexBuffer
 from kafkalog._engine.roll_planner import RollPlanner
 from kafkalog._engine.segment_appender import SegmentAppender
