@@ -23,7 +23,7 @@ __all__ = [
     "LOG_KEYS",
     "SINGLE_KEYS_WITHOUT_USE",
     "BrokerKey",
-    "Resolved",
+    "ResolvedProperties",
     "log_properties",
     "reason_without_use",
     "resolve",
@@ -189,7 +189,7 @@ def reason_without_use(key: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedProperties:
     """
     What a broker's settings say of its logs.
 
@@ -202,7 +202,7 @@ class Resolved:
     overruled: dict[str, str]
 
 
-def resolve(properties: Mapping[str, str]) -> Resolved:
+def resolve(properties: Mapping[str, str]) -> ResolvedProperties:
     """
     Return what a broker's settings say of its logs; keys that are none of LogConfig's are left.
 
@@ -220,7 +220,7 @@ def resolve(properties: Mapping[str, str]) -> Resolved:
         first = given[0].setting
         arguments[field] = _topic_value(field, first, values[0])
         overruled |= {each.setting.key: first.key for each in given[1:]}
-    return Resolved(arguments, overruled)
+    return ResolvedProperties(arguments, overruled)
 
 
 def _topic_value(field: str, given: Setting, value: Any) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-__all__ = ["ClosedByWith", "warn_unless_closed"]
+__all__ = ["ClosingContextManager", "warn_unless_closed"]
 
 
 def warn_unless_closed(
@@ -21,7 +21,7 @@ def warn_unless_closed(
     name: str,
     *,
     has_written: bool = True,
-    let_go: Callable[[], object] | None = None,
+    release: Callable[[], object] | None = None,
 ) -> Callable[[], object]:
     """
     Issue a ResourceWarning when an object is dropped, or the program ends, before it is closed.
@@ -33,25 +33,25 @@ def warn_unless_closed(
         opened: the object.
         name: what the warning calls it.
         has_written: whether the next opening has something to recover.
-        let_go: called with the warning; it must not wait, for a garbage collection calls it.
+        release: called with the warning; it must not wait, for a garbage collection calls it.
 
     Returns:
         What the close of the object calls: from then on there is no warning.
     """
     cost = "the next opening has to recover it; " if has_written else ""
     message = f"unclosed {name}: {cost}close it, or use `with`"
-    return weakref.finalize(opened, _warn, message, os.getpid(), let_go).detach
+    return weakref.finalize(opened, _warn, message, os.getpid(), release).detach
 
 
-def _warn(message: str, process: int, let_go: Callable[[], object] | None) -> None:
+def _warn(message: str, process: int, release: Callable[[], object] | None) -> None:
     if os.getpid() != process:
         return
-    if let_go is not None:
-        let_go()
+    if release is not None:
+        release()
     warnings.warn(message, ResourceWarning, stacklevel=1)
 
 
-class ClosedByWith(ABC):
+class ClosingContextManager(ABC):
     """Something that a `with` closes, whatever happened in it."""
 
     @abstractmethod

@@ -22,10 +22,10 @@ from kafkalog.settings import (
     LONG_MAX,
     ConfigChange,
     change_between,
-    checked,
+    check_config,
     names_unknown_fields,
-    parsed,
-    replaced,
+    parse_properties,
+    replace_fields,
     setting,
     settings_of,
     to_properties,
@@ -280,7 +280,7 @@ class LogConfig:
         release = self.message_format_version
         if isinstance(release, str) and (match := _RELEASE.fullmatch(release)):
             object.__setattr__(self, "message_format_version", match.group(1))
-        checked(self)
+        check_config(self)
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise ConfigError(
                 f"min.compaction.lag.ms = {self.min_compaction_lag_ms}: must not exceed "
@@ -302,7 +302,7 @@ class LogConfig:
             ConfigError: a key is unknown (the message has the nearest known one), or a value is
                 wrong.
         """
-        return cls(**parsed(cls, properties, KEYS_WITHOUT_USE))
+        return cls(**parse_properties(cls, properties, KEYS_WITHOUT_USE))
 
     @classmethod
     def of(cls, given: LogConfig | Mapping[str, Any] | None) -> LogConfig:
@@ -326,7 +326,7 @@ class LogConfig:
                 f"config must be a LogConfig or a mapping of Kafka's keys, got"
                 f" {type(given).__name__}"
             )
-        return cls(**parsed(cls, given, KEYS_WITHOUT_USE, only_texts=False))
+        return cls(**parse_properties(cls, given, KEYS_WITHOUT_USE, only_texts=False))
 
     def to_properties(self) -> dict[str, str]:
         """Return every setting as dotted key and text; `from_properties` takes it back."""
@@ -339,7 +339,7 @@ class LogConfig:
         Raises:
             ConfigError: a field is unknown, or a value is wrong.
         """
-        return replaced(self, changes)
+        return replace_fields(self, changes)
 
     def with_overrides(self, properties: Mapping[str, str]) -> LogConfig:
         """
@@ -348,16 +348,16 @@ class LogConfig:
         Raises:
             ConfigError: as `from_properties`.
         """
-        return replaced(self, parsed(LogConfig, properties, KEYS_WITHOUT_USE))
+        return replace_fields(self, parse_properties(LogConfig, properties, KEYS_WITHOUT_USE))
 
-    def keeping(self, other: LogConfig, keys: Collection[str]) -> LogConfig:
+    def keep(self, other: LogConfig, keys: Collection[str]) -> LogConfig:
         """Return a config with the values that `other` has for some keys."""
         kept = {
             each.name: getattr(other, each.name)
             for each in settings_of(LogConfig).values()
             if each.key in keys
         }
-        return replaced(self, kept)
+        return replace_fields(self, kept)
 
     def change_to(self, other: LogConfig) -> ConfigChange:
         """Return what is different in `other`, and when that counts for an open log."""

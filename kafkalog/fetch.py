@@ -25,7 +25,7 @@ from typing_extensions import Buffer
 
 from kafkalog._core.record import Record
 from kafkalog.errors import CorruptRecordError, FetchTooLargeError, KafkaLogError
-from kafkalog.files.sending import SocketLike, send_memory
+from kafkalog.files.sendfile import SocketLike, send_memory
 from kafkalog.log.fetch import FetchData
 from kafkalog.log.walk import check_wrapper
 from kafkalog.records.batch_view import BatchView

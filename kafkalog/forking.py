@@ -45,7 +45,7 @@ def forked_error(what: object) -> ForkedLogError:
     )
 
 
-def _tell_inherited() -> None:
+def _notify_inherited() -> None:
     for inherited in list(_live):
         try:
             inherited.become_inherited()
@@ -54,4 +54,4 @@ def _tell_inherited() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_tell_inherited)
+    os.register_at_fork(after_in_child=_notify_inherited)

@@ -24,9 +24,9 @@ from kafkalog.settings import (
     LONG_MAX,
     ConfigChange,
     change_between,
-    checked,
+    check_config,
     names_unknown_fields,
-    replaced,
+    replace_fields,
     setting,
     settings_of,
     to_properties,
@@ -115,7 +115,7 @@ class CleanerConfig:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        checked(self)
+        check_config(self)
         if self.threads and self.dedupe_buffer_size // self.threads <= _DEDUPE_BYTES_MIN:
             raise ConfigError(
                 f"log.cleaner.dedupe.buffer.size = {self.dedupe_buffer_size}: must be more than "
@@ -124,7 +124,7 @@ class CleanerConfig:
 
     def replace(self, **changes: Any) -> CleanerConfig:
         """Return a config with some fields changed; ConfigError as the constructor."""
-        return replaced(self, changes)
+        return replace_fields(self, changes)
 
 
 @names_unknown_fields
@@ -225,7 +225,7 @@ class ManagerConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_dirs", _as_texts(self.log_dirs))
-        checked(self)
+        check_config(self)
         for name, kind in (("log", LogConfig), ("cleaner", CleanerConfig)):
             if not isinstance(getattr(self, name), kind):
                 raise ConfigError(f"{name} must be a {kind.__name__}")
@@ -276,7 +276,7 @@ class ManagerConfig:
         Raises:
             ConfigError: a field is unknown, or a value is wrong.
         """
-        return replaced(self, changes)
+        return replace_fields(self, changes)
 
     def change_to(self, other: ManagerConfig) -> ConfigChange:
         """Return what is different in `other`, and when that counts for an open manager."""

@@ -85,13 +85,15 @@ class ScheduledTask:
             self.last_error = error
             logger.warning("background task %s failed: %s", self.name, error)
             if on_error is not None:
-                self._tell(on_error, error)
+                self._report(on_error, error)
         else:
             self.last_error = None
         if self.period_ms is None:
             self.cancel()
 
-    def _tell(self, on_error: Callable[[ScheduledTask, Exception], None], error: Exception) -> None:
+    def _report(
+        self, on_error: Callable[[ScheduledTask, Exception], None], error: Exception
+    ) -> None:
         try:
             on_error(self, error)
         except Exception:
@@ -181,7 +183,7 @@ class ThreadScheduler:
             raise ValueError(f"{name}: delay {delay_ms} ms, period {period_ms} ms")
         scheduled = ScheduledTask(name, task, period_ms)
         if os.getpid() != self._process:
-            self._begin_anew()
+            self._restart()
         with self._condition:
             if self._closed:
                 scheduled.cancel()
@@ -213,7 +215,7 @@ class ThreadScheduler:
         """Return the thread, which ends behind the task that it runs."""
         if os.getpid() != self._process:
             # The parent's thread may have held the lock when this process was forked off.
-            self._begin_anew()
+            self._restart()
         with self._condition:
             self._closed = True
             self._waiting.clear()
@@ -221,7 +223,7 @@ class ThreadScheduler:
             thread, self._thread = self._thread, None
         return thread
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         """Forget, in a forked child, the tasks and the thread of the parent."""
         self._process = os.getpid()
         self._condition = threading.Condition()

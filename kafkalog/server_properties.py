@@ -24,10 +24,10 @@ from typing import Final
 from kafkalog.broker_keys import reason_without_use, resolve
 from kafkalog.config import LogConfig
 from kafkalog.errors import ConfigError, ConfigFileError
+from kafkalog.files.atomic_files import read_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.files.whole import read_whole
 from kafkalog.java_properties import ENCODING, PropertiesSyntaxError, Property, parse_properties
 from kafkalog.manager_config import LOG_DIR, CleanerConfig, ManagerConfig, used_keys
 from kafkalog.settings import OWN_PREFIX, settings_of, unknown_name
@@ -91,7 +91,7 @@ def read_server_properties(
     filesystem = PosixFileSystem() if filesystem is None else filesystem
     try:
         with storage_errors(path, doing="reading"):
-            data = read_whole(filesystem, path, max_bytes=_MAX_BYTES)
+            data = read_file(filesystem, path, max_bytes=_MAX_BYTES)
             if data is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     except ValueError as error:

@@ -35,10 +35,10 @@ __all__ = [
     "Kind",
     "Setting",
     "change_between",
-    "checked",
+    "check_config",
     "names_unknown_fields",
-    "parsed",
-    "replaced",
+    "parse_properties",
+    "replace_fields",
     "setting",
     "settings_of",
     "to_properties",
@@ -283,7 +283,7 @@ def settings_of(cls: type[Any]) -> Mapping[str, Setting]:
     return known
 
 
-def checked(config: object) -> None:
+def check_config(config: object) -> None:
     """Check every setting of a frozen dataclass under construction, and store it normalised."""
     for name, each in settings_of(type(config)).items():
         given = getattr(config, name)
@@ -292,7 +292,7 @@ def checked(config: object) -> None:
             object.__setattr__(config, name, each.check(given))
 
 
-def parsed(
+def parse_properties(
     cls: type[Any],
     properties: Mapping[str, Any],
     without_use: Mapping[str, str],
@@ -332,7 +332,7 @@ def to_properties(config: object) -> dict[str, str]:
     }
 
 
-def replaced(config: _Config, changes: Mapping[str, Any]) -> _Config:
+def replace_fields(config: _Config, changes: Mapping[str, Any]) -> _Config:
     """
     Return a config with some fields changed.
 

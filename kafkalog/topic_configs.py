@@ -43,9 +43,10 @@ class TopicConfigs:
         overrides: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
         self._defaults = LogConfig() if defaults is None else defaults
-        self._overrides = {topic: dict(said) for topic, said in overrides.items() if said}
+        self._overrides = {topic: dict(texts) for topic, texts in overrides.items() if texts}
         self._resolved = {
-            topic: _resolve(topic, self._defaults, said) for topic, said in self._overrides.items()
+            topic: _resolve(topic, self._defaults, texts)
+            for topic, texts in self._overrides.items()
         }
 
     def __repr__(self) -> str:
@@ -91,14 +92,14 @@ class TopicConfigs:
         Raises:
             ConfigError: as the constructor; also for an unknown key that is to go back.
         """
-        said = dict(self._overrides.get(topic, {}))
+        texts = dict(self._overrides.get(topic, {}))
         for key, text in changes.items():
             if text is not None:
-                said[key] = text
-            elif said.pop(key, None) is None:
+                texts[key] = text
+            elif texts.pop(key, None) is None:
                 # Not said, which is right; but a key that nothing has is a mistake.
                 _resolve(topic, self._defaults, {key: LogConfig().to_properties().get(key, "")})
-        return TopicConfigs(self._defaults, self._overrides | {topic: said})
+        return TopicConfigs(self._defaults, self._overrides | {topic: texts})
 
     def without_topic(self, topic: str) -> TopicConfigs:
         """Return configs in which a topic says nothing: it was deleted."""
@@ -111,8 +112,8 @@ class TopicConfigs:
         return TopicConfigs(defaults, self._overrides)
 
 
-def _resolve(topic: str, defaults: LogConfig, said: Mapping[str, str]) -> LogConfig:
+def _resolve(topic: str, defaults: LogConfig, texts: Mapping[str, str]) -> LogConfig:
     try:
-        return defaults.with_overrides(said)
+        return defaults.with_overrides(texts)
     except ConfigError as error:
         raise ConfigError(f"topic {topic}: {error}") from error

@@ -38,7 +38,7 @@ from kafkalog.cleaner.retained import BatchFilter, CleaningRules
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.log.scanner import scan_segment
 from kafkalog.records.codecs import Codec, compress
-from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.conversion.conversion_units import FileRecords
 
 RECORDS = 4096
 VALUE_BYTES = 100
@@ -228,7 +228,7 @@ def look_up_many(_folder: Path) -> tuple[int, Case]:
 # ---- cleaning
 
 
-def _cleaning_run() -> tuple[BatchRun, OffsetMap]:
+def _cleaning_run() -> tuple[FileRecords, OffsetMap]:
     """Return a run, and a map in which nine of ten keys have a later offset."""
     data = run_of_batches()
     offset_map = OffsetMap(bytearray(2 * RECORDS * 24), secret=SECRET)
@@ -240,7 +240,7 @@ def _cleaning_run() -> tuple[BatchRun, OffsetMap]:
         np.full(RECORDS, 16, np.int32),
         np.where(offsets % 10 < 9, offsets + RECORDS, offsets),
     )
-    return BatchRun(memoryview(data)), offset_map
+    return FileRecords(memoryview(data)), offset_map
 
 
 @path("compaction: keys into the map")

@@ -34,7 +34,7 @@ from kafkalog._core.offset_map import OffsetMap
 from kafkalog.cleaner.keys import KeyCollector
 from kafkalog.cleaner.retained import BatchFilter, CleaningRules
 from kafkalog.cleaner.transactions import TransactionTracker
-from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.conversion.conversion_units import FileRecords
 
 RECORDS_PER_KEY = 10
 LOAD_FACTOR = 0.9
@@ -54,7 +54,7 @@ def ours(data: bytes, count: int, key_count: int, *, identity: str) -> Callable[
     memory = np.zeros(int(key_count / LOAD_FACTOR + 1) * 24, np.uint8)
     offset_map = OffsetMap(memory, load_factor=LOAD_FACTOR, identity=identity, secret=SECRET)
     rules = CleaningRules(0, 0, count, {}, 1 << 20)
-    run = BatchRun(memoryview(data))
+    run = FileRecords(memoryview(data))
     marks = bytearray(count // 8 + 1)
 
     def case() -> list[bytes]:

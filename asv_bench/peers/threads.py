@@ -28,7 +28,7 @@ from kafkalog.cleaner.keys import KeyCollector
 from kafkalog.cleaner.retained import BatchFilter, CleaningRules
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.records.codecs import Codec
-from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.conversion.conversion_units import FileRecords
 
 RECORDS, RECORDS_QUICK = 400_000, 100_000
 VALUE_BYTES = 100
@@ -95,7 +95,7 @@ def crc_half(seed: int, rounds: int) -> Case:
 
 def clean_half(log: kafkalog.Log, count: int) -> Case:
     """Return a half: both passes of a compaction, in memory; one record of ten stays."""
-    (data,) = [BatchRun(segment.file.whole()) for segment in log.segments()]
+    (data,) = [FileRecords(segment.file.whole()) for segment in log.segments()]
     # So many that no map grows in the run.
     memory = np.zeros(2 * count * 24, np.uint8)
     secret = bytes(16)

@@ -53,7 +53,7 @@ from kafkalog.log.conversion.source import SegmentSource
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.log import Log
 from kafkalog.manager_config import CleanerConfig
-from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.conversion.conversion_units import FileRecords
 
 __all__ = ["Cleaner", "Cleaning", "CleaningProgress"]
 
@@ -355,7 +355,7 @@ class _Work:
     ) -> list[SegmentSource]:
         return segments_between(snapshot, self._start if start is None else start, end)
 
-    def _runs(self, source: SegmentSource, progress: _Progress) -> Iterator[BatchRun]:
+    def _runs(self, source: SegmentSource, progress: _Progress) -> Iterator[FileRecords]:
         self._ensure_wanted()
         for run in read_runs(source, self._cleaner.run_bytes):
             self._ensure_wanted()

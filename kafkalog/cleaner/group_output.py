@@ -16,7 +16,7 @@ from kafkalog.cleaner.retained import BatchFilter
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.conversion.source import SegmentSource
 from kafkalog.log.segment_writer import OutputPlace, SegmentWriter
-from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.conversion.conversion_units import FileRecords
 
 __all__ = ["GroupOutput"]
 
@@ -46,7 +46,7 @@ class GroupOutput:
         self._unchanged: list[tuple[int, int]] = []
         self._writer: SegmentWriter | None = None
 
-    def add(self, run: BatchRun, *, old_tombstones_stay: bool) -> None:
+    def add(self, run: FileRecords, *, old_tombstones_stay: bool) -> None:
         """
         Filter a run, and write what stays of it.
 

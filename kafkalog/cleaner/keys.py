@@ -23,7 +23,7 @@ from kafkalog.cleaner.pieces import Piece, PieceReader
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.errors import KafkaLogError
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, decompress
-from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.conversion.conversion_units import FileRecords
 
 __all__ = ["HaveKeys", "KeyCollector", "row_comparison"]
 
@@ -67,7 +67,7 @@ class KeyCollector:
         self._reader = PieceReader(limit_bytes)
         self._decompress = partial(decompress, limit_bytes=limit_bytes)
 
-    def add(self, run: BatchRun, *, start_offset: int = 0) -> bool:
+    def add(self, run: FileRecords, *, start_offset: int = 0) -> bool:
         """
         Put the keys of the records of a run from an offset on.
 
@@ -83,7 +83,7 @@ class KeyCollector:
             is_whole = all(self._add(piece, start_offset) for piece in self._reader.pieces(run))
         return is_whole
 
-    def _add_ordinary(self, run: BatchRun, start_offset: int) -> bool | None:
+    def _add_ordinary(self, run: FileRecords, start_offset: int) -> bool | None:
         """Put the keys of a run in one call; None if it cannot be done so."""
         if not self.takes_runs or self._map.exact:
             return None

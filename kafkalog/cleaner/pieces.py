@@ -29,7 +29,7 @@ from kafkalog.errors import CorruptRecordError, KafkaLogError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.control import ControlType
-from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.conversion.conversion_units import FileRecords
 from kafkalog.records.reused_columns import ReusedColumns
 
 __all__ = ["OrdinaryRun", "Piece", "PieceReader"]
@@ -65,7 +65,7 @@ class Piece:
         views: the compressed batches; empty for uncompressed ones.
     """
 
-    run: BatchRun
+    run: FileRecords
     start: int
     end: int
     batches: BatchColumns
@@ -138,7 +138,7 @@ class OrdinaryRun(NamedTuple):
         plain_rows: records in batches that are not compressed, by their headers.
     """
 
-    run: BatchRun
+    run: FileRecords
     columns: RecordColumns
     next_offset: int
     plain_rows: int
@@ -158,19 +158,19 @@ class PieceReader:
         self._reused = ReusedColumns(_CHUNK_ROWS, limit_bytes)
         self._next_offset = 0
 
-    def ordinary(self, run: BatchRun) -> OrdinaryRun | None:
+    def ordinary(self, run: FileRecords) -> OrdinaryRun | None:
         """Return a run as an ordinary one; None if it is to be read in pieces."""
         found = survey_run(run.data, self._next_offset)
         if found is None or found[1] > min(_ORDINARY_ROWS_MAX, self._limit_bytes):
             return None
         next_offset, rows_max, plain_rows = found
-        return OrdinaryRun(run, self._reused.with_room_for(rows_max), next_offset, plain_rows)
+        return OrdinaryRun(run, self._reused.with_capacity(rows_max), next_offset, plain_rows)
 
     def passed(self, run: OrdinaryRun) -> None:
         """Take note that an ordinary run was read, all of it."""
         self._next_offset = run.next_offset
 
-    def pieces(self, run: BatchRun) -> Iterator[Piece]:
+    def pieces(self, run: FileRecords) -> Iterator[Piece]:
         """
         Yield the pieces of a run, each good until the next is asked for.
 
@@ -195,7 +195,7 @@ class PieceReader:
             if result.status not in (_OK, _FULL):
                 check_status(result.status, run.position + position, run.path)
 
-    def _cut(self, run: BatchRun, is_compressed: NDArray[np.bool_]) -> Iterator[Piece]:
+    def _cut(self, run: FileRecords, is_compressed: NDArray[np.bool_]) -> Iterator[Piece]:
         count = len(is_compressed)
         # Where stretches of one kind end.
         ends = [*(np.flatnonzero(np.diff(is_compressed)) + 1).tolist(), count]
@@ -210,7 +210,7 @@ class PieceReader:
     def _end(self, batch: int) -> int:
         return int(self._batches.position[batch]) + int(self._batches.size_bytes[batch])
 
-    def _plain(self, run: BatchRun, first: int, limit: int) -> Piece:
+    def _plain(self, run: FileRecords, first: int, limit: int) -> Piece:
         """Decode uncompressed batches from `first`, at least one and not the one at `limit`."""
         start = int(self._batches.position[first])
         # Batches that end within the bound; at least one, however large.
@@ -222,7 +222,7 @@ class PieceReader:
         _, done, position, status = decode_run(run.data, start, columns, end=end)
         if done == 0 and status == _FULL:
             # One batch has more rows than there is room for; its header was held against its size.
-            columns = self._reused.with_room_for(int(self._batches.record_count[first]))
+            columns = self._reused.with_capacity(int(self._batches.record_count[first]))
             _, done, position, status = decode_run(run.data, start, columns, end=self._end(first))
         if done == 0:
             check_status(status, run.position + position, run.path)
@@ -241,7 +241,7 @@ class PieceReader:
             (),
         )
 
-    def _compressed(self, run: BatchRun, first: int, limit: int) -> Piece:
+    def _compressed(self, run: FileRecords, first: int, limit: int) -> Piece:
         """Decompress batches from `first`, at least one and not the one at `limit`."""
         view = self._checked(run, first)
         columns, payload = self._reused.decode(view)
@@ -283,7 +283,7 @@ class PieceReader:
             views,
         )
 
-    def _checked(self, run: BatchRun, batch: int) -> BatchView:
+    def _checked(self, run: FileRecords, batch: int) -> BatchView:
         start, end = int(self._batches.position[batch]), self._end(batch)
         view = BatchView(run.data[start:end], path=run.path, position=run.position + start)
         view.check()

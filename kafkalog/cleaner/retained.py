@@ -60,7 +60,7 @@ from kafkalog.layout import (
 from kafkalog.log.cleanable import LastBatch
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, compress, decompress
-from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.conversion.conversion_units import FileRecords
 
 __all__ = ["BatchFilter", "CleaningRules", "LastBatch", "Verdicts"]
 
@@ -153,7 +153,7 @@ class BatchFilter:
         if isinstance(offset_map, OffsetMap) and not offset_map.exact:
             self._runs = self._run_filter(offset_map, limit_bytes)
 
-    def filter(self, run: BatchRun, *, old_tombstones_stay: bool) -> list[Buffer]:
+    def filter(self, run: FileRecords, *, old_tombstones_stay: bool) -> list[Buffer]:
         """
         Return what stays of a run, as buffers that belong one behind the other.
 
@@ -193,7 +193,7 @@ class BatchFilter:
             compress=compress,
         )
 
-    def _filter_ordinary(self, run: BatchRun) -> list[Buffer] | None:
+    def _filter_ordinary(self, run: FileRecords) -> list[Buffer] | None:
         """Filter a run in one call; None if it cannot be done so."""
         if self._runs is None or not self.takes_runs:
             return None
@@ -219,7 +219,7 @@ class BatchFilter:
             # What was given out may be in use yet.
             self._room = memoryview(cast(Buffer, np.empty(size, np.uint8)))
 
-    def _filter_pieces(self, run: BatchRun, *, old_tombstones_stay: bool) -> list[Buffer]:
+    def _filter_pieces(self, run: FileRecords, *, old_tombstones_stay: bool) -> list[Buffer]:
         """Filter a run piece by piece."""
         parts: list[Buffer] = []
         for piece in self._reader.pieces(run):

@@ -18,7 +18,7 @@ from kafkalog.config import LogConfig
 from kafkalog.log.conversion.source import SegmentSource
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reading import start_position
-from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.conversion.conversion_units import FileRecords
 
 __all__ = ["boundary_of", "grouped", "read_runs", "segments_between"]
 
@@ -70,7 +70,7 @@ def grouped(
     return [[by_base[each.base_offset] for each in group] for group in groups]
 
 
-def read_runs(source: SegmentSource, run_bytes: int) -> Iterator[BatchRun]:
+def read_runs(source: SegmentSource, run_bytes: int) -> Iterator[FileRecords]:
     """
     Yield the batches of a segment in runs of about so many bytes, a larger batch by itself.
 
@@ -103,5 +103,5 @@ def read_runs(source: SegmentSource, run_bytes: int) -> Iterator[BatchRun]:
                 origin + walk.resume_min,
             )
             raise fence.to_error()
-        yield BatchRun(data[position - origin : walk.position], segment.path, position)
+        yield FileRecords(data[position - origin : walk.position], segment.path, position)
         position, expected, wanted = origin + walk.position, walk.next_offset, run_bytes

@@ -41,7 +41,7 @@ from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.surroundings import PRODUCER_EXPIRATION_MS
 from kafkalog.log.transactions import aborted_between
 from kafkalog.model import TopicPartition
-from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.conversion.conversion_units import FileRecords
 from kafkalog.state.producers import OpenTransaction
 
 __all__ = ["CleaningSubject", "subject_of"]
@@ -120,7 +120,7 @@ class CleaningSubject:
 
     def runs(
         self, slot: int, start_offset: int = 0, end_offset: int | None = None
-    ) -> Iterator[BatchRun]:
+    ) -> Iterator[FileRecords]:
         """
         Yield the batches of a segment, from the one that holds an offset on.
 
@@ -264,7 +264,7 @@ def _base_of(segment: SegmentFacts) -> int:
     return segment.base_offset
 
 
-def _cut(run: BatchRun, end_offset: int) -> int:
+def _cut(run: FileRecords, end_offset: int) -> int:
     """Return where the batches of a run end that begin below an offset."""
     columns = BatchColumns(_CUT_BATCHES)
     position = 0

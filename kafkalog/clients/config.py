@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kafkalog.errors import ConfigError
-from kafkalog.settings import LONG_MAX, checked, replaced, setting
+from kafkalog.settings import LONG_MAX, check_config, replace_fields, setting
 
 __all__ = ["BATCHES", "CONSUMING", "DELIVERY", "ConsumerConfig", "ProducerConfig"]
 
@@ -93,7 +93,7 @@ class ProducerConfig:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        checked(self)
+        check_config(self)
         if self.batch_size > self.buffer_memory:
             raise ConfigError(
                 f"batch.size = {self.batch_size}: must not be above buffer.memory = "
@@ -104,7 +104,7 @@ class ProducerConfig:
 
     def replace(self, **changes: Any) -> ProducerConfig:
         """Return a config with some fields changed; ConfigError as the constructor."""
-        return replaced(self, changes)
+        return replace_fields(self, changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +150,8 @@ class ConsumerConfig:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        checked(self)
+        check_config(self)
 
     def replace(self, **changes: Any) -> ConsumerConfig:
         """Return a config with some fields changed; ConfigError as the constructor."""
-        return replaced(self, changes)
+        return replace_fields(self, changes)

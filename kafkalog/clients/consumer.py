@@ -26,7 +26,7 @@ from kafkalog.clients.offset_records import CommittedOffset
 from kafkalog.clients.source import LogSource
 from kafkalog.clients.transactions import TransactionCoordinator
 from kafkalog.clock import Clock, SystemClock
-from kafkalog.closing import ClosedByWith
+from kafkalog.closing import ClosingContextManager
 from kafkalog.errors import (
     ClientClosedError,
     LogClosedError,
@@ -71,7 +71,7 @@ class LostRecords(NamedTuple):
     resumed_offset: int
 
 
-class Consumer(ClosedByWith):
+class Consumer(ClosingContextManager):
     """
     Reads the records of topics or partitions. Made by `LogManager.consumer`.
 

@@ -43,7 +43,7 @@ from kafkalog.clients.transactions import (
     draw_producer_id,
 )
 from kafkalog.clock import Clock, SystemClock
-from kafkalog.closing import ClosedByWith
+from kafkalog.closing import ClosingContextManager
 from kafkalog.errors import (
     BufferExhaustedError,
     ClientClosedError,
@@ -80,7 +80,7 @@ class _Topic:
         self.looked_ms = looked_ms
 
 
-class Producer(ClosedByWith):
+class Producer(ClosingContextManager):
     """
     Sends records to topics. Made by `LogManager.producer`.
 

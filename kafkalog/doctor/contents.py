@@ -24,7 +24,7 @@ from kafkalog.files.names import (
     PARTITION_METADATA,
     REMOTE_INDEX_CACHE,
     SESSION_NOTE,
-    SYNC_NOTE,
+    SYNC_JOURNAL,
     TOPIC_OVERRIDES,
     DirectoryState,
     FileKind,
@@ -61,7 +61,7 @@ _OF_A_DATA_DIRECTORY: Final = _STATE_FILES | {
     SESSION_NOTE,
     _BOOTSTRAP,
 }
-_OF_A_PARTITION: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SYNC_NOTE})
+_OF_A_PARTITION: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SYNC_JOURNAL})
 
 _DOOMED: Final = {
     DirectoryState.DELETE: Advice(

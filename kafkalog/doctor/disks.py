@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from kafkalog.doctor.findings import Advice, Finding, Severity
 from kafkalog.doctor.situation import Situation, size_text
-from kafkalog.files.machine import Room
+from kafkalog.files.machine import DiskSpace
 from kafkalog.files.mounts import MOUNTS, Mount, find_mount
 from kafkalog.files.names import FileKind
 from kafkalog.files.write_back import mount_keeps_errors
@@ -267,7 +267,7 @@ def _mounts(situation: Situation) -> Iterator[tuple[Path, Mount]]:
             yield survey.path, mount
 
 
-def _rooms(situation: Situation) -> Iterator[tuple[tuple[Path, ...], Room, str]]:
+def _rooms(situation: Situation) -> Iterator[tuple[tuple[Path, ...], DiskSpace, str]]:
     """Yield the room of each file system once, with the directories on it and its place."""
     points = {path: mount.point for path, mount in _mounts(situation)}
     together: dict[str, list[Path]] = {}
@@ -275,7 +275,7 @@ def _rooms(situation: Situation) -> Iterator[tuple[tuple[Path, ...], Room, str]]
         together.setdefault(points.get(survey.path, str(survey.path)), []).append(survey.path)
     for point, paths in together.items():
         try:
-            room = situation.machine.room(paths[0])
+            room = situation.machine.disk_space(paths[0])
         except OSError as error:
             situation.not_seen(f"the room on {point}: {error.strerror or error}")
         else:

@@ -35,7 +35,7 @@ from kafkalog.files.names import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
     SESSION_NOTE,
-    SYNC_NOTE,
+    SYNC_JOURNAL,
     TOPIC_OVERRIDES,
     DirectoryState,
     FileState,
@@ -234,7 +234,7 @@ def _check_own_files(situation: Situation) -> Iterator[Finding]:
         for name in (TOPIC_OVERRIDES, SESSION_NOTE)
         if name in survey.files
     ]
-    found += [each.path / SYNC_NOTE for each in _logs(situation) if SYNC_NOTE in each.files]
+    found += [each.path / SYNC_JOURNAL for each in _logs(situation) if SYNC_JOURNAL in each.files]
     if found:
         yield _finding(
             Severity.NOTE,

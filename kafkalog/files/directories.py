@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kafkalog.files.filesystem import FileSystem
 
-__all__ = ["make_directories", "refuse_link", "remove_tree"]
+__all__ = ["ensure_no_link", "make_directories", "remove_tree"]
 
 
 def make_directories(filesystem: FileSystem, directory: Path) -> None:
@@ -29,7 +29,7 @@ def make_directories(filesystem: FileSystem, directory: Path) -> None:
         filesystem.sync_directory(directory.parent)
 
 
-def refuse_link(filesystem: FileSystem, directory: Path) -> None:
+def ensure_no_link(filesystem: FileSystem, directory: Path) -> None:
     """
     Raise OSError (ELOOP) where a directory that is to be written in is a symbolic link.
 

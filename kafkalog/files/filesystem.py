@@ -94,7 +94,7 @@ class FileHandle(Protocol):
         """Have the system begin to put written bytes on the disk. Promises nothing: `sync` does."""
         ...
 
-    def let_go(self, position: int, size: int) -> None:
+    def drop_cache(self, position: int, size: int) -> None:
         """Wait for the write-back of written bytes, and let the system forget them: nobody reads
         them soon. Promises nothing; an error that it raises the next `sync` need not tell."""
         ...

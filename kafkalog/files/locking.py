@@ -68,7 +68,7 @@ class _Registry:
         # Shares that nobody released: (directory, partition or None).
         self.abandoned: deque[tuple[_Key, _Key | None]] = deque()
 
-    def take(
+    def acquire(
         self, key: _Key, writer_key: _Key | None, *, owns: bool = False, is_owners: bool = False
     ) -> None:
         """
@@ -104,9 +104,9 @@ class _Registry:
             if owns:
                 self.owners[key] = _this_thread()
 
-    def give_back(self, key: _Key, writer_key: _Key | None) -> None:
+    def release(self, key: _Key, writer_key: _Key | None) -> None:
         with self.guard:
-            self._give_back(key, writer_key)
+            self._release(key, writer_key)
 
     def abandon(self, key: _Key, writer_key: _Key | None) -> None:
         """Give back without waiting: the collector may run in a thread that has the guard."""
@@ -119,9 +119,9 @@ class _Registry:
 
     def _collect(self) -> None:
         while self.abandoned:
-            self._give_back(*self.abandoned.popleft())
+            self._release(*self.abandoned.popleft())
 
-    def _give_back(self, key: _Key, writer_key: _Key | None) -> None:
+    def _release(self, key: _Key, writer_key: _Key | None) -> None:
         held = self.directories[key]
         held.count -= 1
         if not held.count:
@@ -149,7 +149,7 @@ class _Registry:
                 path=key.directory,
             )
 
-    def forget_in_child(self) -> None:
+    def drop_in_child(self) -> None:
         self.guard = threading.Lock()
         self.owners.clear()
         self.directories.clear()
@@ -162,7 +162,7 @@ _REGISTRY = _Registry()
 os.register_at_fork(
     before=lambda: _REGISTRY.guard.acquire(),
     after_in_parent=lambda: _REGISTRY.guard.release(),
-    after_in_child=_REGISTRY.forget_in_child,
+    after_in_child=_REGISTRY.drop_in_child,
 )
 
 
@@ -199,7 +199,7 @@ class DirectoryLock:
         self._writer_key = writer_key
         self._process = os.getpid()
         self._guard = threading.Lock()
-        _REGISTRY.take(key, writer_key, owns=owns, is_owners=is_owners)
+        _REGISTRY.acquire(key, writer_key, owns=owns, is_owners=is_owners)
         self._held = True
 
     def __repr__(self) -> str:
@@ -243,7 +243,7 @@ class DirectoryLock:
         with self._guard:
             held, self._held = self._held, False
         if held:
-            _REGISTRY.give_back(self._key, self._writer_key)
+            _REGISTRY.release(self._key, self._writer_key)
 
 
 class PartitionLock(DirectoryLock):

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["LocalMachine", "Machine", "Ownership", "Room"]
+__all__ = ["DiskSpace", "LocalMachine", "Machine", "Ownership"]
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class DiskSpace:
     """
     What is left on a file system, for a user who is not root.
 
@@ -68,7 +68,7 @@ class Machine(Protocol):
         """Return how many descriptors this process may have, and may ask for; None: any number."""
         ...
 
-    def room(self, directory: Path) -> Room: ...
+    def disk_space(self, directory: Path) -> DiskSpace: ...
     def ownership(self, path: Path) -> Ownership: ...
 
 
@@ -93,9 +93,9 @@ class LocalMachine:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         return _limit(soft), _limit(hard)
 
-    def room(self, directory: Path) -> Room:
+    def disk_space(self, directory: Path) -> DiskSpace:
         facts = os.statvfs(directory)
-        return Room(
+        return DiskSpace(
             total_bytes=facts.f_blocks * facts.f_frsize,
             available_bytes=facts.f_bavail * facts.f_frsize,
             total_inodes=facts.f_files,

@@ -51,7 +51,7 @@ __all__ = [
     "RECOVERY_POINT_CHECKPOINT",
     "REMOTE_INDEX_CACHE",
     "SESSION_NOTE",
-    "SYNC_NOTE",
+    "SYNC_JOURNAL",
     "TOPIC_OVERRIDES",
     "DirectoryState",
     "FileKind",
@@ -96,7 +96,7 @@ TOPIC_OVERRIDES: Final = ".kafkalog_topics"  # ours alone; a broker passes over 
 # In a partition directory.
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
-SYNC_NOTE: Final = ".kafkalog_syncs"  # ours alone; a broker passes over it
+SYNC_JOURNAL: Final = ".kafkalog_syncs"  # ours alone; a broker passes over it
 MOVE_NOTE: Final = ".kafkalog_move."  # ours alone, with an id behind it; a broker passes over it
 
 OFFSET_CHECKPOINTS: Final = (

@@ -151,9 +151,9 @@ class PooledFile:
         """Rename the file on the disk, replacing `target`; reading goes on under the new name."""
         self._pool._rename(self, target)
 
-    def moved_to(self, path: Path) -> None:
+    def record_rename(self, path: Path) -> None:
         """Take note that the file is called `path` now: its directory was renamed, for example."""
-        self._pool._note_path(self, path)
+        self._pool._record_path(self, path)
 
     def drop_mapping(self, mapping: FileMapping) -> None:
         """Forget a mapping that has lost pages; the next reader gets another."""
@@ -161,7 +161,7 @@ class PooledFile:
 
     def close(self) -> None:
         """Forget the file. Slices and reads under way stay good; later calls raise ValueError."""
-        self._pool._forget(self)
+        self._pool._remove(self)
 
 
 class FilePool:
@@ -210,7 +210,7 @@ class FilePool:
         """Bytes of files that are deleted, or about to be, and that readers hold yet."""
         return sum(file.size_bytes for file in tuple(self._retired))
 
-    def note_retired(self, file: _Sized) -> None:
+    def record_retired(self, file: _Sized) -> None:
         """Count a file, which has left its log, among the `retired_bytes` while somebody has it."""
         self._retired.add(file)
 
@@ -241,15 +241,15 @@ class FilePool:
 
     def _open_handle(self, file: PooledFile) -> FileHandle:
         with self._guard:
-            return self._opened_handle(file)
+            return self._open_handle_locked(file)
 
-    def _opened_handle(self, file: PooledFile) -> FileHandle:
+    def _open_handle_locked(self, file: PooledFile) -> FileHandle:
         """Return the handle of a file, opening it where it is not open. The guard is held."""
         self._ensure_open(file)
         handle = file._handle
         if handle is not None:
             return handle
-        self._take_back_handles(self._max_open_files - 1)
+        self._reclaim_handles(self._max_open_files - 1)
         handle = self._with_descriptors(partial(self._filesystem.open, file._path))
         file._handle_used = False
         file._handle = handle
@@ -270,7 +270,7 @@ class FilePool:
                     # Perhaps another thread was faster.
                     return memoryview(b"") if mapping is None else mapping[:size]
                 if mapping is None:
-                    self._take_back_mappings(self._max_mappings - 1)
+                    self._reclaim_mappings(self._max_mappings - 1)
                 larger = self._with_descriptors(partial(handle.map, size))
             finally:
                 if kept is None:
@@ -291,8 +291,8 @@ class FilePool:
         except OSError as error:
             if error.errno not in _OUT_OF_DESCRIPTORS or not (self._opened or self._mapped):
                 raise
-            self._take_back_mappings(len(self._mapped) // 2)
-            self._take_back_handles(len(self._opened) // 2)
+            self._reclaim_mappings(len(self._mapped) // 2)
+            self._reclaim_handles(len(self._opened) // 2)
             return action()
 
     def _rename(self, file: PooledFile, target: Path) -> None:
@@ -301,11 +301,11 @@ class FilePool:
             self._filesystem.rename(file._path, target)
             file._path = target
 
-    def _note_path(self, file: PooledFile, path: Path) -> None:
+    def _record_path(self, file: PooledFile, path: Path) -> None:
         with self._guard:
             file._path = path
 
-    def _forget(self, file: PooledFile) -> None:
+    def _remove(self, file: PooledFile) -> None:
         with self._guard:
             if file._handle is not None:
                 self._opened.remove(file._reference)
@@ -331,10 +331,10 @@ class FilePool:
 
     # Each file gets one more chance in a call, so that busy readers cannot keep the hand going.
 
-    def _take_back_handles(self, count: int) -> None:
+    def _reclaim_handles(self, count: int) -> None:
         """Forget handles until at most `count` are left. The guard is held."""
         ring = self._opened
-        _leave_out_gone(ring, count)
+        _drop_collected(ring, count)
         chances = len(ring)
         while len(ring) > count:
             reference = ring.popleft()
@@ -348,10 +348,10 @@ class FilePool:
             else:
                 file._handle = None
 
-    def _take_back_mappings(self, count: int) -> None:
+    def _reclaim_mappings(self, count: int) -> None:
         """Forget mappings until at most `count` are left. The guard is held."""
         ring = self._mapped
-        _leave_out_gone(ring, count)
+        _drop_collected(ring, count)
         chances = len(ring)
         while len(ring) > count:
             reference = ring.popleft()
@@ -368,7 +368,7 @@ class FilePool:
                     file._on_unmap()
 
 
-def _leave_out_gone(ring: deque[_Reference], count: int) -> None:
+def _drop_collected(ring: deque[_Reference], count: int) -> None:
     """Where a ring is over `count`, leave out files that nobody refers to any more."""
     if len(ring) > count:
         present = [reference for reference in ring if reference() is not None]
@@ -380,9 +380,9 @@ def _leave_out_gone(ring: deque[_Reference], count: int) -> None:
 _POOLS: weakref.WeakSet[FilePool] = weakref.WeakSet()
 
 
-def _renew_guards() -> None:
+def _replace_guards() -> None:
     for pool in list(_POOLS):
         pool._guard = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_renew_guards)
+os.register_at_fork(after_in_child=_replace_guards)

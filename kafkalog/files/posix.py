@@ -153,7 +153,7 @@ class PosixFileHandle(FileWriter):
                 size = sum(view.nbytes for view in group)
                 done = os.pwritev(descriptor.number, group, position)
                 if done < size:
-                    self._write_group_rest(descriptor, group, done, position)
+                    self._finish_group(descriptor, group, done, position)
                 position += size
         except OSError as error:
             if error.errno == errno.EFAULT:
@@ -170,18 +170,18 @@ class PosixFileHandle(FileWriter):
         except LogStorageError as error:
             raise OSError(f"what was to be written could not be read: {error}") from error
 
-    def _write_group_rest(
+    def _finish_group(
         self, descriptor: Descriptor, group: Sequence[memoryview], done: int, position: int
     ) -> None:
         """Finish a vectored write of which the system took only `done` bytes."""
         for view in group:
             size = view.nbytes
             if done < size:
-                self._write_rest(descriptor, view, done, position)
+                self._finish_write(descriptor, view, done, position)
             done = max(0, done - size)
             position += size
 
-    def _write_rest(self, descriptor: Descriptor, data: Buffer, done: int, position: int) -> None:
+    def _finish_write(self, descriptor: Descriptor, data: Buffer, done: int, position: int) -> None:
         """Finish a write of which the system took only `done` bytes."""
         view = memoryview(data).cast("B")
         size = view.nbytes
@@ -203,9 +203,9 @@ class PosixFileHandle(FileWriter):
         descriptor = self._open_descriptor()
         _write_behind().begin(descriptor.number, position, size)
 
-    def let_go(self, position: int, size: int) -> None:
+    def drop_cache(self, position: int, size: int) -> None:
         descriptor = self._open_descriptor()
-        _write_behind().let_go(descriptor.number, position, size)
+        _write_behind().drop_cache(descriptor.number, position, size)
 
     def map(self, size: int) -> memoryview:
         descriptor = self._open_descriptor()
@@ -386,7 +386,7 @@ class PosixFileSystem:
         os.utime(path, ns=(moment_ns, moment_ns), follow_symlinks=False)
 
     def lock(self, path: Path) -> FileLock | None:
-        return _HELD_LOCKS.take(path)
+        return _HELD_LOCKS.acquire(path)
 
     def lock_holder(self, path: Path) -> int | None:
         return _HELD_LOCKS.holder(path)
@@ -405,7 +405,7 @@ class _PosixFileLock:
     def release(self) -> None:
         """Let other processes in. Idempotent; does nothing in a forked child, which has no lock."""
         if os.getpid() == self._process:
-            _HELD_LOCKS.give_back(self)
+            _HELD_LOCKS.release(self)
 
 
 class _HeldLocks:
@@ -432,7 +432,7 @@ class _HeldLocks:
         self.guard = threading.Lock()
         self._held: dict[tuple[int, int], _PosixFileLock] = {}
 
-    def take(self, path: Path) -> _PosixFileLock | None:
+    def acquire(self, path: Path) -> _PosixFileLock | None:
         with self.guard:
             while True:
                 if self._identity(path) in self._held:
@@ -471,14 +471,14 @@ class _HeldLocks:
                 os.close(descriptor)
             return answer[4] if answer[0] != fcntl.F_UNLCK and answer[4] > 0 else None
 
-    def give_back(self, lock: _PosixFileLock) -> None:
+    def release(self, lock: _PosixFileLock) -> None:
         with self.guard:
             # Compared as an object: a lock released twice may find its numbers in use again.
             if self._held.get(lock.identity) is lock:
                 del self._held[lock.identity]
                 os.close(lock.descriptor)
 
-    def forget_in_child(self) -> None:
+    def drop_in_child(self) -> None:
         """Start empty in a forked child."""
         inherited = list(self._held.values())
         self._held.clear()
@@ -500,5 +500,5 @@ _HELD_LOCKS = _HeldLocks()
 os.register_at_fork(
     before=lambda: _HELD_LOCKS.guard.acquire(),
     after_in_parent=lambda: _HELD_LOCKS.guard.release(),
-    after_in_child=_HELD_LOCKS.forget_in_child,
+    after_in_child=_HELD_LOCKS.drop_in_child,
 )

@@ -95,7 +95,7 @@ def _is_same(cached: int, direct: int, alignment: int, position: int, size: int)
             start -= start % alignment
             wanted = min(PIECE_BYTES, size - start)
             position = start + wanted
-            if _read_whole(cached, shown, wanted, start) < wanted:
+            if _read_all(cached, shown, wanted, start) < wanted:
                 return False
             try:
                 # A direct read may end at the end of the file only: it is never continued.
@@ -115,7 +115,7 @@ def _next_data(descriptor: int, position: int, size: int) -> int:
         return size if error.errno == errno.ENXIO else position
 
 
-def _read_whole(descriptor: int, target: bytearray, size: int, position: int) -> int:
+def _read_all(descriptor: int, target: bytearray, size: int, position: int) -> int:
     done = 0
     with memoryview(target) as view:
         while done < size:
@@ -148,7 +148,7 @@ def _direct_alignment(descriptor: int) -> int:
     return max(position, mmap.PAGESIZE) if memory and position else 0
 
 
-def _found() -> Callable[..., Any] | None:
+def _find_function() -> Callable[..., Any] | None:
     if sys.platform != "linux":
         return None
     function = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
@@ -163,4 +163,4 @@ def _found() -> Callable[..., Any] | None:
     return function
 
 
-_statx = _found()
+_statx = _find_function()

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["begin", "let_go"]
+__all__ = ["begin", "drop_cache"]
 
 _WAIT_BEFORE, _WRITE, _WAIT_AFTER = 1, 2, 4
 # A file system, or a kernel in a sandbox, that does not know the call.
@@ -38,7 +38,7 @@ def begin(descriptor: int, position: int, size: int) -> None:
     _call(descriptor, position, size, _WRITE)
 
 
-def let_go(descriptor: int, position: int, size: int) -> None:
+def drop_cache(descriptor: int, position: int, size: int) -> None:
     """
     Wait until the system has written a range, and let it forget the whole pages in it.
 
@@ -62,7 +62,7 @@ def _call(descriptor: int, position: int, size: int, flags: int) -> bool:
     return True
 
 
-def _found() -> Callable[..., Any] | None:
+def _find_function() -> Callable[..., Any] | None:
     if sys.platform != "linux":
         return None
     function = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
@@ -71,4 +71,4 @@ def _found() -> Callable[..., Any] | None:
     return function
 
 
-_sync_file_range = _found()
+_sync_file_range = _find_function()

@@ -14,7 +14,7 @@ from typing_extensions import Buffer
 from kafkalog._core.mapping import check_bytes
 from kafkalog.files.filesystem import FileHandle
 
-__all__ = ["PIECE_BYTES", "end_of_data", "is_zero", "is_zero_behind"]
+__all__ = ["PIECE_BYTES", "end_of_data", "is_zero", "is_zero_after"]
 
 PIECE_BYTES: Final = 256 * 1024
 HOLE_BLOCK_BYTES: Final = 4096
@@ -42,7 +42,7 @@ def _is_any(data: npt.NDArray[np.uint8]) -> bool:
     return bool(data[:count].view(np.uint64).any() or data[count:].any())
 
 
-def is_zero_behind(handle: FileHandle, position: int) -> bool:
+def is_zero_after(handle: FileHandle, position: int) -> bool:
     """
     Say whether no byte of a file from `position` on is other than zero.
 

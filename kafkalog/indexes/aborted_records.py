@@ -4,7 +4,7 @@ A producer has one transaction at a time, so its transactional batches between t
 the marker of an aborted one are exactly those of that transaction. No marker needs to be decoded,
 and batches may be asked about in any order.
 
-Thread-safety: `AbortedRecords` is immutable; an `AbortedAhead` belongs to one reader.
+Thread-safety: `AbortedRecords` is immutable; an `LazyAbortedBatches` belongs to one reader.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from kafkalog._core.header import BatchHeader
 from kafkalog.indexes.transaction_index import AbortedTransaction
 
-__all__ = ["AbortedAhead", "AbortedRecords"]
+__all__ = ["AbortedRecords", "LazyAbortedBatches"]
 
 
 class AbortedRecords:
@@ -51,7 +51,7 @@ class AbortedRecords:
         return slot >= 0 and offset < ranges[slot][1]
 
 
-class AbortedAhead(ABC):
+class LazyAbortedBatches(ABC):
     """
     Which batches of a read were aborted, found out as the reader comes to them.
 
@@ -72,14 +72,14 @@ class AbortedAhead(ABC):
             return False
         offset = header.base_offset
         if offset >= self._known_end:
-            following = self._segment_behind(offset)
+            following = self._segment_after(offset)
             end = self._end_offset if following is None else min(following, self._end_offset)
             self._known_end = max(end, offset + 1)
             self._aborted = AbortedRecords(self._between(offset, self._known_end))
         return self._aborted.hides(header)
 
     @abstractmethod
-    def _segment_behind(self, offset: int) -> int | None:
+    def _segment_after(self, offset: int) -> int | None:
         """Return the base of the segment behind the one that holds an offset; None for none."""
 
     @abstractmethod

@@ -114,7 +114,7 @@ class EntryFile(IndexBuffer, Generic[View]):
             try:
                 self._handle.truncate(len(self) * self.entry_size)
             except OSError as error:
-                self._hide(error, "was not trimmed")
+                self._report_error(error, "was not trimmed")
                 whole = False
         self.close()
         return whole
@@ -132,7 +132,7 @@ class EntryFile(IndexBuffer, Generic[View]):
             self._handle = self._filesystem.create_new(self.path)
             self._handle.truncate(self.max_entries * self.entry_size)
         except OSError as error:
-            self._hide(error, "is kept in memory only")
+            self._report_error(error, "is kept in memory only")
             self.close()
         if entries and self._write(entries, 0):
             self._written = len(self)
@@ -144,11 +144,11 @@ class EntryFile(IndexBuffer, Generic[View]):
             self._handle.pwrite(data, position)
         except OSError as error:
             # The log's bytes are safe and the memory answers look-ups: not worth failing an append.
-            self._hide(error, "fell behind")
+            self._report_error(error, "fell behind")
             return False
         return True
 
-    def _hide(self, error: OSError, outcome: str) -> None:
+    def _report_error(self, error: OSError, outcome: str) -> None:
         """Log an error that is not raised, and report it."""
         logger.warning("index %s %s: %s", self.path, outcome, error)
         if self._on_error is not None:

@@ -26,10 +26,10 @@ from typing import Generic, Protocol, TypeVar
 
 from typing_extensions import Buffer
 
+from kafkalog.files.atomic_files import replace_file
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.pool import FilePool, PooledFile
-from kafkalog.files.whole import replace_whole
-from kafkalog.files.zeros import is_zero, is_zero_behind
+from kafkalog.files.zeros import is_zero, is_zero_after
 from kafkalog.indexes.entry_file import EntryFile
 from kafkalog.indexes.kinds import IndexKind
 
@@ -92,7 +92,7 @@ class SegmentIndex(Generic[View]):
         self._rebuild = rebuild
         self._segment_size = segment_size
         self._pool = pool
-        self._pooled = self._fresh_pooled()
+        self._pooled = self._refresh_pooled()
         self._read_only = read_only
         self._on_error = on_error
         self._growing: EntryFile[View] | None = None
@@ -179,9 +179,9 @@ class SegmentIndex(Generic[View]):
             return False
         size = len(entries)
         try:
-            return handle.pread(size, 0) == entries and is_zero_behind(handle, size)
+            return handle.pread(size, 0) == entries and is_zero_after(handle, size)
         except OSError as error:
-            self._note_unreadable(error)
+            self._record_unreadable(error)
             return False
         finally:
             handle.close()
@@ -200,7 +200,7 @@ class SegmentIndex(Generic[View]):
         self._install(entries)
         return True
 
-    def forget_view(self) -> None:
+    def invalidate_view(self) -> None:
         """Drop the view; the next look-up loads the index again."""
         # Rebuilt entries without a file have nowhere to come back from but another rebuild.
         if not (self.was_rebuilt and self._read_only):
@@ -263,15 +263,15 @@ class SegmentIndex(Generic[View]):
         logger.log(level, "%s %s %s: made anew from its log", self.kind.name, self.path, found)
         return self._install(self._rebuild())
 
-    def _fresh_pooled(self) -> PooledFile:
+    def _refresh_pooled(self) -> PooledFile:
         # Weakly: a pooled file that kept its index alive would keep whole segments.
         myself = weakref.ref(self)
-        return self._pool.open(self.path, on_unmap=lambda: _forget_view(myself))
+        return self._pool.open(self.path, on_unmap=lambda: _invalidate_view(myself))
 
     def _renew_pooled(self) -> None:
         """Forget the descriptor of a file that another one replaces."""
         self._pooled.close()
-        self._pooled = self._fresh_pooled()
+        self._pooled = self._refresh_pooled()
 
     def _adopt(self, entries: Buffer) -> View:
         count = memoryview(entries).nbytes // self.kind.entry_size
@@ -294,7 +294,7 @@ class SegmentIndex(Generic[View]):
                 return None
             return self._map_pooled()
         except OSError as error:
-            self._note_unreadable(error)
+            self._record_unreadable(error)
             return None
 
     def _map_pooled(self) -> memoryview | None:
@@ -344,15 +344,15 @@ class SegmentIndex(Generic[View]):
         try:
             return self._filesystem.open(self.path)
         except OSError as error:
-            self._note_unreadable(error)
+            self._record_unreadable(error)
             return None
 
-    def _note_unreadable(self, error: OSError) -> None:
+    def _record_unreadable(self, error: OSError) -> None:
         """Tell of a file that cannot be opened; raise where the disk fails: that is no damage."""
         if error.errno == errno.EIO:
             raise error
         if not isinstance(error, FileNotFoundError):
-            self._hide(error, "cannot be read")
+            self._report_error(error, "cannot be read")
 
     def _install(self, entries: bytes) -> View:
         view = self._adopt(entries)
@@ -363,15 +363,15 @@ class SegmentIndex(Generic[View]):
 
     def _replace_file(self, entries: bytes) -> None:
         try:
-            replace_whole(self._filesystem, self.path, entries, durable=False)
+            replace_file(self._filesystem, self.path, entries, durable=False)
             self.is_unsynced = True
             self._is_lost = False
             self._renew_pooled()
         except OSError as error:
-            self._hide(error, "stays in memory")
+            self._report_error(error, "stays in memory")
             self._lose_file()
 
-    def _hide(self, error: OSError, outcome: str) -> None:
+    def _report_error(self, error: OSError, outcome: str) -> None:
         """Log an error that is not raised, and report it."""
         logger.warning("%s %s %s: %s", self.kind.name, self.path, outcome, error)
         if self._on_error is not None:
@@ -385,8 +385,8 @@ class SegmentIndex(Generic[View]):
             self._renew_pooled()
 
 
-def _forget_view(index: weakref.ref[SegmentIndex[View]]) -> None:
+def _invalidate_view(index: weakref.ref[SegmentIndex[View]]) -> None:
     """Let go of what an index built on a mapping that the pool took back."""
     alive = index()
     if alive is not None:
-        alive.forget_view()
+        alive.invalidate_view()

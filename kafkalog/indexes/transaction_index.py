@@ -29,7 +29,7 @@ Crash points:
   2. during `truncate_to`: entries of markers that the log lost at the same time may still stand,
      with the same cure;
   3. during `replace`, and `sync` after one that failed: the old file or the new one, whole
-     (`kafkalog.files.whole`).
+     (`kafkalog.files.atomic_files`).
 
 Thread-safety: one writer, under the log's lock. `collect`, `entries` and `len` may be called by any
 thread at any time: they use what was published last, whose bytes never change.
@@ -50,9 +50,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog.errors import CorruptIndexError
+from kafkalog.files.atomic_files import read_file, replace_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileHandle, FileSystem
-from kafkalog.files.whole import read_whole, replace_whole
 
 __all__ = [
     "ENTRY_LAYOUT",
@@ -108,7 +108,7 @@ def encode_entries(entries: Iterable[AbortedTransaction]) -> bytes:
     problem = _problem_of(rows, 0)
     if problem is not None:
         raise ValueError(f"entry {problem[0]}: {problem[1]}")
-    return _encoded(rows)
+    return _encode_rows(rows)
 
 
 def decode_entries(
@@ -121,7 +121,7 @@ def decode_entries(
         CorruptIndexError: a version is unknown, order or range is broken, or the last entry is
             not whole; the error says where.
     """
-    return _transactions(_decoded(data, base_offset, path))
+    return _transactions(_decode_rows(data, base_offset, path))
 
 
 class TransactionIndex:
@@ -180,10 +180,10 @@ class TransactionIndex:
         """
         try:
             with storage_errors(self.path, doing="reading"):
-                data = read_whole(self._filesystem, self.path, max_bytes=_MAX_INDEX_BYTES)
+                data = read_file(self._filesystem, self.path, max_bytes=_MAX_INDEX_BYTES)
         except ValueError as error:
             raise CorruptIndexError(str(error), path=self.path) from error
-        self._publish(_decoded(data or b"", self.base_offset, self.path))
+        self._publish(_decode_rows(data or b"", self.base_offset, self.path))
         self._written = len(self)
 
     def append(self, transaction: AbortedTransaction) -> None:
@@ -313,14 +313,14 @@ class TransactionIndex:
         rows, count = self._published
         # A file that is there stays, however empty: its end would need a sync all the same.
         if count or self._filesystem.stat(self.path) is not None:
-            replace_whole(self._filesystem, self.path, _encoded(rows[:count]))
+            replace_file(self._filesystem, self.path, _encode_rows(rows[:count]))
         self._written = count
         self._has_stale_tail = self._unsynced_name = self._unsynced_bytes = False
         self._has_failed_sync = False
 
     def _sync_bytes(self) -> None:
         try:
-            self._opened().sync()
+            self._open_handle().sync()
         except OSError:
             # Bytes of a sync that failed count as clean, and no later sync covers them.
             self._has_failed_sync = True
@@ -332,16 +332,16 @@ class TransactionIndex:
         rows, count = self._published
         if self._read_only or (self._written == count and not self._has_stale_tail):
             return
-        handle = self._opened()
+        handle = self._open_handle()
         self._unsynced_bytes = True
         if self._has_stale_tail:
             handle.truncate(self._written * ENTRY_SIZE)
             self._has_stale_tail = False
         if self._written < count:
-            handle.pwrite(_encoded(rows[self._written : count]), self._written * ENTRY_SIZE)
+            handle.pwrite(_encode_rows(rows[self._written : count]), self._written * ENTRY_SIZE)
             self._written = count
 
-    def _opened(self) -> FileHandle:
+    def _open_handle(self) -> FileHandle:
         handle = self._handle
         if handle is None:
             if self._filesystem.stat(self.path) is None:
@@ -387,11 +387,11 @@ def _transactions(rows: npt.NDArray[np.int64]) -> list[AbortedTransaction]:
     return [AbortedTransaction(*row) for row in rows.tolist()]
 
 
-def _encoded(rows: npt.NDArray[np.int64]) -> bytes:
+def _encode_rows(rows: npt.NDArray[np.int64]) -> bytes:
     return b"".join(ENTRY_LAYOUT.pack(VERSION, *row) for row in rows.tolist())
 
 
-def _decoded(data: bytes, base_offset: int, path: Path | None) -> npt.NDArray[np.int64]:
+def _decode_rows(data: bytes, base_offset: int, path: Path | None) -> npt.NDArray[np.int64]:
     count, rest = divmod(len(data), ENTRY_SIZE)
     named = "the transaction index" if path is None else str(path)
     entries = np.frombuffer(data, dtype=_LAYOUT, count=count)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 
 from kafkalog.errors import LogStorageError
+from kafkalog.files.atomic_files import DirectorySyncError
 from kafkalog.files.errors import storage_errors
-from kafkalog.files.whole import NameSyncError
 from kafkalog.log.local_log import LocalLog, UndoFailedError
 
 __all__ = ["Changing"]
@@ -38,6 +38,6 @@ class Changing(storage_errors):
             # failed sync of the directory no later one is believed.
             untouched = self._local.snapshot.segments.active.is_active
             cause = error.__cause__ if isinstance(error, LogStorageError) else error
-            if not untouched or isinstance(cause, (NameSyncError, UndoFailedError)):
+            if not untouched or isinstance(cause, (DirectorySyncError, UndoFailedError)):
                 self._latch(error)
         super().__exit__(kind, error, traceback)

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kafkalog._core import crc32c
+from kafkalog.files.atomic_files import read_file, write_synced
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import FileState, SegmentFiles
-from kafkalog.files.whole import read_whole, write_synced
 
 __all__ = ["ExchangeMark", "FileIdentity", "identity_of", "mark_path", "read_mark", "write_mark"]
 
@@ -95,7 +95,7 @@ def write_mark(
 def read_mark(filesystem: FileSystem, path: Path) -> ExchangeMark | None:
     """Return what a mark says; None where it is absent, torn, or of another version."""
     try:
-        content = read_whole(filesystem, path, max_bytes=_MARK_BYTES_MAX)
+        content = read_file(filesystem, path, max_bytes=_MARK_BYTES_MAX)
     except ValueError:
         return None
     if content is None:

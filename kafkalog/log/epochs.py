@@ -6,7 +6,8 @@ again the current epoch is above every one that was known, those of lost records
 offset gets other content under the same epoch. That is so after a truncation; where an opening
 finds that the log ended higher (a torn end, damage there, an end below the recovery point); and
 after a power cut, which may take whole batches and leave nothing that tells: without the proof of
-the notes that nothing was lost (`state/sync_note.py`, `state/session_note.py`) it is taken for one.
+the notes that nothing was lost (`state/sync_journal.py`, `state/session_note.py`) it is taken for
+one.
 Not after a process was killed: what it wrote is still there, and a controller that leads the log
 next need not be outrun. An epoch that rose takes its place in the file with the first append that
 follows, or with the closing, and costs an opening nothing; until then the note does not vouch.
@@ -16,8 +17,8 @@ broker does, an append of them forgets all epochs, in the file too; the next v2 
 with the current one. After an unclean stop all batches of the log are asked for the highest.
 
 The file is written, and on the disk, before the first record of an epoch is written (rules and
-crash points: `kafkalog.state.leader_epochs`). So is the sync note told of it, which takes a change
-of that file for the trace of a broker.
+crash points: `kafkalog.state.leader_epochs`). So is the sync journal told of it, which takes a
+change of that file for the trace of a broker.
 
 Crash points of `load_epochs`: none, it writes nothing. Of an assignment: before the file is
 replaced, nothing has happened; between that and the note, the note is not believed and more is
@@ -45,7 +46,7 @@ from kafkalog.log.reading import walk_segment
 from kafkalog.log.scanner import NO_EPOCH
 from kafkalog.state.checkpoints import EpochEntry
 from kafkalog.state.leader_epochs import MAX_EPOCH, EpochEnd, LeaderEpochs
-from kafkalog.state.sync_note import SyncNote
+from kafkalog.state.sync_journal import SyncJournal
 
 __all__ = ["LogEpochs", "load_epochs"]
 
@@ -62,7 +63,7 @@ class LogEpochs(EpochsAtHand):
         epochs: the list, with its file.
         current: what the log's own appends are stamped with.
         home: whose traces the note knows.
-        note: the partition's sync note, None where there is none.
+        journal: the partition's sync journal, None where there is none.
         has_risen: whether `current` is above what the file says, because offsets come again.
     """
 
@@ -73,7 +74,7 @@ class LogEpochs(EpochsAtHand):
         epochs: LeaderEpochs,
         current: int,
         home: PartitionHome,
-        note: SyncNote | None,
+        journal: SyncJournal | None,
         *,
         has_risen: bool = False,
     ) -> None:
@@ -81,7 +82,7 @@ class LogEpochs(EpochsAtHand):
         self._has_risen = has_risen
         self._epochs = epochs
         self._home = home
-        self._note = note
+        self._journal = journal
 
     def __repr__(self) -> str:
         return f"<LogEpochs at {self.current} of {self._epochs}>"
@@ -176,14 +177,14 @@ class LogEpochs(EpochsAtHand):
         Raises:
             LogStorageError: that cannot be noted; nothing may be taken back.
         """
-        if self._note is not None:
-            with storage_errors(self._note.path, doing="writing"):
-                self._note.doubt_end()
+        if self._journal is not None:
+            with storage_errors(self._journal.path, doing="writing"):
+                self._journal.mark_end_uncertain()
 
     def end_truncation(self) -> None:
         """Say that none was, or that `rise` was called."""
-        if self._note is not None and not self._has_risen:
-            self._note.trust_end()
+        if self._journal is not None and not self._has_risen:
+            self._journal.mark_end_certain()
 
     def rise(self) -> None:
         """Append under a higher epoch from now on: offsets are given out again."""
@@ -219,8 +220,8 @@ class LogEpochs(EpochsAtHand):
         if not self._epochs.is_unwritten:
             return
         self._epochs.flush(beyond)
-        if self._note is not None:
-            self._note.renew_traces(self._home.traces_of_a_broker())
+        if self._journal is not None:
+            self._journal.update_fingerprint(self._home.traces_of_a_broker())
         written = self._epochs.latest_epoch if beyond is None else beyond.epoch
         if self._has_risen and written is not None and written >= self.current:
             self._has_risen = False
@@ -297,16 +298,16 @@ def load_epochs(home: PartitionHome, loaded: LoadedLog, *, keeps_end: bool) -> L
     snapshot = local.snapshot
     # Without a segment nothing was lost.
     has_risen = loaded.has_lost_end or not (keeps_end or report.scanned_segments == 0)
-    current, note = 0, local.context.note
+    current, journal = 0, local.context.journal
     if latest != NO_EPOCH:
         # Before the list is cut: what was lost had its epoch, too.
         current = min(latest + has_risen, MAX_EPOCH) if not read_only else latest
-    if note is not None:
+    if journal is not None:
         # Of a log without any epoch nothing can be confused.
-        note.keeps_end = not has_risen or latest == NO_EPOCH
+        journal.keeps_end = not has_risen or latest == NO_EPOCH
     epochs.truncate_from_end(snapshot.end_offset)
     epochs.truncate_from_start(snapshot.start_offset)
-    return LogEpochs(epochs, current, home, note, has_risen=current > latest >= 0)
+    return LogEpochs(epochs, current, home, journal, has_risen=current > latest >= 0)
 
 
 def _assign(epochs: LeaderEpochs, found: Iterable[tuple[int, int]]) -> int:

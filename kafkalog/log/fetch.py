@@ -27,7 +27,7 @@ from kafkalog.errors import (
 )
 from kafkalog.files.errors import translate
 from kafkalog.files.filesystem import FileHandle
-from kafkalog.files.sending import (
+from kafkalog.files.sendfile import (
     SendfileRefusedError,
     SocketLike,
     can_sendfile,

@@ -32,7 +32,7 @@ from kafkalog.files.names import (
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
-    SYNC_NOTE,
+    SYNC_JOURNAL,
     DirectoryState,
     PartitionDirectory,
     is_topic_name,
@@ -51,7 +51,7 @@ from kafkalog.state.shutdown_marker import (
     remove_shutdown_marker,
     write_shutdown_marker,
 )
-from kafkalog.state.sync_note import SyncNote
+from kafkalog.state.sync_journal import SyncJournal
 
 __all__ = ["PartitionHome", "find_home", "trace_of"]
 
@@ -128,25 +128,25 @@ class PartitionHome:
             return
         checkpoint.update({self.topic_partition: offset}, replaces_damaged=False)
 
-    def sync_note(self) -> SyncNote:
-        """Return the partition's sync note, for its writer."""
+    def sync_journal(self) -> SyncJournal:
+        """Return the partition's sync journal, for its writer."""
         cache_id = self.filesystem.cache_id(self.directory)
         traces = self.traces_of_a_broker()
-        note = SyncNote(self.filesystem, self.directory / SYNC_NOTE, traces, cache_id)
-        note.on_given_up = self._withdraw_session
-        return note
+        journal = SyncJournal(self.filesystem, self.directory / SYNC_JOURNAL, traces, cache_id)
+        journal.on_given_up = self._withdraw_session
+        return journal
 
-    def keeps_end(self, note: SyncNote) -> bool:
+    def keeps_end(self, journal: SyncJournal) -> bool:
         """
         Return whether the log ends where its last writer left it, though it was not closed.
 
         Asked before the recovery begins. Otherwise whole batches may be missing at the end that
         readers have seen, and nothing that is left tells so.
         """
-        found = note.found_end()
+        found = journal.check_end()
         if found is None and not self.is_alone:
             found = is_same_session(self.filesystem, self.state_directory)
-            note.keeps_end = found
+            journal.keeps_end = found
         return bool(found)
 
     def _withdraw_session(self) -> None:
@@ -163,7 +163,7 @@ class PartitionHome:
 
         A broker that leads or follows a partition replaces its leader epochs before it appends,
         and the high watermarks of the data directory every few seconds. Where we replace the
-        epochs, the note is told (`SyncNote.renew_traces`).
+        epochs, the note is told (`SyncJournal.update_fingerprint`).
         """
         traces = hashlib.blake2b(digest_size=8)
         for path in (
@@ -265,7 +265,7 @@ def _ensure_checkpointed(
 _OWN_FILES = frozenset(
     {
         ".lock",
-        SYNC_NOTE,
+        SYNC_JOURNAL,
         CLEAN_SHUTDOWN_MARKER,
         RECOVERY_POINT_CHECKPOINT,
         RECOVERY_POINT_CHECKPOINT + ".tmp",

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from kafkalog.indexes.aborted_records import AbortedAhead
+from kafkalog.indexes.aborted_records import LazyAbortedBatches
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.log.transactions import aborted_between
@@ -118,7 +118,7 @@ def check_isolation(isolation: str) -> None:
         )
 
 
-class AbortedBatches(AbortedAhead):
+class AbortedBatches(LazyAbortedBatches):
     """
     Which batches of a read of an open log were aborted.
 
@@ -133,7 +133,7 @@ class AbortedBatches(AbortedAhead):
         self._context = context
         self._snapshot = snapshot
 
-    def _segment_behind(self, offset: int) -> int | None:
+    def _segment_after(self, offset: int) -> int | None:
         segments = self._snapshot.segments
         return segments.base_after(max(segments.floor_slot(offset), 0))
 

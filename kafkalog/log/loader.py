@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 from kafkalog._core.batch import check_batch, scan_batches
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.files.atomic_files import read_file, replace_file, sync_directory_names
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.holes import Holes, pieces_between
 from kafkalog.files.names import (
@@ -45,7 +46,6 @@ from kafkalog.files.names import (
     SegmentFiles,
     segment_file_name,
 )
-from kafkalog.files.whole import read_whole, replace_whole, sync_names
 from kafkalog.files.zeros import is_zero
 from kafkalog.indexes.segment_index import SegmentIndex
 from kafkalog.log.exchanges import present_segments
@@ -551,8 +551,8 @@ def _lose_end(context: SegmentContext, findings: _Findings) -> None:
     Crash points: the cut is not made yet, or is; the note says the same until the epoch is written.
     """
     findings.has_lost_end = True
-    if context.note is not None and not context.read_only:
-        context.note.doubt_end()
+    if context.journal is not None and not context.read_only:
+        context.journal.mark_end_uncertain()
 
 
 def _holds_anything(segment: LogSegment) -> bool:
@@ -633,7 +633,7 @@ def _trust_end(
             tail = scan_batches(data, next_offset=segment.base_offset)
         else:
             if size:
-                found = read_whole(context.filesystem, segment.path, max_bytes=2 * size)
+                found = read_file(context.filesystem, segment.path, max_bytes=2 * size)
                 data = b"" if found is None else found[:size]
             tail = scan_batches(data, 0, next_offset=segment.base_offset)
     except (CorruptRecordError, InvalidRecordError, ValueError):
@@ -864,14 +864,14 @@ def _keep(context: SegmentContext, side_file: Path, torn: memoryview, holes: Hol
     try:
         before = context.filesystem.open(side_file)
     except FileNotFoundError:
-        replace_whole(context.filesystem, side_file, torn, holes=holes)
+        replace_file(context.filesystem, side_file, torn, holes=holes)
         return
     try:
         if _ends_with(before, torn, holes):
             before.sync()
-            sync_names(context.filesystem, side_file.parent)
+            sync_directory_names(context.filesystem, side_file.parent)
         else:
-            replace_whole(context.filesystem, side_file, torn, holes=holes, before=before)
+            replace_file(context.filesystem, side_file, torn, holes=holes, before=before)
     finally:
         before.close()
 

@@ -277,14 +277,14 @@ class LocalLog(LogEnd):
         active = self.snapshot.segments.active
         active.transactions.sync()
         active.rest()
-        if self.context.note is not None:
-            self.context.note.rest()
+        if self.context.journal is not None:
+            self.context.journal.release()
 
     def wake(self, durable_offset: int) -> None:
         """Open the files of the active segment again; OSError where the disk refuses."""
         active = self.snapshot.segments.active
-        if self.context.note is not None:
-            self.context.note.settle(durable_offset)
+        if self.context.journal is not None:
+            self.context.journal.record_synced(durable_offset)
         active.file.open_for_append()
         active.activate(active.summary(self.snapshot.end_offset))
 
@@ -300,8 +300,8 @@ class LocalLog(LogEnd):
             segment.sync_indexes()
         if unsynced:
             self.context.filesystem.sync_directory(self.context.directory)
-        if self.context.note is not None:
-            self.context.note.remove()
+        if self.context.journal is not None:
+            self.context.journal.remove()
         self.abandon()
 
     def close(self) -> None:
@@ -324,8 +324,8 @@ class LocalLog(LogEnd):
         """Let all files go as they are: after a failure, or in a forked child."""
         for segment in self.snapshot.segments.segments:
             segment.close()
-        if self.context.note is not None:
-            self.context.note.close()
+        if self.context.journal is not None:
+            self.context.journal.close()
 
     # --------------------------------------------------------------------------------- private
 

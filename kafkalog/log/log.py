@@ -18,7 +18,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from kafkalog.closing import ClosedByWith
+from kafkalog.closing import ClosingContextManager
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
     LogStorageError,
@@ -58,7 +58,7 @@ __all__ = ["Log", "Wait"]
 logger = logging.getLogger(__name__)
 
 
-class Log(CleanableLog, ClosedByWith):
+class Log(CleanableLog, ClosingContextManager):
     """
     One partition's records on disk. Made by `kafkalog.open_log`.
 
@@ -328,7 +328,7 @@ class Log(CleanableLog, ClosedByWith):
             change = old.change_to(config)
             if not change:
                 return change
-            self._local.context.config = config.keeping(old, change.reopening)
+            self._local.context.config = config.keep(old, change.reopening)
             self._local.snapshot.segments.active.obey_settings()
             self._obey(self.config)
             if self.config.flush_ms != old.flush_ms:
@@ -389,8 +389,8 @@ class Log(CleanableLog, ClosedByWith):
                 # Where a base says it, no entry is needed, unless a file lies below that base yet.
                 is_said = start <= base and not self._local.left_names
                 self._home.write_start_offset(None if is_said else start)
-                if self._local.context.note is not None:
-                    self._local.context.note.remove()
+                if self._local.context.journal is not None:
+                    self._local.context.journal.remove()
             in_order = True
         finally:
             if not in_order:
@@ -462,5 +462,5 @@ class Log(CleanableLog, ClosedByWith):
             # Until there is another: a log without any is asked from the recovery point on.
             recovery_point = 0
         self._home.write_recovery_point(recovery_point)
-        if self._local.context.note is not None:
-            self._local.context.note.lower(durable_offset)
+        if self._local.context.journal is not None:
+            self._local.context.journal.lower(durable_offset)

@@ -18,7 +18,7 @@ from kafkalog.clock import Clock, SystemClock
 from kafkalog.closing import warn_unless_closed
 from kafkalog.config import LogConfig
 from kafkalog.errors import DiskFullError, KafkaLogError, LogStorageError, NotALogError
-from kafkalog.files.directories import make_directories, refuse_link
+from kafkalog.files.directories import ensure_no_link, make_directories
 from kafkalog.files.errors import has_missed_file, storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.locking import PartitionLock, acquire_partition_lock
@@ -138,7 +138,7 @@ def open_at_home(
         else:
             if not home.is_alone:
                 # What the caller names may be a link; names that lie in a data directory may not.
-                refuse_link(home.filesystem, home.directory)
+                ensure_no_link(home.filesystem, home.directory)
             opened = _load_for_writing(home, context, surroundings)
         loaded = opened.loaded
         ending = _Ending(surroundings.scheduler, clock)
@@ -190,7 +190,7 @@ class _Ending:
         abandon = None if self._own is None else self._own.abandon
         kind = "read-only log" if log.is_read_only else "log"
         self._end_warning = warn_unless_closed(
-            log, f"{kind} at {log.directory}", has_written=not log.is_read_only, let_go=abandon
+            log, f"{kind} at {log.directory}", has_written=not log.is_read_only, release=abandon
         )
 
     def close(self) -> None:
@@ -215,7 +215,7 @@ def _move_recovery_point(
         LogStorageError: the disk refused.
     """
     fresh = loaded.recovery_point
-    if fresh > before and producers.is_behind:
+    if fresh > before and producers.needs_snapshot:
         return
     try:
         home.write_recovery_point(fresh)
@@ -305,12 +305,12 @@ def _load_for_writing(
         clean = home.begin_session(lock.tenure)
         try:
             recovery_point = home.read_recovery_point()
-            note = context.note = home.sync_note()
-            note.on_error = context.report
+            journal = context.journal = home.sync_journal()
+            journal.on_error = context.report
             doubtful_offset, keeps_end = None, clean
             if not clean:
-                keeps_end = home.keeps_end(note)
-                doubtful_offset = note.begin_recovery(
+                keeps_end = home.keeps_end(journal)
+                doubtful_offset = journal.begin_recovery(
                     recovery_point, errors_are_kept=home.filesystem.keeps_errors(home.directory)
                 )
             loaded = load_log(
@@ -333,10 +333,10 @@ def _load_for_writing(
             if not clean or loaded.recovery_point < recovery_point:
                 _move_recovery_point(home, recovery_point, loaded, producers)
             if not loaded.local.snapshot.segments.active.is_resting:
-                note.settle(loaded.recovery_point)
+                journal.record_synced(loaded.recovery_point)
         except (OSError, KafkaLogError):
             # Nothing was appended: what was clean before still is, but for its producer snapshots.
-            is_known = context.note is None or not context.note.lacks_producers
+            is_known = context.journal is None or not context.journal.lacks_producers
             home.end_session(in_order=clean and is_known)
             raise
         except BaseException:

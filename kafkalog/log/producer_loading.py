@@ -2,7 +2,7 @@
 
 A log of ours without any snapshot had no producer below the segment that holds its recovery point
 (see `kafkalog.log.producers`), so only what recovery has scanned is asked; whether it is ours, the
-sync note says. Any other one is replayed from its start. But a log that was closed in order is
+sync journal says. Any other one is replayed from its start. But a log that was closed in order is
 believed unread, as by a broker: one that closes a log leaves a snapshot there.
 
 An opening for writing that had to replay leaves a snapshot at the log end, on the disk before the
@@ -59,25 +59,25 @@ def load_producer_state(
     first_offset = snapshot.segments.segments[0].base_offset
     states = ProducerStates(context.directory, end_offset=first_offset)
     manager = ProducerStateManager(states, files, expiration_ms)
-    note = context.note
+    journal = context.journal
     if files.latest_offset is None:
         states.clear(max(_first_doubtful_offset(loaded), first_offset))
     else:
-        files.before_last = None if note is None else note.doubt_producers
+        files.on_remove_last = None if journal is None else journal.mark_producers_uncertain
         files.remove_strays(snapshot.segments.bases)
         files.truncate(first_offset, _believed_end(loaded, recovery_point))
         now_ms = context.clock.now_ms()
         manager.truncate_and_reload(first_offset, snapshot.end_offset, now_ms)
-        files.before_last = None
+        files.on_remove_last = None
     replay_segments(states, snapshot)
-    if manager.is_behind:
+    if manager.needs_snapshot:
         try:
             manager.take_snapshot()
         except DiskFullError as error:
             # The recovery point waits for the next one. What is in the log can be deleted.
             logger.warning("no producer snapshot at offset %d: %s", states.end_offset, error)
-    if note is not None and not (manager.is_behind and files.latest_offset is None):
-        note.lacks_producers = False
+    if journal is not None and not (manager.needs_snapshot and files.latest_offset is None):
+        journal.lacks_producers = False
     return manager
 
 
@@ -96,8 +96,8 @@ def _believed_end(loaded: LoadedLog, recovery_point: int) -> int:
 
 def _first_doubtful_offset(loaded: LoadedLog) -> int:
     """Return where a log without snapshots may have its first batch of a producer."""
-    note, scanned = loaded.local.context.note, loaded.scanned
-    if not loaded.report.clean and (note is None or note.lacks_producers):
+    journal, scanned = loaded.local.context.journal, loaded.scanned
+    if not loaded.report.clean and (journal is None or journal.lacks_producers):
         return 0
     if scanned.has_producers and scanned.first_offset is not None:
         return scanned.first_offset

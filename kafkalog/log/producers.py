@@ -100,7 +100,7 @@ class LogProducers:
         self._high_watermark: int | None = None
         # Snapshots that a power cut may take yet; bases of segments for which none was written.
         self._unsynced: list[int] = []
-        self._lacking: list[int] = [manager.states.end_offset] if manager.is_behind else []
+        self._lacking: list[int] = [manager.states.end_offset] if manager.needs_snapshot else []
         self._watch: Callable[[], object] | None = watch
         self._watch_if_known()
         self._publish()
@@ -283,7 +283,7 @@ class LogProducers:
         """
         if self._high_watermark is not None:
             self._high_watermark = self._local.snapshot.end_offset
-        self._manager.start_anew(self._local.snapshot.end_offset)
+        self._manager.reset(self._local.snapshot.end_offset)
         self._forget_above(-1)
         self._publish()
 

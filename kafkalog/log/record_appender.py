@@ -27,7 +27,7 @@ from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.record import Record
 from kafkalog._core.timestamps import to_timestamp_ms
 from kafkalog.clock import Clock
-from kafkalog.closing import ClosedByWith
+from kafkalog.closing import ClosingContextManager
 from kafkalog.errors import (
     InvalidRecordError,
     KafkaLogError,
@@ -50,7 +50,7 @@ _ALWAYS: Final = 2**63 - 1
 logger = logging.getLogger(__name__)
 
 
-class RecordAppender(ClosedByWith):
+class RecordAppender(ClosingContextManager):
     """
     Takes records one by one; made by `Log.appender`.
 

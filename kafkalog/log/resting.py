@@ -1,8 +1,9 @@
 """A log at rest: open, readable, and without a file held for writing.
 
-An active segment holds its `.log`, two index files and the sync note open, with memory for entries
-to come. A process with thousands of logs cannot afford that for those that nobody appends to. At
-rest everything appended is on the disk, the active segment reads like a sealed one, and the next
+An active segment holds its `.log`, two index files and the sync journal open, with memory for
+entries to come. A process with thousands of logs cannot afford that for those that nobody appends
+to. At rest everything appended is on the disk, the active segment reads like a sealed one, and the
+next
 write wakes the log: the same files are opened again.
 
 Who opens many logs gives each an `on_wake`; logs without one never rest. One that was closed in
@@ -37,7 +38,7 @@ __all__ = ["FILES_OF_AWAKE_LOG", "RestingLog"]
 
 logger = logging.getLogger(__name__)
 
-# Held open for writing: the `.log`, two indexes, the sync note.
+# Held open for writing: the `.log`, two indexes, the sync journal.
 FILES_OF_AWAKE_LOG: Final = 4
 
 

@@ -4,9 +4,9 @@ Reads are slices of a mapping of the file where it covers them, else `pread`. A 
 grows while anybody may have it mapped: truncation makes a new file (see `truncation.py`), and only
 bytes that were never published (a failed append, a torn tail at open) are cut in place.
 
-On a disk on which nothing is mapped (`kafkalog.files.unmapped`) what is read is a copy, made anew
-each time; whoever goes over all of a file asks for it window by window. What is read of a file that
-somebody has cut is zeros there.
+On a disk on which nothing is mapped (`kafkalog.files.unmapped_filesystem`) what is read is a copy,
+made anew each time; whoever goes over all of a file asks for it window by window. What is read of a
+file that somebody has cut is zeros there.
 
 Zeros written ahead of the end are no bytes of the log. Crash points: before, within and behind that
 write; whatever of it is there is a tail of zeros, as a hole is, which the next start cuts.
@@ -26,7 +26,7 @@ from kafkalog._engine.append_file import AppendFile
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.holes import HOLE_BYTES, Holes, find_holes, is_zero_between
 from kafkalog.files.pool import FilePool, PooledFile
-from kafkalog.files.unmapped import maps_files
+from kafkalog.files.unmapped_filesystem import maps_files
 from kafkalog.files.zeros import end_of_data, is_zero
 from kafkalog.log.when_touched import WhenTouched
 
@@ -355,7 +355,7 @@ class SegmentFile(AppendFile):
             self._pinned = self.whole()
         else:
             self._kept = self._handle or self._pooled.lease()
-        self._pool.note_retired(self)
+        self._pool.record_retired(self)
         self._pooled.close()
 
     def close(self) -> None:

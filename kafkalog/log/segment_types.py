@@ -24,7 +24,7 @@ from kafkalog.files.names import FileState, SegmentFiles
 from kafkalog.files.pool import FilePool
 from kafkalog.log.scanner import SegmentScan, scan_file
 from kafkalog.log.segment_file import SegmentFile
-from kafkalog.state.sync_note import SyncNote
+from kafkalog.state.sync_journal import SyncJournal
 
 __all__ = ["Bound", "ReportedErrors", "ScanSource", "SegmentContext", "make_context"]
 
@@ -37,7 +37,7 @@ _JITTER = random.Random()
 class SegmentContext:
     """What all segments of a log share.
 
-    `state` is that of their files' names. There is no `note` where a log is open read-only, and
+    `state` is that of their files' names. There is no `journal` where a log is open read-only, and
     none for segments that are not in use yet: who makes them syncs before they get their names.
     `on_storage_error` is called with every error that the disk answers a call of the log with.
     """
@@ -50,7 +50,7 @@ class SegmentContext:
     pool: FilePool
     read_only: bool
     state: FileState = FileState.LIVE
-    note: SyncNote | None = None
+    journal: SyncJournal | None = None
     on_storage_error: Callable[[LogStorageError], object] | None = None
     # Around the files of transaction indexes, which readers may put right.
     repair_lock: threading.Lock = field(default_factory=threading.Lock)
@@ -106,10 +106,10 @@ class SegmentContext:
     def trying_to_sync(
         self, synced_offset: int | None = None, size_bytes: int = 0
     ) -> AbstractContextManager[None]:
-        """Hold the sync note while a log file is synced; see `SyncNote.trying`."""
-        if self.note is None:
+        """Hold the sync journal while a log file is synced; see `SyncJournal.attempt_sync`."""
+        if self.journal is None:
             return nullcontext()
-        return self.note.trying(synced_offset, size_bytes)
+        return self.journal.attempt_sync(synced_offset, size_bytes)
 
 
 class ReportedErrors(storage_errors):

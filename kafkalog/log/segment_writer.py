@@ -24,9 +24,9 @@ from typing_extensions import Buffer
 
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog.errors import CorruptRecordError
+from kafkalog.files.atomic_files import write_synced
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.names import FileState
-from kafkalog.files.whole import write_synced
 from kafkalog.indexes.transaction_index import AbortedTransaction, encode_entries
 from kafkalog.log.fences import first_offset_at
 from kafkalog.log.replacement import remove_cleaned
@@ -61,7 +61,7 @@ class OutputPlace(Protocol):
 
 def cleaned_context(context: SegmentContext) -> SegmentContext:
     """Return a context for new segments, whose files are `.cleaned`."""
-    return replace(context, state=FileState.CLEANED, note=None)
+    return replace(context, state=FileState.CLEANED, journal=None)
 
 
 class SegmentWriter:

@@ -35,7 +35,7 @@ from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileFacts
 from kafkalog.files.names import FileState, SegmentFiles
-from kafkalog.files.zeros import is_zero, is_zero_behind
+from kafkalog.files.zeros import is_zero, is_zero_after
 from kafkalog.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.log.exchanges import present_segments
 from kafkalog.log.fences import find_resume
@@ -209,7 +209,7 @@ class ReadOnlyTail:
         path = SegmentFiles(self._local.context.directory, base_offset).log
         handle = self._local.context.filesystem.open(path)
         try:
-            return not is_zero_behind(handle, position)
+            return not is_zero_after(handle, position)
         finally:
             handle.close()
 

@@ -4,7 +4,7 @@ When a write-back fails, the system calls the pages clean all the same: reads go
 that the disk never got. The error is reported once, and the process that got it may have ended. So
 before a log that was not closed in order is scanned, each file above its recovery point is synced,
 and the bytes that an earlier sync may have failed on, by the note of the writer
-(`state/sync_note.py`), are written again first, each byte as it is read. If that sync reports an
+(`state/sync_journal.py`), are written again first, each byte as it is read. If that sync reports an
 error, the file is written again from the recovery point on. What the scan then finds is what the
 disk has.
 
@@ -115,9 +115,9 @@ def _write_in_place(
             if error.errno in _REFUSALS:
                 raise
             logger.warning("%s: the sync of a recovery failed: %s", segment.path, error)
-            if segment.context.note is not None:
+            if segment.context.journal is not None:
                 # What the disk did not take may be zeros already, which look like room made ahead.
-                segment.context.note.doubt_end()
+                segment.context.journal.mark_end_uncertain()
         else:
             return written, not written or filesystem.is_stored(segment.path, position)
     return 0, False

@@ -43,8 +43,8 @@ from kafkalog.records.packing import (
     pack_records,
     timestamps_of,
 )
-from kafkalog.records.validation.follower import validate_own_offsets
-from kafkalog.records.validation.leader import validate_for_leader
+from kafkalog.records.validation.follower import validate_as_follower
+from kafkalog.records.validation.leader import validate_as_leader
 from kafkalog.state.verification import NO_GUARD
 
 __all__ = ["Wait", "WritableLog"]
@@ -267,13 +267,13 @@ class WritableLog(RestingLog):
         """
         now_ms = self._admit(wait)
         if origin is _REPLICATION or (origin is None and not assign_offsets):
-            run = validate_own_offsets(data, self._rules)
+            run = validate_as_follower(data, self._rules)
             return self._append(run, wait, _REPLICATION)
         if not assign_offsets:
             raise ValueError(f"batches of origin {origin} do not keep their offsets")
         if origin is None:
             origin = _EMBEDDED
-        run = validate_for_leader(data, self._rules, now_ms, origin)
+        run = validate_as_leader(data, self._rules, now_ms, origin)
         if guard == NO_GUARD:
             return self._append(run, wait, origin)
         return self._append_verified(run, wait, origin, guard)
@@ -334,7 +334,7 @@ class WritableLog(RestingLog):
             self._ensure_writable()
             marker = self._producers.abort_marker(producer_id)
             now_ms, origin = self._local.context.clock.now_ms(), AppendOrigin.COORDINATOR
-            run = validate_for_leader(marker, self._rules, now_ms, origin)
+            run = validate_as_leader(marker, self._rules, now_ms, origin)
             info, rolled = self._appender.append(run, self._rules, origin)
         self._after_append(info, rolled, wait)
         return info

@@ -5,12 +5,12 @@ registry.py      which partitions there are, where, and whether they are open
 directory.py     one data directory: lock, marker, identity, what lies in it
 checkpoints.py   its four checkpoint files, kept in memory
 identity.py      `meta.properties` of all directories together
-home.py          a partition's home that asks its directory instead of files
+checkpoint_store.py          a partition's home that asks its directory instead of files
 placement.py     names that topics may have, and where a new partition goes
 recovery.py      many partitions opened at once, with progress
-doomed.py        directories of deleted partitions
+deleted_directories.py        directories of deleted partitions
 overrides.py     what topics say otherwise than the defaults, kept across restarts
 supervision.py   periodic work whose errors are bound to what they concern, and retried
-upkeep.py        which work that is
+background_tasks.py        which work that is
 health.py        what `LogManager.health` tells
 """

@@ -36,7 +36,7 @@ from kafkalog.files.names import (
 from kafkalog.model import TopicPartition
 from kafkalog.state.checkpoints import OffsetCheckpoint
 
-__all__ = ["DirectoryCheckpoints", "OffsetNotes"]
+__all__ = ["CachedCheckpoint", "DirectoryCheckpoints"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 _NO_FILE = frozenset({errno.EINVAL, errno.EISDIR, errno.ELOOP})
 
 
-class OffsetNotes:
+class CachedCheckpoint:
     """
     One checkpoint file in memory.
 
@@ -77,7 +77,7 @@ class OffsetNotes:
         self._is_unsure = False
 
     def __repr__(self) -> str:
-        return f"<OffsetNotes of {len(self._offsets)} partitions: {self.path}>"
+        return f"<CachedCheckpoint of {len(self._offsets)} partitions: {self.path}>"
 
     def load(self, present: Collection[TopicPartition]) -> None:
         """
@@ -115,12 +115,12 @@ class OffsetNotes:
         """Return a partition's offset, None where there is none."""
         return self._offsets.get(partition)
 
-    def note(self, partition: TopicPartition, offset: int | None) -> None:
+    def set(self, partition: TopicPartition, offset: int | None) -> None:
         """Put an offset, or remove it, in memory; the file follows with the next `write`."""
         with self._guard:
-            self._put(partition, offset)
+            self._set(partition, offset)
 
-    def put(self, partition: TopicPartition, offset: int) -> None:
+    def write_through(self, partition: TopicPartition, offset: int) -> None:
         """
         Put an offset; on the disk when this returns.
 
@@ -131,24 +131,24 @@ class OffsetNotes:
             before = self._offsets.get(partition)
             if before == offset == self._written.get(partition):
                 return
-            self._put(partition, offset)
+            self._set(partition, offset)
             wanted = self._changes
         try:
             self._write_up_to(wanted)
         except BaseException:
             with self._guard:
                 if self._offsets.get(partition) == offset:
-                    self._put(partition, before)
+                    self._set(partition, before)
             raise
 
-    def put_or_note(self, partition: TopicPartition, offset: int) -> None:
+    def write_or_cache(self, partition: TopicPartition, offset: int) -> None:
         """Put an offset where it lies below the file's, else note it."""
         if self._is_unsure or offset < self._written.get(partition, 0):
-            self.put(partition, offset)
+            self.write_through(partition, offset)
         else:
-            self.note(partition, offset)
+            self.set(partition, offset)
 
-    def forget(self, partition: TopicPartition) -> None:
+    def remove(self, partition: TopicPartition) -> None:
         """
         Remove a partition, from the disk too when this returns.
 
@@ -156,7 +156,7 @@ class OffsetNotes:
             LogStorageError: the disk refused; the next `write` tries again.
         """
         with self._guard:
-            self._put(partition, None)
+            self._set(partition, None)
             wanted = self._changes
         if self._is_unsure or partition in self._written:
             self._write_up_to(wanted)
@@ -167,7 +167,7 @@ class OffsetNotes:
             wanted = self._changes
         return self._write_up_to(wanted)
 
-    def _put(self, partition: TopicPartition, offset: int | None) -> None:
+    def _set(self, partition: TopicPartition, offset: int | None) -> None:
         """Change a value; the guard is held."""
         if self._offsets.get(partition) == offset:
             return
@@ -214,23 +214,23 @@ class DirectoryCheckpoints:
     """
 
     def __init__(self, filesystem: FileSystem, directory: Path) -> None:
-        self.recovery_points = OffsetNotes(filesystem, directory / RECOVERY_POINT_CHECKPOINT)
+        self.recovery_points = CachedCheckpoint(filesystem, directory / RECOVERY_POINT_CHECKPOINT)
         # Without the starts, records come back that were deleted.
-        self.start_offsets = OffsetNotes(
+        self.start_offsets = CachedCheckpoint(
             filesystem, directory / LOG_START_OFFSET_CHECKPOINT, is_vital=True
         )
-        self.high_watermarks = OffsetNotes(filesystem, directory / HIGH_WATERMARK_CHECKPOINT)
-        self.cleaner_offsets = OffsetNotes(filesystem, directory / CLEANER_OFFSET_CHECKPOINT)
+        self.high_watermarks = CachedCheckpoint(filesystem, directory / HIGH_WATERMARK_CHECKPOINT)
+        self.cleaner_offsets = CachedCheckpoint(filesystem, directory / CLEANER_OFFSET_CHECKPOINT)
 
     def load(self, present: Collection[TopicPartition]) -> None:
-        """Load all files; see `OffsetNotes.load`."""
+        """Load all files; see `CachedCheckpoint.load`."""
         for notes in self.all:
             notes.load(present)
 
-    def forget(self, partition: TopicPartition) -> None:
-        """Remove a partition from all files; see `OffsetNotes.forget`."""
+    def remove(self, partition: TopicPartition) -> None:
+        """Remove a partition from all files; see `CachedCheckpoint.remove`."""
         for notes in self.all:
-            notes.forget(partition)
+            notes.remove(partition)
 
     def write(self) -> None:
         """Write what the files lack."""
@@ -238,7 +238,7 @@ class DirectoryCheckpoints:
             notes.write()
 
     @property
-    def all(self) -> tuple[OffsetNotes, ...]:
+    def all(self) -> tuple[CachedCheckpoint, ...]:
         """The files."""
         return (
             self.recovery_points,

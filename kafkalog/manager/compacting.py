@@ -60,7 +60,7 @@ class CompactingManager(ManagerStanding):
                 closed, meanwhile. Nothing is lost; what was replaced already stays so.
             DiskFullError, LogStorageError, LogOfflineError: the disk refused.
         """
-        self._ensure_ours()
+        self._ensure_owner_process()
         self._ensure_open()
         found = self._registry.get(TopicPartition(topic, partition))
         return self._compaction.compact(
@@ -84,7 +84,7 @@ class CompactingManager(ManagerStanding):
             UnknownTopicOrPartitionError: there is no such partition.
         """
         return plan_compaction(
-            self._asked(topic, partition),
+            self._open_partition(topic, partition),
             include_active=include_active,
             config=self._settings.config.cleaner,
             on_progress=on_progress,
@@ -102,12 +102,12 @@ class CompactingManager(ManagerStanding):
             UnknownTopicOrPartitionError: there is no such partition.
         """
         return explain_compaction(
-            self._asked(topic, partition),
+            self._open_partition(topic, partition),
             offset,
             include_active=include_active,
             config=self._settings.config.cleaner,
         )
 
-    def _asked(self, topic: str, partition: int) -> Log:
+    def _open_partition(self, topic: str, partition: int) -> Log:
         self._ensure_open()
-        return self._opener.opened(self._registry.get(TopicPartition(topic, partition)))
+        return self._opener.open(self._registry.get(TopicPartition(topic, partition)))

@@ -24,7 +24,7 @@ from kafkalog.manager.registry import ManagedPartition
 from kafkalog.model import TopicPartition
 from kafkalog.state.partition_metadata import write_partition_metadata
 
-__all__ = ["forget_partition", "make_partition", "rename_doomed", "undo_partition"]
+__all__ = ["make_partition", "rename_deleted", "undo_partition", "unregister_partition"]
 
 
 def make_partition(
@@ -41,7 +41,7 @@ def make_partition(
     path = directory.path / name
     directory.ensure_there()
     # What is left there of one that had this name must not speak of this one.
-    directory.checkpoints.forget(partition)
+    directory.checkpoints.remove(partition)
     with storage_errors(path, doing="creating"):
         filesystem.make_directory(path)
         try:
@@ -52,8 +52,8 @@ def make_partition(
                 remove_tree(filesystem, path)
             raise
     directory.inventory.partitions[name] = partition
-    directory.sessions.created(name)
-    directory.checkpoints.recovery_points.note(partition, 0)
+    directory.sessions.add(name)
+    directory.checkpoints.recovery_points.set(partition, 0)
 
 
 def undo_partition(partition: ManagedPartition) -> None:
@@ -64,19 +64,19 @@ def undo_partition(partition: ManagedPartition) -> None:
         remove_tree(directory.filesystem, directory.path / name)
         # A part of a topic must not be back after a crash, when nobody notes any longer that it is.
         directory.filesystem.sync_directory(directory.path)
-    forget_partition(directory, partition.topic_partition)
+    unregister_partition(directory, partition.topic_partition)
 
 
-def forget_partition(directory: DataDirectory, partition: TopicPartition) -> None:
+def unregister_partition(directory: DataDirectory, partition: TopicPartition) -> None:
     """Take note that a directory has a partition no more; its checkpoints follow when written."""
     name = partition_directory_name(partition)
     directory.inventory.partitions.pop(name, None)
-    directory.sessions.removed(name)
+    directory.sessions.remove(name)
     for notes in directory.checkpoints.all:
-        notes.note(partition, None)
+        notes.set(partition, None)
 
 
-def rename_doomed(partition: ManagedPartition) -> Path:
+def rename_deleted(partition: ManagedPartition) -> Path:
     """
     Give a partition's directory the name of a deleted one; return it. On the disk when it returns.
 
@@ -88,17 +88,17 @@ def rename_doomed(partition: ManagedPartition) -> Path:
     """
     directory, filesystem = partition.directory, partition.directory.filesystem
     name = partition_directory_name(partition.topic_partition)
-    doomed = directory.path / partition_directory_name(
+    deleted_path = directory.path / partition_directory_name(
         partition.topic_partition, DirectoryState.DELETE
     )
     with storage_errors(directory.path / name, doing="deleting"):
-        filesystem.rename(directory.path / name, doomed)
+        filesystem.rename(directory.path / name, deleted_path)
         try:
             filesystem.sync_directory(directory.path)
         except OSError:
             # Whoever asks for its log must not find that it has none, and make it anew.
             with contextlib.suppress(OSError):
-                filesystem.rename(doomed, directory.path / name)
+                filesystem.rename(deleted_path, directory.path / name)
             raise
-    forget_partition(directory, partition.topic_partition)
-    return doomed
+    unregister_partition(directory, partition.topic_partition)
+    return deleted_path

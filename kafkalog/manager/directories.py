@@ -8,7 +8,7 @@ manager closed.
 Crash points: those of `directory` and `settings`; between two directories, the one is as before and
 the other one as after.
 
-Thread-safety: `failed` and `met` from any thread; the rest under the manager's lock.
+Thread-safety: `mark_offline` and `on_error` from any thread; the rest under the manager's lock.
 """
 
 from __future__ import annotations
@@ -27,19 +27,29 @@ from kafkalog.errors import (
 )
 from kafkalog.files.errors import storage_errors
 from kafkalog.log.report import RecoveryReport
-from kafkalog.manager.creating import rename_doomed
+from kafkalog.manager.creating import rename_deleted
+from kafkalog.manager.deleted_directories import DeletedDirectories
 from kafkalog.manager.deletion_marks import PartitionMark, read_marks
 from kafkalog.manager.directory import DataDirectory, is_failure_of_disk, is_missing
-from kafkalog.manager.doomed import DoomedDirectories
 from kafkalog.manager.health import DirectoryHealth, StrayPartition
-from kafkalog.manager.incarnations import Sorted, read_partitions, sort_partitions, stray_error
+from kafkalog.manager.incarnations import (
+    SortedPartitions,
+    read_partitions,
+    sort_partitions,
+    stray_error,
+)
 from kafkalog.manager.move_notes import MoveNotes
 from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.recovery import RecoveryProgress, for_each, recover
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
-from kafkalog.manager.startup import Identity, admit, enrol, open_directories
-from kafkalog.manager.supervision import Ledger
+from kafkalog.manager.startup import (
+    Identity,
+    open_directories,
+    register_directory,
+    register_partitions,
+)
+from kafkalog.manager.supervision import FaultRegistry
 from kafkalog.model import TopicPartition
 from kafkalog.topic_configs import TopicConfigs
 
@@ -47,7 +57,7 @@ __all__ = ["DirectoryGroup"]
 
 logger = logging.getLogger(__name__)
 
-# What the ledger calls a checkpoint that could not be read.
+# What the fault registry calls a checkpoint that could not be read.
 CHECKPOINT = "checkpoint"
 
 
@@ -59,7 +69,7 @@ class DirectoryGroup:
         directories: they, not opened yet.
         registry: takes their partitions.
         settings: what topics say.
-        ledger: what does not go well.
+        faults: what does not go well.
         clock: dates what is written.
         on_progress: called with each partition that is recovered.
     """
@@ -69,7 +79,7 @@ class DirectoryGroup:
         directories: Sequence[DataDirectory],
         registry: PartitionRegistry,
         settings: TopicSettings,
-        ledger: Ledger,
+        faults: FaultRegistry,
         clock: Clock,
         *,
         on_progress: Callable[[RecoveryProgress], object] | None,
@@ -78,7 +88,7 @@ class DirectoryGroup:
         self.by_path: Mapping[Path, DataDirectory] = {each.path: each for each in directories}
         self._registry = registry
         self._settings = settings
-        self._ledger = ledger
+        self._faults = faults
         self._clock = clock
         self._on_progress = on_progress
         self.moves = MoveNotes(self.all)
@@ -103,11 +113,11 @@ class DirectoryGroup:
             each
             for directory, strays in self._strays.items()
             for each in strays
-            if not _has_gone(directory, each.path)
+            if not _was_removed(directory, each.path)
         ]
         return tuple(sorted(found, key=lambda each: each.path))
 
-    def away(self) -> frozenset[str]:
+    def offline_keys(self) -> frozenset[str]:
         """Return keys of the directories that may have partitions, and cannot be asked."""
         online = {key for each in self.all if each.is_online for key in each.keys}
         return self.known_keys() - online
@@ -129,7 +139,7 @@ class DirectoryGroup:
             if stray.topic_partition.topic == topic:
                 raise stray_error(stray)
 
-    def doubt(
+    def explain_unknown(
         self, error: UnknownTopicOrPartitionError, name: TopicPartition | None = None
     ) -> KafkaLogError:
         """Return the error for a partition that nobody knows, while some directory may have it."""
@@ -164,7 +174,7 @@ class DirectoryGroup:
                 directories are to be let go then.
         """
         open_directories(self.all)
-        identity = admit(
+        identity = register_directory(
             self.all, self._settings, self._clock, cluster_id=cluster_id, node_id=node_id
         )
         self._settings.save(self.all)
@@ -176,19 +186,22 @@ class DirectoryGroup:
             self._settings.change(configs, self.all)
         return identity
 
-    def take_up(
-        self, directories: Sequence[DataDirectory], opener: LogOpener, doomed: DoomedDirectories
+    def add_directory(
+        self,
+        directories: Sequence[DataDirectory],
+        opener: LogOpener,
+        deleted_directories: DeletedDirectories,
     ) -> list[TopicPartition]:
         """
-        Enrol what lies in directories that were opened; recover what was not closed in order.
+        Register what lies in directories that were opened; recover what was not closed in order.
 
         Returns the partitions that were deleted: of topics that were deleted while they were away.
         """
 
         def recovered(partition: ManagedPartition) -> RecoveryReport:
-            log = opener.opened(partition)
+            log = opener.open(partition)
             # Or the last ones would stay awake, as many as may be, whoever needs them.
-            opener.rest(log)
+            opener.release_idle(log)
             return log.recovery_report
 
         delay_ms = self._settings.config.log.file_delete_delay_ms
@@ -196,21 +209,21 @@ class DirectoryGroup:
         found = self._sort(directories)
         for directory in directories:
             if directory.is_online:
-                self._load_moves(directory, doomed)
-        enrolled, left = enrol(found.live, self._registry, self._ledger, self.moves)
-        self._delete_away(left, doomed, delay_ms)
+                self._load_moves(directory, deleted_directories)
+        registered, left = register_partitions(found.live, self._registry, self._faults, self.moves)
+        self._delete_returned(left, deleted_directories, delay_ms)
         self.moves.block_doubtful(self._registry)
-        self.moves.settle(self._registry)
+        self.moves.resolve(self._registry)
         for directory in directories:
             if not directory.is_online:
                 continue
-            for name in directory.inventory.doomed:
-                doomed.add(directory.path / name, delay_ms=delay_ms)
+            for name in directory.inventory.deleted:
+                deleted_directories.add(directory.path / name, delay_ms=delay_ms)
             if not directory.sessions.had_marker:
-                own = [each for each in enrolled if each.directory is directory]
-                work.append((directory, [each for each in own if not each.is_blocked]))
+                own = [each for each in registered if each.directory is directory]
+                work.append((directory, [each for each in own if not each.is_duplicate]))
         self._settings.keep_known(found.ids, self.all)
-        deleted = self._delete_away(found.deleted, doomed, delay_ms)
+        deleted = self._delete_returned(found.deleted, deleted_directories, delay_ms)
         recover(work, recovered, thread_count=self._thread_count, on_progress=self._on_progress)
         for directory, _partitions in work:
             # The next recovery need not do the work of this one again.
@@ -218,29 +231,31 @@ class DirectoryGroup:
                 directory.checkpoints.recovery_points.write()
         return deleted
 
-    def _load_moves(self, directory: DataDirectory, doomed: DoomedDirectories) -> None:
+    def _load_moves(
+        self, directory: DataDirectory, deleted_directories: DeletedDirectories
+    ) -> None:
         """Read the notes of moves of a directory; what one had begun to copy goes."""
         try:
             for path in self.moves.load(directory):
-                doomed.add(path, delay_ms=0)
+                deleted_directories.add(path, delay_ms=0)
         except LogStorageError as error:
-            self.failed(directory, error)
+            self.mark_offline(directory, error)
 
-    def _sort(self, directories: Sequence[DataDirectory]) -> Sorted:
+    def _sort(self, directories: Sequence[DataDirectory]) -> SortedPartitions:
         """Hold the topic ids in directories that were opened against each other."""
         found: list[ManagedPartition] = []
         marks: dict[ManagedPartition, PartitionMark] = {}
         deleting = self._settings.deleting
         for directory in directories:
             try:
-                partitions = read_partitions(directory, self._ledger)
+                partitions = read_partitions(directory, self._faults)
                 marks |= read_marks(
                     each for each in partitions if each.topic_partition.topic in deleting
                 )
                 found += partitions
                 directory.was_read = True
             except LogStorageError as error:
-                self.failed(directory, error)
+                self.mark_offline(directory, error)
         result = sort_partitions(
             found,
             self._registry,
@@ -251,20 +266,23 @@ class DirectoryGroup:
         )
         for topic, over in result.over.items():
             left = tuple(note for note in deleting[topic] if note not in over)
-            self._settings.settle(topic, self._settings.configs, self.all, deletions=left)
+            self._settings.resolve(topic, self._settings.configs, self.all, deletions=left)
         for directory in directories:
             for checkpoint in directory.checkpoints.all:
                 if checkpoint.error is not None:
-                    self._ledger.failed(CHECKPOINT, checkpoint.path, checkpoint.error)
+                    self._faults.record_failure(CHECKPOINT, checkpoint.path, checkpoint.error)
                 else:
-                    self._ledger.forget(checkpoint.path)
+                    self._faults.remove(checkpoint.path)
             self._strays[directory] = [
                 each for each in result.strays if each.path.parent == directory.path
             ]
         return result
 
-    def _delete_away(
-        self, partitions: Sequence[ManagedPartition], doomed: DoomedDirectories, delay_ms: int
+    def _delete_returned(
+        self,
+        partitions: Sequence[ManagedPartition],
+        deleted_directories: DeletedDirectories,
+        delay_ms: int,
     ) -> list[TopicPartition]:
         """
         Delete partitions whose topics were deleted while their directories were away.
@@ -277,11 +295,11 @@ class DirectoryGroup:
             directory = partition.directory
             self.unfinished.discard(directory)
             try:
-                doomed.add(rename_doomed(partition), delay_ms=delay_ms)
+                deleted_directories.add(rename_deleted(partition), delay_ms=delay_ms)
             except LogStorageError as error:
                 logger.warning("%s of a deleted topic stays: %s", partition, error)
                 self.unfinished.add(directory)
-                self.met(directory, error)
+                self.on_error(directory, error)
                 continue
             deleted.append(partition.topic_partition)
         return deleted
@@ -297,11 +315,11 @@ class DirectoryGroup:
             if directory.filesystem.stat(directory.path) is None:
                 # Made anew it would be another one, without what the old one holds.
                 raise directory.vanished_error()
-        self._forget_partitions(directory, opener)
-        directory.let_go()
+        self._unregister_partitions(directory, opener)
+        directory.release()
         try:
             directory.open()
-            admit(
+            register_directory(
                 self.all,
                 self._settings,
                 self._clock,
@@ -311,24 +329,24 @@ class DirectoryGroup:
         except BaseException as error:
             directory.fail(error)
             directory.error = error
-            directory.let_go()
+            directory.release()
             raise
         if not directory.is_online:
             raise directory.refusal()
         self._settings.save(self.all)
 
-    def met(self, directory: DataDirectory, error: BaseException) -> None:
+    def on_error(self, directory: DataDirectory, error: BaseException) -> None:
         """Take note of an error; a directory that has failed, or is gone, goes offline."""
         if is_failure_of_disk(error):
-            self.failed(directory, error)
+            self.mark_offline(directory, error)
         elif is_missing(error) and directory.is_online and directory.has_vanished():
-            self.failed(directory, directory.vanished_error())
+            self.mark_offline(directory, directory.vanished_error())
 
-    def met_at(self, path: Path, error: BaseException) -> None:
-        """As `met`, of the directory at a path."""
-        self.met(self.by_path[path], error)
+    def on_error_at(self, path: Path, error: BaseException) -> None:
+        """As `on_error`, of the directory at a path."""
+        self.on_error(self.by_path[path], error)
 
-    def failed(self, directory: DataDirectory, error: BaseException) -> None:
+    def mark_offline(self, directory: DataDirectory, error: BaseException) -> None:
         """Take a directory offline; its logs take no more writes. Waits for nothing."""
         if directory.fail(error):
             for partition in self._registry.in_directory(directory):
@@ -342,7 +360,7 @@ class DirectoryGroup:
 
         def close(partition: ManagedPartition) -> None:
             if not partition.directory.is_online:
-                opener.let_go(partition, partition.directory.error)
+                opener.release(partition, partition.directory.error)
                 return
             try:
                 opener.close(partition)
@@ -369,10 +387,10 @@ class DirectoryGroup:
                 failures.append(error)
         return failures
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give up the locks; nothing is written."""
         for directory in self.all:
-            directory.let_go()
+            directory.release()
 
     def health(self) -> tuple[DirectoryHealth, ...]:
         """Return how the directories are."""
@@ -390,20 +408,20 @@ class DirectoryGroup:
             for directory in self.all
         )
 
-    def _forget_partitions(self, directory: DataDirectory, opener: LogOpener) -> None:
+    def _unregister_partitions(self, directory: DataDirectory, opener: LogOpener) -> None:
         for partition in self._registry.in_directory(directory):
             with partition.lock:
                 # Whoever is about to open it finds another one in its place.
                 partition.is_gone = True
-                opener.let_go(partition, directory.error)
-            self._ledger.forget(partition.topic_partition)
+                opener.release(partition, directory.error)
+            self._faults.remove(partition.topic_partition)
             self._registry.remove(partition)
         directory.was_read = False
         self._strays.pop(directory, None)
-        self._ledger.forget(directory.path)
+        self._faults.remove(directory.path)
 
 
-def _has_gone(directory: DataDirectory, path: Path) -> bool:
+def _was_removed(directory: DataDirectory, path: Path) -> bool:
     """Return whether an operator has moved a stray partition away."""
     try:
         return directory.is_online and directory.filesystem.stat(path) is None

@@ -39,8 +39,8 @@ from kafkalog.files.names import (
     partition_directory_name,
     try_parse_partition_directory,
 )
+from kafkalog.manager.checkpoint_store import DirectoryCheckpointStore
 from kafkalog.manager.checkpoints import DirectoryCheckpoints
-from kafkalog.manager.home import ManagedHome
 from kafkalog.manager.sessions import DirectorySessions
 from kafkalog.model import TopicPartition
 from kafkalog.state.kafka_uuid import format_id
@@ -95,14 +95,14 @@ class Inventory:
 
     Attributes:
         partitions: the live ones, by the names of their directories.
-        doomed: directories of deleted partitions.
+        deleted: directories of deleted partitions.
         kept_aside: stray and moving directories, which are left alone.
         unknown: directories that are no partition's.
         move_notes: names of the notes of moves that were not seen to end.
     """
 
     partitions: dict[str, TopicPartition] = field(default_factory=dict)
-    doomed: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
     kept_aside: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     move_notes: list[str] = field(default_factory=list)
@@ -245,18 +245,20 @@ class DataDirectory:
             path=self.path,
         )
 
-    def home_of(self, partition: TopicPartition) -> ManagedHome:
+    def checkpoint_store_of(self, partition: TopicPartition) -> DirectoryCheckpointStore:
         """Return the home of a partition that is, or will be, in this directory."""
         name = partition_directory_name(partition)
-        return ManagedHome(self.filesystem, self.path / name, self.path, partition, self)
+        return DirectoryCheckpointStore(
+            self.filesystem, self.path / name, self.path, partition, self
+        )
 
     def write_high_watermarks(self) -> bool:
         """
         Write the high watermarks, if they have changed; say whether they had.
 
-        The file keeps the time that it had: see `ManagedHome.traces_of_a_broker`. Crash point:
-        between the two, the sync notes of open logs are not believed, which costs their recovery
-        some writing.
+        The file keeps the time that it had: see `DirectoryCheckpointStore.traces_of_a_broker`.
+            Crash point: between the two, the sync notes of open logs are not believed, which costs
+            their recovery some writing.
         """
         path = self.path / HIGH_WATERMARK_CHECKPOINT
         with storage_errors(path, doing="writing"):
@@ -298,9 +300,9 @@ class DataDirectory:
         finally:
             if self.error is None:
                 self.error = LogOfflineError(f"{self.path} is closed", path=self.path)
-            self.let_go()
+            self.release()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give up the lock; nothing is written."""
         lock, self._lock = self._lock, None
         if lock is not None:
@@ -325,7 +327,7 @@ class DataDirectory:
             if parsed is None:
                 found.unknown.append(name)
             elif parsed.state is DirectoryState.DELETE:
-                found.doomed.append(name)
+                found.deleted.append(name)
             elif parsed.state is not DirectoryState.LIVE:
                 found.kept_aside.append(name)
             elif parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC:

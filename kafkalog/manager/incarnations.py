@@ -30,20 +30,20 @@ from kafkalog.manager.directory import DataDirectory, is_failure_of_disk
 from kafkalog.manager.health import StrayPartition
 from kafkalog.manager.overrides import Deletion
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
-from kafkalog.manager.supervision import Ledger
+from kafkalog.manager.supervision import FaultRegistry
 from kafkalog.state.kafka_uuid import format_id
 from kafkalog.state.partition_metadata import read_partition_metadata
 
-__all__ = ["METADATA", "Sorted", "read_partitions", "sort_partitions", "stray_error"]
+__all__ = ["METADATA", "SortedPartitions", "read_partitions", "sort_partitions", "stray_error"]
 
 logger = logging.getLogger(__name__)
 
-# What the ledger calls a `partition.metadata` that cannot be read.
+# What the fault registry calls a `partition.metadata` that cannot be read.
 METADATA = "partition.metadata"
 
 
 @dataclass(slots=True)
-class Sorted:
+class SortedPartitions:
     """
     What is to be done with partitions that were found.
 
@@ -62,7 +62,7 @@ class Sorted:
     over: dict[str, list[Deletion]] = field(default_factory=dict)
 
 
-def read_partitions(directory: DataDirectory, ledger: Ledger) -> list[ManagedPartition]:
+def read_partitions(directory: DataDirectory, faults: FaultRegistry) -> list[ManagedPartition]:
     """
     Return the partitions of a directory that was opened, with their topic ids.
 
@@ -79,7 +79,7 @@ def read_partitions(directory: DataDirectory, ledger: Ledger) -> list[ManagedPar
         except (CorruptStateError, LogStorageError) as error:
             if is_failure_of_disk(error):
                 raise
-            ledger.failed(METADATA, partition, error)
+            faults.record_failure(METADATA, partition, error)
         found.append(ManagedPartition(partition, directory, topic_id))
     return found
 
@@ -92,7 +92,7 @@ def sort_partitions(
     marks: Mapping[ManagedPartition, PartitionMark],
     *,
     all_read: bool,
-) -> Sorted:
+) -> SortedPartitions:
     """
     Decide what partitions are that were found.
 
@@ -104,7 +104,7 @@ def sort_partitions(
         marks: of the partitions of these topics.
         all_read: whether every data directory has been read: nothing else can turn up.
     """
-    result = Sorted(over=_find_over(found, deleting, marks))
+    result = SortedPartitions(over=_find_over(found, deleting, marks))
     by_topic: dict[str, list[ManagedPartition]] = defaultdict(list)
     for each in found:
         topic = each.topic_partition.topic

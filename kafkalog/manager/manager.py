@@ -26,7 +26,7 @@ from kafkalog.clients.clients import Clients
 from kafkalog.clients.consumer import Consumer, LostRecords
 from kafkalog.clients.producer import Producer
 from kafkalog.clock import Clock, SystemClock
-from kafkalog.closing import ClosedByWith, warn_unless_closed
+from kafkalog.closing import ClosingContextManager, warn_unless_closed
 from kafkalog.errors import (
     ConfigError,
     LogClosedError,
@@ -44,16 +44,18 @@ from kafkalog.log.retention import RetentionPolicy
 from kafkalog.log.scan.options import ScanArguments, make_options
 from kafkalog.log.scan.scan import Scan, ScanSource
 from kafkalog.log.surroundings import Surroundings
-from kafkalog.manager.awake import AwakeLogs, default_awake_limit
 from kafkalog.manager.background import BackgroundThreads
+from kafkalog.manager.background_tasks import BackgroundTasks
 from kafkalog.manager.cleaning.compaction import Compaction
 from kafkalog.manager.compacting import CompactingManager
+from kafkalog.manager.deleted_directories import DeletedDirectories
 from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
-from kafkalog.manager.doomed import DoomedDirectories
+from kafkalog.manager.duplicates import recheck_duplicate
 from kafkalog.manager.health import ManagerHealth
 from kafkalog.manager.moving import PartitionMover
 from kafkalog.manager.observing import READ, damage, late_transactions, recoveries, repaired
+from kafkalog.manager.open_log_limit import OpenLogLimit, default_open_log_limit
 from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.recovery import RecoveryProgress
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
@@ -61,8 +63,6 @@ from kafkalog.manager.settings import TopicSettings
 from kafkalog.manager.startup import as_directories
 from kafkalog.manager.supervision import Supervisor
 from kafkalog.manager.topics import TopicAdministration
-from kafkalog.manager.twice import look_again
-from kafkalog.manager.upkeep import Upkeep
 from kafkalog.manager_config import ManagerConfig
 from kafkalog.model import LoweredEpochs, TopicPartition
 from kafkalog.scheduler import Scheduler, ThreadScheduler
@@ -74,7 +74,7 @@ __all__ = ["LogManager"]
 logger = logging.getLogger(__name__)
 
 
-class LogManager(CompactingManager, ClosedByWith):
+class LogManager(CompactingManager, ClosingContextManager):
     """
     Many partitions in many directories.
 
@@ -132,14 +132,14 @@ class LogManager(CompactingManager, ClosedByWith):
             scheduler = BackgroundThreads(self._clock, config.background_threads)
             self._own_scheduler = scheduler
         self._supervisor = Supervisor(scheduler, self._clock)
-        ledger = self._supervisor.ledger
+        faults = self._supervisor.faults
         registry = self._registry = PartitionRegistry()
-        self._settings = TopicSettings(config, self._clock, self._directory_met)
+        self._settings = TopicSettings(config, self._clock, self._on_directory_error)
         self._directories = DirectoryGroup(
             as_directories(directories or config.log_dirs, self._filesystem),
             registry,
             self._settings,
-            ledger,
+            faults,
             self._clock,
             on_progress=on_progress,
         )
@@ -147,20 +147,26 @@ class LogManager(CompactingManager, ClosedByWith):
         self._pool = FilePool(
             self._filesystem, max_open_files=log.open_files_max, max_mappings=log.mappings_max
         )
-        self._awake = AwakeLogs(default_awake_limit(log.open_files_max + 2 * log.mappings_max))
+        self._open_log_limit = OpenLogLimit(
+            default_open_log_limit(log.open_files_max + 2 * log.mappings_max)
+        )
         opener = self._opener = LogOpener(
             self._settings,
-            self._surroundings_of,
-            ledger,
-            self._awake,
-            group.met,
+            self._environment_of,
+            faults,
+            self._open_log_limit,
+            group.on_error,
             states.paused,
         )
-        doomed = self._doomed = DoomedDirectories(
-            self._filesystem, self._supervisor, group.is_usable, group.met_at
+        deleted_directories = self._deleted_directories = DeletedDirectories(
+            self._filesystem, self._supervisor, group.is_usable, group.on_error_at
         )
-        self._topics = TopicAdministration(group, registry, self._settings, opener, doomed, ledger)
-        self._upkeep = Upkeep(registry, group.by_path, opener.opened, group.met, states.is_busy)
+        self._topics = TopicAdministration(
+            group, registry, self._settings, opener, deleted_directories, faults
+        )
+        self._background_tasks = BackgroundTasks(
+            registry, group.by_path, opener.open, group.on_error, states.is_busy
+        )
         self._compaction = self._compaction_on(scheduler)
         self._start(topic_configs, cluster_id, node_id)
         paths = ", ".join(str(path) for path in self._directories.by_path)
@@ -223,10 +229,12 @@ class LogManager(CompactingManager, ClosedByWith):
         try:
             found = self._registry.get(TopicPartition(topic, partition))
         except UnknownTopicOrPartitionError as error:
-            raise self._directories.doubt(error, TopicPartition(topic, partition)) from None
-        if found.is_blocked:
-            found = look_again(found, self._registry, self._supervisor.ledger)
-        return self._opener.opened(found)
+            raise self._directories.explain_unknown(
+                error, TopicPartition(topic, partition)
+            ) from None
+        if found.is_duplicate:
+            found = recheck_duplicate(found, self._registry, self._supervisor.faults)
+        return self._opener.open(found)
 
     def scan(
         self, topics: str | Iterable[str] | None = None, **arguments: Unpack[ScanArguments]
@@ -279,7 +287,7 @@ class LogManager(CompactingManager, ClosedByWith):
         return ManagerHealth(
             self._directories.health(),
             supervisor.health(),
-            supervisor.ledger.all(),
+            supervisor.faults.all(),
             self._compaction.health(),
             damage=damage(self._registry),
             late_transactions=late_transactions(self._registry, limit_ms),
@@ -321,7 +329,7 @@ class LogManager(CompactingManager, ClosedByWith):
         with self._changing():
             found = None if directory is None else self._directory_at(directory)
             self._topics.create_topic(topic, partition_count, config, found)
-        self._compaction.topic_made(topic)
+        self._compaction.on_topic_created(topic)
 
     def create_partition(
         self, topic: str, partition: int, *, directory: str | PathLike[str] | None = None
@@ -340,8 +348,8 @@ class LogManager(CompactingManager, ClosedByWith):
         with self._changing():
             found = None if directory is None else self._directory_at(directory)
             made = self._topics.create_partition(TopicPartition(topic, partition), found)
-        self._compaction.topic_made(topic)
-        return self._opener.opened(made)
+        self._compaction.on_topic_created(topic)
+        return self._opener.open(made)
 
     def delete_topic(self, topic: str) -> None:
         """
@@ -364,19 +372,19 @@ class LogManager(CompactingManager, ClosedByWith):
         """
         names = [each.topic_partition for each in self._registry.of_topic(topic)]
         if not names:
-            raise self._directories.doubt(
+            raise self._directories.explain_unknown(
                 UnknownTopicOrPartitionError(f"there is no topic {topic}")
             )
         try:
-            with self._undisturbed(lambda: self._registry.of_topic(topic)):
+            with self._without_cleaning(lambda: self._registry.of_topic(topic)):
                 self._topics.delete_topic(topic)
         finally:
-            self._forget_positions(names)
+            self._remove_positions(names)
 
     def delete_partition(self, topic: str, partition: int) -> None:
         """Delete one partition; otherwise as `delete_topic`."""
         name = TopicPartition(topic, partition)
-        with self._undisturbed(lambda: [self._registry.get(name)]):
+        with self._without_cleaning(lambda: [self._registry.get(name)]):
             self._topics.delete_partition(name)
         self._clients.forget_partitions([name])
 
@@ -423,7 +431,7 @@ class LogManager(CompactingManager, ClosedByWith):
         """
         with self._changing():
             change = self._topics.reconfigure(topic, changes)
-        self._compaction.settings_changed()
+        self._compaction.on_settings_changed()
         return change
 
     def reconfigure_defaults(self, changes: Mapping[str, str | None]) -> ConfigChange:
@@ -451,7 +459,7 @@ class LogManager(CompactingManager, ClosedByWith):
             change = self._topics.reconfigure_defaults(changes)
             if self._own_scheduler is not None:
                 self._own_scheduler.thread_count = self.config.background_threads
-        self._compaction.settings_changed()
+        self._compaction.on_settings_changed()
         return change
 
     # ------------------------------------------------------------------------ producing, consuming
@@ -536,11 +544,13 @@ class LogManager(CompactingManager, ClosedByWith):
             found = self._directory_at(directory)
             if found.is_online:
                 return
-        with self._undisturbed(lambda: self._topics.touched_by(found)):
+        with self._without_cleaning(lambda: self._topics.partitions_affected_by(found)):
             if not found.is_online:
                 self._directories.bring_online(found, self._identity, self._opener)
-                deleted = self._directories.take_up([found], self._opener, self._doomed)
-                self._forget_positions(deleted + self._topics.finish())
+                deleted = self._directories.add_directory(
+                    [found], self._opener, self._deleted_directories
+                )
+                self._remove_positions(deleted + self._topics.finish())
         self._compaction.start(self.config.cleaner.backoff_ms)
 
     def close(self) -> None:
@@ -556,7 +566,7 @@ class LogManager(CompactingManager, ClosedByWith):
         if os.getpid() != self._process:
             # The parent's thread may have held any lock when this process was forked off.
             self._is_closed = True
-            self._directories.let_go()
+            self._directories.release()
             return
         if not self._is_closed:
             self._clients.close()
@@ -570,8 +580,8 @@ class LogManager(CompactingManager, ClosedByWith):
             self._own_scheduler.close()
         with self._lock:
             for directory in self._directories.all:
-                self._upkeep.note_high_watermarks(directory)
-            self._opener.shut()
+                self._background_tasks.record_high_watermarks(directory)
+            self._opener.stop()
             failures = self._directories.close_logs(self._opener)
             failures += self._directories.close()
             self._pool.close()
@@ -586,9 +596,9 @@ class LogManager(CompactingManager, ClosedByWith):
         group = self._directories
         try:
             self._identity = group.open(topic_configs, cluster_id=cluster_id, node_id=node_id)
-            deleted = group.take_up(group.online, self._opener, self._doomed)
-            self._forget_positions(deleted + self._topics.finish())
-            self._upkeep.start(self._supervisor, self._settings.config)
+            deleted = group.add_directory(group.online, self._opener, self._deleted_directories)
+            self._remove_positions(deleted + self._topics.finish())
+            self._background_tasks.start(self._supervisor, self._settings.config)
             self._compaction.start(self.config.log_initial_task_delay_ms)
         except BaseException:
             self._is_closed = True
@@ -597,8 +607,8 @@ class LogManager(CompactingManager, ClosedByWith):
             if self._own_scheduler is not None:
                 self._own_scheduler.close()
             for partition in self._registry.all():
-                self._opener.let_go(partition, LogClosedError("the start of the manager failed"))
-            group.let_go()
+                self._opener.release(partition, LogClosedError("the start of the manager failed"))
+            group.release()
             raise
 
     def _make_clients(self, config: ManagerConfig, scheduler: Scheduler | None) -> Clients:
@@ -606,7 +616,7 @@ class LogManager(CompactingManager, ClosedByWith):
             self,
             clock=self._clock,
             scheduler=scheduler,
-            on_unreadable=self._found_unreadable,
+            on_unreadable=self._on_unreadable,
             offsets_partitions=config.offsets_topic_num_partitions,
             transaction_partitions=config.transaction_state_log_num_partitions,
             # Topics that a broker made say nothing here: its cluster has what they say.
@@ -620,15 +630,15 @@ class LogManager(CompactingManager, ClosedByWith):
             self._registry,
             self._settings,
             self._cleaning_states,
-            self._opener.opened,
-            self._upkeep.apply_retention,
-            self._supervisor.ledger,
+            self._opener.open,
+            self._background_tasks.apply_retention,
+            self._supervisor.faults,
             self._clock,
             None if has_threads else scheduler,
-            self._directories.met,
+            self._directories.on_error,
         )
 
-    def _surroundings_of(self, partition: ManagedPartition) -> Surroundings:
+    def _environment_of(self, partition: ManagedPartition) -> Surroundings:
         config, name = self._settings.config, partition.topic_partition
         return Surroundings(
             clock=self._clock,
@@ -637,20 +647,20 @@ class LogManager(CompactingManager, ClosedByWith):
             owner=partition.directory.lock,
             retention=self._retention,
             on_deletion=self._on_deletion,
-            on_offline=lambda error: self._opener.failed(partition, error),
-            on_storage_error=lambda error: self._opener.met(partition, error),
-            on_wake=self._awake.woke,
+            on_offline=lambda error: self._opener.on_offline(partition, error),
+            on_storage_error=lambda error: self._opener.on_storage_error(partition, error),
+            on_wake=self._open_log_limit.add,
             undisturbed=lambda: self._cleaning_states.paused(name),
             producer_expiration_ms=config.producer_id_expiration_ms,
             producer_check_ms=config.producer_id_expiration_check_interval_ms,
         )
 
-    def _forget_positions(self, deleted: Sequence[TopicPartition]) -> None:
+    def _remove_positions(self, deleted: Sequence[TopicPartition]) -> None:
         """Forget where groups stood in deleted partitions, unless others have their names."""
         self._clients.forget_partitions([each for each in deleted if each not in self._registry])
 
-    def _found_unreadable(self, where: TopicPartition, error: BaseException) -> None:
-        self._supervisor.ledger.failed(READ, where, error)
+    def _on_unreadable(self, where: TopicPartition, error: BaseException) -> None:
+        self._supervisor.faults.record_failure(READ, where, error)
 
     @cached_property
     def _mover(self) -> PartitionMover:
@@ -660,8 +670,8 @@ class LogManager(CompactingManager, ClosedByWith):
             self._registry,
             self._settings,
             self._opener,
-            self._doomed,
-            self._undisturbed,
+            self._deleted_directories,
+            self._without_cleaning,
         )
 
     def _directory_at(self, path: str | PathLike[str]) -> DataDirectory:
@@ -670,11 +680,11 @@ class LogManager(CompactingManager, ClosedByWith):
             raise ConfigError(f"{path} is no data directory of this manager")
         return found
 
-    def _directory_failed(self, directory: DataDirectory, error: BaseException) -> None:
-        self._directories.failed(directory, error)
+    def _mark_directory_offline(self, directory: DataDirectory, error: BaseException) -> None:
+        self._directories.mark_offline(directory, error)
 
-    def _directory_met(self, directory: DataDirectory, error: BaseException) -> None:
-        self._directories.met(directory, error)
+    def _on_directory_error(self, directory: DataDirectory, error: BaseException) -> None:
+        self._directories.on_error(directory, error)
 
 
 def _config_of(config: ManagerConfig | None, topic_configs: TopicConfigs | None) -> ManagerConfig:

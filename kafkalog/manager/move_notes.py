@@ -33,6 +33,7 @@ from typing import Final, NamedTuple
 
 from kafkalog._core import crc32c
 from kafkalog.errors import LogOfflineError
+from kafkalog.files.atomic_files import read_file, replace_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import (
@@ -41,7 +42,6 @@ from kafkalog.files.names import (
     partition_directory_name,
     try_parse_partition_directory,
 )
-from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.model import TopicPartition
@@ -84,7 +84,7 @@ def write_note(directory: DataDirectory, note: MoveNote) -> None:
     lines += [f"other {key}" for key in sorted(note.other)]
     body = ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
     content = body + b"sum %08x\n" % crc32c.value(body)
-    replace_whole(directory.filesystem, note_path(directory, note.move_id), content)
+    replace_file(directory.filesystem, note_path(directory, note.move_id), content)
 
 
 def remove_note(directory: DataDirectory, move_id: str) -> None:
@@ -99,7 +99,7 @@ def read_note(filesystem: FileSystem, path: Path) -> MoveNote | None:
     if _MOVE_ID.fullmatch(move_id) is None:
         return None
     try:
-        content = read_whole(filesystem, path, max_bytes=_NOTE_BYTES_MAX)
+        content = read_file(filesystem, path, max_bytes=_NOTE_BYTES_MAX)
     except ValueError:
         return None
     body, _, checksum = (content or b"")[:-1].rpartition(b"\n")
@@ -138,7 +138,7 @@ class MoveNotes:
             LogStorageError: the disk refused.
         """
         found: list[MoveNote] = []
-        doomed: list[Path] = []
+        deleted_paths: list[Path] = []
         filesystem, inventory = directory.filesystem, directory.inventory
         with storage_errors(directory.path, doing="reading the notes of moves"):
             for name in inventory.move_notes:
@@ -153,7 +153,7 @@ class MoveNotes:
                     deleted = partition_directory_name(note.partition, DirectoryState.DELETE)
                     filesystem.rename(directory.path / future, directory.path / deleted)
                     filesystem.sync_directory(directory.path)
-                    doomed.append(directory.path / deleted)
+                    deleted_paths.append(directory.path / deleted)
                     if future in inventory.kept_aside:
                         inventory.kept_aside.remove(future)
                     logger.info("%s: the move of %s is undone", directory.path, note.partition)
@@ -162,7 +162,7 @@ class MoveNotes:
                 found.append(note)
         inventory.move_notes = []
         self._notes[directory] = found
-        return doomed
+        return deleted_paths
 
     def loser(
         self, partition: ManagedPartition, other: ManagedPartition
@@ -199,7 +199,7 @@ class MoveNotes:
                 )
             )
 
-    def settle(self, registry: PartitionRegistry) -> None:
+    def resolve(self, registry: PartitionRegistry) -> None:
         """Remove the notes whose moves have ended, or were never committed."""
         for directory, note in self._all():
             other = self._find(note.other)
@@ -209,7 +209,7 @@ class MoveNotes:
             if all(name in each.inventory.partitions for each in (directory, other)):
                 # The copy that was left behind refused to go.
                 continue
-            if note.partition in registry and registry.get(note.partition).is_blocked:
+            if note.partition in registry and registry.get(note.partition).is_duplicate:
                 continue
             try:
                 remove_note(directory, note.move_id)

@@ -41,7 +41,7 @@ from kafkalog.files.directories import remove_tree
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.names import (
-    SYNC_NOTE,
+    SYNC_JOURNAL,
     DirectoryState,
     FileKind,
     FileState,
@@ -51,10 +51,10 @@ from kafkalog.files.names import (
 )
 from kafkalog.log.local_log import Snapshot
 from kafkalog.log.segment import LogSegment
-from kafkalog.manager.creating import forget_partition, rename_doomed
+from kafkalog.manager.creating import rename_deleted, unregister_partition
+from kafkalog.manager.deleted_directories import DeletedDirectories
 from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
-from kafkalog.manager.doomed import DoomedDirectories
 from kafkalog.manager.move_notes import MoveNote, remove_note, write_note
 from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
@@ -73,7 +73,7 @@ _UNFINISHED: Final = tuple(
     state.value for state in FileState if state not in (FileState.LIVE, FileState.BROKEN)
 )
 
-Undisturbed = Callable[[Callable[[], Sequence[ManagedPartition]]], AbstractContextManager[None]]
+WithoutCleaning = Callable[[Callable[[], Sequence[ManagedPartition]]], AbstractContextManager[None]]
 
 
 class PartitionMover:
@@ -85,8 +85,8 @@ class PartitionMover:
         registry: the partitions.
         settings: what topics say.
         opener: opens and closes logs.
-        doomed: removes directories later.
-        undisturbed: holds the manager's lock, and keeps partitions from being cleaned.
+        deleted_directories: removes directories later.
+        without_cleaning: holds the manager's lock, and keeps partitions from being cleaned.
     """
 
     def __init__(
@@ -95,15 +95,15 @@ class PartitionMover:
         registry: PartitionRegistry,
         settings: TopicSettings,
         opener: LogOpener,
-        doomed: DoomedDirectories,
-        undisturbed: Undisturbed,
+        deleted_directories: DeletedDirectories,
+        without_cleaning: WithoutCleaning,
     ) -> None:
         self._group = group
         self._registry = registry
         self._settings = settings
         self._opener = opener
-        self._doomed = doomed
-        self._undisturbed = undisturbed
+        self._deleted_directories = deleted_directories
+        self._without_cleaning = without_cleaning
         self._guard = threading.Lock()
 
     def move(self, name: TopicPartition, target: DataDirectory) -> None:
@@ -115,7 +115,7 @@ class PartitionMover:
             for directory in (partition.directory, target):
                 if not directory.is_online:
                     raise directory.refusal()
-            log = self._opener.opened(partition)
+            log = self._opener.open(partition)
             move = _Move(partition, target)
             try:
                 with storage_errors(target.path, doing="moving a partition"):
@@ -123,7 +123,7 @@ class PartitionMover:
                     for _round in range(_ROUNDS_MAX):
                         if move.copy_segments(log.snapshot()) <= _REST_BYTES:
                             break
-                with self._undisturbed(lambda: [self._registry.get(name)]):
+                with self._without_cleaning(lambda: [self._registry.get(name)]):
                     self._finish(move)
             except BaseException as error:
                 self._abandon(move, error)
@@ -135,7 +135,7 @@ class PartitionMover:
         if self._registry.get(partition.topic_partition) is not partition or partition.is_gone:
             raise LogClosedError(f"{partition.topic_partition} was opened again meanwhile")
         with partition.lock:
-            log = self._opener.opened(partition)
+            log = self._opener.open(partition)
             self._opener.close(partition)
             with storage_errors(target.path, doing="moving a partition"):
                 move.complete(log.last_segments())
@@ -152,28 +152,28 @@ class PartitionMover:
         partition, source = move.partition, move.partition.directory
         config = self._settings.config_of(partition.topic_partition.topic)
         try:
-            doomed = rename_doomed(partition)
+            deleted_path = rename_deleted(partition)
         except LogStorageError as error:
             logger.warning("%s stays in %s: %s", partition, source.path, error)
-            forget_partition(source, partition.topic_partition)
+            unregister_partition(source, partition.topic_partition)
             self._group.moves.add(move.target, move.notes[1])
-            self._group.met(source, error)
+            self._group.on_error(source, error)
             return
-        self._doomed.add(doomed, delay_ms=config.file_delete_delay_ms)
+        self._deleted_directories.add(deleted_path, delay_ms=config.file_delete_delay_ms)
         try:
-            source.checkpoints.forget(partition.topic_partition)
+            source.checkpoints.remove(partition.topic_partition)
             for directory in (source, move.target):
                 remove_note(directory, move.move_id)
         except (OSError, LogStorageError) as error:
             logger.warning("a note of a move stays: %s", error)
-            self._group.met(source, error)
+            self._group.on_error(source, error)
 
     def _abandon(self, move: _Move, error: BaseException) -> None:
         """Undo what was done before the commit; the next start does what the disk refuses now."""
         if move.is_committed:
             return
         if isinstance(error, (OSError, KafkaLogError)) and not isinstance(error, LogClosedError):
-            self._group.met(move.target, error)
+            self._group.on_error(move.target, error)
         try:
             move.undo()
         except (OSError, KafkaLogError) as failure:
@@ -219,7 +219,7 @@ class _Move:
     def begin(self) -> None:
         """Take step 1, and make the directory of the copy."""
         self.target.ensure_there()
-        self.target.checkpoints.forget(self.partition.topic_partition)
+        self.target.checkpoints.remove(self.partition.topic_partition)
         for directory, note in zip(self._directories, self.notes, strict=True):
             write_note(directory, note)
         self.target.filesystem.make_directory(self._future)
@@ -247,7 +247,7 @@ class _Move:
         wanted = [
             name
             for name in source.list(self._old)
-            if name != SYNC_NOTE and not name.endswith(_UNFINISHED)
+            if name != SYNC_JOURNAL and not name.endswith(_UNFINISHED)
         ]
         for name in set(filesystem.list(self._future)) - set(wanted):
             filesystem.unlink(self._future / name)
@@ -270,9 +270,9 @@ class _Move:
             if offset is None:
                 continue
             if after is self.target.checkpoints.high_watermarks:
-                after.note(name, offset)
+                after.set(name, offset)
             else:
-                after.put(name, offset)
+                after.write_through(name, offset)
         self.target.write_high_watermarks()
 
     def commit(self) -> None:
@@ -283,7 +283,7 @@ class _Move:
         filesystem.sync_directory(target.path)
         self.is_committed = True
         target.inventory.partitions[self._name] = self.partition.topic_partition
-        target.sessions.created(self._name)
+        target.sessions.add(self._name)
 
     def undo(self) -> None:
         """Remove the copy and the notes; that of the old directory first, unless in doubt."""
@@ -299,7 +299,7 @@ class _Move:
             self.is_in_doubt = False
         remove_tree(filesystem, self._future)
         filesystem.sync_directory(target.path)
-        target.checkpoints.forget(self.partition.topic_partition)
+        target.checkpoints.remove(self.partition.topic_partition)
         for directory in self._directories:
             remove_note(directory, self.move_id)
 

@@ -20,7 +20,7 @@ from kafkalog.model import OngoingTransaction, TopicPartition
 
 __all__ = ["READ", "damage", "late_transactions", "recoveries", "repaired"]
 
-# What the ledger calls the reading of a record of Kafka's own topics.
+# What the fault registry calls the reading of a record of Kafka's own topics.
 READ: Final = "read"
 # What Kafka gives a coordinator beyond the longest time that a transaction may take.
 _GRACE_MS: Final = 300_000

@@ -43,10 +43,10 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from kafkalog.errors import CorruptStateError
+from kafkalog.files.atomic_files import read_file, replace_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import TOPIC_OVERRIDES, is_topic_name
-from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.java_properties import ENCODING, parse_properties
 from kafkalog.manager.deletion_marks import PartitionMark
 from kafkalog.state.meta_properties import format_properties
@@ -182,7 +182,7 @@ def read_overrides(filesystem: FileSystem, directory: Path) -> SavedOverrides | 
     path = directory / TOPIC_OVERRIDES
     try:
         with storage_errors(path, doing="reading"):
-            data = read_whole(filesystem, path, max_bytes=_MAX_BYTES)
+            data = read_file(filesystem, path, max_bytes=_MAX_BYTES)
         return None if data is None else _parse(data)
     except ValueError as error:
         raise CorruptStateError(
@@ -255,4 +255,4 @@ def write_overrides(
     # Last: a file that was cut has none.
     pairs[_GENERATION] = str(saved.generation)
     with storage_errors(path, doing="writing"):
-        replace_whole(filesystem, path, format_properties(pairs, now_ms=now_ms).encode("ascii"))
+        replace_file(filesystem, path, format_properties(pairs, now_ms=now_ms).encode("ascii"))

@@ -29,7 +29,7 @@ class ManagedPartition:
         lock: held while its log is opened, closed or deleted.
         log: its log, None while that is not open.
         error: why it could not be opened the last time, or is not to be; None otherwise.
-        is_blocked: whether only a change by hand lets it be opened.
+        is_duplicate: whether only a change by hand lets it be opened.
         rivals: data directories that have it too, which is why.
         is_gone: whether it was deleted, or its directory opened again.
     """
@@ -37,7 +37,7 @@ class ManagedPartition:
     __slots__ = (
         "directory",
         "error",
-        "is_blocked",
+        "is_duplicate",
         "is_gone",
         "lock",
         "log",
@@ -58,7 +58,7 @@ class ManagedPartition:
         self.lock = threading.RLock()
         self.log: Log | None = None
         self.error: BaseException | None = None
-        self.is_blocked = False
+        self.is_duplicate = False
         self.rivals: tuple[DataDirectory, ...] = ()
         self.is_gone = False
 
@@ -75,11 +75,11 @@ class ManagedPartition:
 
     def block(self, error: BaseException) -> None:
         """Let it not be opened until somebody has changed something by hand."""
-        self.error, self.is_blocked = error, True
+        self.error, self.is_duplicate = error, True
 
     def free(self) -> None:
         """Let it be opened again."""
-        self.error, self.is_blocked, self.rivals = None, False, ()
+        self.error, self.is_duplicate, self.rivals = None, False, ()
 
 
 class PartitionRegistry:

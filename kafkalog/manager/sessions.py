@@ -52,13 +52,13 @@ class DirectorySessions:
         self._touched: set[str] = set()
         self._in_order: set[str] = set()
 
-    def created(self, name: str) -> None:
+    def add(self, name: str) -> None:
         """Take note of a partition directory that was made: there is nothing to recover in it."""
         with self._guard:
             self._touched.add(name)
             self._in_order.add(name)
 
-    def removed(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Take note of a partition directory that is no more."""
         with self._guard:
             self._touched.discard(name)
@@ -77,7 +77,7 @@ class DirectorySessions:
             LogStorageError: the marker cannot be taken away; nothing may be changed.
         """
         with self._guard:
-            self._take_marker_away()
+            self._remove_marker()
             clean = self._is_clean(name)
             self._touched.add(name)
             self._in_order.discard(name)
@@ -112,7 +112,7 @@ class DirectorySessions:
         write_shutdown_marker(self._filesystem, self._directory)
         return True
 
-    def _take_marker_away(self) -> None:
+    def _remove_marker(self) -> None:
         """Remove the marker once; the guard is held."""
         if not self._marker_is_gone:
             had_marker = remove_shutdown_marker(self._filesystem, self._directory)

@@ -61,7 +61,7 @@ class TopicSettings:
         self._given = given
         self._saved = SavedOverrides()
         # Whether no file has what counts: see `settle`.
-        self._is_behind = False
+        self._is_unwritten = False
         self._clock = clock
         self._on_error = on_error
 
@@ -127,7 +127,7 @@ class TopicSettings:
                 if (found or SavedOverrides()).generation < self._saved.generation:
                     self._write(directory, self._saved)
             except LogStorageError as error:
-                self._failed(directory, error)
+                self._on_failure(directory, error)
 
     def change(
         self,
@@ -151,11 +151,11 @@ class TopicSettings:
             LogStorageError: none of them could take them; nothing counts then.
         """
         saved = self._saved_with(configs, creating=creating, deleting=deleting, ids=ids)
-        if saved != self._saved or self._is_behind:
+        if saved != self._saved or self._is_unwritten:
             self._keep(saved, directories)
             self.configs = configs
 
-    def settle(
+    def resolve(
         self,
         topic: str,
         configs: TopicConfigs,
@@ -189,7 +189,7 @@ class TopicSettings:
         try:
             self._keep(saved, directories)
         except LogStorageError:
-            self._saved, self._is_behind = self._next(saved), True
+            self._saved, self._is_unwritten = self._next(saved), True
 
     def keep_known(self, ids: Mapping[str, str], directories: Sequence[DataDirectory]) -> None:
         """
@@ -213,7 +213,7 @@ class TopicSettings:
         Raises:
             LogStorageError: no directory could take it.
         """
-        if self._is_behind:
+        if self._is_unwritten:
             self._keep(self._saved, directories)
 
     def change_defaults(
@@ -285,12 +285,12 @@ class TopicSettings:
                 written += 1
             except LogStorageError as error:
                 failure = error
-                self._failed(directory, error)
+                self._on_failure(directory, error)
         if not written:
             raise failure or LogOfflineError("no data directory is online")
-        self._saved, self._is_behind = saved, False
+        self._saved, self._is_unwritten = saved, False
 
-    def changed(self, topic: str, changes: Mapping[str, str | None]) -> TopicConfigs:
+    def with_changes(self, topic: str, changes: Mapping[str, str | None]) -> TopicConfigs:
         """Return the configs with other settings of a topic; ConfigError where they are wrong."""
         return self.configs.with_topic(topic, changes)
 
@@ -298,6 +298,6 @@ class TopicSettings:
         directory.ensure_there()
         write_overrides(directory.filesystem, directory.path, saved, now_ms=self._clock.now_ms())
 
-    def _failed(self, directory: DataDirectory, error: LogStorageError) -> None:
+    def _on_failure(self, directory: DataDirectory, error: LogStorageError) -> None:
         logger.warning("settings of topics were not written to %s: %s", directory.path, error)
         self._on_error(directory, error)

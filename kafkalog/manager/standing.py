@@ -34,15 +34,15 @@ class ManagerStanding:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         """Hold the lock for a change of what there is."""
-        self._ensure_ours()
+        self._ensure_owner_process()
         with self._lock:
             self._ensure_open()
             yield
 
     @contextlib.contextmanager
-    def _undisturbed(self, find: Callable[[], Sequence[ManagedPartition]]) -> Iterator[None]:
+    def _without_cleaning(self, find: Callable[[], Sequence[ManagedPartition]]) -> Iterator[None]:
         """Hold the lock, and let nobody clean the partitions that `find` returns."""
-        self._ensure_ours()
+        self._ensure_owner_process()
         is_done = False
         while not is_done:
             # Their cleanings are waited for without the lock, which whoever is told of their
@@ -53,7 +53,7 @@ class ManagerStanding:
                 if is_done := found == find():
                     yield
 
-    def _ensure_ours(self) -> None:
+    def _ensure_owner_process(self) -> None:
         if os.getpid() != self._process:
             raise ForkedLogError(
                 f"the manager was made by process {self._process}, not by this one ({os.getpid()}):"

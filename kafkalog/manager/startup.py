@@ -24,14 +24,20 @@ from kafkalog.errors import (
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.paths import Paths, as_paths
 from kafkalog.manager.directory import DataDirectory
+from kafkalog.manager.duplicates import block_duplicate
 from kafkalog.manager.identity import agree, complete
 from kafkalog.manager.move_notes import MoveNotes
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
-from kafkalog.manager.supervision import Ledger
-from kafkalog.manager.twice import block
+from kafkalog.manager.supervision import FaultRegistry
 
-__all__ = ["Identity", "admit", "as_directories", "enrol", "open_directories"]
+__all__ = [
+    "Identity",
+    "as_directories",
+    "open_directories",
+    "register_directory",
+    "register_partitions",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -70,14 +76,14 @@ def open_directories(directories: Sequence[DataDirectory]) -> None:
                 logger.warning("data directory %s is offline: %s", directory.path, error)
     except BaseException:
         for directory in directories:
-            directory.let_go()
+            directory.release()
         raise
     first = directories[0].error
     if first is not None and not any(directory.is_online for directory in directories):
         raise first
 
 
-def admit(
+def register_directory(
     directories: Sequence[DataDirectory],
     settings: TopicSettings,
     clock: Clock,
@@ -120,10 +126,10 @@ def admit(
     return cluster, node
 
 
-def enrol(
+def register_partitions(
     partitions: Iterable[ManagedPartition],
     registry: PartitionRegistry,
-    ledger: Ledger,
+    faults: FaultRegistry,
     moves: MoveNotes,
 ) -> tuple[list[ManagedPartition], list[ManagedPartition]]:
     """
@@ -135,22 +141,22 @@ def enrol(
     Returns:
         Those that were taken, and those that a move has left behind, which are to be deleted.
     """
-    enrolled: list[ManagedPartition] = []
+    registered: list[ManagedPartition] = []
     left: list[ManagedPartition] = []
     for partition in partitions:
         other = registry.add(partition)
         if other is None:
-            enrolled.append(partition)
+            registered.append(partition)
             continue
         loser = moves.loser(partition, other)
         if loser is None:
-            block(other, partition.directory, ledger)
+            block_duplicate(other, partition.directory, faults)
             continue
         left.append(loser)
         if loser is other:
             other.is_gone = True
             registry.replace(other, partition)
-            enrolled = [each for each in enrolled if each is not other]
-            enrolled.append(partition)
-            ledger.forget(partition.topic_partition)
-    return enrolled, left
+            registered = [each for each in registered if each is not other]
+            registered.append(partition)
+            faults.remove(partition.topic_partition)
+    return registered, left

@@ -1,9 +1,9 @@
 """Background work that cannot die silently: errors are kept, bound to what they concern, retried.
 
 A periodic task does one action for each of its subjects (partitions, directories). An action that
-fails takes nothing from the other subjects: its error goes to the ledger, and it is tried again
-after a second, then two, four ... up to the task's period. What goes well again leaves the ledger.
-The scheduler that logs get for work of their own keeps the same ledger.
+fails takes nothing from the other subjects: its error goes to the fault registry, and it is tried
+again after a second, then two, four ... up to the task's period. What goes well again leaves the
+fault registry. The scheduler that logs get for work of their own keeps the same fault registry.
 
 Thread-safety: every method from any thread. Actions of one task never run twice at once for one
 subject; different tasks may run beside each other.
@@ -21,14 +21,14 @@ from kafkalog.clock import Clock
 from kafkalog.manager.health import Fault, Subject, TaskHealth
 from kafkalog.scheduler import ScheduledTask, Scheduler, retry_pause_ms
 
-__all__ = ["Ledger", "PeriodicTask", "SupervisedScheduler", "Supervisor"]
+__all__ = ["FaultRegistry", "PeriodicTask", "SupervisedScheduler", "Supervisor"]
 
 logger = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=Subject)
 
 
-class Ledger:
+class FaultRegistry:
     """
     What does not go well now.
 
@@ -41,7 +41,7 @@ class Ledger:
         self._guard = threading.Lock()
         self._faults: dict[tuple[str, Subject], Fault] = {}
 
-    def failed(
+    def record_failure(
         self,
         task: str,
         subject: Subject,
@@ -70,20 +70,20 @@ class Ledger:
             logger.warning("%s of %s failed: %s", task, subject, error)
         return fault
 
-    def went_well(self, task: str, subject: Subject) -> None:
+    def clear_error(self, task: str, subject: Subject) -> None:
         """Strike an entry out."""
         # Asked for after everything that goes well: without the lock where there is nothing.
         if (task, subject) in self._faults:
             with self._guard:
                 self._faults.pop((task, subject), None)
 
-    def forget(self, subject: Subject) -> None:
+    def remove(self, subject: Subject) -> None:
         """Strike out everything about a subject: it is gone."""
         with self._guard:
             for key in [key for key in self._faults if key[1] == subject]:
                 del self._faults[key]
 
-    def of(self, task: str, subject: Subject) -> Fault | None:
+    def get(self, task: str, subject: Subject) -> Fault | None:
         """Return the entry, None where there is none."""
         return self._faults.get((task, subject))
 
@@ -95,7 +95,7 @@ class Ledger:
 
 
 @dataclass(slots=True)
-class _Runs:
+class _TaskRuns:
     """What a task remembers of its runs."""
 
     count: int = 0
@@ -128,7 +128,7 @@ class PeriodicTask(Generic[S]):
         self._subjects = subjects
         self._action = action
         self._delay_ms = delay_ms
-        self._runs = _Runs()
+        self._runs = _TaskRuns()
         self._started_ms = supervisor.clock.now_ms()
         # Held during an action; again where that one closes the supervisor.
         self._busy = threading.RLock()
@@ -140,21 +140,21 @@ class PeriodicTask(Generic[S]):
         self._runs.last_ms = supervisor.clock.now_ms()
         try:
             subjects = list(self._subjects())
-        except Exception as error:  # noqa: BLE001 - kept in the ledger, told by health()
-            supervisor.ledger.failed(self.name, None, error, retry_after_ms=self.period_ms)
+        except Exception as error:  # noqa: BLE001 - kept in the fault registry, told by health()
+            supervisor.faults.record_failure(self.name, None, error, retry_after_ms=self.period_ms)
             return
-        supervisor.ledger.went_well(self.name, None)
+        supervisor.faults.clear_error(self.name, None)
         for subject in subjects:
             if supervisor.is_closed:
                 return
             # What failed before has a retry of its own, which comes sooner than the next run.
-            if supervisor.ledger.of(self.name, subject) is None:
+            if supervisor.faults.get(self.name, subject) is None:
                 self._do(subject)
         self._runs.ended_ms = supervisor.clock.now_ms()
 
     def health(self) -> TaskHealth:
         """Return how it goes."""
-        faults = [fault for fault in self._supervisor.ledger.all() if fault.task == self.name]
+        faults = [fault for fault in self._supervisor.faults.all() if fault.task == self.name]
         latest = max(faults, key=lambda fault: fault.last_ms, default=None)
         error = None if latest is None else latest.error
         runs = self._runs
@@ -178,26 +178,26 @@ class PeriodicTask(Generic[S]):
             pass
 
     def _do(self, subject: S) -> None:
-        ledger = self._supervisor.ledger
+        faults = self._supervisor.faults
         try:
             with self._busy:
                 self._action(subject)
-        except Exception as error:  # noqa: BLE001 - kept in the ledger, told by health()
-            before = ledger.of(self.name, subject)
+        except Exception as error:  # noqa: BLE001 - kept in the fault registry, told by health()
+            before = faults.get(self.name, subject)
             failures = 1 if before is None else before.failure_count + 1
             pause_ms = min(retry_pause_ms(failures), max(self.period_ms, 1))
-            ledger.failed(self.name, subject, error, retry_after_ms=pause_ms)
+            faults.record_failure(self.name, subject, error, retry_after_ms=pause_ms)
             self._supervisor.once(f"{self.name}-retry", lambda: self._retry(subject), pause_ms)
         else:
-            ledger.went_well(self.name, subject)
+            faults.clear_error(self.name, subject)
 
     def _retry(self, subject: S) -> None:
         # Struck out meanwhile: the subject is gone.
-        if self._supervisor.ledger.of(self.name, subject) is not None:
+        if self._supervisor.faults.get(self.name, subject) is not None:
             self._do(subject)
 
 
-class _Described(Protocol):
+class _SupervisedTask(Protocol):
     """A task, whatever its subjects are."""
 
     def health(self) -> TaskHealth: ...
@@ -206,7 +206,7 @@ class _Described(Protocol):
 
 class Supervisor:
     """
-    Runs periodic tasks on a scheduler, and keeps the ledger.
+    Runs periodic tasks on a scheduler, and keeps the fault registry.
 
     Args:
         scheduler: runs them.
@@ -215,10 +215,10 @@ class Supervisor:
 
     def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
         self.clock = clock
-        self.ledger = Ledger(clock)
+        self.faults = FaultRegistry(clock)
         self.is_closed = False
         self._scheduler = scheduler
-        self._tasks: list[_Described] = []
+        self._tasks: list[_SupervisedTask] = []
         self._scheduled: list[ScheduledTask] = []
 
     def every(
@@ -248,7 +248,7 @@ class Supervisor:
 
     def scheduler_for(self, subject: Subject) -> SupervisedScheduler:
         """Return a scheduler whose tasks are about `subject`."""
-        return SupervisedScheduler(self._scheduler, self.ledger, subject)
+        return SupervisedScheduler(self._scheduler, self.faults, subject)
 
     def health(self) -> tuple[TaskHealth, ...]:
         """Return how the tasks go, by name."""
@@ -264,13 +264,15 @@ class Supervisor:
 
 
 class SupervisedScheduler:
-    """A `Scheduler` that enters in a ledger what its tasks raise, as being about one subject."""
+    """A `Scheduler` that enters in a fault registry what its tasks raise, as being about one
+    subject.
+    """
 
-    __slots__ = ("_ledger", "_scheduler", "_subject")
+    __slots__ = ("_faults", "_scheduler", "_subject")
 
-    def __init__(self, scheduler: Scheduler, ledger: Ledger, subject: Subject) -> None:
+    def __init__(self, scheduler: Scheduler, faults: FaultRegistry, subject: Subject) -> None:
         self._scheduler = scheduler
-        self._ledger = ledger
+        self._faults = faults
         self._subject = subject
 
     def schedule(
@@ -287,8 +289,8 @@ class SupervisedScheduler:
             try:
                 task()
             except Exception as error:
-                self._ledger.failed(name, self._subject, error, retry_after_ms=period_ms)
+                self._faults.record_failure(name, self._subject, error, retry_after_ms=period_ms)
                 raise
-            self._ledger.went_well(name, self._subject)
+            self._faults.clear_error(name, self._subject)
 
         return self._scheduler.schedule(name, supervised, delay_ms=delay_ms, period_ms=period_ms)

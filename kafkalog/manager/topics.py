@@ -30,18 +30,18 @@ from kafkalog.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
-from kafkalog.manager.creating import make_partition, rename_doomed, undo_partition
+from kafkalog.manager.creating import make_partition, rename_deleted, undo_partition
+from kafkalog.manager.deleted_directories import DeletedDirectories
 from kafkalog.manager.deletion_marks import PartitionMark, read_marks
 from kafkalog.manager.directories import DirectoryGroup
 from kafkalog.manager.directory import DataDirectory
-from kafkalog.manager.doomed import DoomedDirectories
+from kafkalog.manager.duplicates import recheck_duplicate
 from kafkalog.manager.opening import LogOpener
 from kafkalog.manager.overrides import ANY_ID, EVERYWHERE, NO_ID, Deletion
 from kafkalog.manager.placement import by_partition_count, ensure_new_topic_name
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
-from kafkalog.manager.supervision import Ledger
-from kafkalog.manager.twice import look_again
+from kafkalog.manager.supervision import FaultRegistry
 from kafkalog.model import TopicPartition
 from kafkalog.settings import ConfigChange
 from kafkalog.state.kafka_uuid import format_id, new_id, parse_id
@@ -60,8 +60,8 @@ class TopicAdministration:
         registry: the partitions.
         settings: what topics say.
         opener: lets logs go.
-        doomed: removes directories later.
-        ledger: what does not go well.
+        deleted_directories: removes directories later.
+        faults: what does not go well.
     """
 
     def __init__(
@@ -70,17 +70,17 @@ class TopicAdministration:
         registry: PartitionRegistry,
         settings: TopicSettings,
         opener: LogOpener,
-        doomed: DoomedDirectories,
-        ledger: Ledger,
+        deleted_directories: DeletedDirectories,
+        faults: FaultRegistry,
     ) -> None:
         self._group = group
         self._directories = group.all
         self._registry = registry
         self._settings = settings
         self._opener = opener
-        self._doomed = doomed
-        self._ledger = ledger
-        self._on_error = group.met
+        self._deleted_directories = deleted_directories
+        self._faults = faults
+        self._on_error = group.on_error
 
     def create_topic(
         self,
@@ -95,8 +95,8 @@ class TopicAdministration:
         ensure_new_topic_name(topic, self._registry.topic_names())
         if self._registry.of_topic(topic):
             raise TopicExistsError(f"topic {topic} exists")
-        self._ensure_not_going(topic)
-        self._ensure_not_away(topic)
+        self._ensure_not_deleting(topic)
+        self._ensure_not_offline(topic)
         # What an earlier topic of this name said does not count.
         configs = self._settings.configs.without_topic(topic)
         if config:
@@ -118,9 +118,9 @@ class TopicAdministration:
             for partition in made:
                 self._registry.remove(partition)
                 undo_partition(partition)
-            self._forget_settings(topic)
+            self._remove_settings(topic)
             raise
-        self._settings.settle(
+        self._settings.resolve(
             topic,
             self._settings.configs,
             self._directories,
@@ -134,9 +134,9 @@ class TopicAdministration:
         ensure_new_topic_name(name.topic, self._registry.topic_names())
         if name in self._registry:
             raise TopicExistsError(f"partition {name} exists")
-        self._ensure_not_going(name.topic)
+        self._ensure_not_deleting(name.topic)
         if not self._registry.of_topic(name.topic):
-            self._ensure_not_away(name.topic)
+            self._ensure_not_offline(name.topic)
         return self._make(name, self._id_for(name.topic), directory)
 
     def _id_for(self, topic: str) -> uuid.UUID:
@@ -148,7 +148,7 @@ class TopicAdministration:
                 found = parse_id(noted)
         return new_id() if found is None else found
 
-    def _ensure_not_away(self, topic: str) -> None:
+    def _ensure_not_offline(self, topic: str) -> None:
         """
         Raise unless a topic without partitions may be made.
 
@@ -169,35 +169,35 @@ class TopicAdministration:
         """See `LogManager.delete_topic`."""
         partitions = self._partitions_of(topic)
         for partition in partitions:
-            if partition.is_blocked and partition.error is not None:
+            if partition.is_duplicate and partition.error is not None:
                 raise partition.error
-        away = self._group.away()
+        away = self._group.offline_keys()
         if len(partitions) > 1 or away:
-            self._note_deletion(topic, away)
+            self._record_deletion(topic, away)
         for partition in partitions:
             if partition.directory.is_online:
                 self._delete(partition)
             else:
-                self._forget(partition)
-        self._forget_settings(topic)
+                self._unregister(partition)
+        self._remove_settings(topic)
 
     def delete_partition(self, name: TopicPartition) -> None:
         """See `LogManager.delete_partition`."""
-        found = self._seen_again(self._registry.get(name))
+        found = self._recheck(self._registry.get(name))
         _ensure_usable(found)
         # Or the next start could think that its topic is still being made.
         with contextlib.suppress(DiskFullError):
             self._settings.catch_up(self._directories)
         self._delete(found)
         # One that is away may have others of its partitions.
-        if not self._registry.of_topic(name.topic) and not self._group.away():
-            self._forget_settings(name.topic)
+        if not self._registry.of_topic(name.topic) and not self._group.offline_keys():
+            self._remove_settings(name.topic)
 
     def reconfigure(self, topic: str, changes: Mapping[str, str | None]) -> ConfigChange:
         """See `LogManager.reconfigure`."""
         partitions = self._partitions_of(topic)
         before = self._settings.config_of(topic)
-        self._settings.change(self._settings.changed(topic, changes), self._directories)
+        self._settings.change(self._settings.with_changes(topic, changes), self._directories)
         after = self._settings.config_of(topic)
         for partition in partitions:
             with partition.lock:
@@ -223,13 +223,13 @@ class TopicAdministration:
         found = self._registry.of_topic(topic)
         if not found:
             raise UnknownTopicOrPartitionError(f"there is no topic {topic}")
-        return [self._seen_again(each) for each in found]
+        return [self._recheck(each) for each in found]
 
-    def _seen_again(self, partition: ManagedPartition) -> ManagedPartition:
+    def _recheck(self, partition: ManagedPartition) -> ManagedPartition:
         """Return a partition, or the copy of it that is left of two."""
-        return look_again(partition, self._registry, self._ledger)
+        return recheck_duplicate(partition, self._registry, self._faults)
 
-    def touched_by(self, directory: DataDirectory) -> list[ManagedPartition]:
+    def partitions_affected_by(self, directory: DataDirectory) -> list[ManagedPartition]:
         """Return the partitions that may go when a directory comes back, with `finish`."""
         deleted = [
             each for topic in self._settings.deleting for each in self._registry.of_topic(topic)
@@ -251,7 +251,7 @@ class TopicAdministration:
                     if partition.directory.is_online and self._is_deleted(partition):
                         self._delete(partition)
                         deleted.append(partition.topic_partition)
-                self._settle_deletion(topic)
+                self._resolve_deletion(topic)
         return deleted
 
     def _finish_making(self) -> None:
@@ -261,8 +261,8 @@ class TopicAdministration:
                 numbers = {each.topic_partition.partition for each in present}
                 for number in sorted(set(range(count)) - numbers) if present else ():
                     self._make(TopicPartition(topic, number), self._id_for(topic))
-                is_gone = not present and not self._group.away()
-                self._settings.settle(
+                is_gone = not present and not self._group.offline_keys()
+                self._settings.resolve(
                     topic,
                     self._settings.configs,
                     self._directories,
@@ -275,7 +275,7 @@ class TopicAdministration:
         notes = self._settings.deleting.get(partition.topic_partition.topic, ())
         return any(note.is_of(text, partition.directory.keys) for note in notes)
 
-    def _settle_deletion(self, topic: str) -> None:
+    def _resolve_deletion(self, topic: str) -> None:
         """Strike out of the notes of a topic's deletion what was done."""
         settings = self._settings
         left = self._left_to_delete(topic)
@@ -286,11 +286,11 @@ class TopicAdministration:
         is_again = ANY_ID not in deleted and settings.ids.get(topic, NO_ID) not in deleted
         in_use = bool(self._registry.of_topic(topic)) or is_again
         configs = settings.configs if in_use else settings.configs.without_topic(topic)
-        settings.settle(topic, configs, self._directories, deletions=left, is_gone=not in_use)
+        settings.resolve(topic, configs, self._directories, deletions=left, is_gone=not in_use)
 
     def _left_to_delete(self, topic: str) -> tuple[Deletion, ...]:
         """Return the notes of a topic's deletion, as far as directories are still away."""
-        waiting = self._group.away() | {
+        waiting = self._group.offline_keys() | {
             key for each in self._group.unfinished if each.is_online for key in each.keys
         }
         left = []
@@ -310,14 +310,14 @@ class TopicAdministration:
         except LogStorageError as error:
             logger.warning("topic %s was not made, or deleted, to the end: %s", topic, error)
 
-    def _ensure_not_going(self, topic: str) -> None:
+    def _ensure_not_deleting(self, topic: str) -> None:
         """Raise TopicExistsError while a partition of a deleted topic has refused to go."""
         if any(map(self._is_deleted, self._registry.of_topic(topic))):
             raise TopicExistsError(
                 f"topic {topic} is being deleted: a part of it refused to go; delete it again"
             )
 
-    def _note_deletion(self, topic: str, away: frozenset[str]) -> None:
+    def _record_deletion(self, topic: str, away: frozenset[str]) -> None:
         settings = self._settings
         creating = {name: count for name, count in settings.creating.items() if name != topic}
         used = self._registry.topic_id(topic)
@@ -360,18 +360,18 @@ class TopicAdministration:
             found |= dict.fromkeys(directory.keys & known, numbered)
         return found
 
-    def _forget_settings(self, topic: str) -> None:
+    def _remove_settings(self, topic: str) -> None:
         configs = self._settings.configs.without_topic(topic)
         left = self._left_to_delete(topic)
-        self._settings.settle(topic, configs, self._directories, deletions=left, is_gone=True)
+        self._settings.resolve(topic, configs, self._directories, deletions=left, is_gone=True)
 
-    def _forget(self, partition: ManagedPartition) -> None:
+    def _unregister(self, partition: ManagedPartition) -> None:
         """Forget a partition whose directory is offline; its files go when that is back."""
         with partition.lock:
             partition.is_gone = True
-            self._opener.let_go(partition, partition.directory.error)
+            self._opener.release(partition, partition.directory.error)
         self._registry.remove(partition)
-        self._ledger.forget(partition.topic_partition)
+        self._faults.remove(partition.topic_partition)
 
     def _make(
         self, name: TopicPartition, topic_id: uuid.UUID, wanted: DataDirectory | None = None
@@ -399,18 +399,18 @@ class TopicAdministration:
         delay_ms = self._settings.config_of(name.topic).file_delete_delay_ms
         with partition.lock:
             partition.is_gone = True
-            self._opener.let_go(partition, UnknownTopicOrPartitionError(f"{name} was deleted"))
+            self._opener.release(partition, UnknownTopicOrPartitionError(f"{name} was deleted"))
             try:
-                doomed = rename_doomed(partition)
+                deleted_path = rename_deleted(partition)
             except LogStorageError as error:
                 partition.is_gone = False
                 self._on_error(partition.directory, error)
                 raise
         self._registry.remove(partition)
-        self._ledger.forget(name)
-        self._doomed.add(doomed, delay_ms=delay_ms)
+        self._faults.remove(name)
+        self._deleted_directories.add(deleted_path, delay_ms=delay_ms)
         try:
-            partition.directory.checkpoints.forget(name)
+            partition.directory.checkpoints.remove(name)
         except LogStorageError as error:
             # It is gone all the same, and the next one of its name waits for this.
             logger.warning("the checkpoints still speak of %s: %s", name, error)
@@ -420,5 +420,5 @@ class TopicAdministration:
 def _ensure_usable(partition: ManagedPartition) -> None:
     if not partition.directory.is_online:
         raise partition.directory.refusal()
-    if partition.is_blocked and partition.error is not None:
+    if partition.is_duplicate and partition.error is not None:
         raise partition.error

@@ -134,7 +134,7 @@ class BatchView:
         """Return the number of records: the header's, but those of a wrapper are counted."""
         if not self.header.is_wrapper:
             return self.header.record_count
-        return self._asked_of_messages(partial(count_messages, strict=False))
+        return self._ask_messages(partial(count_messages, strict=False))
 
     @property
     def base_offset(self) -> int:
@@ -146,9 +146,9 @@ class BatchView:
         """
         if not self.header.is_wrapper:
             return self.header.base_offset
-        return self._asked_of_messages(first_message_offset)
+        return self._ask_messages(first_message_offset)
 
-    def _asked_of_messages(self, ask: Callable[[Buffer, BatchHeader, int, int], int]) -> int:
+    def _ask_messages(self, ask: Callable[[Buffer, BatchHeader, int, int], int]) -> int:
         payload, start, end = self.payload(strict=False)
         try:
             return ask(payload, self.header, start, end)

@@ -17,14 +17,14 @@ from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.layout import CODEC_MASK, MESSAGE_OVERHEAD_V0, TIMESTAMP_TYPE_MASK
 
-__all__ = ["Entries", "scan_entries"]
+__all__ = ["EntryColumns", "scan_entries"]
 
 _GOOD: Final = (STATUS_CODES["OK"], STATUS_CODES["FULL"])
 _CHUNK_ENTRIES: Final = 4096
 _NAMES: Final = ("position", "size_bytes", "magic", "attributes", "max_timestamp")
 
 
-class Entries(NamedTuple):
+class EntryColumns(NamedTuple):
     """
     Columns, a row for each entry.
 
@@ -53,7 +53,7 @@ class Entries(NamedTuple):
         return mask
 
 
-def scan_entries(data: Buffer, *, check_crc: bool = True) -> Entries:
+def scan_entries(data: Buffer, *, check_crc: bool = True) -> EntryColumns:
     """
     Return the entries of a run.
 
@@ -74,4 +74,4 @@ def scan_entries(data: Buffer, *, check_crc: bool = True) -> Entries:
         count = len(columns)
         chunks.append([getattr(columns, name)[:count].astype(np.int64) for name in _NAMES])
         position = result.position
-    return Entries(*map(np.concatenate, zip(*chunks, strict=True)))
+    return EntryColumns(*map(np.concatenate, zip(*chunks, strict=True)))

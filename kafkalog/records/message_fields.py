@@ -29,7 +29,7 @@ class FieldReader:
         self._what = what
         self._position = 0
 
-    def take(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
         start, remaining = self._position, len(self._data) - self._position
         if size > remaining:
             raise CorruptRecordError(
@@ -44,24 +44,24 @@ class FieldReader:
         return len(self._data) - self._position
 
     def int8(self) -> int:
-        return int.from_bytes(self.take(1), signed=True)
+        return int.from_bytes(self.read(1), signed=True)
 
     def int16(self) -> int:
-        return int.from_bytes(self.take(2), signed=True)
+        return int.from_bytes(self.read(2), signed=True)
 
     def uint16(self) -> int:
-        return int.from_bytes(self.take(2))
+        return int.from_bytes(self.read(2))
 
     def int32(self) -> int:
-        return int.from_bytes(self.take(4), signed=True)
+        return int.from_bytes(self.read(4), signed=True)
 
     def int64(self) -> int:
-        return int.from_bytes(self.take(8), signed=True)
+        return int.from_bytes(self.read(8), signed=True)
 
     def unsigned_varint(self) -> int:
         value = 0
         for shift in range(0, 35, 7):
-            byte = self.take(1)[0]
+            byte = self.read(1)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
@@ -74,17 +74,17 @@ class FieldReader:
         return encoded - 1
 
     def uuid(self) -> str:
-        return base64.urlsafe_b64encode(self.take(16)).decode().rstrip("=")
+        return base64.urlsafe_b64encode(self.read(16)).decode().rstrip("=")
 
     def string(self) -> str:
-        return self.take(self.length()).decode("utf-8", "surrogateescape")
+        return self.read(self.length()).decode("utf-8", "surrogateescape")
 
     def plain_string(self) -> str:
         """Take a string of the messages before the flexible ones: an int16 of its size leads."""
         size = self.int16()
         if size < 0:
             raise CorruptRecordError(f"{self._what} has null where null is not allowed")
-        return self.take(size).decode("utf-8", "surrogateescape")
+        return self.read(size).decode("utf-8", "surrogateescape")
 
     def plain_array(self, read: Callable[[], T]) -> list[T]:
         """Take an array of the messages before the flexible ones; null is an empty one."""
@@ -106,7 +106,7 @@ class FieldReader:
         found = {}
         for _ in range(self.unsigned_varint()):
             tag = self.unsigned_varint()
-            found[tag] = self.take(self.unsigned_varint())
+            found[tag] = self.read(self.unsigned_varint())
         return found
 
 

@@ -54,11 +54,11 @@ class ReusedColumns:
         if count > (end - start) // _RECORD_BYTES_MIN:
             # Before rows are made for records that cannot be there.
             check_status(_RECORD_COUNT, view.position, view.path, view.header.base_offset)
-        columns = self.with_room_for(count)
+        columns = self.with_capacity(count)
         _, buffer = view.columns(columns, limit_bytes=self._limit_bytes)
         return columns, buffer
 
-    def with_room_for(self, count: int) -> RecordColumns:
+    def with_capacity(self, count: int) -> RecordColumns:
         """Return empty columns for so many rows, which are kept if they are not too many."""
         columns = self.columns
         if columns.capacity < count:

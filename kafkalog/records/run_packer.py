@@ -28,13 +28,13 @@ from kafkalog.layout import MAGIC_V2, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec
-from kafkalog.records.drafts import Drafts, close_batch, too_large
+from kafkalog.records.old_format_batches import OldFormatBatches, close_batch, too_large
 from kafkalog.records.record_faults import RecordFaults
 
 __all__ = ["PlainPacker", "RunPacker", "packer_of"]
 
 
-class _Workshop(threading.local):
+class _ThreadBuilders(threading.local):
     """What one thread reuses from append to append."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class _Workshop(threading.local):
         self.run_builder = RunBuilder()
 
 
-_WORKSHOP = _Workshop()
+_THREAD_BUILDERS = _ThreadBuilders()
 
 
 class RunPacker(Protocol):
@@ -108,10 +108,10 @@ def packer_of(
         return _MessagePacker(rules, append_time)
     if rules.wanted_codec or builder is not None:
         if builder is None:
-            builder = _WORKSHOP.builder if is_shared else BatchBuilder()
+            builder = _THREAD_BUILDERS.builder if is_shared else BatchBuilder()
         return _BatchPacker(rules, append_time, builder)
     return PlainPacker(
-        rules, append_time, now_ms, _WORKSHOP.run_builder if is_shared else RunBuilder()
+        rules, append_time, now_ms, _THREAD_BUILDERS.run_builder if is_shared else RunBuilder()
     )
 
 
@@ -232,7 +232,7 @@ class _BatchPacker:
             self._batches,
             self.record_count,
             self._append_time,
-            rewriting=_rewriting(self._codec),
+            rewriting=_describe_rewriting(self._codec),
         )
 
 
@@ -245,7 +245,7 @@ class _MessagePacker:
         self._rules = rules
         self._append_time = append_time
         self._codec = rules.wanted_codec or Codec.NONE
-        self._drafts = Drafts(rules, append_time)
+        self._old_batches = OldFormatBatches(rules, append_time)
         self._faults: RecordFaults | None = None
         self.builder = self._next_builder()
 
@@ -259,10 +259,10 @@ class _MessagePacker:
             columns = RecordColumns(count)
             decode_run(builder.finish_plain(), 0, columns, check_crc=False)
             self._faults.add(columns, self.record_count)
-        draft = self._drafts.close(builder, self._codec)
-        self.size_bytes += memoryview(draft.data).nbytes
+        encoded = self._old_batches.close(builder, self._codec)
+        self.size_bytes += memoryview(encoded.data).nbytes
         self.record_count += count
-        # The drafts may need this one again.
+        # The parts may need this one again.
         self.builder = self._next_builder()
 
     def drop(self) -> None:
@@ -271,7 +271,7 @@ class _MessagePacker:
     def run(self) -> PackedRun:
         if self._faults is not None:
             self._faults.raise_if_any()
-        return self._drafts.run(_rewriting(self._codec))
+        return self._old_batches.run(_describe_rewriting(self._codec))
 
     def _next_builder(self) -> MessageSetBuilder:
         builder = MessageSetBuilder(self._rules.magic)
@@ -279,6 +279,6 @@ class _MessagePacker:
         return builder
 
 
-def _rewriting(codec: Codec) -> Rewriting:
+def _describe_rewriting(codec: Codec) -> Rewriting:
     """Return what packing does: records that come singly have no codec."""
     return Rewriting(Codec.NONE, codec) if codec else NOTHING_REWRITTEN

@@ -212,7 +212,7 @@ class TaskWriter:
             self._close_file(target)
         if self._finished:
             with storage_errors(self._staging.root, doing="syncing"):
-                self._staging.sync_names(self._transaction)
+                self._staging.sync_directory_names(self._transaction)
         return self._finished
 
     def abandon(self) -> None:

@@ -29,7 +29,7 @@ from kafkalog.files.names import (
     try_parse_segment_file,
 )
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.files.unmapped import unmapped
+from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.log.home import find_home
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
@@ -112,7 +112,7 @@ class _LogsOfDirectory:
     def __init__(self, root: Path) -> None:
         self._root = root
         # The directory may be on storage that others see, where nothing is to be mapped.
-        self._disk = unmapped(PosixFileSystem())
+        self._disk = without_mappings(PosixFileSystem())
         self._open: dict[tuple[str, int], Log] = {}
 
     def log(self, topic: str, partition: int) -> Log:

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from kafkalog._core.index import check_offset_index, check_time_index
 from kafkalog.errors import OffsetOutOfRangeError
+from kafkalog.files.atomic_files import read_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import SegmentFiles
-from kafkalog.files.whole import read_whole
 from kafkalog.log.ranges.damage import Damage, ends_in_zeros
 from kafkalog.log.ranges.reader import RangeReader
 from kafkalog.log.scan.conditions import Integers
@@ -130,8 +130,8 @@ def _indexes_hold(
     disk: FileSystem, files: SegmentFiles, size: int, found: _Findings
 ) -> bool | None:
     """Say whether the indexes lead to batches; None where there are none."""
-    offsets = read_whole(disk, files.offset_index, max_bytes=_MAX_INDEX_BYTES)
-    times = read_whole(disk, files.time_index, max_bytes=_MAX_INDEX_BYTES)
+    offsets = read_file(disk, files.offset_index, max_bytes=_MAX_INDEX_BYTES)
+    times = read_file(disk, files.time_index, max_bytes=_MAX_INDEX_BYTES)
     if offsets is None or times is None:
         return None
     count, holds = check_offset_index(offsets, segment_size=size)

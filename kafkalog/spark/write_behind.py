@@ -55,4 +55,4 @@ class WriteBehind:
         if end <= self._keep_bytes:
             return
         while self._waiting and self._waiting[0][0] < begun:
-            handle.let_go(*self._waiting.popleft())
+            handle.drop_cache(*self._waiting.popleft())

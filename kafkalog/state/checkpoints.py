@@ -41,10 +41,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kafkalog.errors import CorruptStateError
+from kafkalog.files.atomic_files import read_file, replace_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import is_topic_name
-from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.model import TopicPartition
 
 __all__ = ["EpochEntry", "LeaderEpochCheckpoint", "OffsetCheckpoint"]
@@ -98,7 +98,7 @@ class _Checkpoint:
         """Yield line number and fields of each entry, after checking version and count."""
         try:
             with storage_errors(self._path, doing="reading"):
-                data = read_whole(self._filesystem, self._path, max_bytes=MAX_CHECKPOINT_BYTES)
+                data = read_file(self._filesystem, self._path, max_bytes=MAX_CHECKPOINT_BYTES)
         except ValueError as error:
             raise CorruptStateError(str(error), path=self._path) from error
         if not data:
@@ -126,7 +126,7 @@ class _Checkpoint:
         """Write the whole file. The caller holds the writer lock."""
         text = "\n".join([str(VERSION), str(len(entries)), *entries, ""])
         with storage_errors(self._path, doing="replacing the checkpoint"):
-            replace_whole(self._filesystem, self._path, text.encode())
+            replace_file(self._filesystem, self._path, text.encode())
 
 
 class OffsetCheckpoint(_Checkpoint):

@@ -122,7 +122,7 @@ class LeaderEpochs:
         for epoch, start_offset in read:
             self._entries = _with_entry(self._entries, EpochEntry(epoch, start_offset))
         self._is_unwritten = self._checkpoint is not None and list(self._entries) != read
-        self._settle()
+        self._record_written()
         return True
 
     def flush(self, beyond: EpochEntry | None = None) -> None:
@@ -139,7 +139,7 @@ class LeaderEpochs:
             extra = () if beyond is None else (beyond,)
             self._checkpoint.write((*self._entries, *extra))
             self._is_unwritten = False
-            self._settle()
+            self._record_written()
 
     # Changes.
 
@@ -227,10 +227,10 @@ class LeaderEpochs:
             return False
         self._entries = entries
         self._is_unwritten = self._checkpoint is not None
-        self._settle()
+        self._record_written()
         return True
 
-    def _settle(self) -> None:
+    def _record_written(self) -> None:
         self.written_epoch = None if self._is_unwritten else self.latest_epoch
 
     # Questions.

@@ -11,7 +11,7 @@ missing):
     cluster.id=dMKr_zHSSDuy_QKL-pe5ng       required in version 1
 
 Keys that are not known are left out when it is read, as a broker does. The file is replaced as a
-whole: after a crash it is the old one or the new one (`kafkalog.files.whole`).
+whole: after a crash it is the old one or the new one (`kafkalog.files.atomic_files`).
 
 Thread-safety: pure functions over the disk.
 """
@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Final
 
 from kafkalog.errors import CorruptStateError
+from kafkalog.files.atomic_files import read_file, replace_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import META_PROPERTIES
-from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.java_properties import ENCODING, parse_properties
 from kafkalog.state.kafka_uuid import format_id, is_reserved_directory_id, parse_id
 
@@ -83,7 +83,7 @@ def read_meta_properties(filesystem: FileSystem, directory: Path) -> MetaPropert
     path = directory / META_PROPERTIES
     try:
         with storage_errors(path, doing="reading"):
-            data = read_whole(filesystem, path, max_bytes=_MAX_BYTES)
+            data = read_file(filesystem, path, max_bytes=_MAX_BYTES)
         if data is None:
             return None
         pairs = parse_properties(data.decode(ENCODING))
@@ -128,7 +128,7 @@ def write_meta_properties(
         pairs["cluster.id"] = properties.cluster_id
     path = directory / META_PROPERTIES
     with storage_errors(path, doing="writing"):
-        replace_whole(filesystem, path, format_properties(pairs, now_ms=now_ms).encode("ascii"))
+        replace_file(filesystem, path, format_properties(pairs, now_ms=now_ms).encode("ascii"))
 
 
 def format_properties(pairs: Mapping[str, str], *, now_ms: int) -> str:

@@ -4,7 +4,8 @@
     topic_id: AAECAwQFBgcICQoLDA0ODw        (no newline at the end)
 
 A broker serves a directory only if this id is the one that its cluster has for the topic. The file
-is replaced as a whole: after a crash it is the old one or the new one (`kafkalog.files.whole`).
+is replaced as a whole: after a crash it is the old one or the new one
+(`kafkalog.files.atomic_files`).
 
 Thread-safety: pure functions over the disk; the log's writer calls `write_partition_metadata`.
 """
@@ -17,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from kafkalog.errors import CorruptStateError
+from kafkalog.files.atomic_files import read_file, replace_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import PARTITION_METADATA
-from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.state.kafka_uuid import ZERO_ID, format_id, parse_id
 
 __all__ = ["read_partition_metadata", "write_partition_metadata"]
@@ -40,7 +41,7 @@ def read_partition_metadata(filesystem: FileSystem, directory: Path) -> uuid.UUI
     path = directory / PARTITION_METADATA
     try:
         with storage_errors(path, doing="reading"):
-            data = read_whole(filesystem, path, max_bytes=_MAX_BYTES)
+            data = read_file(filesystem, path, max_bytes=_MAX_BYTES)
         return None if data is None else _parse(data.decode("utf-8"))
     except ValueError as error:
         raise CorruptStateError(f"{path}: {error}", path=path) from error
@@ -78,4 +79,4 @@ def write_partition_metadata(filesystem: FileSystem, directory: Path, topic_id: 
     path = directory / PARTITION_METADATA
     text = f"version: 0\ntopic_id: {format_id(topic_id)}"
     with storage_errors(path, doing="writing"):
-        replace_whole(filesystem, path, text.encode("ascii"))
+        replace_file(filesystem, path, text.encode("ascii"))

@@ -216,7 +216,7 @@ class ProducerAppend:
         for producer_id in self._verified:
             states.verification.clear(producer_id)
         if self._started or self.completed:
-            return states.note_transactions(self._started, self.completed)
+            return states.record_transactions(self._started, self.completed)
         return []
 
     # Checks.

@@ -13,8 +13,8 @@ write the order of their hash map: so does `encode_snapshot`, and files of one s
 Everything that a broker would not have written raises `CorruptStateError` with file and position,
 and costs nothing but time: an older snapshot, or none, and the log behind it give the same state.
 
-Crash points of a durable write: those of `kafkalog.files.whole`. Of another, a power cut may leave
-any bytes under the name; the checksum covers them.
+Crash points of a durable write: those of `kafkalog.files.atomic_files`. Of another, a power cut may
+leave any bytes under the name; the checksum covers them.
 
 Thread-safety: pure functions over the disk; the log's lock keeps two writers of one name apart.
 """
@@ -28,9 +28,9 @@ from typing import Final, NamedTuple
 
 from kafkalog._core.crc32c import value as crc32c
 from kafkalog.errors import CorruptStateError
+from kafkalog.files.atomic_files import read_file, replace_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.whole import read_whole, replace_whole
 
 __all__ = [
     "ENTRY_LAYOUT",
@@ -155,7 +155,7 @@ def read_snapshot(
     """
     try:
         with storage_errors(path, doing="reading"):
-            data = read_whole(filesystem, path, max_bytes=_MAX_SNAPSHOT_BYTES)
+            data = read_file(filesystem, path, max_bytes=_MAX_SNAPSHOT_BYTES)
     except ValueError as error:
         raise CorruptStateError(str(error), path=path) from error
     return None if data is None else decode_snapshot(data, end_offset=end_offset, path=path)
@@ -177,7 +177,7 @@ def write_snapshot(
     """
     data = encode_snapshot(entries)
     with storage_errors(path, doing="writing the producer snapshot"):
-        replace_whole(filesystem, path, data, durable=durable)
+        replace_file(filesystem, path, data, durable=durable)
 
 
 def _problem_of(entry: ProducerSnapshotEntry, end_offset: int | None = None) -> str | None:

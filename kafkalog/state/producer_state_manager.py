@@ -42,7 +42,7 @@ class ProducerStateManager:
         return f"<ProducerStateManager of {self.states}, {self.files}>"
 
     @property
-    def is_behind(self) -> bool:
+    def needs_snapshot(self) -> bool:
         """Whether there are producers that no snapshot tells of as they are now."""
         is_needed = bool(self.states.entries) or self.files.latest_offset is not None
         return is_needed and self.states.end_offset > self._last_snapshot_offset
@@ -97,7 +97,7 @@ class ProducerStateManager:
         """Forget silent producers; return how many they were."""
         return self.states.remove_expired(now_ms, self.expiration_ms)
 
-    def start_anew(self, end_offset: int) -> None:
+    def reset(self, end_offset: int) -> None:
         """
         Forget all, snapshots too: the log goes on, empty, at `end_offset`.
 

@@ -134,7 +134,7 @@ class ProducerStates:
             supports_epoch_bump=supports_epoch_bump,
         )
 
-    def note_transactions(
+    def record_transactions(
         self, started: Iterable[tuple[int, int]], completed: Iterable[CompletedTransaction]
     ) -> list[CompletedTransaction]:
         """

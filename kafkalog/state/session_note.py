@@ -3,8 +3,8 @@
 An opening of a data directory that was closed in order notes the cache that holds what is written
 from then on (`FileSystem.cache_id`: another after each boot and each mount). As long as that is the
 cache of the system, nothing that was written to the directory since is lost, whichever program
-wrote it and however it ended: a partition without a sync note ends where its last writer left it,
-one that was closed a moment ago, or never written to, and one that a broker had, among them.
+wrote it and however it ended: a partition without a sync journal ends where its last writer left
+it, one that was closed a moment ago, or never written to, and one that a broker had, among them.
 
 `.kafkalog_session` in the data directory, 28 bytes, big-endian: "kafkalog" (8), version 1 (4), a
 digest of the cache and of the file's inode (8, so that a copy says nothing), zeros (4), CRC-32C of
@@ -13,8 +13,8 @@ the 24 bytes before (4).
 It is not synced: a power cut that takes it, or brings an older one back, makes the cache another.
 Crash points: before it is written there is none, or one of a session before, which is as true.
 
-It is withdrawn by a log of this library that goes on without its sync note, which alone says where
-offsets were taken back.
+It is withdrawn by a log of this library that goes on without its sync journal, which alone says
+where offsets were taken back.
 
 Thread-safety: the holder of the directory's lock calls these functions, one at a time.
 """
@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Final
 
 from kafkalog._core.crc32c import value as crc32c
+from kafkalog.files.atomic_files import read_file
 from kafkalog.files.cache_id import file_in_cache
 from kafkalog.files.filesystem import FileFacts, FileSystem
 from kafkalog.files.names import SESSION_NOTE
-from kafkalog.files.whole import read_whole
 
 __all__ = ["is_same_session", "withdraw_session_note", "write_session_note"]
 
@@ -63,7 +63,7 @@ def is_same_session(filesystem: FileSystem, directory: Path) -> bool:
     if not filesystem.cache_id(directory):
         return False
     try:
-        data = read_whole(filesystem, path, max_bytes=_SIZE)
+        data = read_file(filesystem, path, max_bytes=_SIZE)
         return data == _content(filesystem, directory, filesystem.stat(path))
     except (OSError, ValueError) as error:
         logger.info("%s is passed over: %s", path, error)

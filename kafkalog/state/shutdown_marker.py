@@ -20,10 +20,10 @@ import logging
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kafkalog.files.atomic_files import read_file, replace_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.names import CLEAN_SHUTDOWN_MARKER
-from kafkalog.files.whole import read_whole, replace_whole
 
 __all__ = [
     "UNKNOWN_BROKER_EPOCH",
@@ -56,7 +56,7 @@ def read_shutdown_marker(filesystem: FileSystem, directory: Path) -> ShutdownMar
     path = directory / CLEAN_SHUTDOWN_MARKER
     with storage_errors(path, doing="reading"):
         try:
-            data = read_whole(filesystem, path, max_bytes=_MAX_MARKER_BYTES)
+            data = read_file(filesystem, path, max_bytes=_MAX_MARKER_BYTES)
         except ValueError:
             return ShutdownMarker(None)
         except OSError as error:
@@ -88,7 +88,7 @@ def write_shutdown_marker(
     text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     with storage_errors(path, doing="writing"):
         try:
-            replace_whole(filesystem, path, text.encode())
+            replace_file(filesystem, path, text.encode())
         except IsADirectoryError as error:
             # Without the marker the next start recovers, which loses nothing.
             logger.warning("%s is not written: %s", path, error)

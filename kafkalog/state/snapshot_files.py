@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kafkalog.errors import CorruptStateError
+from kafkalog.files.atomic_files import sync_directory_names
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.listing import live_offsets
 from kafkalog.files.names import FileKind, FileState, segment_file_name
-from kafkalog.files.whole import sync_names
+from kafkalog.files.segment_listing import live_offsets
 from kafkalog.state.producer_snapshot import ProducerSnapshotEntry, read_snapshot, write_snapshot
 
 __all__ = ["SnapshotFiles"]
@@ -44,7 +44,7 @@ class SnapshotFiles:
             written is not.
 
     Attributes:
-        before_last: called before a removal, by name, that leaves no snapshot; None for nothing.
+        on_remove_last: called before a removal, by name, that leaves no snapshot; None for nothing.
 
     Raises:
         LogStorageError: the directory cannot be listed.
@@ -54,7 +54,7 @@ class SnapshotFiles:
         self._filesystem = filesystem
         self._directory = directory
         self._read_only = read_only
-        self.before_last: Callable[[], None] | None = None
+        self.on_remove_last: Callable[[], None] | None = None
         with storage_errors(directory, doing="listing"):
             self._offsets = live_offsets(filesystem, directory, FileKind.SNAPSHOT)
 
@@ -109,7 +109,7 @@ class SnapshotFiles:
                 finally:
                     handle.close()
         with storage_errors(self._directory, doing="syncing"):
-            sync_names(self._filesystem, self._directory)
+            sync_directory_names(self._filesystem, self._directory)
 
     def load_latest(self) -> tuple[int, list[ProducerSnapshotEntry]] | None:
         """
@@ -185,9 +185,9 @@ class SnapshotFiles:
 
     def _remove(self, offsets: Iterable[int]) -> None:
         going = list(offsets)
-        if going and len(going) == len(self._offsets) and self.before_last is not None:
+        if going and len(going) == len(self._offsets) and self.on_remove_last is not None:
             with storage_errors(self._directory, doing="syncing"):
-                self.before_last()
+                self.on_remove_last()
         for offset in going:
             self._offsets.remove(offset)
             if self._read_only:

@@ -43,7 +43,7 @@ class PendingVerification:
     producer_epoch: int
     supports_epoch_bump: bool
 
-    def note(self, sequence: int, producer_epoch: int) -> None:
+    def record(self, sequence: int, producer_epoch: int) -> None:
         """Take note of another batch that waits for the same verification."""
         if producer_epoch > self.producer_epoch:
             self.producer_epoch = producer_epoch
@@ -81,7 +81,7 @@ class TransactionVerification:
                 next(_numbers), now_ms, sequence, producer_epoch, supports_epoch_bump
             )
         else:
-            pending.note(sequence, producer_epoch)
+            pending.record(sequence, producer_epoch)
         return pending.guard
 
     def is_verified(self, producer_id: int, guard: int) -> bool:

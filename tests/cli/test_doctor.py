@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from kafkalog.cli.app import app
 from kafkalog.doctor import examine
-from tests.support.doctoring import healthy_directory, made_unclean
+from tests.support.doctor_fixtures import healthy_directory, made_unclean
 from tests.support.machines import MadeUpMachine
 
 

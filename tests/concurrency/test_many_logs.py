@@ -13,7 +13,7 @@ from kafkalog import LogConfig, LogManager, ManagerConfig, Record
 LOGS = 10
 THREADS = 4
 APPENDS = 60
-AWAKE = 2
+OPEN_LOGS = 2
 CONFIG = ManagerConfig(
     log=LogConfig(
         segment_bytes=4_000,
@@ -49,7 +49,7 @@ def run_all(actions: list[Callable[[], None]]) -> list[BaseException]:
 def test_threads_that_append_to_logs_of_which_few_are_awake(tmp_path: Path) -> None:
     """Logs fall asleep and wake under writers and readers; each keeps every thread's order."""
     with LogManager([tmp_path / "a", tmp_path / "b"], CONFIG) as manager:
-        manager._awake.limit = AWAKE
+        manager._open_log_limit.limit = OPEN_LOGS
         manager.create_topic("orders", LOGS)
         done = threading.Event()
 
@@ -79,9 +79,9 @@ def test_threads_that_append_to_logs_of_which_few_are_awake(tmp_path: Path) -> N
         reading.join(timeout=120)
         assert not reading.is_alive()
         assert [] == failures
-        assert len(manager._awake) <= AWAKE + THREADS
+        assert len(manager._open_log_limit) <= OPEN_LOGS + THREADS
         awake = sum(not manager.log("orders", number).is_resting for number in range(LOGS))
-        assert awake <= AWAKE + THREADS
+        assert awake <= OPEN_LOGS + THREADS
         seen = all_values(manager)
     for thread in range(THREADS):
         mine = sorted(

@@ -19,9 +19,9 @@ from kafkalog.errors import InvalidRecordError, RecordTooLargeError
 from tests.support import golden
 from tests.support import reference_records as records
 from tests.support.builder_cases import (
+    BUILD_METHODS,
     ROWS,
     TIMESTAMPS,
-    WAYS,
     Field,
     Row,
     T,
@@ -93,7 +93,7 @@ def test_kafkas_compressed_batch_gets_the_same_header(case: dict[str, Any]) -> N
 # ---- the reference's bytes ----
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", BUILD_METHODS, ids=lambda way: way.__name__)
 @given(st.data())
 @settings(max_examples=examples(25))
 def test_batch_built_in_any_way_is_the_references(

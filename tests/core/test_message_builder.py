@@ -27,11 +27,11 @@ from tests.support import golden
 from tests.support import reference_codecs as codecs
 from tests.support import reference_messages as slow
 from tests.support.builder_cases import (
+    BUILD_METHODS,
     FIELDS,
     INT64_MAX,
     ROWS,
     TIMESTAMPS,
-    WAYS,
     Field,
     Row,
     T,
@@ -142,7 +142,7 @@ def test_kafkas_set_built_again_is_the_same_bytes(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", BUILD_METHODS, ids=lambda way: way.__name__)
 @given(st.data())
 @settings(max_examples=examples(12))
 def test_set_built_in_any_way_is_the_references(

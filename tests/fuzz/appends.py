@@ -16,8 +16,8 @@ from kafkalog._core.run_facts import BatchFacts
 from kafkalog.errors import KafkaLogError, OffsetOverflowError, OffsetsOutOfOrderError
 from kafkalog.model import AppendOrigin
 from kafkalog.records.append_rules import AppendRules
-from kafkalog.records.validation.follower import validate_own_offsets
-from kafkalog.records.validation.leader import validate_for_leader
+from kafkalog.records.validation.follower import validate_as_follower
+from kafkalog.records.validation.leader import validate_as_leader
 from tests.fuzz.inputs import Choices, mended
 from tests.support import reference, reference_records
 from tests.support import reference_codecs as codecs
@@ -59,7 +59,7 @@ def append_own_run(data: bytes) -> None:
         if run is not None:
             _assert_told(run, octets, walk, expected)
     try:
-        slow = validate_own_offsets(
+        slow = validate_as_follower(
             memoryview(octets), replace(_rules(2, None, 1 << 20), segment_bytes=segment_bytes)
         )
     except KafkaLogError:
@@ -146,7 +146,7 @@ def append_as_leader(data: bytes) -> None:
     walk = reference.scan_batches(octets, check_order=False)
     is_new = magic == 2 and all(header.magic == 2 for _, header in walk.batches)
     try:
-        run = validate_for_leader(memoryview(octets), rules, NOW_MS, origin)
+        run = validate_as_leader(memoryview(octets), rules, NOW_MS, origin)
     except KafkaLogError:
         if is_new:
             assert not _is_good(octets, walk, rules, origin, must=True)

@@ -20,7 +20,7 @@ from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog._core.zstd_library import set_used
 from kafkalog.errors import KafkaLogError
 from kafkalog.records.codecs import Codec, decompress
-from kafkalog.records.decompressed_run import DecompressedRun
+from kafkalog.records.decompressed_batches import DecompressedBatches
 from kafkalog.records.zstd_library import load_zstd_library
 from tests.fuzz.inputs import Choices, mended
 from tests.fuzz.rows import builder_of, names_of
@@ -173,7 +173,7 @@ def _rows_of_run(
     lie: bytes | None, given: Given,
 ) -> tuple[int, list[dict[str, list[object]]]]:  # fmt: skip
     """Return the last status and the batches of a run; note what was handed over."""
-    decompressed, batches = DecompressedRun(), []
+    decompressed, batches = DecompressedBatches(), []
     while True:
         status = builder.add_run(run)
         if status == STATUS_CODES["FULL"]:
@@ -195,7 +195,7 @@ def _rows_of_run(
 
 def _give_records(
     run: BatchRun, octets: bytes, limit_bytes: int, bytes_max: int,
-    decompressed: DecompressedRun, given: Given,
+    decompressed: DecompressedBatches, given: Given,
 ) -> None:  # fmt: skip
     """Hand over the records of the next batches, which are what the slow codecs have."""
     parts = run.to_decompress(bytes_max)

@@ -31,7 +31,7 @@ from kafkalog.state.meta_properties import read_meta_properties, write_meta_prop
 from kafkalog.state.partition_metadata import read_partition_metadata, write_partition_metadata
 from kafkalog.state.producer_snapshot import decode_snapshot, encode_snapshot
 from kafkalog.state.shutdown_marker import read_shutdown_marker
-from kafkalog.state.sync_note import SyncNote
+from kafkalog.state.sync_journal import SyncJournal
 from tests.fuzz.inputs import Choices
 
 __all__ = ["KINDS", "read_state"]
@@ -111,7 +111,7 @@ def _sync_note(data: bytes, is_summed: bool) -> None:
     if is_summed:
         data = data[:28].ljust(28, b"\0")
         data += struct.pack(">I", crc32c.value(data))
-    note = SyncNote(_DISK, _file(".kafkalog_syncs", data), bytes(8))
+    note = SyncJournal(_DISK, _file(".kafkalog_syncs", data), bytes(8))
     found = note.begin_recovery(100, errors_are_kept=True)
     note.close()
     assert found is None or found >= 100

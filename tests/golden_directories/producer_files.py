@@ -21,13 +21,13 @@ __all__ = [
     "COMPACTED",
     "PARTITIONS",
     "PLAIN",
-    "Stretch",
+    "BatchSpan",
+    "batch_spans",
     "broker_index",
     "files_of",
     "identify",
     "scanned",
     "snapshots",
-    "stretches",
 ]
 
 CAPACITY = 4096
@@ -41,7 +41,7 @@ def interesting() -> list[Path]:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class BatchSpan:
     """Batches of one segment that follow each other, and where they end."""
 
     base_offset: int
@@ -80,7 +80,7 @@ def scanned(data: memoryview) -> BatchColumns:
     return columns
 
 
-def stretches(directory: Path) -> Iterator[Stretch]:
+def batch_spans(directory: Path) -> Iterator[BatchSpan]:
     """Yield the log in order, cut where segments begin and where snapshots were taken."""
     cuts = list(snapshots(directory))
     for base_offset, path in files_of(directory, FileKind.LOG).items():
@@ -94,7 +94,7 @@ def stretches(directory: Path) -> Iterator[Stretch]:
             stop = int(columns.position[end - 1] + columns.size_bytes[end - 1])
             part = data[start:stop]
             last = int(columns.last_offset[end - 1])
-            yield Stretch(base_offset, part, scanned(part), last + 1)
+            yield BatchSpan(base_offset, part, scanned(part), last + 1)
 
 
 PARTITIONS = interesting()

@@ -23,7 +23,7 @@ from kafkalog.indexes.transaction_index import (
 )
 from kafkalog.log.producer_recovery import aborted_of, replay_batches
 from kafkalog.state.producers import ProducerStates
-from tests.golden_directories.producer_files import PARTITIONS, files_of, identify, stretches
+from tests.golden_directories.producer_files import PARTITIONS, batch_spans, files_of, identify
 from tests.support.column_rows import rows_of_columns
 from tests.support.golden import Manifest, canonical_hash
 from tests.support.golden_old import OldManifest, rendered
@@ -38,8 +38,8 @@ def replayed(directory: Path) -> tuple[ProducerStates, tuple[AbortedTransaction,
     """Return the state at the log end, and what was aborted on the way."""
     states = ProducerStates(directory)
     aborted: list[AbortedTransaction] = []
-    for stretch in stretches(directory):
-        aborted += aborted_of(replay_batches(states, stretch.data, stretch.columns))
+    for span in batch_spans(directory):
+        aborted += aborted_of(replay_batches(states, span.data, span.columns))
     return states, tuple(aborted)
 
 
@@ -58,11 +58,11 @@ def indexed(directory: Path, start: int, end: int) -> list[AbortedTransaction]:
 
 def committed(directory: Path, aborted: AbortedRecords, start: int, end: int) -> Iterator[Record]:
     """Yield the records of a range of offsets that a reader of committed ones sees."""
-    for stretch in stretches(directory):
-        columns = stretch.columns
+    for span in batch_spans(directory):
+        columns = span.columns
         for row in range(len(columns)):
             position, size = int(columns.position[row]), int(columns.size_bytes[row])
-            batch = BatchView(stretch.data[position : position + size])
+            batch = BatchView(span.data[position : position + size])
             if batch.header.is_control or aborted.hides(batch.header):
                 continue
             yield from (each for each in batch.records() if start <= each.offset < end)
@@ -109,9 +109,9 @@ def test_any_part_of_the_log_is_answered_by_the_indexes_as_by_the_replay(directo
     """Ranges of all sizes: a search that ended early would show what was aborted."""
     states, from_replay = replayed(directory)
     batches = [
-        BatchView(stretch.data[position : position + size]).header
-        for stretch in stretches(directory)
-        for position, size in rows_of_columns(stretch.columns, ("position", "size_bytes"))
+        BatchView(span.data[position : position + size]).header
+        for span in batch_spans(directory)
+        for position, size in rows_of_columns(span.columns, ("position", "size_bytes"))
     ]
     everything = AbortedRecords(from_replay)
     for start in range(0, states.end_offset, max(1, states.end_offset // 7)):

@@ -15,11 +15,11 @@ from kafkalog.state.producers import ProducerStates
 from tests.golden_directories.producer_files import (
     COMPACTED,
     PLAIN,
+    batch_spans,
     broker_index,
     files_of,
     identify,
     snapshots,
-    stretches,
 )
 
 # Its producer of test times in 2023 was silent for three years when the broker was started again.
@@ -42,18 +42,18 @@ def test_replay_from_the_start_gives_every_snapshot_and_index(directory: Path) -
     states = ProducerStates(directory, end_offset=bases[0])
     aborted: dict[int, list[AbortedTransaction]] = {base: [] for base in bases}
     compared = 0
-    for stretch in stretches(directory):
-        completed = replay_batches(states, stretch.data, stretch.columns)
-        aborted[stretch.base_offset] += aborted_of(completed)
-        assert stretch.end_offset == states.end_offset
-        if stretch.end_offset not in expected:
+    for span in batch_spans(directory):
+        completed = replay_batches(states, span.data, span.columns)
+        aborted[span.base_offset] += aborted_of(completed)
+        assert span.end_offset == states.end_offset
+        if span.end_offset not in expected:
             continue
         found = list(states.snapshot_entries())
         if directory.name == WITH_EXPIRED:
-            known = {entry.producer_id for entry in expected[stretch.end_offset]}
+            known = {entry.producer_id for entry in expected[span.end_offset]}
             assert {each.producer_id for each in found} - known <= {1}
             found = [each for each in found if each.producer_id in known]
-        assert files[stretch.end_offset].read_bytes() == encode_snapshot(found)
+        assert files[span.end_offset].read_bytes() == encode_snapshot(found)
         compared += 1
     assert compared
     for base in bases:
@@ -65,15 +65,15 @@ def test_replay_from_the_start_gives_every_snapshot_and_index(directory: Path) -
 )
 def test_replay_from_each_snapshot_ends_as_that_from_the_start(directory: Path) -> None:
     """So a start may begin at any of them; the window alone is shorter by what a snapshot lacks."""
-    parts = list(stretches(directory))
+    parts = list(batch_spans(directory))
     for offset, entries in snapshots(directory).items():
         states = ProducerStates(directory)
         states.load(entries, offset)
         whole = ProducerStates(directory)
-        for stretch in parts:
-            replay_batches(whole, stretch.data, stretch.columns)
-            if stretch.end_offset > offset:
-                replay_batches(states, stretch.data, stretch.columns)
+        for span in parts:
+            replay_batches(whole, span.data, span.columns)
+            if span.end_offset > offset:
+                replay_batches(states, span.data, span.columns)
         assert sorted(whole.snapshot_entries()) == sorted(states.snapshot_entries())
         assert whole.open_transactions() == states.open_transactions()
         for producer_id, entry in states.entries.items():
@@ -92,10 +92,10 @@ def test_replay_of_a_compacted_log_knows_of_every_aborted_record_that_is_left(
     states = ProducerStates(directory, end_offset=bases[0])
     aborted: dict[int, list[AbortedTransaction]] = {base: [] for base in bases}
     kept: list[tuple[int, int, int]] = []
-    for stretch in stretches(directory):
-        completed = replay_batches(states, stretch.data, stretch.columns)
-        aborted[stretch.base_offset] += aborted_of(completed)
-        columns = stretch.columns
+    for span in batch_spans(directory):
+        completed = replay_batches(states, span.data, span.columns)
+        aborted[span.base_offset] += aborted_of(completed)
+        columns = span.columns
         rows = np.flatnonzero(
             (columns.attributes[: len(columns)] & 0x30 == 0x10)
             & (columns.record_count[: len(columns)] > 0)

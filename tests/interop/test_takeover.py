@@ -36,7 +36,7 @@ from kafkalog.model import TopicPartition
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint, OffsetCheckpoint
 from kafkalog.state.meta_properties import MetaProperties, read_meta_properties
 from kafkalog.state.partition_metadata import read_partition_metadata, write_partition_metadata
-from tests.support.doctoring import examined
+from tests.support.doctor_fixtures import examined
 from tests.support.producing import Client
 
 from .broker import CLUSTER_ID, Broker, format_directory

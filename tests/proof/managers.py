@@ -400,7 +400,7 @@ class TopicWriter:
         handle.pwrite(data, 0)
         handle.sync()
         handle.close()
-        sink.staging.sync_names(sink.transaction)
+        sink.staging.sync_directory_names(sink.transaction)
         return StagedFile(
             str(handle.path), SINK_TOPIC, partition, 2, count, len(data), 1, len(data), now_ms,
             now_ms, task=partition,

@@ -32,7 +32,7 @@ from tests.properties.any_logs import (
     times,
 )
 from tests.properties.truth import Row, truth_of
-from tests.support import append_ways
+from tests.support import append_apis
 from tests.support.log_sources import Logs
 from tests.support.logs import SMALL_INDEX_BYTES, manual_log
 from tests.support.manual_time import START_MS
@@ -54,7 +54,7 @@ class Given:
 
     magic: int
     codec: int | None
-    parts: list[list[append_ways.Row]]
+    parts: list[list[append_apis.Row]]
     settings: dict[str, Any]
 
     @property
@@ -87,7 +87,7 @@ class Given:
         key: bytes | None,
         value: bytes | None,
         timestamp: int,
-        headers: append_ways.Headers,
+        headers: append_apis.Headers,
     ) -> Row:
         pairs = tuple((name.encode(), cell) for name, cell in headers)
         if self.magic == 0:
@@ -107,7 +107,7 @@ def givens(draw: st.DrawFn) -> Given:
     seed = draw(st.integers(0, 2**16))
     counts = draw(st.lists(st.sampled_from([1, 2, 9, 40]), min_size=1, max_size=3))
     random = Random(seed)
-    parts: list[list[append_ways.Row]] = []
+    parts: list[list[append_apis.Row]] = []
     for count in counts:
         plan = Plan(count=count, times=draw(st.sampled_from(["rising", "any", "none", "some"])))
         made = contents(random, count, has_headers=magic == 2, are_texts=True)
@@ -139,7 +139,7 @@ def givens(draw: st.DrawFn) -> Given:
     )
 
 
-def _row(content: Content, timestamp: int) -> append_ways.Row:
+def _row(content: Content, timestamp: int) -> append_apis.Row:
     headers = [(name.decode(), cell) for name, cell in content.headers]
     return content.key, content.value, timestamp, headers
 
@@ -161,15 +161,17 @@ def slow_log(parent: Path, given_rows: Given) -> Path:
     directory = parent / "slow-0"
     with given_rows.open(directory) as log:
         for part in given_rows.parts:
-            append_ways.one_by_one(log, part)
+            append_apis.one_by_one(log, part)
     assert given_rows.expected() == truth_of(directory).rows
     return directory
 
 
-@pytest.mark.parametrize("way", append_ways.WAYS)
+@pytest.mark.parametrize("way", append_apis.APPEND_APIS)
 @of_examples()
 @given(given_rows=givens())
-def test_way_in_writes_what_the_slow_way_writes(way: append_ways.Way, given_rows: Given) -> None:
+def test_way_in_writes_what_the_slow_way_writes(
+    way: append_apis.AppendApi, given_rows: Given
+) -> None:
     """Byte for byte, over batches and segments."""
     with folder() as parent:
         slow = slow_log(parent, given_rows)
@@ -188,7 +190,7 @@ def test_scan_appended_writes_what_the_slow_way_writes(given_rows: Given, binary
     with folder() as parent:
         slow = slow_log(parent, given_rows)
         with manual_log(parent / "source-0", batch_bytes=500) as source:
-            append_ways.one_by_one(source, rows)
+            append_apis.one_by_one(source, rows)
             with given_rows.open(parent / "columns-0") as log:
                 log.append_columns(source.scan(binary_type=binary_type))
             with given_rows.open(parent / "records-0") as log:
@@ -203,7 +205,7 @@ def test_appender_with_a_small_buffer_writes_the_rows(given_rows: Given, buffer_
     with folder() as parent:
         with given_rows.open(parent / "own-0") as log:
             for part in given_rows.parts:
-                append_ways.by_appender(log, part, buffer_bytes=buffer_bytes)
+                append_apis.by_appender(log, part, buffer_bytes=buffer_bytes)
         assert given_rows.expected() == truth_of(parent / "own-0").rows
 
 
@@ -343,7 +345,7 @@ def test_producer_writes_the_rows_that_are_sent(given_rows: Given, codec: str, e
         assert (0 if ends == "abort" else len(rows)) == len(committed)
 
 
-def _send(producer: Any, rows: list[append_ways.Row], ends: str) -> None:
+def _send(producer: Any, rows: list[append_apis.Row], ends: str) -> None:
     if ends:
         producer.begin_transaction()
     for key, value, timestamp_ms, headers in rows:

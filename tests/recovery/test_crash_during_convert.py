@@ -11,7 +11,7 @@ import pytest
 import kafkalog
 from kafkalog import Codec, LogConfig
 from kafkalog.errors import DiskFullError, LogStorageError
-from kafkalog.files.whole import read_whole
+from kafkalog.files.atomic_files import read_file
 from kafkalog.log.conversion.single_log import convert_log
 from tests.support.disk_faults import MUTATING
 from tests.support.logs import manual_log, numbered
@@ -61,7 +61,7 @@ def ensure_indexes(disk: SimulatedDisk, path: Path) -> None:
                 (segment.offset_index.path, scan.offset_entries),
                 (segment.time_index.path, scan.time_entries),
             ):
-                assert entries == read_whole(disk, file, max_bytes=1 << 20)
+                assert entries == read_file(disk, file, max_bytes=1 << 20)
 
 
 def test_conversion_cut_at_any_call_leaves_all_or_nothing() -> None:

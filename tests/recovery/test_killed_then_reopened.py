@@ -1,6 +1,6 @@
 """A process is killed, and the log is opened again on the same running machine.
 
-The page cache is what it was; the sync note says what a sync may have been told of. Whatever the
+The page cache is what it was; the sync journal says what a sync may have been told of. Whatever the
 log serves afterwards is on the disk, and no more is written again for it than is in doubt.
 """
 
@@ -15,9 +15,9 @@ import pytest
 
 from kafkalog._core.crc32c import value
 from kafkalog.errors import LogStorageError
-from kafkalog.files.names import SYNC_NOTE, FileKind, try_parse_segment_file
+from kafkalog.files.names import SYNC_JOURNAL, FileKind, try_parse_segment_file
 from kafkalog.log.home import find_home
-from kafkalog.state import sync_note
+from kafkalog.state import sync_journal
 from tests.support.crash_rig import ALONE, INSIDE, PLACES, Place, Rig
 from tests.support.model import observe
 from tests.support.simulated_disk import MUTATING, CrashChoice, PowerCut, SimulatedDisk
@@ -44,8 +44,8 @@ def steps() -> Steps:
 
 
 def note_of(place: Place) -> Path:
-    """Return the path of a place's sync note."""
-    return place.directory / SYNC_NOTE
+    """Return the path of a place's sync journal."""
+    return place.directory / SYNC_JOURNAL
 
 
 def logs_of(place: Place, disk: SimulatedDisk) -> list[Path]:
@@ -107,7 +107,7 @@ def verify_on_disk(place: Place, disk: SimulatedDisk, again: Rig) -> None:
 def _size_of_syncs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take every sync for a small one, or many for large ones."""
     if request.param:
-        monkeypatch.setattr(sync_note, "LARGE_SYNC_BYTES", 300)
+        monkeypatch.setattr(sync_journal, "LARGE_SYNC_BYTES", 300)
 
 
 @pytest.mark.usefixtures("_size_of_syncs")
@@ -175,7 +175,7 @@ def test_note_that_cannot_be_synced_is_given_up_and_all_is_in_doubt(lose: bool) 
     rig.open()
     rig.append(3)
     rig.disk.write_back(note_of(ALONE))
-    rig.disk.fail_at(1, errno.EIO, only=SYNC, suffix=SYNC_NOTE)
+    rig.disk.fail_at(1, errno.EIO, only=SYNC, suffix=SYNC_JOURNAL)
     rig.disk.fail_at(1, errno.EIO, only=SYNC, kills=True, suffix=".log")
     with pytest.raises(PowerCut):
         rig.flush()
@@ -206,8 +206,8 @@ def test_note_that_can_neither_be_synced_nor_removed_lets_nothing_be_synced() ->
     rig.open()
     rig.append(3)
     syncs = rig.disk.calls["sync"]
-    rig.disk.fail_at(1, errno.EIO, only=SYNC, suffix=SYNC_NOTE)
-    rig.disk.fail_at(1, errno.EROFS, only=frozenset({"unlink"}), suffix=SYNC_NOTE)
+    rig.disk.fail_at(1, errno.EIO, only=SYNC, suffix=SYNC_JOURNAL)
+    rig.disk.fail_at(1, errno.EROFS, only=frozenset({"unlink"}), suffix=SYNC_JOURNAL)
     with pytest.raises(LogStorageError):
         rig.flush()
     assert syncs + 1 == rig.disk.calls["sync"]
@@ -266,7 +266,7 @@ def test_kill_after_a_durable_append_writes_again_what_came_after_it() -> None:
 
 def test_kill_after_a_large_sync_writes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The note says that no sync was tried since."""
-    monkeypatch.setattr(sync_note, "LARGE_SYNC_BYTES", 100)
+    monkeypatch.setattr(sync_journal, "LARGE_SYNC_BYTES", 100)
     rig, position = killed_after_appends(ALONE, durable=True)
     assert position > 100
     written, _scanned = reopened(rig, rig.disk.killed())
@@ -386,6 +386,6 @@ def test_note_of_an_empty_log_alone_does_not_make_the_directory_another_thing() 
     """Killed between the note and the first segment, a log can be opened again."""
     disk = ALONE.new_disk()
     disk.make_directory(ALONE.directory)
-    find_home(disk, ALONE.directory).sync_note().settle(0)
+    find_home(disk, ALONE.directory).sync_journal().record_synced(0)
     with contextlib.closing(Rig(ALONE, disk).open()) as log:
         assert 0 == log.log_end_offset

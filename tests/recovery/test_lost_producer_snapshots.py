@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog import AppendOrigin, Log, LogStorageError
-from kafkalog.files.names import SYNC_NOTE
+from kafkalog.files.names import SYNC_JOURNAL
 from tests.support.disk_faults import PowerCut
 from tests.support.logs import manual_log, numbered
 from tests.support.manual_time import ManualClock, ManualScheduler
@@ -32,7 +32,7 @@ def left_behind(how: str) -> tuple[SimulatedDisk, bytes]:
     Return a disk with a producer's batch in the first of many segments, and that batch.
 
     The recovery point is that of the last segment, and no snapshot is whole. `how` the writer went:
-    "crash"; "close"; "foreign", a crash of one that left no sync note.
+    "crash"; "close"; "foreign", a crash of one that left no sync journal.
     """
     disk, clock = SimulatedDisk(), ManualClock()
     disk.make_durable(DIRECTORY.parent)
@@ -57,7 +57,7 @@ def left_behind(how: str) -> tuple[SimulatedDisk, bytes]:
         handle.sync()
         handle.close()
     if how == "foreign":
-        left.unlink(DIRECTORY / SYNC_NOTE)
+        left.unlink(DIRECTORY / SYNC_JOURNAL)
         left.sync_directory(DIRECTORY)
         for name in names:
             left.unlink(DIRECTORY / name)

@@ -23,7 +23,7 @@ from kafkalog.log.ranges.reader import RangeReader
 from kafkalog.log.scan.conditions import Integers
 from tests.support.crash_rig import ALONE, Place, Rig, Scenario, crashes
 from tests.support.damage import flip, forget_shutdown, log_file
-from tests.support.encoded_batches import NOW_MS, Made, batch
+from tests.support.encoded_batches import NOW_MS, BatchSpec, batch
 from tests.support.logs import manual_log
 from tests.support.producer_batches import Produced, encoded
 from tests.support.producing import committed_offsets
@@ -40,7 +40,7 @@ def timed(base_offset: int, number: int) -> bytes:
     """Return a batch of three records whose timestamps say which it is."""
     times = tuple(NOW_MS + 10 * number + each for each in range(3))
     keys = tuple(b"%d" % (base_offset + each) for each in range(3))
-    return batch(Made(timestamps=times, keys=keys), base_offset=base_offset)
+    return batch(BatchSpec(timestamps=times, keys=keys), base_offset=base_offset)
 
 
 def segment(bases: Sequence[int] = BATCHES) -> bytes:

@@ -20,11 +20,11 @@ from tests.support.reference_messages import Message
 from tests.support.reference_records import Entry
 
 __all__ = [
+    "BUILD_METHODS",
     "FIELDS",
     "INT64_MAX",
     "ROWS",
     "TIMESTAMPS",
-    "WAYS",
     "Field",
     "Row",
     "T",
@@ -156,7 +156,7 @@ def by_decoded(builder: RecordsBuilder, rows: list[Row]) -> None:
     assert len(rows) == builder.extend_decoded(batch, columns, base_offset=50)
 
 
-WAYS: list[Callable[[RecordsBuilder, list[Row]], None]] = [
+BUILD_METHODS: list[Callable[[RecordsBuilder, list[Row]], None]] = [
     by_append,
     by_append_at,
     by_other_buffers,

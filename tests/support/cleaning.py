@@ -11,7 +11,7 @@ from kafkalog.cleaner.retained import BatchFilter, CleaningRules, LastBatch
 from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.indexes.transaction_index import AbortedTransaction
-from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.conversion.conversion_units import FileRecords
 
 __all__ = ["Cleaned", "Cleaning", "offset_map_of"]
 
@@ -110,7 +110,7 @@ class Cleaning:
         make_collector = _PieceCollector if in_pieces else KeyCollector
         collector = make_collector(offset_map, self._tracker())
         full = any(
-            not collector.add(BatchRun(memoryview(run)), start_offset=self.first_dirty)
+            not collector.add(FileRecords(memoryview(run)), start_offset=self.first_dirty)
             for run in runs
         )
         if not full:
@@ -122,7 +122,7 @@ class Cleaning:
             b"".join(
                 bytes(part)
                 for part in batch_filter.filter(
-                    BatchRun(memoryview(run)), old_tombstones_stay=self.old_tombstones_stay
+                    FileRecords(memoryview(run)), old_tombstones_stay=self.old_tombstones_stay
                 )
             )
             for run in runs

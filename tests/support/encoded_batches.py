@@ -17,13 +17,13 @@ from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec, compress
 from kafkalog.records.validation import follower, leader
 
-__all__ = ["NOW_MS", "Made", "batch", "edited", "validate_for_leader", "validate_own_offsets"]
+__all__ = ["NOW_MS", "BatchSpec", "batch", "edited", "validate_as_follower", "validate_as_leader"]
 
 NOW_MS = 1_761_000_000_000
 
 
 @dataclass(frozen=True)
-class Made:
+class BatchSpec:
     """What `batch` is told about a batch."""
 
     codec: Codec = Codec.NONE
@@ -31,9 +31,9 @@ class Made:
     keys: tuple[bytes | None, ...] = (b"a", b"b", b"c")
 
 
-def batch(made: Made | None = None, **header: Any) -> bytes:
+def batch(made: BatchSpec | None = None, **header: Any) -> bytes:
     """A batch of three records as a producer sends it."""
-    made = Made() if made is None else made
+    made = BatchSpec() if made is None else made
     builder = BatchBuilder()
     for key, timestamp_ms in zip(made.keys, made.timestamps, strict=True):
         builder.append(key, b"value of the record", timestamp_ms)
@@ -51,13 +51,13 @@ def edited(data: bytes, position: int, layout: str, value: int) -> bytes:
     return bytes(changed)
 
 
-def validate_for_leader(
+def validate_as_leader(
     data: Buffer, config: LogConfig, now_ms: int, origin: AppendOrigin = AppendOrigin.EMBEDDED
 ) -> PackedRun:
     """The leader's validation for a log with these settings."""
-    return leader.validate_for_leader(data, AppendRules.of(config), now_ms, origin)
+    return leader.validate_as_leader(data, AppendRules.of(config), now_ms, origin)
 
 
-def validate_own_offsets(data: Buffer, config: LogConfig) -> PackedRun:
+def validate_as_follower(data: Buffer, config: LogConfig) -> PackedRun:
     """The follower's validation for a log with these settings."""
-    return follower.validate_own_offsets(data, AppendRules.of(config))
+    return follower.validate_as_follower(data, AppendRules.of(config))

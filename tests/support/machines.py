@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkalog.files.machine import Ownership, Room
+from kafkalog.files.machine import DiskSpace, Ownership
 
 __all__ = ["GIB", "MadeUpMachine"]
 
 GIB = 1 << 30
-ROOM = Room(1000 * GIB, 500 * GIB, 60_000_000, 59_000_000)
+SPACE = DiskSpace(1000 * GIB, 500 * GIB, 60_000_000, 59_000_000)
 OWNER = Ownership(1000, 0o644, True)
 
 _SETTINGS = {
@@ -45,7 +45,7 @@ class MadeUpMachine:
     mount: str = "ext4 /dev/sda1 rw"
     flags: str = "rw,relatime"
     limits: tuple[int | None, int | None] = (1 << 20, 1 << 20)
-    space: Room | OSError = ROOM
+    space: DiskSpace | OSError = SPACE
     owners: dict[Path, Ownership | OSError] = field(default_factory=dict)
 
     def system(self) -> str:
@@ -67,7 +67,7 @@ class MadeUpMachine:
     def descriptor_limits(self) -> tuple[int | None, int | None]:
         return self.limits
 
-    def room(self, directory: Path) -> Room:
+    def disk_space(self, directory: Path) -> DiskSpace:
         if isinstance(self.space, OSError):
             raise self.space
         return self.space

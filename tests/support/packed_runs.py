@@ -6,10 +6,10 @@ from typing import Any
 
 from kafkalog._core.packed_run import PackedRun
 
-__all__ = ["told"]
+__all__ = ["run_contents"]
 
 
-def told(run: PackedRun) -> tuple[Any, ...]:
+def run_contents(run: PackedRun) -> tuple[Any, ...]:
     """Everything that a run says, but for its leader epoch."""
     return (
         bytes(run.data),

@@ -632,9 +632,9 @@ class SimulatedFileHandle:
         with self._disk._guard:
             self._enter("begin_write_back")
 
-    def let_go(self, position: int, size: int) -> None:
+    def drop_cache(self, position: int, size: int) -> None:
         with self._disk._guard:
-            self._is_written("let_go")
+            self._is_written("drop_cache")
 
     def _is_written(self, name: str) -> bool:
         """Tell, once, an error of the disk, and of a write-back before; False: fake a sync."""

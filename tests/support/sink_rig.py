@@ -206,7 +206,7 @@ def stage_rows(
     handle.pwrite(run.data, 0)
     handle.sync()
     handle.close()
-    sink.staging.sync_names(sink.transaction)
+    sink.staging.sync_directory_names(sink.transaction)
     sizes = [facts.size_bytes for facts in run.batches]
     return StagedFile(
         str(handle.path), TOPIC, partition, 2, len(texts), len(run.data), len(sizes), max(sizes),

@@ -22,10 +22,10 @@ from kafkalog.errors import (
 )
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress
+from kafkalog.records.conversion.conversion_units import FileRecords
 from kafkalog.records.conversion.convert import convert_batches, convert_runs
 from kafkalog.records.conversion.options import ConversionOptions
 from kafkalog.records.conversion.report import ConversionReport
-from kafkalog.records.conversion.stretches import BatchRun
 from tests.support import golden
 from tests.support.damage import fix_crc
 from tests.support.reference_conversion import (
@@ -204,7 +204,7 @@ def test_plain_messages_are_merged_up_to_the_size() -> None:
     old = encode_set([Message(n, 0, 0, -1, None, bytes(50)) for n in range(20)])
     newer = encode_set([Message(n, 1, 0, T, None, bytes(50)) for n in range(20, 40)])
     options = ConversionOptions(2, batch_bytes=1000)
-    runs = [BatchRun(memoryview(old)), BatchRun(memoryview(newer))]
+    runs = [FileRecords(memoryview(old)), FileRecords(memoryview(newer))]
     sizes = [memoryview(piece).nbytes for piece in convert_runs(runs, options)]
     assert all(900 < size <= 1000 for size in sizes[:-1])
     converted = b"".join(map(bytes, convert_runs(runs, options)))
@@ -388,7 +388,7 @@ def test_offsets_that_do_not_rise_are_refused() -> None:
     data = encode_set([Message(5, 1, 0, T, b"k", b"v")])
     with pytest.raises(CorruptRecordError, match="below"):
         convert_batches(data + data, 2)
-    runs = [BatchRun(memoryview(data)), BatchRun(memoryview(data))]
+    runs = [FileRecords(memoryview(data)), FileRecords(memoryview(data))]
     with pytest.raises(CorruptRecordError, match="below"):
         list(convert_runs(runs, ConversionOptions(2)))
 
@@ -401,10 +401,10 @@ def test_refused_batches_can_be_passed_over() -> None:
     last = encode_set([Message(6, 1, 0, T, b"k", b"v")])
     told: list[tuple[int, int]] = []
 
-    def refuse(run: BatchRun, stretch: Any, error: Exception) -> None:
+    def refuse(run: FileRecords, stretch: Any, error: Exception) -> None:
         told.append((stretch.start, stretch.end))
 
-    run = BatchRun(memoryview(good + bad + wrapper + last))
+    run = FileRecords(memoryview(good + bad + wrapper + last))
     pieces = list(convert_runs([run], ConversionOptions(2), on_refused=refuse))
     converted = b"".join(map(bytes, pieces))
     assert [0, 1, 2, 6] == [record.offset for record in plain(converted)]
@@ -422,7 +422,7 @@ def test_refused_message_takes_none_of_those_before_it_along() -> None:
     last = encode_set([Message(4, 1, 0, T, b"k", b"v")])
     told: list[str] = []
     options = ConversionOptions(2, batch_bytes=100)
-    run = BatchRun(memoryview(first + bad + last))
+    run = FileRecords(memoryview(first + bad + last))
     pieces = convert_runs([run], options, on_refused=lambda _run, _at, why: told.append(str(why)))
     converted = b"".join(map(bytes, pieces))
     assert [0, 1, 2, 4] == [record.offset for record in plain(converted)]
@@ -535,7 +535,7 @@ def test_view_and_conversion_agree_on_a_lying_wrapper() -> None:
     inner = bytearray(decode_payload(data, decode_run(data)[0].header))
     inner[-1] ^= 1
     lying = Message(4, 1, header.attributes, T, None, compress(Codec.GZIP, bytes(inner)))
-    run = BatchRun(memoryview(encode_set([lying])), "some.log", 700)
+    run = FileRecords(memoryview(encode_set([lying])), "some.log", 700)
     with pytest.raises(CorruptRecordError, match=r"some\.log") as caught:
         list(convert_runs([run], ConversionOptions(2)))
     assert 700 == caught.value.position

@@ -27,7 +27,7 @@ def sync(path: Path) -> Step:
     return lambda disk: disk.open(path, write=True).sync()
 
 
-def sync_names(disk: SimulatedDisk) -> None:
+def sync_directory_names(disk: SimulatedDisk) -> None:
     """Sync the directory."""
     disk.sync_directory(DATA)
 
@@ -48,16 +48,16 @@ def unlink(disk: SimulatedDisk) -> None:
 
 
 RIGHT = {
-    "replace": [write(OTHER), sync(OTHER), rename, sync_names],
-    "copy-then-cut": [write(OTHER), sync(OTHER), sync_names, cut, sync(FILE)],
-    "write-anew": [unlink, write(FILE), sync(FILE), sync_names],
+    "replace": [write(OTHER), sync(OTHER), rename, sync_directory_names],
+    "copy-then-cut": [write(OTHER), sync(OTHER), sync_directory_names, cut, sync(FILE)],
+    "write-anew": [unlink, write(FILE), sync(FILE), sync_directory_names],
 }
 WRONG = {
-    "replace-without-sync-of-the-bytes": [write(OTHER), rename, sync_names],
+    "replace-without-sync-of-the-bytes": [write(OTHER), rename, sync_directory_names],
     "replace-without-sync-of-the-name": [write(OTHER), sync(OTHER), rename],
-    "cut-before-the-copy-has-its-bytes": [write(OTHER), sync_names, cut, sync(FILE)],
+    "cut-before-the-copy-has-its-bytes": [write(OTHER), sync_directory_names, cut, sync(FILE)],
     "cut-before-the-copy-has-its-name": [write(OTHER), sync(OTHER), cut, sync(FILE)],
-    "write-anew-without-sync-of-the-bytes": [unlink, write(FILE), sync_names],
+    "write-anew-without-sync-of-the-bytes": [unlink, write(FILE), sync_directory_names],
     "write-anew-without-sync-of-the-name": [unlink, write(FILE), sync(FILE)],
 }
 

@@ -16,8 +16,8 @@ from kafkalog.model import AppendOrigin
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec
 from kafkalog.records.validation import leader
-from tests.support.encoded_batches import NOW_MS, Made, batch, edited
-from tests.support.packed_runs import told
+from tests.support.encoded_batches import NOW_MS, BatchSpec, batch, edited
+from tests.support.packed_runs import run_contents
 
 RULES = AppendRules.of(LogConfig(segment_bytes=2**20))
 STRICT = AppendRules.of(
@@ -82,7 +82,7 @@ def made_of(pieces: list[Any]) -> bytes:
     data = b""
     for keys, timestamps, producer, edit in pieces:
         one = batch(
-            Made(keys=keys, timestamps=timestamps),
+            BatchSpec(keys=keys, timestamps=timestamps),
             producer_id=producer,
             producer_epoch=0 if producer >= 0 else -1,
             base_sequence=0 if producer >= 0 else -1,
@@ -119,7 +119,7 @@ def test_one_look_says_what_a_look_at_each_does(
         reference = leader._LeaderAppend(bytearray(data), rules, NOW_MS, origin).run()
     except KafkaLogError as error:
         raise AssertionError("a run was made of what is refused") from error
-    assert told(reference) == told(run)
+    assert run_contents(reference) == run_contents(run)
     assert reference.leader_epoch == run.leader_epoch
 
 
@@ -140,7 +140,7 @@ def test_what_is_not_ordinary_is_left_to_others() -> None:
     assert look(data, RULES, AppendOrigin.EMBEDDED) is not None
     assert look(data, STAMPING, AppendOrigin.EMBEDDED) is None
     assert look(data + data, RULES, AppendOrigin.CLIENT) is None
-    assert look(data + batch(Made(Codec.LZ4)), RULES, AppendOrigin.EMBEDDED) is None
+    assert look(data + batch(BatchSpec(Codec.LZ4)), RULES, AppendOrigin.EMBEDDED) is None
     assert look(data[:-1] + b"!", RULES, AppendOrigin.EMBEDDED) is None
     assert look(edited(data, len(data) - 1, ">b", 2), RULES, AppendOrigin.EMBEDDED) is None
     assert look(edited(data, 0, ">q", 1), RULES, AppendOrigin.CLIENT) is None
@@ -149,7 +149,7 @@ def test_what_is_not_ordinary_is_left_to_others() -> None:
     small = AppendRules.of(LogConfig(max_message_bytes=len(data) - 1))
     assert look(data, small, AppendOrigin.EMBEDDED) is None
     for keys, timestamps in (((None,), (NOW_MS,)), ((b"",), (NOW_MS - 101,))):
-        made = Made(keys=keys, timestamps=timestamps)
+        made = BatchSpec(keys=keys, timestamps=timestamps)
         assert look(batch(made), STRICT, AppendOrigin.EMBEDDED) is None
 
 
@@ -159,8 +159,8 @@ def test_many_bytes_are_gone_through_alike_without_the_gil(
     """Above the size from which on other threads may run; no batch is looked at for itself."""
     monkeypatch.setattr(leader, "_LeaderAppend", None)
     count = 25
-    data = batch(Made(keys=(b"k" * 4000, None, b""))) * count
-    run = leader.validate_for_leader(data, RULES, NOW_MS)
+    data = batch(BatchSpec(keys=(b"k" * 4000, None, b""))) * count
+    run = leader.validate_as_leader(data, RULES, NOW_MS)
     assert (3 * count, 3 * count) == (run.record_count, run.batches.end_offset)
     damaged = bytearray(data)
     damaged[-1] ^= 1

@@ -13,8 +13,8 @@ from kafkalog.errors import KafkaLogError
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec
 from kafkalog.records.validation import follower
-from tests.support.encoded_batches import Made, batch, edited
-from tests.support.packed_runs import told
+from tests.support.encoded_batches import BatchSpec, batch, edited
+from tests.support.packed_runs import run_contents
 
 RULES = AppendRules.of(LogConfig(segment_bytes=2**20))
 CONTROL, TRANSACTIONAL = 0x20, 0x10
@@ -49,7 +49,7 @@ def made_of(
     for codec, gap, epoch, producer, edit in pieces:
         start += gap
         one = batch(
-            Made(codec, timestamps=(-1,), keys=(b"k",)) if producer == 3 else Made(codec),
+            BatchSpec(codec, timestamps=(-1,), keys=(b"k",)) if producer == 3 else BatchSpec(codec),
             base_offset=start,
             partition_leader_epoch=epoch,
             producer_id=producer,
@@ -95,7 +95,7 @@ def test_one_look_says_what_a_look_at_each_does(
         reference = follower._run_of_any(bytes(data), RULES)
     except KafkaLogError as error:
         raise AssertionError("a run was made of what is refused") from error
-    assert told(reference) == told(run) == told(again)
+    assert run_contents(reference) == run_contents(run) == run_contents(again)
 
 
 @settings(max_examples=60)
@@ -134,7 +134,7 @@ def test_many_bytes_are_summed_up_alike_without_the_gil() -> None:
     """Above the size from which on other threads may run."""
     data, start = b"", 0
     while len(data) < 300 * 1024:
-        data += batch(Made(keys=(b"k" * 4000, None, b"")), base_offset=start)
+        data += batch(BatchSpec(keys=(b"k" * 4000, None, b"")), base_offset=start)
         start += 3
     run = own_run(data, RULES.segment_bytes)
     assert run is not None

@@ -419,7 +419,7 @@ def test_failed_write_back_that_was_waited_for_is_not_told_again(disk: Simulated
     disk.fail_write_back(FILE)
     handle.begin_write_back(0, 4)
     with pytest.raises(OSError, match="error"):
-        handle.let_go(0, 4)
+        handle.drop_cache(0, 4)
     handle.sync()
     assert b"ab" == disk.crash().snapshot()[str(FILE)]
 

@@ -36,11 +36,11 @@ from kafkalog.model import AppendOrigin, RecordError
 from kafkalog.records.codecs import Codec, compress
 from tests.support.encoded_batches import (
     NOW_MS,
-    Made,
+    BatchSpec,
     batch,
     edited,
-    validate_for_leader,
-    validate_own_offsets,
+    validate_as_follower,
+    validate_as_leader,
 )
 from tests.support.golden import CLEAN, Manifest, data_directory, vectors
 
@@ -104,12 +104,12 @@ def test_client_batches_verdict_equals_kafkas_leader(
         refused = True
     data = bytes.fromhex(case["hex"])
     if not refused:
-        run = validate_for_leader(data, CONFIG, NOW_MS, origin)
+        run = validate_as_leader(data, CONFIG, NOW_MS, origin)
         run.stamp(1000, 3)
         assert (len(data), 0) == (scan_batches(run.data)[1], scan_batches(run.data).status)
         return
     with pytest.raises(KafkaLogError):
-        validate_for_leader(data, CONFIG, NOW_MS, origin)
+        validate_as_leader(data, CONFIG, NOW_MS, origin)
 
 
 @pytest.mark.parametrize("case", v2_cases())
@@ -120,10 +120,10 @@ def test_own_offsets_damage_that_kafkas_check_finds_is_refused(case: dict[str, A
     data = bytes.fromhex(case["hex"])
     if case["name"] == "leader_epoch_minus_1":
         # No epoch: Kafka's replication never has it, a log at rest may.
-        assert validate_own_offsets(data, CONFIG).batches
+        assert validate_as_follower(data, CONFIG).batches
         return
     with pytest.raises(KafkaLogError):
-        validate_own_offsets(data, CONFIG)
+        validate_as_follower(data, CONFIG)
 
 
 # -- what is set right -------------------------------------------------------------------------
@@ -132,8 +132,8 @@ def test_own_offsets_damage_that_kafkas_check_finds_is_refused(case: dict[str, A
 @pytest.mark.parametrize("codec", list(Codec))
 def test_client_batches_get_consecutive_offsets_and_keep_their_records(codec: Codec) -> None:
     """A run of batches moves to the log end; its payload is untouched."""
-    one, two = batch(Made(codec), base_offset=50), batch(Made(codec, (7,), (b"k",)))
-    run = validate_for_leader(one + two, CONFIG.replace(), NOW_MS)
+    one, two = batch(BatchSpec(codec), base_offset=50), batch(BatchSpec(codec, (7,), (b"k",)))
+    run = validate_as_leader(one + two, CONFIG.replace(), NOW_MS)
     info = run.stamp(900, 4)
     assert (900, 903, 4, 2) == (
         info.first_offset,
@@ -158,7 +158,7 @@ def test_client_batches_get_consecutive_offsets_and_keep_their_records(codec: Co
 
 def test_client_batches_stamp_twice_moves_the_facts_along() -> None:
     """A run whose append failed may be tried again at a later log end."""
-    run = validate_for_leader(batch() + batch(), CONFIG, NOW_MS)
+    run = validate_as_leader(batch() + batch(), CONFIG, NOW_MS)
     run.stamp(10, 0)
     info = run.stamp(20, 0)
     assert (20, 25) == (info.first_offset, info.last_offset)
@@ -169,7 +169,7 @@ def test_client_batches_the_callers_buffer_is_neither_changed_nor_kept() -> None
     """A private copy, whatever happens to the original."""
     data = bytearray(edited(batch(), 35, ">q", 5))
     before = bytes(data)
-    run = validate_for_leader(data, CONFIG, NOW_MS)
+    run = validate_as_leader(data, CONFIG, NOW_MS)
     run.stamp(77, 1)
     assert before == bytes(data)
     data[:] = bytes(len(data))
@@ -179,7 +179,7 @@ def test_client_batches_the_callers_buffer_is_neither_changed_nor_kept() -> None
 @pytest.mark.parametrize("claimed", [5, NOW_MS + 4, 2**60])
 def test_client_batches_wrong_max_timestamp_is_recomputed(claimed: int) -> None:
     """The header's largest timestamp is that of its records; the CRC is made right."""
-    run = validate_for_leader(edited(batch(), 35, ">q", claimed), CONFIG, NOW_MS)
+    run = validate_as_leader(edited(batch(), 35, ">q", claimed), CONFIG, NOW_MS)
     assert NOW_MS + 5 == parse_header(run.data).max_timestamp
     assert (1, 0) == (scan_batches(run.data).count, scan_batches(run.data).status)
     assert NOW_MS + 5 == run.batches[0].max_timestamp
@@ -188,15 +188,15 @@ def test_client_batches_wrong_max_timestamp_is_recomputed(claimed: int) -> None:
 def test_client_batches_right_max_timestamp_is_left_alone() -> None:
     """Nothing is rewritten where nothing is wrong, unused attribute bits included."""
     data = edited(batch(), 21, ">h", 0x40)
-    assert data == bytes(validate_for_leader(data, CONFIG, NOW_MS).data)
+    assert data == bytes(validate_as_leader(data, CONFIG, NOW_MS).data)
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_client_batches_log_append_time_is_stamped(codec: Codec) -> None:
     """Every record reads as the time of the append, whatever it was sent with."""
     config = LogConfig(message_timestamp_type="LogAppendTime")
-    data = batch(Made(codec, timestamps=(-1, 3, 2**61)))
-    run = validate_for_leader(data, config, NOW_MS)
+    data = batch(BatchSpec(codec, timestamps=(-1, 3, 2**61)))
+    run = validate_as_leader(data, config, NOW_MS)
     header = parse_header(run.data)
     assert (1, NOW_MS, 0) == (
         header.timestamp_type,
@@ -212,7 +212,7 @@ def test_client_batches_log_append_time_is_stamped(codec: Codec) -> None:
 def test_client_batches_claimed_append_time_becomes_create_time() -> None:
     """As in Kafka the bit is cleared; unlike there the largest timestamp is then the records'."""
     data = batch(timestamp_type=1, max_timestamp=NOW_MS - 1)
-    run = validate_for_leader(data, CONFIG, NOW_MS)
+    run = validate_as_leader(data, CONFIG, NOW_MS)
     header = parse_header(run.data)
     assert (0, NOW_MS + 5) == (header.timestamp_type, header.max_timestamp)
     assert [NOW_MS, NOW_MS + 5, NOW_MS + 2] == timestamps_of(bytes(run.data), header)
@@ -222,8 +222,8 @@ def test_client_batches_claimed_append_time_becomes_create_time() -> None:
 def test_client_batches_without_timestamps_have_max_timestamp_minus_1(base: int) -> None:
     """-1 is none; what lies below is kept as it is, but no header says less than -1."""
     spread = (0, 0, 0) if base == -1 else (0, 4, 2)
-    data = edited(batch(Made(timestamps=spread)), 27, ">q", base)
-    run = validate_for_leader(data, CONFIG, NOW_MS)
+    data = edited(batch(BatchSpec(timestamps=spread)), 27, ">q", base)
+    run = validate_as_leader(data, CONFIG, NOW_MS)
     header = parse_header(run.data)
     assert -1 == header.max_timestamp
     assert [base + each for each in spread] == timestamps_of(bytes(run.data), header)
@@ -231,7 +231,7 @@ def test_client_batches_without_timestamps_have_max_timestamp_minus_1(base: int)
 
 def test_client_batches_nothing_is_a_run_of_no_batches() -> None:
     """Like an append of no records."""
-    for run in (validate_for_leader(b"", CONFIG, NOW_MS), validate_own_offsets(b"", CONFIG)):
+    for run in (validate_as_leader(b"", CONFIG, NOW_MS), validate_as_follower(b"", CONFIG)):
         info = run.stamp(5, 0)
         assert (5, 4, 0, 0) == (
             info.first_offset,
@@ -255,14 +255,14 @@ def test_client_batches_nothing_is_a_run_of_no_batches() -> None:
         (edited(batch(), 43, ">q", 4), "producer 4 without a sequence number"),
         (edited(batch() + b"\x00", 8, ">i", len(batch()) - 11), "bytes are left after the last"),
         (edited(batch(), 61, ">b", 0), "record's length"),
-        (edited(batch(Made(Codec.GZIP)), 61, ">b", 0), "gzip data: "),
+        (edited(batch(BatchSpec(Codec.GZIP)), 61, ">b", 0), "gzip data: "),
     ],
 )
 def test_client_batches_broken_rule_is_refused(data: bytes, why: str) -> None:
     """Whole batches that say what a producer may not say; the error names the place."""
     good = batch()
     with pytest.raises(InvalidRecordError, match=why) as caught:
-        validate_for_leader(good + data, CONFIG, NOW_MS)
+        validate_as_leader(good + data, CONFIG, NOW_MS)
     assert len(good) == caught.value.position
     assert f"the batch at position {len(good)}: " in str(caught.value)
 
@@ -271,7 +271,7 @@ def test_client_batches_unknown_codec_is_refused() -> None:
     """With a right CRC, so that the codec bits are what somebody wrote."""
     for codec in (5, 6, 7):
         with pytest.raises(UnsupportedCodecError, match=f"position 0: unknown codec {codec}"):
-            validate_for_leader(edited(batch(), 21, ">h", codec), CONFIG, NOW_MS)
+            validate_as_leader(edited(batch(), 21, ">h", codec), CONFIG, NOW_MS)
 
 
 def test_client_batches_damage_is_corrupt_not_invalid() -> None:
@@ -281,10 +281,10 @@ def test_client_batches_damage_is_corrupt_not_invalid() -> None:
     flipped[-1] ^= 1
     for damaged in (bytes(flipped), following[:-1], b"x" * 5, bytes(100)):
         with pytest.raises(CorruptRecordError) as caught:
-            validate_for_leader(good + damaged, CONFIG, NOW_MS)
+            validate_as_leader(good + damaged, CONFIG, NOW_MS)
         assert len(good) == caught.value.position
         with pytest.raises(CorruptRecordError) as caught:
-            validate_own_offsets(good + damaged, CONFIG)
+            validate_as_follower(good + damaged, CONFIG)
         assert len(good) == caught.value.position
 
 
@@ -296,10 +296,10 @@ def test_client_batches_size_limits_hold_to_the_byte() -> None:
         ("segment.bytes", "segment_bytes"),
     ):
         exact = LogConfig().replace(**{name: len(data)})
-        assert 1 == len(validate_for_leader(data, exact, NOW_MS).batches)
+        assert 1 == len(validate_as_leader(data, exact, NOW_MS).batches)
         tight = LogConfig().replace(**{name: len(data) - 1})
         with pytest.raises(RecordTooLargeError, match=f"{key} is {len(data) - 1}"):
-            validate_for_leader(data, tight, NOW_MS)
+            validate_as_leader(data, tight, NOW_MS)
 
 
 def test_client_batches_decompression_limit_holds() -> None:
@@ -308,10 +308,10 @@ def test_client_batches_decompression_limit_holds() -> None:
     builder.append(b"key", bytes(100_000), NOW_MS)
     payload = compress(Codec.ZSTD, builder.payload())
     data = bytes(builder.finish(codec=int(Codec.ZSTD), payload=payload))
-    assert validate_for_leader(data, CONFIG, NOW_MS).batches
+    assert validate_as_leader(data, CONFIG, NOW_MS).batches
     config = LogConfig(decompressed_max_bytes=100_000)
     with pytest.raises(InvalidRecordError, match="more than 100000 bytes"):
-        validate_for_leader(data, config, NOW_MS)
+        validate_as_leader(data, config, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -331,18 +331,18 @@ def test_client_batches_timestamp_bounds_are_inclusive(
 ) -> None:
     """Any record of the batch counts; -1 always passes; LogAppendTime asks for none."""
     limits = {"message_timestamp_before_max_ms": 100, "message_timestamp_after_max_ms": 50}
-    data = batch(Made(timestamps=(NOW_MS, timestamp_ms, NOW_MS)))
+    data = batch(BatchSpec(timestamps=(NOW_MS, timestamp_ms, NOW_MS)))
     config = LogConfig().replace(**limits)
     if is_allowed:
-        assert validate_for_leader(data, config, NOW_MS).batches
+        assert validate_as_leader(data, config, NOW_MS).batches
     else:
         expected = rf"record 1: its timestamp {timestamp_ms} lies .*\.max\.ms"
         with pytest.raises(InvalidTimestampError, match=expected) as caught:
-            validate_for_leader(data, config, NOW_MS)
+            validate_as_leader(data, config, NOW_MS)
         assert [1] == [each.index for each in caught.value.record_errors]
         assert 32 == caught.value.kafka_code
     stamped = config.replace(message_timestamp_type="LogAppendTime")
-    assert validate_for_leader(data, stamped, NOW_MS).batches
+    assert validate_as_leader(data, stamped, NOW_MS).batches
 
 
 def test_client_batches_claimed_append_time_is_refused_where_the_log_gives_it() -> None:
@@ -350,7 +350,7 @@ def test_client_batches_claimed_append_time_is_refused_where_the_log_gives_it() 
     config = LogConfig(message_timestamp_type="LogAppendTime")
     claiming = batch(timestamp_type=1, max_timestamp=NOW_MS)
     with pytest.raises(InvalidTimestampError, match="claims an append time, which only") as caught:
-        validate_for_leader(claiming, config, NOW_MS)
+        validate_as_leader(claiming, config, NOW_MS)
     assert [0, 1, 2] == [each.index for each in caught.value.record_errors]
 
 
@@ -358,28 +358,28 @@ def test_client_batches_claimed_append_time_is_refused_where_the_log_gives_it() 
 def test_client_batches_claimed_append_time_must_be_one(claimed: int, why: str) -> None:
     """Where the log keeps the records' own times the claim is dropped, but not a wrong one."""
     with pytest.raises(InvalidTimestampError, match=why):
-        validate_for_leader(batch(timestamp_type=1, max_timestamp=claimed), CONFIG, NOW_MS)
+        validate_as_leader(batch(timestamp_type=1, max_timestamp=claimed), CONFIG, NOW_MS)
 
 
 def test_client_batches_key_is_needed_where_the_log_is_compacted() -> None:
     """A null key could never be compacted; an empty one can."""
     config = LogConfig(cleanup_policy=("compact",))
-    assert validate_for_leader(batch(Made(keys=(b"", b"b", b"c"))), config, NOW_MS).batches
-    data = batch(Made(Codec.LZ4, keys=(b"a", None, None)))
+    assert validate_as_leader(batch(BatchSpec(keys=(b"", b"b", b"c"))), config, NOW_MS).batches
+    data = batch(BatchSpec(Codec.LZ4, keys=(b"a", None, None)))
     with pytest.raises(RecordValidationError, match="2 records are not allowed here") as caught:
-        validate_for_leader(batch() + data, config, NOW_MS)
+        validate_as_leader(batch() + data, config, NOW_MS)
     fault = "it has no key, and cleanup.policy is compact"
     assert (RecordError(4, fault), RecordError(5, fault)) == caught.value.record_errors
     assert 87 == caught.value.kafka_code
-    assert validate_for_leader(data, CONFIG, NOW_MS).batches
+    assert validate_as_leader(data, CONFIG, NOW_MS).batches
 
 
 def test_record_errors_are_collected_and_the_message_names_three() -> None:
     """Each record by the first rule that it breaks; one bad timestamp makes it a matter of time."""
     config = LogConfig(cleanup_policy=("compact",), message_timestamp_before_max_ms=5)
-    made = Made(keys=(None, b"b", None), timestamps=(NOW_MS - 9, NOW_MS - 6, NOW_MS))
+    made = BatchSpec(keys=(None, b"b", None), timestamps=(NOW_MS - 9, NOW_MS - 6, NOW_MS))
     with pytest.raises(InvalidTimestampError) as caught:
-        validate_for_leader(batch(made) + batch(made), config, NOW_MS)
+        validate_as_leader(batch(made) + batch(made), config, NOW_MS)
     error = pickle.loads(pickle.dumps(caught.value))
     assert caught.value.record_errors == error.record_errors
     assert [0, 1, 2, 3, 4, 5] == [each.index for each in error.record_errors]
@@ -398,7 +398,7 @@ def test_record_errors_of_a_hostile_append_are_bounded() -> None:
     builder.extend_lists(None, [b""] * 5000, NOW_MS)
     config = LogConfig(cleanup_policy=("compact",))
     with pytest.raises(RecordValidationError, match=r"^5000 records are") as caught:
-        validate_for_leader(builder.finish(), config, NOW_MS)
+        validate_as_leader(builder.finish(), config, NOW_MS)
     assert 1000 == len(caught.value.record_errors)
 
 
@@ -413,7 +413,7 @@ def test_own_offsets_segments_of_a_broker_are_taken_as_they_are(partition: str) 
     folder = data_directory(CLEAN) / partition
     data = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
     facts = list(Manifest(CLEAN, partition).batches())
-    run = validate_own_offsets(data, CONFIG)
+    run = validate_as_follower(data, CONFIG)
     info = run.stamp(facts[0].base_offset, 99)
     assert data == bytes(run.data)
     assert [(each.base_offset, each.last_offset, each.batch_size) for each in facts] == [
@@ -425,7 +425,7 @@ def test_own_offsets_segments_of_a_broker_are_taken_as_they_are(partition: str) 
 
 def test_own_offsets_gap_to_the_log_end_is_allowed_and_overlap_is_not() -> None:
     """A follower may skip offsets that were compacted away, never repeat one."""
-    run = validate_own_offsets(batch(base_offset=10), CONFIG)
+    run = validate_as_follower(batch(base_offset=10), CONFIG)
     assert 10 == run.stamp(10, 0).first_offset
     assert 10 == run.stamp(3, 0).first_offset
     with pytest.raises(
@@ -439,18 +439,18 @@ def test_own_offsets_that_do_not_rise_are_refused(second: int) -> None:
     """The second batch begins inside the first."""
     data = batch(base_offset=0)
     with pytest.raises(OffsetsOutOfOrderError, match="the one before it ends at 2") as caught:
-        validate_own_offsets(data + batch(base_offset=second), CONFIG)
+        validate_as_follower(data + batch(base_offset=second), CONFIG)
     assert (len(data), second) == (caught.value.position, caught.value.base_offset)
-    assert 2 == len(validate_own_offsets(data + batch(base_offset=3), CONFIG).batches)
+    assert 2 == len(validate_as_follower(data + batch(base_offset=3), CONFIG).batches)
 
 
 def test_own_offsets_batch_over_a_segment_is_refused() -> None:
     """`max.message.bytes` does not matter to a follower, a segment's size does."""
     data = batch()
     config = LogConfig(max_message_bytes=1, segment_bytes=len(data))
-    assert 1 == len(validate_own_offsets(data, config).batches)
+    assert 1 == len(validate_as_follower(data, config).batches)
     with pytest.raises(RecordTooLargeError, match=r"segment\.bytes is"):
-        validate_own_offsets(data, config.replace(segment_bytes=len(data) - 1))
+        validate_as_follower(data, config.replace(segment_bytes=len(data) - 1))
 
 
 # -- hostile -----------------------------------------------------------------------------------
@@ -466,13 +466,13 @@ def test_edited_batches_are_accepted_whole_or_refused_typed(
     codec: Codec, edits: list[tuple[int, int]], *, fix: bool
 ) -> None:
     """Any bytes overwritten, the CRC made right or not: what is accepted can be read back."""
-    data = bytearray(batch(Made(codec)) * 2)
+    data = bytearray(batch(BatchSpec(codec)) * 2)
     for position, value in edits:
         data[position % len(data)] = value
     if fix:
         struct.pack_into(">I", data, 17, crc32c.value(data[21 : len(data) // 2]))
     try:
-        run = validate_for_leader(data, CONFIG, NOW_MS)
+        run = validate_as_leader(data, CONFIG, NOW_MS)
     except KafkaLogError:
         return
     run.stamp(5, 0)
@@ -488,6 +488,6 @@ def test_random_bytes_are_refused_typed(data: bytes) -> None:
         if not start + data:
             continue
         with pytest.raises(KafkaLogError):
-            validate_for_leader(start + data, CONFIG, NOW_MS)
+            validate_as_leader(start + data, CONFIG, NOW_MS)
         with pytest.raises(KafkaLogError):
-            validate_own_offsets(start + data, CONFIG)
+            validate_as_follower(start + data, CONFIG)

@@ -14,10 +14,10 @@ from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec
 from tests.support.encoded_batches import (
     NOW_MS,
-    Made,
+    BatchSpec,
     batch,
     edited,
-    validate_for_leader,
+    validate_as_leader,
 )
 
 CONFIG = LogConfig()
@@ -27,10 +27,10 @@ def test_client_origin_takes_one_batch_at_base_offset_0() -> None:
     """As a broker's leader; the embedding program may bring several from anywhere."""
     for origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR):
         with pytest.raises(InvalidRecordError, match="a second batch"):
-            validate_for_leader(batch() * 2, CONFIG, NOW_MS, origin)
+            validate_as_leader(batch() * 2, CONFIG, NOW_MS, origin)
     with pytest.raises(InvalidRecordError, match="counts from 0, not from 3"):
-        validate_for_leader(batch(base_offset=3), CONFIG, NOW_MS, AppendOrigin.CLIENT)
-    assert 2 == len(validate_for_leader(batch(base_offset=3) * 2, CONFIG, NOW_MS).batches)
+        validate_as_leader(batch(base_offset=3), CONFIG, NOW_MS, AppendOrigin.CLIENT)
+    assert 2 == len(validate_as_leader(batch(base_offset=3) * 2, CONFIG, NOW_MS).batches)
 
 
 def test_coordinator_origin_may_end_transactions_but_not_say_nonsense() -> None:
@@ -42,17 +42,17 @@ def test_coordinator_origin_may_end_transactions_but_not_say_nonsense() -> None:
         builder.finish(producer_id=7, producer_epoch=0, transactional=True, control=True)
     )
     config = LogConfig(compression_type="zstd", cleanup_policy=("compact",))
-    run = validate_for_leader(marker, config, NOW_MS, coordinator)
+    run = validate_as_leader(marker, config, NOW_MS, coordinator)
     assert (marker, NOW_MS) == (bytes(run.data), run.batches[0].max_timestamp)
     with pytest.raises(InvalidRecordError, match="only the log itself"):
-        validate_for_leader(marker, CONFIG, NOW_MS, AppendOrigin.CLIENT)
+        validate_as_leader(marker, CONFIG, NOW_MS, AppendOrigin.CLIENT)
     no_sequence = edited(batch(), 43, ">q", 4)
-    assert validate_for_leader(no_sequence, CONFIG, NOW_MS, coordinator).batches
+    assert validate_as_leader(no_sequence, CONFIG, NOW_MS, coordinator).batches
     with pytest.raises(InvalidRecordError, match="control record of unknown type 99"):
         unknown = edited(marker, 61 + 8, ">b", 99)
-        validate_for_leader(unknown, CONFIG, NOW_MS, coordinator)
+        validate_as_leader(unknown, CONFIG, NOW_MS, coordinator)
     with pytest.raises(InvalidRecordError, match="2 records, but offsets for 3"):
-        validate_for_leader(edited(batch(), 57, ">i", 2), CONFIG, NOW_MS, coordinator)
+        validate_as_leader(edited(batch(), 57, ">i", 2), CONFIG, NOW_MS, coordinator)
 
 
 ORIGINS = [AppendOrigin.EMBEDDED, AppendOrigin.CLIENT, AppendOrigin.COORDINATOR]
@@ -71,10 +71,10 @@ def test_leader_matrix_of_codecs_and_timestamp_types(
     producer = {"producer_id": 5, "producer_epoch": 1, "base_sequence": 8}
     keys = tuple(b"%d" % number for number in range(50))
     times = tuple(NOW_MS - 9 + number % 7 for number in range(50))
-    data = batch(Made(source, times, keys), **producer)
+    data = batch(BatchSpec(source, times, keys), **producer)
     wanted = Codec.of_config(target)
     codec = source if wanted is None else wanted
-    run = validate_for_leader(data, config, NOW_MS, origin)
+    run = validate_as_leader(data, config, NOW_MS, origin)
     info = run.stamp(700, 2)
     view = BatchView(bytes(run.data))
     view.check()
@@ -113,8 +113,8 @@ def test_recompressed_batches_among_others_keep_their_order() -> None:
     """Only what has another codec is written anew; facts and bytes go together."""
     keys = tuple(b"%d" % number for number in range(40))
     mixed = [Codec.ZSTD, Codec.NONE, Codec.ZSTD, Codec.GZIP, Codec.LZ4, Codec.ZSTD]
-    parts = [batch(Made(codec, (NOW_MS,) * 40, keys)) for codec in mixed]
-    run = validate_for_leader(b"".join(parts), LogConfig(compression_type="zstd"), NOW_MS)
+    parts = [batch(BatchSpec(codec, (NOW_MS,) * 40, keys)) for codec in mixed]
+    run = validate_as_leader(b"".join(parts), LogConfig(compression_type="zstd"), NOW_MS)
     info = run.stamp(10, 0)
     result = scan_batches(run.data, next_offset=10)
     assert (6, 0, 10 + 240) == (result.count, result.status, result.next_offset)
@@ -135,10 +135,10 @@ def test_recompressed_batches_among_others_keep_their_order() -> None:
 def test_recompression_uses_the_level_of_the_settings() -> None:
     """And only where the codec differs: a level alone changes nothing, as in Kafka."""
     keys = tuple(b"key of %d" % (number * number) for number in range(500))
-    made = Made(Codec.NONE, (NOW_MS,) * 500, keys)
+    made = BatchSpec(Codec.NONE, (NOW_MS,) * 500, keys)
     sizes = {
         level: len(
-            validate_for_leader(
+            validate_as_leader(
                 batch(made),
                 LogConfig(compression_type="gzip", compression_gzip_level=level),
                 NOW_MS,
@@ -147,21 +147,21 @@ def test_recompression_uses_the_level_of_the_settings() -> None:
         for level in (1, 9)
     }
     assert sizes[9] < sizes[1]
-    fast = batch(Made(Codec.GZIP, (NOW_MS,) * 500, keys))
+    fast = batch(BatchSpec(Codec.GZIP, (NOW_MS,) * 500, keys))
     best = LogConfig(compression_type="gzip", compression_gzip_level=9)
-    assert fast == bytes(validate_for_leader(fast, best, NOW_MS).data)
+    assert fast == bytes(validate_as_leader(fast, best, NOW_MS).data)
 
 
 def test_recompression_that_grows_a_batch_is_checked_against_the_limits() -> None:
     """What came small and would be large is refused; what a codec would only grow stays plain."""
     keys = tuple(b"k" * 50 for _ in range(100))
-    small = batch(Made(Codec.ZSTD, (NOW_MS,) * 100, keys))
+    small = batch(BatchSpec(Codec.ZSTD, (NOW_MS,) * 100, keys))
     config = LogConfig(compression_type="uncompressed", max_message_bytes=1000)
     assert len(small) < 1000
     with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes is 1000"):
-        validate_for_leader(small, config, NOW_MS)
-    tiny = batch(Made(timestamps=(NOW_MS,), keys=(b"k",)))
-    run = validate_for_leader(tiny, LogConfig(compression_type="gzip"), NOW_MS)
+        validate_as_leader(small, config, NOW_MS)
+    tiny = batch(BatchSpec(timestamps=(NOW_MS,), keys=(b"k",)))
+    run = validate_as_leader(tiny, LogConfig(compression_type="gzip"), NOW_MS)
     assert (tiny, Rewriting(0, 0)) == (bytes(run.data), run.rewriting)
 
 
@@ -177,15 +177,15 @@ def test_shallow_offset_without_timestamps_is_kafkas(
     source: Codec, target: str, expected: int
 ) -> None:
     """Table of what Kafka's leader answers; a batch that stays compressed gives its last offset."""
-    data = batch(Made(source, (-1, -1, -1)))
-    run = validate_for_leader(data, LogConfig(compression_type=target), NOW_MS)
+    data = batch(BatchSpec(source, (-1, -1, -1)))
+    run = validate_as_leader(data, LogConfig(compression_type=target), NOW_MS)
     info = run.stamp(50, 0)
     assert (-1, expected) == (info.max_timestamp_ms, info.shallow_offset_of_max_timestamp)
 
 
 def test_shallow_offset_is_that_of_the_earliest_batch_with_the_largest_timestamp() -> None:
     """Its last offset, not the record's, and not that of a later batch with the same time."""
-    early = batch(Made(timestamps=(NOW_MS, NOW_MS, NOW_MS)))
-    run = validate_for_leader(early + batch() + batch(), CONFIG, NOW_MS)
+    early = batch(BatchSpec(timestamps=(NOW_MS, NOW_MS, NOW_MS)))
+    run = validate_as_leader(early + batch() + batch(), CONFIG, NOW_MS)
     info = run.stamp(50, 0)
     assert (NOW_MS + 5, 55) == (info.max_timestamp_ms, info.shallow_offset_of_max_timestamp)

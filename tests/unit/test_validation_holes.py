@@ -26,11 +26,11 @@ from kafkalog.records.codecs import Codec, compress
 from tests.support import reference_codecs as codecs
 from tests.support.encoded_batches import (
     NOW_MS,
-    Made,
+    BatchSpec,
     batch,
     edited,
-    validate_for_leader,
-    validate_own_offsets,
+    validate_as_follower,
+    validate_as_leader,
 )
 from tests.support.old_appends import config
 from tests.support.reference_leader import stored
@@ -70,9 +70,9 @@ def test_offset_deltas_that_are_not_counted_are_refused_on_every_path(
     good = with_records(entries([0, 1, 2]), 3, codec)
     hostile = with_records(entries(deltas), 3, codec)
     settings = LogConfig(compression_type=target)
-    assert validate_for_leader(good, settings, NOW_MS, origin).batches
+    assert validate_as_leader(good, settings, NOW_MS, origin).batches
     with pytest.raises(InvalidRecordError) as caught:
-        validate_for_leader(hostile, settings, NOW_MS, origin)
+        validate_as_leader(hostile, settings, NOW_MS, origin)
     assert 0 == caught.value.position
 
 
@@ -86,7 +86,7 @@ def test_record_length_that_lies_is_refused_inside_compressed_batches_too(
     records = bytearray(entries([0, 1, 2]))
     records[0] += 2 * change  # a zigzag of one byte
     with pytest.raises(InvalidRecordError) as caught:
-        validate_for_leader(
+        validate_as_leader(
             with_records(bytes(records), 3, codec), config(magic, codecs.GZIP), NOW_MS
         )
     assert 0 == caught.value.position
@@ -101,7 +101,7 @@ def test_record_count_that_lies_takes_no_memory(codec: Codec, count: int) -> Non
     try:
         for magic in (1, 2):
             with pytest.raises((InvalidRecordError, CorruptRecordError)):
-                validate_for_leader(hostile, config(magic, codecs.GZIP), NOW_MS)
+                validate_as_leader(hostile, config(magic, codecs.GZIP), NOW_MS)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -117,7 +117,7 @@ def test_bomb_takes_no_more_memory_than_the_limit(codec: Codec) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(InvalidRecordError, match="1000000"):
-            validate_for_leader(hostile, limited, NOW_MS)
+            validate_as_leader(hostile, limited, NOW_MS)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -127,7 +127,7 @@ def test_bomb_takes_no_more_memory_than_the_limit(codec: Codec) -> None:
 def test_claimed_append_time_leaves_no_wrong_largest_timestamp() -> None:
     """A broker flips the type and keeps the claimed time as largest; here it is the records'."""
     data = batch(timestamp_type=1, max_timestamp=NOW_MS - 50)
-    run = validate_for_leader(data, LogConfig(), NOW_MS)
+    run = validate_as_leader(data, LogConfig(), NOW_MS)
     (entry,) = stored(bytes(run.data))
     assert NOW_MS + 5 == entry.max_timestamp
     assert max(record.timestamp for record in entry.records) == entry.max_timestamp
@@ -143,21 +143,21 @@ def test_bytes_behind_the_last_batch_are_refused(magic: int, rest: int) -> None:
         good = encode_set([Message(0, magic, 0, NOW_MS if magic else -1, b"k", b"v" * 99)])
     for target in (0, 1, 2):
         with pytest.raises(CorruptRecordError) as caught:
-            validate_for_leader(good + good[:rest], config(target), NOW_MS)
+            validate_as_leader(good + good[:rest], config(target), NOW_MS)
         assert len(good) == caught.value.position
 
 
 def test_extreme_timestamps_do_not_wrap_around_the_bounds() -> None:
     """A broker subtracts in 64 bits."""
     for timestamp in (2**63 - 1, -(2**63) + 10):
-        data = batch(Made(timestamps=(0, 0, 0)))
+        data = batch(BatchSpec(timestamps=(0, 0, 0)))
         data = edited(edited(data, 27, ">q", timestamp), 35, ">q", max(timestamp, -1))
         bounds: dict[str, Any] = {
             "message_timestamp_before_max_ms": 1000,
             "message_timestamp_after_max_ms": 1000,
         }
         with pytest.raises(InvalidRecordError, match="3 records are not allowed"):
-            validate_for_leader(data, LogConfig(**bounds), NOW_MS)
+            validate_as_leader(data, LogConfig(**bounds), NOW_MS)
 
 
 @st.composite
@@ -168,7 +168,9 @@ def mixed_runs(draw: st.DrawFn) -> bytes:
         magic = draw(st.sampled_from([0, 1, 2]))
         offset += draw(st.integers(0, 3))
         if magic == 2:
-            data += batch(Made(draw(st.sampled_from([Codec.NONE, Codec.ZSTD]))), base_offset=offset)
+            data += batch(
+                BatchSpec(draw(st.sampled_from([Codec.NONE, Codec.ZSTD]))), base_offset=offset
+            )
             offset += 3
             continue
         codec = draw(st.sampled_from([codecs.NONE, codecs.GZIP, codecs.LZ4]))
@@ -192,7 +194,7 @@ def test_follower_stores_mixed_runs_as_they_are_and_finds_what_is_out_of_order(
     """The answer is that of the reference; the same run twice falls back."""
     records = [record for entry in stored(data) for record in entry.records]
     any_format = config(choice.draw(st.sampled_from([0, 1, 2])))
-    run = validate_own_offsets(data, any_format)
+    run = validate_as_follower(data, any_format)
     info = run.stamp(0, 5)
     assert data == bytes(run.data)
     assert (records[0].offset, records[-1].offset, len(records)) == (
@@ -201,14 +203,14 @@ def test_follower_stores_mixed_runs_as_they_are_and_finds_what_is_out_of_order(
         info.record_count,
     )
     with pytest.raises(OffsetsOutOfOrderError):
-        validate_own_offsets(data + data, any_format)
+        validate_as_follower(data + data, any_format)
     with pytest.raises(OffsetsOutOfOrderError):
-        validate_own_offsets(data, any_format).stamp(records[0].offset + 1, 5)
+        validate_as_follower(data, any_format).stamp(records[0].offset + 1, 5)
     place = choice.draw(st.integers(0, len(data) - 1))
     flipped = bytearray(data)
     flipped[place] ^= 1 << choice.draw(st.integers(0, 7))
     try:
-        taken = validate_own_offsets(flipped, any_format)
+        taken = validate_as_follower(flipped, any_format)
     except KafkaLogError as error:
         assert error.position is not None
     else:

@@ -24,10 +24,10 @@ from kafkalog.records.codecs import Codec
 from tests.support import reference_codecs as codecs
 from tests.support.encoded_batches import (
     NOW_MS,
-    Made,
+    BatchSpec,
     batch,
-    validate_for_leader,
-    validate_own_offsets,
+    validate_as_follower,
+    validate_as_leader,
 )
 from tests.support.golden import vectors
 from tests.support.old_appends import LONG, RELEASES, config, messages, positions, wrapper
@@ -68,11 +68,11 @@ def test_old_messages_verdict_equals_kafkas_leader(
     data = bytes.fromhex(case["hex"])
     if refused:
         with pytest.raises(KafkaLogError) as caught:
-            validate_for_leader(data, config(magic), NOW_MS, origin)
+            validate_as_leader(data, config(magic), NOW_MS, origin)
         names_records = isinstance(caught.value, RecordValidationError)
         assert names_records or caught.value.position == 0
         return
-    run = validate_for_leader(data, config(magic), NOW_MS, origin)
+    run = validate_as_leader(data, config(magic), NOW_MS, origin)
     info = run.stamp(1000, 3)
     assert case["leader_append"].get("log_end_offset", 1) == info.record_count
     assert (0, 1000 + info.record_count) == (
@@ -89,9 +89,9 @@ def test_old_messages_of_a_follower_verdict_equals_kafkas(case: dict[str, Any]) 
     is_cut = case["name"][3:] == "size_beyond"
     if case["follower_append"]["error"] is not None or is_cut:
         with pytest.raises(KafkaLogError):
-            validate_own_offsets(data, LogConfig())
+            validate_as_follower(data, LogConfig())
         return
-    run = validate_own_offsets(data, LogConfig())
+    run = validate_as_follower(data, LogConfig())
     run.stamp(0, 5)
     assert data == bytes(run.data)
 
@@ -108,7 +108,7 @@ def test_kafkas_old_sets_are_taken_by_a_log_of_every_format(data: bytes, release
     changes = {"message_timestamp_after_max_ms": 2**63 - 1}
     source = [record for entry in stored(data) for record in entry.records]
     claims = any(record.timestamp_type == 1 for record in source)
-    run = validate_for_leader(data, config(release, **changes), NOW_MS)
+    run = validate_as_leader(data, config(release, **changes), NOW_MS)
     info = run.stamp(70, 1)
     result = [record for entry in stored(bytes(run.data)) for record in entry.records]
     assert [(record.key, record.value) for record in source] == [
@@ -125,7 +125,7 @@ def test_kafkas_old_sets_are_taken_by_a_log_of_every_format(data: bytes, release
 def test_kafkas_old_sets_are_stored_as_they_are_by_a_follower(data: bytes) -> None:
     """Offsets, number and the largest timestamp are told of what is inside wrappers too."""
     source = [record for entry in stored(data) for record in entry.records]
-    run = validate_own_offsets(data, LogConfig())
+    run = validate_as_follower(data, LogConfig())
     info = run.stamp(0, 5)
     assert data == bytes(run.data)
     assert (source[0].offset, source[-1].offset, len(source)) == (
@@ -140,13 +140,13 @@ def test_follower_wrapper_that_reaches_back_is_refused() -> None:
     """Its own offset rises, but a message inside has one that another has already."""
     first = encode_message(Message(5, 1, 0, NOW_MS, b"k", b"v"))
     inside = encode_messages([Message(0, 1, 0, NOW_MS), Message(1, 1, 0, NOW_MS)])
-    assert 3 == validate_own_offsets(first + wrapper(inside, offset=7), LogConfig()).record_count
+    assert 3 == validate_as_follower(first + wrapper(inside, offset=7), LogConfig()).record_count
     with pytest.raises(
         OffsetsOutOfOrderError, match="begins at offset 5, the one before"
     ) as caught:
-        validate_own_offsets(first + wrapper(inside, offset=6), LogConfig())
+        validate_as_follower(first + wrapper(inside, offset=6), LogConfig())
     assert len(first) == caught.value.position
-    run = validate_own_offsets(wrapper(inside, offset=7), LogConfig())
+    run = validate_as_follower(wrapper(inside, offset=7), LogConfig())
     with pytest.raises(OffsetsOutOfOrderError, match="begins at offset 6, and the log already"):
         run.stamp(7, 0)
 
@@ -166,9 +166,9 @@ def test_kafkas_conversions_agree_with_what_a_leader_of_that_format_stores(
     has_holes = any(each.record_count not in (-1, each.last_offset_delta + 1) for each in headers)
     if is_lossy or has_holes or len({each.magic for each in headers}) > 1:
         with pytest.raises(InvalidRecordError):
-            validate_for_leader(data, settings, NOW_MS)
+            validate_as_leader(data, settings, NOW_MS)
         return
-    run = validate_for_leader(data, settings, NOW_MS)
+    run = validate_as_leader(data, settings, NOW_MS)
     result = [record for entry in stored(bytes(run.data)) for record in entry.records]
     converted = [record for entry in stored(bytes.fromhex(case["out"])) for record in entry.records]
     # Those below the offset that the fetch asked for are left out there.
@@ -219,7 +219,7 @@ def test_leader_stores_what_the_reference_stores(
         codec = codecs.GZIP
     kind = "LogAppendTime" if has_append_time else "CreateTime"
     log = LeaderLog(magic, codec, NOW_MS if has_append_time else None, end_offset)
-    run = validate_for_leader(data, config(magic, codec, message_timestamp_type=kind), NOW_MS)
+    run = validate_as_leader(data, config(magic, codec, message_timestamp_type=kind), NOW_MS)
     info = run.stamp(end_offset, 0)
     entries, answer = expected(data, log)
     assert entries == stored(bytes(run.data))
@@ -256,9 +256,9 @@ def test_v2_batches_become_old_messages(
 ) -> None:
     """As a broker that keeps an old format takes them of new producers."""
     times = tuple(NOW_MS - number for number in range(40))
-    data = batch(Made(source, times, tuple(b"%d" % number for number in range(40))))
+    data = batch(BatchSpec(source, times, tuple(b"%d" % number for number in range(40))))
     wanted = config(magic, codec, message_timestamp_type=kind)
-    run = validate_for_leader(data, wanted, NOW_MS, AppendOrigin.CLIENT)
+    run = validate_as_leader(data, wanted, NOW_MS, AppendOrigin.CLIENT)
     info = run.stamp(300, 9)
     entries = stored(bytes(run.data))
     target = source if codec is None else codec
@@ -277,12 +277,12 @@ def test_v2_batches_become_old_messages(
 def test_wrapper_of_the_logs_format_stays_as_it_is() -> None:
     """Only outer fields are set; its codec's level and its inner bytes are the producer's."""
     data = encode_set(messages(1), codec=codecs.LZ4)
-    run = validate_for_leader(data, config(1), NOW_MS)
+    run = validate_as_leader(data, config(1), NOW_MS)
     run.stamp(50, 0)
     assert data[8:] == bytes(run.data[8:])
     assert 52 == parse_header(run.data).base_offset
     stamped = config(1, message_timestamp_type="LogAppendTime")
-    run = validate_for_leader(data, stamped, NOW_MS + 9)
+    run = validate_as_leader(data, stamped, NOW_MS + 9)
     header = parse_header(run.data)
     assert (1, NOW_MS + 9) == (header.timestamp_type, header.max_timestamp)
     assert data[26:] == bytes(run.data[26:])
@@ -291,7 +291,7 @@ def test_wrapper_of_the_logs_format_stays_as_it_is() -> None:
 def test_wrapper_with_a_wrong_timestamp_gets_that_of_its_messages() -> None:
     """As for v2: what the producer says of the largest one is not believed."""
     inside = encode_messages(messages(1))
-    run = validate_for_leader(wrapper(inside, offset=2, timestamp=5), config(1), NOW_MS)
+    run = validate_as_leader(wrapper(inside, offset=2, timestamp=5), config(1), NOW_MS)
     assert NOW_MS + 2 == parse_header(run.data).max_timestamp
     assert (0, NOW_MS + 2) == (scan_batches(run.data).status, run.batches[0].max_timestamp)
 
@@ -304,7 +304,7 @@ def test_offsets_that_a_producer_wrote_inside_do_not_count(magic: int) -> None:
         inside = encode_messages(replace(each, offset=offset) for each, offset in given_offsets)
         for target, outer in product((0, 1, 2), (0, 2, 9)):
             sent = wrapper(inside, magic=magic, offset=outer)
-            run = validate_for_leader(sent, config(target), NOW_MS)
+            run = validate_as_leader(sent, config(target), NOW_MS)
             run.stamp(20, 0)
             (entry,) = stored(bytes(run.data))
             assert [(20, b"key0"), (21, b"key1"), (22, b"key2")] == [
@@ -317,9 +317,7 @@ def test_wrapper_stays_only_at_the_offsets_that_producers_give_it(
     outer: int, written_anew: int
 ) -> None:
     """As in Kafka: 0, or the number of its last message; then its messages count from there."""
-    run = validate_for_leader(
-        wrapper(encode_messages(messages(1)), offset=outer), config(1), NOW_MS
-    )
+    run = validate_as_leader(wrapper(encode_messages(messages(1)), offset=outer), config(1), NOW_MS)
     assert Rewriting(1, 1, written_anew) == run.rewriting
 
 
@@ -328,7 +326,7 @@ def test_wrapper_that_stays_has_an_offset_for_the_time_index_without_times() -> 
     timeless = [replace(each, timestamp=-1) for each in messages(1)]
     data = encode_set(timeless, codec=codecs.GZIP)
     for target, shallow in ((1, 42), (0, -1), (2, -1)):
-        info = validate_for_leader(data, config(target), NOW_MS).stamp(40, 0)
+        info = validate_as_leader(data, config(target), NOW_MS).stamp(40, 0)
         assert (-1, shallow) == (info.max_timestamp_ms, info.shallow_offset_of_max_timestamp)
 
 
@@ -337,7 +335,7 @@ def test_wrapper_with_a_claimed_time_gets_the_largest_of_its_messages() -> None:
     inside = encode_messages(messages(1))
     data = wrapper(inside, offset=2, attributes=codecs.GZIP | 8, timestamp=NOW_MS + 50)
     for target in (1, 2):
-        run = validate_for_leader(data, config(target), NOW_MS)
+        run = validate_as_leader(data, config(target), NOW_MS)
         (entry,) = stored(bytes(run.data))
         assert NOW_MS + 2 == entry.max_timestamp
         assert [NOW_MS, NOW_MS + 1, NOW_MS + 2] == [record.timestamp for record in entry.records]
@@ -346,13 +344,13 @@ def test_wrapper_with_a_claimed_time_gets_the_largest_of_its_messages() -> None:
 def test_plain_message_with_a_time_below_none_has_none_in_place() -> None:
     """As Kafka, which counts the largest from -1 on."""
     data = encode_messages(replace(each, timestamp=-7) for each in messages(1))
-    run = validate_for_leader(data, config(1), NOW_MS)
+    run = validate_as_leader(data, config(1), NOW_MS)
     assert bytes(run.data) == encode_messages(replace(each, timestamp=-1) for each in messages(1))
 
 
 def test_wrapper_of_v0_is_made_for_the_offset_it_gets() -> None:
     """Its messages have true offsets, under the compression; a second try moves them again."""
-    run = validate_for_leader(encode_set(messages(0), codec=codecs.GZIP), config(0), NOW_MS)
+    run = validate_as_leader(encode_set(messages(0), codec=codecs.GZIP), config(0), NOW_MS)
     for offset in (7, 2**33, 0):
         info = run.stamp(offset, 0)
         (entry,) = stored(bytes(run.data))
@@ -363,7 +361,7 @@ def test_wrapper_of_v0_is_made_for_the_offset_it_gets() -> None:
 def test_wrapper_of_v0_in_lz4_has_the_faulty_header_of_its_time() -> None:
     """The checksum of the frame's header covers the frame's magic; in v1 it is as it should be."""
     for magic, checksum in ((0, 0x1A), (1, 0x82)):
-        run = validate_for_leader(encode_messages(messages(magic)), config(magic, 3), NOW_MS)
+        run = validate_as_leader(encode_messages(messages(magic)), config(magic, 3), NOW_MS)
         run.stamp(3, 0)
         start = bytes(run.data).index(b"\x04\x22\x4d\x18")
         assert b"\x60\x40" == bytes(run.data[start + 4 : start + 6])
@@ -373,7 +371,7 @@ def test_wrapper_of_v0_in_lz4_has_the_faulty_header_of_its_time() -> None:
 def test_plain_messages_that_compressing_would_grow_stay_plain() -> None:
     """A wrapper takes 34 bytes and what the codec adds."""
     tiny = encode_message(Message(0, 1, 0, NOW_MS, None, b"v"))
-    run = validate_for_leader(tiny, config(1, 1), NOW_MS)
+    run = validate_as_leader(tiny, config(1, 1), NOW_MS)
     assert (tiny, Rewriting(0, 0)) == (bytes(run.data), run.rewriting)
 
 
@@ -384,8 +382,8 @@ def test_plain_messages_become_one_batch_of_a_client_and_several_of_the_program(
     """A broker merges all of them; who embeds the log may append more than one batch holds."""
     data = encode_messages(messages(magic, 50))
     limits = config(2, batch_bytes=2000)
-    one = validate_for_leader(data, limits, NOW_MS, AppendOrigin.CLIENT)
-    several = validate_for_leader(data, limits, NOW_MS, AppendOrigin.EMBEDDED)
+    one = validate_as_leader(data, limits, NOW_MS, AppendOrigin.CLIENT)
+    several = validate_as_leader(data, limits, NOW_MS, AppendOrigin.EMBEDDED)
     assert 1 == len(one.batches)
     assert 10 < len(several.batches) < 20
     assert all(facts.size_bytes <= 2000 for facts in several.batches)
@@ -404,7 +402,7 @@ def test_embedded_program_may_mix_plain_messages_and_wrappers() -> None:
             encode_set(messages(magic, 3), codec=codecs.GZIP),
         ]
         for target, codings in ((0, [0, 0, 3, 0, 1]), (1, [0, 0, 3, 0, 1]), (2, [0, 3, 0, 1])):
-            run = validate_for_leader(b"".join(parts), config(target), NOW_MS)
+            run = validate_as_leader(b"".join(parts), config(target), NOW_MS)
             info = run.stamp(5, 0)
             entries = stored(bytes(run.data))
             assert codings == [entry.codec for entry in entries]
@@ -412,6 +410,6 @@ def test_embedded_program_may_mix_plain_messages_and_wrappers() -> None:
             assert list(range(5, 15)) == offsets
             assert (10, 14) == (info.record_count, info.last_offset)
         with pytest.raises(InvalidRecordError, match="a second batch"):
-            validate_for_leader(parts[1] + parts[2], config(magic), NOW_MS, AppendOrigin.CLIENT)
-        plain = validate_for_leader(parts[0], config(magic), NOW_MS, AppendOrigin.CLIENT)
+            validate_as_leader(parts[1] + parts[2], config(magic), NOW_MS, AppendOrigin.CLIENT)
+        plain = validate_as_leader(parts[0], config(magic), NOW_MS, AppendOrigin.CLIENT)
         assert 2 == len(plain.batches)

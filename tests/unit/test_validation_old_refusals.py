@@ -26,10 +26,10 @@ from kafkalog.records.codecs import Codec, compress
 from tests.support import reference_codecs as codecs
 from tests.support.encoded_batches import (
     NOW_MS,
-    Made,
+    BatchSpec,
     batch,
     edited,
-    validate_for_leader,
+    validate_as_leader,
 )
 from tests.support.old_appends import config, messages, positions, wrapper
 from tests.support.reference_leader import stored
@@ -42,7 +42,7 @@ def test_formats_do_not_mix_in_one_append() -> None:
     for target in (0, 1, 2):
         for first, second in ((old[0], old[1]), (old[1], batch()), (batch(), old[0])):
             with pytest.raises(InvalidRecordError, match="one append has one format") as caught:
-                validate_for_leader(first + second, config(target), NOW_MS)
+                validate_as_leader(first + second, config(target), NOW_MS)
             assert len(first) == caught.value.position
 
 
@@ -64,11 +64,11 @@ def test_what_an_old_format_has_no_place_for_is_refused(magic: int) -> None:
         (control, coordinator, "control records"),
     ):
         with pytest.raises(UnsupportedForMessageFormatError, match=what) as caught:
-            validate_for_leader(data, config(magic), NOW_MS, origin)
+            validate_as_leader(data, config(magic), NOW_MS, origin)
         assert (43, 0) == (caught.value.kafka_code, caught.value.position)
     with pytest.raises(UnsupportedCodecError, match="zstd"):
-        validate_for_leader(batch(Made(Codec.ZSTD)), config(magic), NOW_MS)
-    assert validate_for_leader(batch(Made(Codec.ZSTD)), config(magic, 1), NOW_MS).batches
+        validate_as_leader(batch(BatchSpec(Codec.ZSTD)), config(magic), NOW_MS)
+    assert validate_as_leader(batch(BatchSpec(Codec.ZSTD)), config(magic, 1), NOW_MS).batches
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -81,7 +81,7 @@ def test_null_keys_of_a_compacted_log_are_listed(magic: int, codec: int) -> None
     drawn[4] = replace(drawn[4], key=None)
     for target in (0, 1, 2):
         with pytest.raises(RecordValidationError, match="it has no key") as caught:
-            validate_for_leader(
+            validate_as_leader(
                 encode_set(drawn, codec=codec),
                 config(target, cleanup_policy=("compact",)),
                 NOW_MS,
@@ -99,12 +99,12 @@ def test_timestamps_out_of_bounds_are_listed(codec: int) -> None:
     ]
     for target in (0, 1, 2):
         with pytest.raises(InvalidTimestampError) as caught:
-            validate_for_leader(encode_set(drawn, codec=codec), config(target, **limits), NOW_MS)
+            validate_as_leader(encode_set(drawn, codec=codec), config(target, **limits), NOW_MS)
         assert [1, 3] == [each.index for each in caught.value.record_errors]
         good = encode_set([drawn[0], drawn[2], drawn[4]], codec=codec)
-        assert validate_for_leader(good, config(target, **limits), NOW_MS).batches
+        assert validate_as_leader(good, config(target, **limits), NOW_MS).batches
         old = encode_set(messages(0), codec=codec)
-        assert validate_for_leader(old, config(target, **limits), NOW_MS).batches
+        assert validate_as_leader(old, config(target, **limits), NOW_MS).batches
 
 
 @pytest.mark.parametrize("codec", [codecs.NONE, codecs.GZIP])
@@ -112,17 +112,17 @@ def test_claimed_append_time_is_kafkas_business_only_where_it_has_a_time(codec: 
     """The bit is cleared where there is a time; else, or where the log gives it, it is refused."""
     claiming = encode_set(messages(1), codec=codec, timestamp_type=1, append_time=NOW_MS)
     for target in (1, 2):
-        run = validate_for_leader(claiming, config(target), NOW_MS)
+        run = validate_as_leader(claiming, config(target), NOW_MS)
         assert {0} == {parse_header(run.data, at).timestamp_type for at in positions(run.data)}
         stamped = config(target, message_timestamp_type="LogAppendTime")
         with pytest.raises(InvalidTimestampError, match="only the log may give") as caught:
-            validate_for_leader(claiming, stamped, NOW_MS)
+            validate_as_leader(claiming, stamped, NOW_MS)
         assert [0, 1, 2] == [each.index for each in caught.value.record_errors]
         timeless = encode_set(
             messages(1, timestamp=-1)[:1], codec=codec, timestamp_type=1, append_time=-1
         )
         with pytest.raises(InvalidTimestampError, match="claims an append time"):
-            validate_for_leader(timeless, config(target), NOW_MS)
+            validate_as_leader(timeless, config(target), NOW_MS)
 
 
 def test_claims_among_plain_messages_are_faults_of_those_alone() -> None:
@@ -131,9 +131,9 @@ def test_claims_among_plain_messages_are_faults_of_those_alone() -> None:
     drawn[2] = replace(drawn[2], attributes=8)
     stamped = config(1, message_timestamp_type="LogAppendTime")
     with pytest.raises(InvalidTimestampError) as caught:
-        validate_for_leader(encode_messages(drawn), stamped, NOW_MS)
+        validate_as_leader(encode_messages(drawn), stamped, NOW_MS)
     assert [2] == [each.index for each in caught.value.record_errors]
-    run = validate_for_leader(encode_messages(drawn), config(1), NOW_MS)
+    run = validate_as_leader(encode_messages(drawn), config(1), NOW_MS)
     assert bytes(run.data) == encode_messages(messages(1, 4))
 
 
@@ -144,7 +144,7 @@ def test_messages_of_another_magic_in_a_wrapper_are_listed(magic: int) -> None:
     data = wrapper(encode_messages(inside), magic=magic, offset=2)
     for target in (0, 1, 2):
         with pytest.raises(RecordValidationError, match="another message format") as caught:
-            validate_for_leader(data, config(target), NOW_MS)
+            validate_as_leader(data, config(target), NOW_MS)
         assert [1] == [each.index for each in caught.value.record_errors]
         assert not isinstance(caught.value, InvalidTimestampError)
 
@@ -157,7 +157,7 @@ def test_damage_inside_a_wrapper_is_found(magic: int) -> None:
     good = encode_set(messages(magic), codec=codecs.GZIP)
     for target in (0, 1, 2):
         with pytest.raises(CorruptRecordError, match="CRC of a message inside") as caught:
-            validate_for_leader(good + wrapper(bytes(inside), magic=magic), config(target), NOW_MS)
+            validate_as_leader(good + wrapper(bytes(inside), magic=magic), config(target), NOW_MS)
         assert len(good) == caught.value.position
 
 
@@ -169,18 +169,16 @@ def test_limits_hold_for_what_comes_and_for_what_is_stored() -> None:
         ("max_message_bytes", "max.message.bytes"),
         ("segment_bytes", "segment.bytes"),
     ):
-        assert validate_for_leader(data, config(1, **{name: size}), NOW_MS).batches
+        assert validate_as_leader(data, config(1, **{name: size}), NOW_MS).batches
         with pytest.raises(RecordTooLargeError, match=f"{key} is {size - 1}"):
-            validate_for_leader(data, config(1, **{name: size - 1}), NOW_MS)
+            validate_as_leader(data, config(1, **{name: size - 1}), NOW_MS)
     many = encode_set(messages(1, 40), codec=codecs.GZIP)
     with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes is 2000"):
-        validate_for_leader(many, config(2, 0, max_message_bytes=2000), NOW_MS)
+        validate_as_leader(many, config(2, 0, max_message_bytes=2000), NOW_MS)
     # Plain messages are measured one by one.
-    assert 40 == len(
-        validate_for_leader(many, config(1, 0, max_message_bytes=2000), NOW_MS).batches
-    )
+    assert 40 == len(validate_as_leader(many, config(1, 0, max_message_bytes=2000), NOW_MS).batches)
     with pytest.raises(InvalidRecordError, match="more than 1000 bytes"):
-        validate_for_leader(many, config(1, decompressed_max_bytes=1000), NOW_MS)
+        validate_as_leader(many, config(1, decompressed_max_bytes=1000), NOW_MS)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -201,7 +199,7 @@ def test_hostile_bytes_are_refused_with_a_typed_error_or_stored_whole(
     del victim[choice.draw(st.integers(1, len(victim))) :]
     hostile = bytes(data) if victim is data else wrapper(bytes(inside), magic=magic, offset=2)
     try:
-        run = validate_for_leader(hostile, config(target), NOW_MS)
+        run = validate_as_leader(hostile, config(target), NOW_MS)
     except KafkaLogError as error:
         assert error.position is not None or isinstance(
             error, RecordValidationError | RecordTooLargeError
@@ -215,15 +213,15 @@ def test_hostile_bytes_are_refused_with_a_typed_error_or_stored_whole(
 def test_unknown_codec_in_a_v2_batch_is_refused_by_an_old_log_too() -> None:
     """With a right CRC."""
     with pytest.raises(UnsupportedCodecError, match="unknown codec 6"):
-        validate_for_leader(edited(batch(), 21, ">h", 6), config(1), NOW_MS)
+        validate_as_leader(edited(batch(), 21, ">h", 6), config(1), NOW_MS)
 
 
 def test_old_log_takes_nothing_for_nothing() -> None:
     """A run of no batches."""
-    info = validate_for_leader(b"", config(0), NOW_MS).stamp(5, 0)
+    info = validate_as_leader(b"", config(0), NOW_MS).stamp(5, 0)
     assert (5, 4, 0) == (info.first_offset, info.last_offset, info.size_bytes)
     with pytest.raises(CorruptRecordError):
-        validate_for_leader(b"\0" * 11, config(0), NOW_MS)
+        validate_as_leader(b"\0" * 11, config(0), NOW_MS)
 
 
 def test_bomb_in_a_wrapper_is_refused_by_the_size_of_what_would_come_out() -> None:
@@ -231,4 +229,4 @@ def test_bomb_in_a_wrapper_is_refused_by_the_size_of_what_would_come_out() -> No
     inside = encode_message(Message(0, 1, 0, NOW_MS, b"k", bytes(100_000)))
     data = encode_message(Message(0, 1, 1, NOW_MS, None, compress(Codec.GZIP, inside)))
     with pytest.raises(InvalidRecordError, match="more than 50000 bytes"):
-        validate_for_leader(data, config(2, decompressed_max_bytes=50_000), NOW_MS)
+        validate_as_leader(data, config(2, decompressed_max_bytes=50_000), NOW_MS)

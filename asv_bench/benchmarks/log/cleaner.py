@@ -20,7 +20,7 @@ class Compact:
 
     def setup(self, superseded_of_ten):
         """Make the run, and a map in which later offsets wait for so many of ten keys."""
-        (batch_run,) = load("kafkalog.records.conversion.stretches", "BatchRun")
+        (batch_run,) = load("kafkalog.records.conversion.conversion_units", "FileRecords")
         (self.tracker,) = load("kafkalog.cleaner.transactions", "TransactionTracker")
         (self.collector,) = load("kafkalog.cleaner.keys", "KeyCollector")
         self.filter, rules = load("kafkalog.cleaner.retained", "BatchFilter", "CleaningRules")

@@ -14,8 +14,8 @@ from typing import Final
 
 from kafkalog.errors import CorruptStateError
 from kafkalog.files import names
+from kafkalog.files.atomic_files import read_file
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.whole import read_whole
 from kafkalog.java_properties import ENCODING, PropertiesSyntaxError, parse_properties
 from kafkalog.state.checkpoints import LeaderEpochCheckpoint, OffsetCheckpoint
 from kafkalog.state.kafka_uuid import format_id
@@ -84,7 +84,7 @@ def meta_properties(filesystem: FileSystem, path: Path) -> Iterator[Fact]:
         read_meta_properties(filesystem, path.parent)
     except CorruptStateError as error:
         yield refused(filesystem, path, error)
-    text = (read_whole(filesystem, path, max_bytes=_MAX_BYTES) or b"").decode(ENCODING)
+    text = (read_file(filesystem, path, max_bytes=_MAX_BYTES) or b"").decode(ENCODING)
     try:
         properties = {each.key: each.value for each in parse_properties(text)}
     except PropertiesSyntaxError:
@@ -102,7 +102,7 @@ def shutdown_marker(filesystem: FileSystem, path: Path) -> Iterator[Fact]:
 
 def quorum_state(filesystem: FileSystem, path: Path) -> Iterator[Fact]:
     """Yield what a KRaft node remembers of its quorum."""
-    data = read_whole(filesystem, path, max_bytes=_MAX_BYTES) or b""
+    data = read_file(filesystem, path, max_bytes=_MAX_BYTES) or b""
     try:
         values = json.loads(data)
     except ValueError as error:
@@ -126,7 +126,7 @@ def matching_lines(
 ) -> Iterator[re.Match[str]]:
     """Yield a match for each line of a damaged file that still has the right form."""
     try:
-        data = read_whole(filesystem, path, max_bytes=_MAX_BYTES) or b""
+        data = read_file(filesystem, path, max_bytes=_MAX_BYTES) or b""
     except ValueError:
         return
     for line in data.decode("utf-8", "backslashreplace").split("\n"):

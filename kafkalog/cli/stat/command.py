@@ -21,9 +21,9 @@ from kafkalog.cli.stat.keys import key_text
 from kafkalog.cli.stat.picture import survey_page
 from kafkalog.cli.stat.tables import show_survey
 from kafkalog.errors import CorruptRecordError, NotALogError
+from kafkalog.files.atomic_files import replace_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.whole import replace_whole
 
 __all__ = ["StatRequest", "run_stat"]
 
@@ -64,7 +64,7 @@ def run_stat(
         title = f"kafkalog stat {request.places.directory}"
         page = survey_page(surveys, title, hide_keys=request.hide_keys)
         with storage_errors(request.html, doing="writing"):
-            replace_whole(filesystem, request.html.absolute(), page.encode("ascii", _ESCAPED))
+            replace_file(filesystem, request.html.absolute(), page.encode("ascii", _ESCAPED))
     if request.as_json:
         shown = [_as_dict(survey, hide_keys=request.hide_keys) for survey in surveys]
         print_json(output, {"logs": shown, "damaged": damaged})

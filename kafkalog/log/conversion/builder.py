@@ -21,7 +21,7 @@ from typing_extensions import Buffer
 from kafkalog._core.header import parse_header
 from kafkalog._core.run_facts import RunFacts
 from kafkalog.errors import CorruptRecordError
-from kafkalog.files.whole import read_whole, write_synced
+from kafkalog.files.atomic_files import read_file, write_synced
 from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.log.segment import LogSegment, open_segment
 from kafkalog.log.segment_file import SegmentFile
@@ -135,7 +135,7 @@ class SegmentsBuilder:
             filesystem = self._context.filesystem
             # A log can do without: an index that could not be written waits in memory. Not here:
             # who opens a log that was closed in order believes its index files.
-            if read_whole(filesystem, path, max_bytes=_INDEX_BYTES_MAX) != entries:
+            if read_file(filesystem, path, max_bytes=_INDEX_BYTES_MAX) != entries:
                 write_synced(filesystem, path, entries)
         segment.close()
 

@@ -23,8 +23,8 @@ from kafkalog._core.header import BatchHeader
 from kafkalog.errors import CorruptRecordError
 from kafkalog.layout import CREATE_TIME, LOG_APPEND_TIME
 from kafkalog.records.batch_view import BatchView
+from kafkalog.records.conversion.conversion_units import ConversionUnit, FileRecords, UnitWalker
 from kafkalog.records.conversion.decoding import Decoder
-from kafkalog.records.conversion.stretches import BatchRun, Stretch, Walker
 
 __all__ = ["RecordDigest", "ensure_equal"]
 
@@ -57,7 +57,7 @@ class RecordDigest:
         self._decoder = Decoder(limit_bytes)
         self._hash = hashlib.blake2b(digest_size=32)
 
-    def update(self, runs: Iterable[BatchRun]) -> None:
+    def update(self, runs: Iterable[FileRecords]) -> None:
         """
         Take in the batches of runs, whose CRC somebody has checked.
 
@@ -66,9 +66,9 @@ class RecordDigest:
             cannot be read, the bytes count.)
         """
         single = bool(self._without)
-        walker = Walker(check_crc=False, merge=not single)
+        walker = UnitWalker(check_crc=False, merge=not single)
         for run in runs:
-            for stretch in walker.stretches(run):
+            for stretch in walker.units(run):
                 if single and (run.path, run.position + stretch.start) in self._without:
                     continue
                 self._stretch(run, stretch)
@@ -77,7 +77,7 @@ class RecordDigest:
         """Return the digest so far."""
         return self._hash.hexdigest()
 
-    def _stretch(self, run: BatchRun, stretch: Stretch) -> None:
+    def _stretch(self, run: FileRecords, stretch: ConversionUnit) -> None:
         if stretch.is_plain:
             tag = _tag(None, stretch.append_time_ms is not None)
             for columns in self._decoder.plain(run, stretch):

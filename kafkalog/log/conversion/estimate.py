@@ -24,9 +24,9 @@ from kafkalog.log.fetch import FetchData
 from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
 from kafkalog.records.codecs import Codec, compress, decompress
+from kafkalog.records.conversion.conversion_units import FileRecords
 from kafkalog.records.conversion.convert import convert_runs
 from kafkalog.records.conversion.options import ConversionOptions
-from kafkalog.records.conversion.stretches import BatchRun
 
 __all__ = ["CodecEstimate", "LogEstimate", "estimate_codecs"]
 
@@ -141,7 +141,7 @@ def _samples(log: Log, count: int, size: int) -> list[FetchData]:
 
 def _payloads(sample: FetchData, config: LogConfig) -> tuple[int, list[bytes]]:
     """Return the bytes of a sample's whole batches, and the records of what they become in v2."""
-    runs = [BatchRun(view.data, view.path, view.position) for view in sample.batches()]
+    runs = [FileRecords(view.data, view.path, view.position) for view in sample.batches()]
     options = ConversionOptions(
         2,
         Codec.NONE,

@@ -40,10 +40,10 @@ from kafkalog.errors import (
     KafkaLogError,
     NotALogError,
 )
+from kafkalog.files.atomic_files import write_synced
 from kafkalog.files.errors import storage_errors
-from kafkalog.files.listing import segment_files
 from kafkalog.files.names import FileState
-from kafkalog.files.whole import write_synced
+from kafkalog.files.segment_listing import segment_files
 from kafkalog.layout import CODEC_MASK
 from kafkalog.log.conversion.builder import SegmentsBuilder, open_built
 from kafkalog.log.conversion.digest import RecordDigest, ensure_equal
@@ -64,10 +64,10 @@ from kafkalog.log.log import Log
 from kafkalog.log.opening import open_log
 from kafkalog.log.replacement import remove_cleaned
 from kafkalog.log.segment_types import SegmentContext, make_context
+from kafkalog.records.conversion.conversion_units import FileRecords
 from kafkalog.records.conversion.convert import codec_name, convert_runs
 from kafkalog.records.conversion.options import ConversionOptions
 from kafkalog.records.conversion.report import ConversionReport
-from kafkalog.records.conversion.stretches import BatchRun
 from kafkalog.scheduler import ScheduledTask
 
 __all__ = ["convert_partition_in_place"]
@@ -273,7 +273,7 @@ class _Work:
             segment.close()
         ensure_equal(ours, theirs, source.segment.path)
 
-    def _followed(self, source: SegmentSource, stage: str) -> Iterator[BatchRun]:
+    def _followed(self, source: SegmentSource, stage: str) -> Iterator[FileRecords]:
         """Yield the batches of a segment, and tell how far they are."""
         for run in segment_runs(source, "raise"):
             yield run

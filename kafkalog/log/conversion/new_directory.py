@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from kafkalog.errors import LogStorageError
+from kafkalog.files.atomic_files import read_file, replace_file
 from kafkalog.files.directories import remove_tree
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.whole import read_whole, replace_whole
 
 __all__ = ["building", "carry_file"]
 
@@ -52,10 +52,10 @@ def building(filesystem: FileSystem, target: Path) -> Iterator[Path]:
 
 def carry_file(filesystem: FileSystem, source: Path, target: Path) -> bool:
     """Copy a small file, onto the disk; return False where there is none."""
-    data = read_whole(filesystem, source, max_bytes=_SMALL_FILE_MAX)
+    data = read_file(filesystem, source, max_bytes=_SMALL_FILE_MAX)
     if data is None:
         return False
-    replace_whole(filesystem, target, data)
+    replace_file(filesystem, target, data)
     return True
 
 

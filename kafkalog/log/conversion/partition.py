@@ -32,8 +32,8 @@ from typing import Final
 from typing_extensions import Buffer
 
 from kafkalog.errors import KafkaLogError, LogCleaningAbortedError, NotALogError
-from kafkalog.files.listing import segment_files
 from kafkalog.files.names import FileState
+from kafkalog.files.segment_listing import segment_files
 from kafkalog.log.conversion.builder import SegmentsBuilder
 from kafkalog.log.conversion.digest import RecordDigest, ensure_equal
 from kafkalog.log.conversion.outcome import (
@@ -49,9 +49,9 @@ from kafkalog.log.conversion.small_files import carry_partition_files
 from kafkalog.log.conversion.source import SegmentSource, segment_runs, sources
 from kafkalog.log.log import Log
 from kafkalog.log.segment_types import make_context
+from kafkalog.records.conversion.conversion_units import ConversionUnit, FileRecords
 from kafkalog.records.conversion.convert import convert_runs
 from kafkalog.records.conversion.report import ConversionReport
-from kafkalog.records.conversion.stretches import BatchRun, Stretch
 
 __all__ = ["convert_partition", "modified_ms", "refuse_damage", "segment_bytes_for"]
 
@@ -200,7 +200,7 @@ class _Work:
             )
         )
 
-    def _followed(self, source: SegmentSource, stage: str) -> Iterator[BatchRun]:
+    def _followed(self, source: SegmentSource, stage: str) -> Iterator[FileRecords]:
         """Yield the batches of a segment, and tell how far they are."""
         before = source.bound.end
         tell, directory, total = self.plan.tell, self.log.directory, self.source_bytes
@@ -210,7 +210,9 @@ class _Work:
             tell(ConversionProgress(directory, stage, done, total))
         self._done_bytes += before
 
-    def _refuse(self, run: BatchRun, stretch: Stretch, error: KafkaLogError) -> Buffer | None:
+    def _refuse(
+        self, run: FileRecords, stretch: ConversionUnit, error: KafkaLogError
+    ) -> Buffer | None:
         """Take note of a batch that is whole and cannot be read; v2 goes over as it is."""
         kept = stretch.magic == self.plan.options.magic
         first = error.base_offset

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Final
 
 from kafkalog.errors import CorruptIndexError
+from kafkalog.files.atomic_files import read_file, replace_file
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.listing import live_offsets
 from kafkalog.files.names import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
     FileKind,
     SegmentFiles,
 )
-from kafkalog.files.whole import read_whole, replace_whole
+from kafkalog.files.segment_listing import live_offsets
 from kafkalog.indexes.transaction_index import (
     AbortedTransaction,
     decode_entries,
@@ -82,7 +82,7 @@ def carry_partition_files(
             odd.append(_unreadable(filesystem, path, error, kept=kept))
             continue
         for begins, content in contents.items():
-            replace_whole(filesystem, SegmentFiles(target, begins).transaction_index, content)
+            replace_file(filesystem, SegmentFiles(target, begins).transaction_index, content)
     return odd
 
 
@@ -101,7 +101,7 @@ def split_transaction_index(
         CorruptIndexError: it is damaged.
     """
     path = files.transaction_index
-    data = read_whole(filesystem, path, max_bytes=_INDEX_BYTES_MAX)
+    data = read_file(filesystem, path, max_bytes=_INDEX_BYTES_MAX)
     if data is None:
         return {}
     entries = decode_entries(data, files.base_offset, path=path)

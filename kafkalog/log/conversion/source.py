@@ -17,7 +17,7 @@ from kafkalog.log.local_log import Snapshot
 from kafkalog.log.reading import OnCorrupt, start_position, walk_segment
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import Bound
-from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.conversion.conversion_units import FileRecords
 
 __all__ = ["SegmentSource", "segment_runs", "sources"]
 
@@ -55,7 +55,7 @@ def sources(snapshot: Snapshot) -> list[SegmentSource]:
     return found
 
 
-def segment_runs(source: SegmentSource, on_corrupt: OnCorrupt) -> Iterator[BatchRun]:
+def segment_runs(source: SegmentSource, on_corrupt: OnCorrupt) -> Iterator[FileRecords]:
     """
     Yield the batches of a segment.
 
@@ -75,4 +75,4 @@ def segment_runs(source: SegmentSource, on_corrupt: OnCorrupt) -> Iterator[Batch
         for start, walk in walk_segment(
             segment, position, bound, segment.base_offset, columns, on_corrupt
         ):
-            yield BatchRun(data[start : walk.position], segment.path, start)
+            yield FileRecords(data[start : walk.position], segment.path, start)

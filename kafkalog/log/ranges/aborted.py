@@ -20,7 +20,7 @@ import numpy as np
 
 from kafkalog.errors import CorruptIndexError, KafkaLogError
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.indexes.aborted_records import AbortedAhead
+from kafkalog.indexes.aborted_records import LazyAbortedBatches
 from kafkalog.indexes.transaction_index import AbortedTransaction, TransactionIndex
 from kafkalog.layout import CONTROL_MASK, MAGIC_V2
 from kafkalog.log.ranges.on_disk import SegmentOnDisk, floor_slot, segments_of
@@ -60,7 +60,7 @@ _WALKED: Final[dict[tuple[str, int], _Walked]] = {}
 _WALKED_MAX: Final = 256
 
 
-class AbortedOnDisk(AbortedAhead):
+class AbortedOnDisk(LazyAbortedBatches):
     """
     What a reader of committed records is not shown.
 
@@ -76,7 +76,7 @@ class AbortedOnDisk(AbortedAhead):
         self._directory = directory
         self._ahead: list[SegmentOnDisk] = []
 
-    def _segment_behind(self, offset: int) -> int | None:
+    def _segment_after(self, offset: int) -> int | None:
         segments = segments_of(self._filesystem, self._directory)
         self._ahead = segments[max(floor_slot(segments, offset), 0) :]
         return self._ahead[0].following if self._ahead else None

@@ -33,7 +33,7 @@ from kafkalog.log.scan.stretches import Stretch
 from kafkalog.log.walk import BatchEnd, check_wrapper_offsets
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, is_codec_of
-from kafkalog.records.decompressed_run import DecompressedRun
+from kafkalog.records.decompressed_batches import DecompressedBatches
 from kafkalog.records.reused_columns import ReusedColumns
 from kafkalog.records.zstd_library import load_zstd_library
 
@@ -81,7 +81,7 @@ class RowReader:
         # Offsets wanted of the log that is read, and its largest batch.
         self._start = self._end = self._limit_bytes = 0
         self._reused_columns: ReusedColumns | None = None
-        self._decompressed: DecompressedRun | None = None
+        self._decompressed: DecompressedBatches | None = None
         self._payload_memory: PayloadMemory | None = None
         self._is_zstd_prepared = False
 
@@ -180,7 +180,7 @@ class RowReader:
         """Give a run the records of its next batches; False where the first has to go alone."""
         decompressed = self._decompressed
         if decompressed is None:
-            decompressed = self._decompressed = DecompressedRun()
+            decompressed = self._decompressed = DecompressedBatches()
         parts = run.to_decompress(decompressed.compressed_bytes)
         if not decompressed.fill(stretch.data, parts, self._limit_bytes):
             return False
@@ -226,7 +226,7 @@ class RowReader:
     def _decode(self, stretch: Stretch, row: int, stop: int) -> Iterator[_Decoded]:
         end = int(stretch.batches.position[stop - 1]) + int(stretch.batches.size_bytes[stop - 1])
         while row < stop:
-            columns = self._reused().with_room_for(1)
+            columns = self._reused().with_capacity(1)
             count, status = self._decode_some(stretch, row, end, columns)
             if status == CRC and not count:
                 stretch.doubt(row)

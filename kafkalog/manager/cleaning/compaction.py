@@ -27,27 +27,27 @@ from kafkalog.cleaner.cleaning import Cleaning, CleaningProgress
 from kafkalog.clock import Clock
 from kafkalog.errors import ConfigError, LogCleaningAbortedError
 from kafkalog.log.log import Log
-from kafkalog.manager.cleaning.bench import CleaningBench, memory_share
-from kafkalog.manager.cleaning.choice import (
-    MET_ELSEWHERE,
-    CleaningChoice,
-    cleanable_bytes,
-    note_cleaned,
-    span_of,
-)
+from kafkalog.manager.cleaning.cleaner_buffers import CleanerBuffers, memory_share
+from kafkalog.manager.cleaning.cleaning_history import CLEANER_RETENTION, CleaningHistory
 from kafkalog.manager.cleaning.health import (
     CleanerHealth,
     CleaningUnderWay,
     UncleanablePartition,
 )
-from kafkalog.manager.cleaning.outcomes import CLEANER_RETENTION, CleaningOutcomes
+from kafkalog.manager.cleaning.log_selection import (
+    REPORTED_ELSEWHERE,
+    LogSelection,
+    cleanable_bytes,
+    cleanable_range,
+    record_cleaned,
+)
 from kafkalog.manager.cleaning.states import CleaningRun, CleaningStates
 from kafkalog.manager.cleaning.throttle import Throttle
 from kafkalog.manager.cleaning.worker import CleanerWorker
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
-from kafkalog.manager.supervision import Ledger
+from kafkalog.manager.supervision import FaultRegistry
 from kafkalog.manager_config import CleanerConfig
 from kafkalog.model import TopicPartition
 from kafkalog.scheduler import Scheduler
@@ -68,9 +68,9 @@ class Compaction:
         registry: the partitions.
         settings: what topics say, and the manager.
         states: which partitions may be cleaned.
-        opened: returns the log of a partition, opening it where it is not.
+        open_log: returns the log of a partition, opening it where it is not.
         retain: applies retention to a partition.
-        ledger: keeps what goes wrong.
+        faults: keeps what goes wrong.
         clock: source of time.
         scheduler: runs the rounds; threads of our own if None.
         on_error: called with a directory and an error that its disk answered with.
@@ -81,9 +81,9 @@ class Compaction:
         registry: PartitionRegistry,
         settings: TopicSettings,
         states: CleaningStates,
-        opened: Callable[[ManagedPartition], Log],
+        open_log: Callable[[ManagedPartition], Log],
         retain: Callable[[TopicPartition], object],
-        ledger: Ledger,
+        faults: FaultRegistry,
         clock: Clock,
         scheduler: Scheduler | None,
         on_error: Callable[[DataDirectory, BaseException], object],
@@ -91,34 +91,34 @@ class Compaction:
         self._registry = registry
         self._settings = settings
         self._states = states
-        self._opened = opened
+        self._open_log = open_log
         self._retain = retain
-        self._ledger = ledger
+        self._faults = faults
         self._clock = clock
         self._scheduler = scheduler
         self._on_error = on_error
-        self._outcomes = CleaningOutcomes(ledger, clock, self._backoff_ms, on_error)
-        self._choice = CleaningChoice(registry, settings, states, self._outcomes, opened, clock)
+        self._history = CleaningHistory(faults, clock, self._backoff_ms, on_error)
+        self._selection = LogSelection(registry, settings, states, self._history, open_log, clock)
         self._throttle = Throttle(self._config().io_max_bytes_per_second, clock)
         self._guard = threading.Lock()
         self._workers: list[CleanerWorker] = []
-        self._tending = threading.Lock()
-        self._tended_ms: int | None = None
+        self._retention_lock = threading.Lock()
+        self._retention_ms: int | None = None
 
     # ------------------------------------------------------------------------ in the background
 
     def start(self, delay_ms: int) -> None:
         """Have threads where there is something to compact; their first round after a delay."""
         config = self._config()
-        if config.enable and config.threads > len(self._workers) and not self._states.is_shut:
-            self._start_workers(len(self._choice.compacted()), delay_ms)
+        if config.enable and config.threads > len(self._workers) and not self._states.is_stopped:
+            self._start_workers(len(self._selection.compacted()), delay_ms)
 
-    def topic_made(self, topic: str) -> None:
+    def on_topic_created(self, topic: str) -> None:
         """Have a thread for a topic that is new, or has another partition."""
         if self._settings.config_of(topic).is_compacted:
             self.start(self._backoff_ms())
 
-    def settings_changed(self) -> None:
+    def on_settings_changed(self) -> None:
         """Follow what topics and the manager say now; cleanings that nobody wants any more end."""
         config = self._config()
         self._throttle.set_limit(config.io_max_bytes_per_second)
@@ -134,7 +134,7 @@ class Compaction:
 
     def close(self) -> None:
         """End all cleanings; return when they have ended, and clean no more."""
-        self._states.shut()
+        self._states.stop()
         with self._guard:
             workers = list(self._workers)
         for worker in workers:
@@ -150,14 +150,14 @@ class Compaction:
         config = self._config()
         with self._guard:
             # Shut comes before the guard in `close`: no thread is left over.
-            while not self._states.is_shut and len(self._workers) < min(
+            while not self._states.is_stopped and len(self._workers) < min(
                 partition_count, config.threads
             ):
                 worker = CleanerWorker(
                     f"kafka-log-cleaner-thread-{len(self._workers)}",
-                    CleaningBench(self._config, self._throttle, self._clock),
+                    CleanerBuffers(self._config, self._throttle, self._clock),
                     self._work,
-                    self._ledger,
+                    self._faults,
                     self._clock,
                     self._scheduler,
                     self._backoff_ms,
@@ -167,19 +167,19 @@ class Compaction:
                 except RuntimeError as error:
                     # The machine has no thread to give. Asked again by the others' rounds, and with
                     # the next topic.
-                    self._ledger.failed(worker.name, None, error)
+                    self._faults.record_failure(worker.name, None, error)
                     return
                 self._workers.append(worker)
 
-    def _work(self, worker: str, bench: CleaningBench) -> bool:
+    def _work(self, worker: str, buffers: CleanerBuffers) -> bool:
         """Do a round; say whether there may be more to do now."""
-        chosen = self._choice.begin_next()
-        goes_on = chosen is not None and self._clean_chosen(worker, bench, *chosen)
-        self._tend()
+        chosen = self._selection.begin_next()
+        goes_on = chosen is not None and self._clean_chosen(worker, buffers, *chosen)
+        self._apply_retention()
         return goes_on
 
     def _clean_chosen(
-        self, worker: str, bench: CleaningBench, partition: ManagedPartition, run: CleaningRun
+        self, worker: str, buffers: CleanerBuffers, partition: ManagedPartition, run: CleaningRun
     ) -> bool:
         """Clean a log; say whether the next one should follow at once."""
         cleaning: Cleaning | None = None
@@ -187,49 +187,49 @@ class Compaction:
             log = partition.usable_log
             # Between the choice and the beginning its topic may have changed, or its log failed.
             if log is not None and log.config.is_compacted:
-                cleaning = self._clean(partition, log, run, bench)
-        except (LogCleaningAbortedError, *MET_ELSEWHERE) as error:
+                cleaning = self._clean(partition, log, run, buffers)
+        except (LogCleaningAbortedError, *REPORTED_ELSEWHERE) as error:
             logger.info("%s is left: %s", partition.topic_partition, error)
         except BaseException as error:
-            self._outcomes.failed(partition, error)
+            self._history.record_failure(partition, error)
             if not isinstance(error, Exception):
                 raise
             # It is left alone for a while: the others need not wait for it.
             return True
         finally:
-            self._states.done(run)
+            self._states.finish(run)
         if cleaning is None:
             return False
-        self._outcomes.went_well(worker, cleaning)
+        self._history.record_success(worker, cleaning)
         return True
 
-    def _tend(self) -> None:
+    def _apply_retention(self) -> None:
         """Apply retention to what is compacted, one thread for all, once in a pause."""
-        if not self._tending.acquire(blocking=False):
+        if not self._retention_lock.acquire(blocking=False):
             return
         try:
             now_ms = self._clock.monotonic_ms()
-            if self._tended_ms is not None and now_ms - self._tended_ms < self._backoff_ms():
+            if self._retention_ms is not None and now_ms - self._retention_ms < self._backoff_ms():
                 return
-            self._tended_ms = now_ms
+            self._retention_ms = now_ms
             self.start(self._backoff_ms())
-            names = [partition.topic_partition for partition in self._choice.compacted()]
+            names = [partition.topic_partition for partition in self._selection.compacted()]
             for name in names:
-                if self._states.is_shut:
+                if self._states.is_stopped:
                     return
                 self._retain_one(name)
-            self._outcomes.forget_others(set(names))
+            self._history.retain_only(set(names))
         finally:
-            self._tending.release()
+            self._retention_lock.release()
 
     def _retain_one(self, name: TopicPartition) -> None:
         try:
             self._retain(name)
-        except Exception as error:  # noqa: BLE001 - kept in the ledger, told by health()
+        except Exception as error:  # noqa: BLE001 - kept in the fault registry, told by health()
             pause_ms = self._backoff_ms()
-            self._ledger.failed(CLEANER_RETENTION, name, error, retry_after_ms=pause_ms)
+            self._faults.record_failure(CLEANER_RETENTION, name, error, retry_after_ms=pause_ms)
         else:
-            self._ledger.went_well(CLEANER_RETENTION, name)
+            self._faults.clear_error(CLEANER_RETENTION, name)
 
     # -------------------------------------------------------------------------------- on demand
 
@@ -242,23 +242,23 @@ class Compaction:
     ) -> Cleaning:
         """Clean a partition now; see `LogManager.compact`."""
         log, run = self._begin(partition)
-        bench = CleaningBench(self._config, self._throttle, self._clock)
+        buffers = CleanerBuffers(self._config, self._throttle, self._clock)
         try:
             if include_active:
                 log.roll()
-            cleaning = self._clean(partition, log, run, bench, on_progress)
+            cleaning = self._clean(partition, log, run, buffers, on_progress)
         except BaseException as error:
             self._on_error(partition.directory, error)
             raise
         finally:
-            self._states.done(run)
-        self._outcomes.went_well(ON_DEMAND, cleaning)
+            self._states.finish(run)
+        self._history.record_success(ON_DEMAND, cleaning)
         return cleaning
 
     def _begin(self, partition: ManagedPartition) -> tuple[Log, CleaningRun]:
         while True:
             # Not while the partition is ours: opening it anew waits for its cleaning.
-            log = self._opened(partition)
+            log = self._open_log(partition)
             if not log.config.is_compacted:
                 policy = ",".join(log.config.cleanup_policy)
                 raise ConfigError(
@@ -267,21 +267,21 @@ class Compaction:
             run = self._states.begin_when_free(partition.topic_partition)
             if partition.usable_log is log and log.config.is_compacted:
                 return log, run
-            self._states.done(run)
+            self._states.finish(run)
 
     def _clean(
         self,
         partition: ManagedPartition,
         log: Log,
         run: CleaningRun,
-        bench: CleaningBench,
+        buffers: CleanerBuffers,
         on_progress: Callable[[CleaningProgress], object] | None = None,
     ) -> Cleaning:
         # Anew: since the log was chosen it may have been truncated.
-        _facts, span = span_of(partition, log, self._clock.now_ms())
-        cleaning = bench.clean(log, span, run, on_progress)
+        _facts, span = cleanable_range(partition, log, self._clock.now_ms())
+        cleaning = buffers.clean(log, span, run, on_progress)
         if not run.is_aborted:
-            refusal = note_cleaned(partition, cleaning.end_offset)
+            refusal = record_cleaned(partition, cleaning.end_offset)
             if refusal is not None:
                 self._on_error(partition.directory, refusal)
         return cleaning
@@ -292,13 +292,13 @@ class Compaction:
         """Return how it goes."""
         with self._guard:
             workers = list(self._workers)
-        look = self._choice.last_look
+        look = self._selection.last_result
         return CleanerHealth(
             is_enabled=self._config().enable,
             thread_count=len(workers),
             alive_count=sum(worker.is_alive for worker in workers),
             replaced_count=sum(worker.replaced_count for worker in workers),
-            compacted_count=len(self._choice.compacted()),
+            compacted_count=len(self._selection.compacted()),
             under_way=tuple(
                 CleaningUnderWay(run.topic_partition, run.thread_name, run.is_aborted, run.progress)
                 for run in self._states.under_way()
@@ -308,14 +308,14 @@ class Compaction:
             time_since_last_look_ms=None if look is None else self._clock.now_ms() - look.at_ms,
             max_dirty_percent=0.0 if look is None else 100 * look.max_dirty_ratio,
             max_delay_ms=0 if look is None else look.max_delay_ms,
-            cleaning_count=self._outcomes.count,
-            last_cleanings=self._outcomes.last(),
+            cleaning_count=self._history.count,
+            last_cleanings=self._history.last(),
             throttled_ms=self._throttle.waited_ms,
             memory_bytes=memory_share(self._config()),
         )
 
     def _uncleanable(self) -> Iterator[UncleanablePartition]:
-        for fault in self._outcomes.faults():
+        for fault in self._history.faults():
             name = fault.subject
             if not isinstance(name, TopicPartition) or name not in self._registry:
                 continue

@@ -109,12 +109,12 @@ class CleaningStates:
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._entries: dict[TopicPartition, _Entry] = {}
-        self._is_shut = False
+        self._is_stopped = False
 
     @property
-    def is_shut(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether nothing is begun any more."""
-        return self._is_shut
+        return self._is_stopped
 
     def state_of(self, name: TopicPartition) -> CleaningState:
         """Return the state of a partition."""
@@ -140,9 +140,9 @@ class CleaningStates:
     # ---------------------------------------------------------------------------- who cleans
 
     def begin(self, name: TopicPartition) -> CleaningRun | None:
-        """Begin a cleaning, to be ended by `done`; None where the partition is in any state."""
+        """Begin a cleaning, to be ended by `finish`; None where the partition is in any state."""
         with self._condition:
-            if self._is_shut or name in self._entries:
+            if self._is_stopped or name in self._entries:
                 return None
             run = CleaningRun(name, self._condition)
             self._entries[name] = _Entry(run)
@@ -158,15 +158,15 @@ class CleaningStates:
         """
         with self._condition:
             while True:
-                if self._is_shut:
+                if self._is_stopped:
                     raise LogClosedError("the manager is closed")
                 run = self.begin(name)
                 if run is not None:
                     return run
-                self._refuse_own(name)
+                self._ensure_not_own(name)
                 self._condition.wait()
 
-    def done(self, run: CleaningRun) -> bool:
+    def finish(self, run: CleaningRun) -> bool:
         """End a cleaning; say whether it was left alone until now."""
         with self._condition:
             entry = self._entries.get(run.topic_partition)
@@ -190,7 +190,7 @@ class CleaningStates:
         """
         with self._condition:
             for name in names:
-                self._refuse_own(name)
+                self._ensure_not_own(name)
             for name in names:
                 entry = self._entries.setdefault(name, _Entry())
                 entry.pause_count += 1
@@ -237,10 +237,10 @@ class CleaningStates:
         finally:
             self.resume(*names)
 
-    def shut(self) -> None:
+    def stop(self) -> None:
         """Begin nothing any more, and end everything; return when other threads' have ended."""
         with self._condition:
-            self._is_shut = True
+            self._is_stopped = True
             for run in _runs(self._entries.values()):
                 run.is_aborted = True
             self._condition.notify_all()
@@ -249,7 +249,7 @@ class CleaningStates:
 
     # ------------------------------------------------------------------ private, the lock is held
 
-    def _refuse_own(self, name: TopicPartition) -> None:
+    def _ensure_not_own(self, name: TopicPartition) -> None:
         entry = self._entries.get(name)
         if entry is not None and entry.run is not None and entry.run.is_own:
             raise LogCleaningAbortedError(f"{name} is being cleaned by this thread: not from there")

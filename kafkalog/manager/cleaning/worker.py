@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable
 
 from kafkalog.clock import Clock
-from kafkalog.manager.cleaning.bench import CleaningBench
-from kafkalog.manager.supervision import Ledger
+from kafkalog.manager.cleaning.cleaner_buffers import CleanerBuffers
+from kafkalog.manager.supervision import FaultRegistry
 from kafkalog.scheduler import ScheduledTask, Scheduler, ThreadScheduler
 
 __all__ = ["CleanerWorker"]
@@ -26,9 +26,9 @@ class CleanerWorker:
 
     Args:
         name: that of its thread, and of its rounds.
-        bench: what it cleans with.
-        work: one round with that bench under that name; says whether there may be more to do.
-        ledger: keeps what a round as a whole fails at.
+        buffers: what it cleans with.
+        work: one round with those buffers under that name; says whether there may be more to do.
+        faults: keeps what a round as a whole fails at.
         clock: measures pauses.
         scheduler: runs the rounds; a thread of its own if None.
         backoff_ms: returns the pause after a round that found nothing.
@@ -37,17 +37,17 @@ class CleanerWorker:
     def __init__(
         self,
         name: str,
-        bench: CleaningBench,
-        work: Callable[[str, CleaningBench], bool],
-        ledger: Ledger,
+        buffers: CleanerBuffers,
+        work: Callable[[str, CleanerBuffers], bool],
+        faults: FaultRegistry,
         clock: Clock,
         scheduler: Scheduler | None,
         backoff_ms: Callable[[], int],
     ) -> None:
         self.name = name
-        self._bench = bench
+        self._buffers = buffers
         self._work = work
-        self._ledger = ledger
+        self._faults = faults
         self._backoff_ms = backoff_ms
         self._own: ThreadScheduler | None = None
         if scheduler is None:
@@ -100,15 +100,15 @@ class CleanerWorker:
     def _round(self) -> None:
         pause_ms = max(self._backoff_ms(), 1)
         try:
-            if self._work(self.name, self._bench):
+            if self._work(self.name, self._buffers):
                 pause_ms = 0
             else:
-                self._bench.rest()
+                self._buffers.release()
         except BaseException as error:
-            self._ledger.failed(self.name, None, error, retry_after_ms=pause_ms)
+            self._faults.record_failure(self.name, None, error, retry_after_ms=pause_ms)
             if not isinstance(error, Exception):
                 raise
         else:
-            self._ledger.went_well(self.name, None)
+            self._faults.clear_error(self.name, None)
         finally:
             self.start(pause_ms)

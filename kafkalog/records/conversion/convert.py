@@ -21,10 +21,10 @@ from typing_extensions import Buffer
 from kafkalog._core.header import parse_header
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, KafkaLogError
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, Codec
+from kafkalog.records.conversion.conversion_units import ConversionUnit, FileRecords, UnitWalker
 from kafkalog.records.conversion.downward import DownwardConverter
 from kafkalog.records.conversion.options import DEFAULT_BATCH_BYTES, ConversionOptions
 from kafkalog.records.conversion.report import ConversionReport
-from kafkalog.records.conversion.stretches import BatchRun, Stretch, Walker
 from kafkalog.records.conversion.upward import UpwardConverter
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 # Where a refused batch lies, and why; returns what stands in its place.
-OnRefused: TypeAlias = Callable[[BatchRun, Stretch, KafkaLogError], Buffer | None]
+OnRefused: TypeAlias = Callable[[FileRecords, ConversionUnit, KafkaLogError], Buffer | None]
 
 _CODEC_NAMES: Final = {int(codec): codec.kafka_name for codec in Codec}
 
@@ -86,13 +86,13 @@ def convert_batches(
     """
     report = ConversionReport()
     options = ConversionOptions(magic, codec, level, first_offset, batch_bytes, limit_bytes)
-    run = BatchRun(memoryview(data).cast("B"))
+    run = FileRecords(memoryview(data).cast("B"))
     converted = b"".join(convert_runs([run], options, report=report))
     return ConversionResult(converted, report)
 
 
 def convert_runs(
-    runs: Iterable[BatchRun],
+    runs: Iterable[FileRecords],
     options: ConversionOptions,
     *,
     report: ConversionReport | None = None,
@@ -138,52 +138,56 @@ class Converter:
     ) -> None:
         self.report = ConversionReport() if report is None else report
         # Who goes on behind a message that is refused must meet it alone.
-        self._walker = Walker(check_crc=check_crc, merge=on_refused is None)
+        self._walker = UnitWalker(check_crc=check_crc, merge=on_refused is None)
         self._on_refused = on_refused
-        self._way: UpwardConverter | DownwardConverter
+        self._converter: UpwardConverter | DownwardConverter
         if options.magic == 2:
-            self._way = UpwardConverter(options, self.report)
+            self._converter = UpwardConverter(options, self.report)
         else:
-            self._way = DownwardConverter(options, self.report)
+            self._converter = DownwardConverter(options, self.report)
 
-    def convert(self, run: BatchRun) -> Iterator[Buffer]:
+    def convert(self, run: FileRecords) -> Iterator[Buffer]:
         """Yield what a run becomes, whole batches; some may wait for the next run."""
-        for stretch in self._walker.stretches(run):
-            size = stretch.end - stretch.start
-            self.report.source_bytes_by_codec[codec_name(stretch.codec)] += size
-            self.report.source_batches += stretch.batch_count
-            if not stretch.is_plain:
+        for unit in self._walker.units(run):
+            size = unit.end - unit.start
+            self.report.source_bytes_by_codec[codec_name(unit.codec)] += size
+            self.report.source_batches += unit.batch_count
+            if not unit.is_plain:
                 yield from self.finish()
-            pieces = self._way.convert(run, stretch)
+            pieces = self._converter.convert(run, unit)
             if self._on_refused is not None:
-                pieces = self._passing_over(run, stretch, pieces, self._on_refused)
-            yield from self._counted(pieces)
+                pieces = self._replace_refused(run, unit, pieces, self._on_refused)
+            yield from self._count_bytes(pieces)
 
     def finish(self) -> Iterator[Buffer]:
         """Yield what waits."""
-        return self._counted(self._way.finish())
+        return self._count_bytes(self._converter.finish())
 
-    def _counted(self, pieces: Iterator[Buffer]) -> Iterator[Buffer]:
+    def _count_bytes(self, pieces: Iterator[Buffer]) -> Iterator[Buffer]:
         for piece in pieces:
             # All batches of a piece have one codec.
             name = codec_name(parse_header(piece).codec)
             self.report.result_bytes_by_codec[name] += memoryview(piece).nbytes
             yield piece
 
-    def _passing_over(
-        self, run: BatchRun, stretch: Stretch, pieces: Iterator[Buffer], on_refused: OnRefused
+    def _replace_refused(
+        self,
+        run: FileRecords,
+        unit: ConversionUnit,
+        pieces: Iterator[Buffer],
+        on_refused: OnRefused,
     ) -> Iterator[Buffer]:
         try:
-            if stretch.is_plain:
+            if unit.is_plain:
                 # One message. What comes before it is refused had waited, and is whole.
                 yield from pieces
             else:
                 # All of a batch or nothing: half of it would be neither.
                 yield from list(pieces)
         except (CorruptRecordError, InvalidRecordError) as error:
-            if not stretch.is_plain:
-                self._way.abandon()
-            instead = on_refused(run, stretch, error)
+            if not unit.is_plain:
+                self._converter.abandon()
+            instead = on_refused(run, unit, error)
             if instead is not None:
                 yield instead
 

@@ -17,7 +17,7 @@ from typing_extensions import Buffer
 from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.records.batch_view import BatchView
-from kafkalog.records.conversion.stretches import BatchRun, Stretch
+from kafkalog.records.conversion.conversion_units import ConversionUnit, FileRecords
 from kafkalog.records.reused_columns import ReusedColumns
 
 __all__ = ["Decoder"]
@@ -31,7 +31,7 @@ _CHUNK_ROWS: Final = 4096
 
 class Decoder:
     """
-    Decodes stretches into columns that it reuses.
+    Decodes units into columns that it reuses.
 
     Args:
         limit_bytes: largest size of one batch uncompressed.
@@ -41,15 +41,15 @@ class Decoder:
         self._reused = ReusedColumns(_CHUNK_ROWS, limit_bytes)
         self._next_offset = 0
 
-    def plain(self, run: BatchRun, stretch: Stretch) -> Iterator[RecordColumns]:
+    def plain(self, run: FileRecords, unit: ConversionUnit) -> Iterator[RecordColumns]:
         """Yield the records of plain messages, some thousand at a time; they point into the run."""
         columns = self._reused.columns
-        position, status = stretch.start, _FULL
-        while position < stretch.end:
+        position, status = unit.start, _FULL
+        while position < unit.end:
             start = position
             columns.clear()
             _, _, position, status = decode_run(
-                run.data, position, columns, end=stretch.end, check_crc=False
+                run.data, position, columns, end=unit.end, check_crc=False
             )
             if len(columns):
                 self._ensure_rising(columns, run.position + start, run.path)

@@ -25,17 +25,17 @@ from kafkalog.errors import UnsupportedCodecError
 from kafkalog.layout import LOG_APPEND_TIME, NO_TIMESTAMP
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress
+from kafkalog.records.conversion.conversion_units import ConversionUnit, FileRecords
 from kafkalog.records.conversion.decoding import Decoder
 from kafkalog.records.conversion.options import ConversionOptions
 from kafkalog.records.conversion.report import ConversionReport
-from kafkalog.records.conversion.stretches import BatchRun, Stretch
 
 __all__ = ["DownwardConverter"]
 
 
 class DownwardConverter:
     """
-    Converts stretch after stretch to v1 or v0.
+    Converts unit after unit to v1 or v0.
 
     Args:
         options: what is wanted.
@@ -48,20 +48,20 @@ class DownwardConverter:
         self._decoder = Decoder(options.limit_bytes)
         self._builder = MessageSetBuilder(options.magic)
 
-    def convert(self, run: BatchRun, stretch: Stretch) -> Iterator[Buffer]:
-        """Yield the messages that a stretch becomes, whole ones back to back."""
-        data = run.data[stretch.start : stretch.end]
-        if stretch.magic <= self._options.magic:
-            self._report.batches_copied += stretch.batch_count
+    def convert(self, run: FileRecords, unit: ConversionUnit) -> Iterator[Buffer]:
+        """Yield the messages that a unit becomes, whole ones back to back."""
+        data = run.data[unit.start : unit.end]
+        if unit.magic <= self._options.magic:
+            self._report.batches_copied += unit.batch_count
             yield data
-        elif stretch.is_plain:
-            for columns in self._decoder.plain(run, stretch):
+        elif unit.is_plain:
+            for columns in self._decoder.plain(run, unit):
                 yield from self._encode(
-                    columns, run.data, self._options.codec or Codec.NONE, stretch.append_time_ms
+                    columns, run.data, self._options.codec or Codec.NONE, unit.append_time_ms
                 )
         else:
             yield from self._batch(
-                BatchView(data, path=run.path, position=run.position + stretch.start)
+                BatchView(data, path=run.path, position=run.position + unit.start)
             )
 
     def finish(self) -> Iterator[Buffer]:
@@ -69,7 +69,7 @@ class DownwardConverter:
         return iter(())
 
     def abandon(self) -> None:
-        """Forget what is under construction: every stretch begins anew anyway."""
+        """Forget what is under construction: every unit begins anew anyway."""
 
     def _batch(self, view: BatchView) -> Iterator[Buffer]:
         header, report = view.header, self._report

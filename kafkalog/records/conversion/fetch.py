@@ -28,10 +28,10 @@ from typing import Final
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.records.batch_view import BatchView
+from kafkalog.records.conversion.conversion_units import FileRecords
 from kafkalog.records.conversion.convert import Converter
 from kafkalog.records.conversion.options import ConversionOptions
 from kafkalog.records.conversion.report import ConversionReport
-from kafkalog.records.conversion.stretches import BatchRun
 
 __all__ = ["CHUNK_BYTES", "ConvertedFetch"]
 
@@ -101,7 +101,7 @@ class ConvertedFetch:
     def _next_chunk(self) -> bytes:
         """Convert the next chunk that gives anything; empty at the end of what can be converted."""
         while True:
-            views = self._take_chunk()
+            views = self._next_converted()
             if not views:
                 return b""
             converted = bytearray()
@@ -115,7 +115,7 @@ class ConvertedFetch:
             if converted:
                 return bytes(converted)
 
-    def _take_chunk(self) -> list[BatchView]:
+    def _next_converted(self) -> list[BatchView]:
         views: list[BatchView] = []
         size = 0
         while True:
@@ -139,7 +139,7 @@ class ConvertedFetch:
             return None
 
     def _convert(self, view: BatchView) -> bytes:
-        run = BatchRun(view.data, view.path, view.position)
+        run = FileRecords(view.data, view.path, view.position)
         # Downwards nothing waits for the next batch.
         return b"".join(self._converter.convert(run))
 

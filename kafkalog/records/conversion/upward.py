@@ -27,10 +27,10 @@ from kafkalog._core.repack import replace_payload
 from kafkalog.layout import LOG_APPEND_TIME
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress_if_smaller
+from kafkalog.records.conversion.conversion_units import ConversionUnit, FileRecords
 from kafkalog.records.conversion.decoding import Decoder
 from kafkalog.records.conversion.options import ConversionOptions
 from kafkalog.records.conversion.report import ConversionReport
-from kafkalog.records.conversion.stretches import BatchRun, Stretch
 
 __all__ = ["UpwardConverter"]
 
@@ -39,7 +39,7 @@ _NO_LIMIT: Final = 2**31 - 1
 
 class UpwardConverter:
     """
-    Converts stretch after stretch to v2.
+    Converts unit after unit to v2.
 
     Args:
         options: what is wanted.
@@ -54,21 +54,21 @@ class UpwardConverter:
         self._base_offset = 0
         self._append_time: int | None = None
 
-    def convert(self, run: BatchRun, stretch: Stretch) -> Iterator[Buffer]:
+    def convert(self, run: FileRecords, unit: ConversionUnit) -> Iterator[Buffer]:
         """
         Yield the v2 batches that are complete; plain messages wait for more of them.
 
-        Call `finish` before a stretch of another kind.
+        Call `finish` before a unit of another kind.
         """
-        if stretch.is_plain:
-            yield from self._merge(run, stretch)
+        if unit.is_plain:
+            yield from self._merge(run, unit)
             return
         view = BatchView(
-            run.data[stretch.start : stretch.end],
+            run.data[unit.start : unit.end],
             path=run.path,
-            position=run.position + stretch.start,
+            position=run.position + unit.start,
         )
-        if stretch.magic < 2:
+        if unit.magic < 2:
             yield from self._unwrap(view)
         else:
             yield self._recompress(view)
@@ -82,15 +82,15 @@ class UpwardConverter:
         """Forget the batch under construction, one that has turned out to be no good."""
         self._builder.reset()
 
-    def _merge(self, run: BatchRun, stretch: Stretch) -> Iterator[Buffer]:
-        if self._append_time != stretch.append_time_ms:
+    def _merge(self, run: FileRecords, unit: ConversionUnit) -> Iterator[Buffer]:
+        if self._append_time != unit.append_time_ms:
             yield from self.finish()
-        for columns in self._decoder.plain(run, stretch):
+        for columns in self._decoder.plain(run, unit):
             self._report.records_converted += len(columns)
             yield from self._add(
                 columns,
                 run.data,
-                stretch.append_time_ms,
+                unit.append_time_ms,
                 self._options.codec or Codec.NONE,
                 self._options.batch_bytes,
             )

@@ -29,7 +29,7 @@ from kafkalog.records.control import ControlType, decode_control
 
 __all__ = [
     "Payload",
-    "blaming",
+    "add_offset_to_error",
     "check_control_records",
     "check_size",
     "check_sizes",
@@ -97,7 +97,7 @@ def plain_records(data: bytes | bytearray, header: BatchHeader, rules: AppendRul
         start = header.position
     if header.codec == Codec.NONE or header.record_count == 0:
         return view, start, end
-    with blaming(header):
+    with add_offset_to_error(header):
         if header.magic < MAGIC_V2:
             start, end = wrapper_value(data, header)
         payload = decompress(
@@ -112,7 +112,7 @@ def plain_records(data: bytes | bytearray, header: BatchHeader, rules: AppendRul
 
 def check_control_records(header: BatchHeader, payload: Payload) -> None:
     """Raise InvalidRecordError where the records of a control batch say nothing known."""
-    with blaming(header):
+    with add_offset_to_error(header):
         for record in decode_records(payload[0], header, payload[1], payload[2]):
             control = decode_control(record.key, record.value)
             if control.type is ControlType.UNKNOWN:
@@ -120,7 +120,7 @@ def check_control_records(header: BatchHeader, payload: Payload) -> None:
 
 
 @contextmanager
-def blaming(header: BatchHeader) -> Iterator[None]:
+def add_offset_to_error(header: BatchHeader) -> Iterator[None]:
     """
     Say of an error inside which batch it is of, and that the batch was written like that.
 

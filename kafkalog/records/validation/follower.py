@@ -31,7 +31,7 @@ from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec
 from kafkalog.records.validation.entries import (
-    blaming,
+    add_offset_to_error,
     check_control_records,
     check_size,
     next_header,
@@ -39,7 +39,7 @@ from kafkalog.records.validation.entries import (
     refusal,
 )
 
-__all__ = ["validate_own_offsets"]
+__all__ = ["validate_as_follower"]
 
 _OK: Final = STATUS_CODES["OK"]
 _OFFSET_ORDER: Final = STATUS_CODES["OFFSET_ORDER"]
@@ -50,7 +50,7 @@ _ENTRIES_AHEAD: Final = 16
 _ENTRIES_MAX: Final = 4096
 
 
-def validate_own_offsets(data: Buffer, rules: AppendRules) -> PackedRun:
+def validate_as_follower(data: Buffer, rules: AppendRules) -> PackedRun:
     """
     Check batches that keep their offsets, as a follower takes them from its leader.
 
@@ -158,7 +158,7 @@ def _check_batch(
 
 def _check_content(data: bytes | bytearray, header: BatchHeader, rules: AppendRules) -> None:
     """Check what would otherwise stop a broker that loads the batch."""
-    with blaming(header):
+    with add_offset_to_error(header):
         Codec.of(header.codec)
     if header.partition_leader_epoch < _NO_LEADER_EPOCH:
         raise refusal(header, f"leader epoch {header.partition_leader_epoch}")

@@ -45,7 +45,7 @@ from kafkalog.records.validation.batch_rules import (
 )
 from kafkalog.records.validation.entries import (
     Payload,
-    blaming,
+    add_offset_to_error,
     check_control_records,
     check_sizes,
     next_header,
@@ -53,7 +53,7 @@ from kafkalog.records.validation.entries import (
 )
 from kafkalog.records.validation.old_formats import OldFormatAppend
 
-__all__ = ["validate_for_leader"]
+__all__ = ["validate_as_leader"]
 
 _OK: Final = STATUS_CODES["OK"]
 # To ask an enumeration for its member takes longer than to check a small batch.
@@ -61,7 +61,7 @@ _CLIENT: Final = AppendOrigin.CLIENT
 _COORDINATOR: Final = AppendOrigin.COORDINATOR
 
 
-def validate_for_leader(
+def validate_as_leader(
     data: Buffer,
     rules: AppendRules,
     now_ms: int,
@@ -107,6 +107,7 @@ class _LeaderAppend:
 
     __slots__ = (
         "_batches",
+        "_copied_end",
         "_data",
         "_faults",
         "_has_producers",
@@ -117,7 +118,6 @@ class _LeaderAppend:
         "_record_count",
         "_rules",
         "_source_codec",
-        "_taken_end",
         "_target_codec",
     )
 
@@ -134,7 +134,7 @@ class _LeaderAppend:
         self._has_producers = False
         # Parts of the result; until something was recompressed the copy itself is the result.
         self._parts: list[memoryview | bytearray] = []
-        self._taken_end = 0
+        self._copied_end = 0
         self._source_codec = self._target_codec = self._recompressed_count = 0
 
     def run(self) -> PackedRun:
@@ -156,7 +156,7 @@ class _LeaderAppend:
             self._batches,
             self._record_count,
             self._now_ms if rules.gives_time else None,
-            rewriting=self._rewriting(),
+            rewriting=self._describe_rewriting(),
             has_producers=self._has_producers,
         )
 
@@ -170,7 +170,7 @@ class _LeaderAppend:
         if header.is_control:
             check_control_records(header, payload)
         else:
-            self._look_for_faults(header, payload, summary)
+            self._find_faults(header, payload, summary)
         target, position, size = self._data, header.position, header.size_bytes
         wanted = self._rules.wanted_codec
         self._source_codec = codec or self._source_codec
@@ -190,7 +190,7 @@ class _LeaderAppend:
         self._target_codec = codec or self._target_codec
         self._record_count += header.record_count
 
-    def _rewriting(self) -> Rewriting:
+    def _describe_rewriting(self) -> Rewriting:
         source, target, count = self._source_codec, self._target_codec, self._recompressed_count
         return Rewriting(source, target, count) if source or target else NOTHING_REWRITTEN
 
@@ -201,9 +201,7 @@ class _LeaderAppend:
             raise second_batch(header)
         check_header(header, self._origin)
 
-    def _look_for_faults(
-        self, header: BatchHeader, payload: Payload, summary: RecordSummary
-    ) -> None:
+    def _find_faults(self, header: BatchHeader, payload: Payload, summary: RecordSummary) -> None:
         """Hold the records against the settings; only where one fails are they looked at."""
         claim = claim_fault(header, self._rules, self._now_ms)
         if claim is None and not self._rules.may_fail(
@@ -227,22 +225,22 @@ class _LeaderAppend:
             return self._data, header.position, header.size_bytes, header.codec
         body = records if compressed is None else compressed
         original = memoryview(self._data)[header.position : header.end_position]
-        with blaming(header):
+        with add_offset_to_error(header):
             batch = replace_payload(original, int(wanted), body)
         check_sizes(header, len(batch), self._rules)
-        self._take_up_to(header.position)
+        self._copy_up_to(header.position)
         self._parts.append(batch)
-        self._taken_end = header.end_position
+        self._copied_end = header.end_position
         self._recompressed_count += 1
         return batch, 0, len(batch), int(wanted)
 
-    def _take_up_to(self, position: int) -> None:
+    def _copy_up_to(self, position: int) -> None:
         """Take the batches before `position` that stayed as they are into the result."""
-        if position > self._taken_end:
-            self._parts.append(memoryview(self._data)[self._taken_end : position])
+        if position > self._copied_end:
+            self._parts.append(memoryview(self._data)[self._copied_end : position])
 
     def _result(self) -> bytearray:
         if not self._parts:
             return self._data
-        self._take_up_to(len(self._data))
+        self._copy_up_to(len(self._data))
         return bytearray().join(self._parts)

@@ -44,8 +44,13 @@ from kafkalog.layout import CREATE_TIME, LOG_APPEND_TIME, MAGIC_V2, NO_TIMESTAMP
 from kafkalog.model import NOTHING_REWRITTEN, AppendOrigin, Rewriting
 from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec
-from kafkalog.records.drafts import Draft, Drafts, close_batch, facts_of_messages
-from kafkalog.records.entry_columns import Entries, scan_entries
+from kafkalog.records.entry_columns import EntryColumns, scan_entries
+from kafkalog.records.old_format_batches import (
+    EncodedBatches,
+    OldFormatBatches,
+    close_batch,
+    facts_of_messages,
+)
 from kafkalog.records.record_faults import RecordFaults
 from kafkalog.records.validation.batch_rules import (
     as_create_time,
@@ -57,7 +62,7 @@ from kafkalog.records.validation.batch_rules import (
 )
 from kafkalog.records.validation.entries import (
     Payload,
-    blaming,
+    add_offset_to_error,
     check_sizes,
     plain_records,
     refusal,
@@ -87,7 +92,7 @@ class OldFormatAppend:
         self._append_time = now_ms if rules.gives_time else None
         self._size_limit = min(rules.max_message_bytes, rules.segment_bytes)
         self._faults = RecordFaults(rules, now_ms)
-        self._drafts = Drafts(rules, self._append_time)
+        self._old_batches = OldFormatBatches(rules, self._append_time)
         self._source_codec = self._target_codec = 0
         self._recompressed_count = self._converted_count = 0
 
@@ -98,9 +103,9 @@ class OldFormatAppend:
             self._check_entries(entries)
             for first, stop in _units(entries):
                 if entries.magic[first] < MAGIC_V2 and not entries.codec[first]:
-                    self._take_messages(entries, first, stop)
+                    self._collect_messages(entries, first, stop)
                 else:
-                    self._take_batch(self._header(entries, first))
+                    self._convert_batch(self._header(entries, first))
         self._faults.raise_if_any()
         facts = (
             self._source_codec,
@@ -108,11 +113,11 @@ class OldFormatAppend:
             self._recompressed_count,
             self._converted_count,
         )
-        return self._drafts.run(Rewriting(*facts) if any(facts) else NOTHING_REWRITTEN)
+        return self._old_batches.run(Rewriting(*facts) if any(facts) else NOTHING_REWRITTEN)
 
     # --------------------------------------------------------------------------------- entries
 
-    def _check_entries(self, entries: Entries) -> None:
+    def _check_entries(self, entries: EntryColumns) -> None:
         """Check what a look at the outer entries tells."""
         count = len(entries.position)
         for slot in np.flatnonzero(entries.size_bytes > self._size_limit)[:1]:
@@ -127,19 +132,19 @@ class OldFormatAppend:
         if count > 1 and takes_one and self._origin is not AppendOrigin.EMBEDDED:
             raise second_batch(self._header(entries, 1))
 
-    def _header(self, entries: Entries, slot: int) -> BatchHeader:
+    def _header(self, entries: EntryColumns, slot: int) -> BatchHeader:
         return parse_header(self._data, int(entries.position[slot]))
 
     # -------------------------------------------------------------------------- plain messages
 
-    def _take_messages(self, entries: Entries, first: int, stop: int) -> None:
+    def _collect_messages(self, entries: EntryColumns, first: int, stop: int) -> None:
         """Take plain messages of one magic."""
         start = int(entries.position[first])
         end = int(entries.position[stop - 1] + entries.size_bytes[stop - 1])
         header = self._header(entries, first)
-        columns = self._decoded_messages(start, end, stop - first)
+        columns = self._decode_messages(start, end, stop - first)
         claims = entries.has_append_time[first:stop]
-        self._look_for_faults_of_messages(columns, claims)
+        self._find_message_faults(columns, claims)
         codec = self._rules.wanted_codec or Codec.NONE
         if header.magic == self._rules.magic and codec is Codec.NONE:
             self._keep_messages(entries, first, stop, columns)
@@ -148,9 +153,9 @@ class OldFormatAppend:
         # A broker makes one batch of all; who embeds a log may append more than one batch holds.
         is_split = self._origin is AppendOrigin.EMBEDDED
         limit = self._rules.batch_bytes if is_split else _NO_LIMIT
-        self._write_anew(header, columns, view, codec, limit)
+        self._rewrite(header, columns, view, codec, limit)
 
-    def _decoded_messages(self, start: int, end: int, count: int) -> RecordColumns:
+    def _decode_messages(self, start: int, end: int, count: int) -> RecordColumns:
         columns = RecordColumns(count)
         _, _, position, status = decode_run(self._data, start, columns, end=end, check_crc=False)
         if status != _OK:
@@ -159,7 +164,7 @@ class OldFormatAppend:
             raise refusal(parse_header(self._data, position), why)
         return columns
 
-    def _look_for_faults_of_messages(self, columns: RecordColumns, claims: _Mask) -> None:
+    def _find_message_faults(self, columns: RecordColumns, claims: _Mask) -> None:
         times = columns.timestamp[: len(columns)]
         claimed = claims if self._rules.gives_time else claims & (times == NO_TIMESTAMP)
         timed = times[times != NO_TIMESTAMP]
@@ -170,10 +175,10 @@ class OldFormatAppend:
         if claimed.any() or self._rules.may_fail(self._now_ms, null_keys, lower, upper):
             why = "only the log may give" if self._rules.gives_time else "it has not"
             claim = f"it claims an append time, which {why}"
-            self._faults.add(columns, self._drafts.record_count, claim, claimed=claimed)
+            self._faults.add(columns, self._old_batches.record_count, claim, claimed=claimed)
 
     def _keep_messages(
-        self, entries: Entries, first: int, stop: int, columns: RecordColumns
+        self, entries: EntryColumns, first: int, stop: int, columns: RecordColumns
     ) -> None:
         """Set timestamps and their type right, as far as there are any."""
         start = int(entries.position[first])
@@ -195,11 +200,13 @@ class OldFormatAppend:
             times = np.maximum(times, NO_TIMESTAMP)
         if len(rows):
             set_max_timestamps(data, positions[rows], times[rows], timestamp_type=kind)
-        self._drafts.keep(Draft(data, facts_of_messages(positions, end, times, 0)), count)
+        self._old_batches.keep(
+            EncodedBatches(data, facts_of_messages(positions, end, times, 0)), count
+        )
 
     # ------------------------------------------------------------------- wrappers, v2 batches
 
-    def _take_batch(self, header: BatchHeader) -> None:
+    def _convert_batch(self, header: BatchHeader) -> None:
         """Take a wrapper, or a batch of v2 for a log of an old format."""
         if header.magic >= MAGIC_V2:
             check_header(header, self._origin)
@@ -216,20 +223,20 @@ class OldFormatAppend:
                 base_offset=header.base_offset,
             )
         if header.magic >= MAGIC_V2:
-            columns = self._decoded_records(header, payload)
-            self._write_anew(header, columns, payload[0], codec, _NO_LIMIT)
+            columns = self._decode_records(header, payload)
+            self._rewrite(header, columns, payload[0], codec, _NO_LIMIT)
             return
-        payload, summary, is_counted = self._checked_messages(header, payload)
+        payload, summary, is_counted = self._check_messages(header, payload)
         columns = RecordColumns(summary.record_count)
         sent = with_base_offset(header, 0)
         decode_message_columns(payload[0], sent, payload[1], payload[2], columns)
         foreign = _foreign(payload, header.magic) if summary.other_magic_count else None
-        self._look_for_faults(header, columns, summary, foreign)
+        self._find_faults(header, columns, summary, foreign)
         kept_by_format = header.magic == self._rules.magic == 1 and codec == header.codec
         if kept_by_format and is_counted and header.base_offset in (0, summary.record_count - 1):
             self._keep_wrapper(header, summary)
         else:
-            self._write_anew(header, columns, payload[0], codec, _NO_LIMIT)
+            self._rewrite(header, columns, payload[0], codec, _NO_LIMIT)
 
     def _check_format_of_header(self, header: BatchHeader) -> None:
         what = None
@@ -242,18 +249,18 @@ class OldFormatAppend:
         if what is not None:
             raise _unsupported(header, what, self._rules.magic)
 
-    def _decoded_records(self, header: BatchHeader, payload: Payload) -> RecordColumns:
+    def _decode_records(self, header: BatchHeader, payload: Payload) -> RecordColumns:
         """Check the records of a v2 batch."""
         buffer, start, end = payload
         summary = check_records(header, payload)
         columns = RecordColumns(header.record_count)
         decode_columns(buffer, as_create_time(header), start, end, columns)
-        self._look_for_faults(header, columns, summary)
+        self._find_faults(header, columns, summary)
         if columns.header_count[: len(columns)].any():
             raise _unsupported(header, "headers", self._rules.magic)
         return columns
 
-    def _checked_messages(
+    def _check_messages(
         self, header: BatchHeader, payload: Payload
     ) -> tuple[Payload, MessageSummary, bool]:
         """Check every message of a wrapper; whether their offsets count 0, 1, 2 comes last."""
@@ -280,7 +287,7 @@ class OldFormatAppend:
         why = status_meaning(summary.status)
         raise refusal(header, "its messages end early" if summary.status == _TRUNCATED else why)
 
-    def _look_for_faults(
+    def _find_faults(
         self,
         header: BatchHeader,
         columns: RecordColumns,
@@ -293,7 +300,7 @@ class OldFormatAppend:
             self._now_ms, summary.null_key_count, summary.min_timestamp, summary.max_timestamp
         )
         if may_fail or claim is not None or foreign is not None:
-            self._faults.add(columns, self._drafts.record_count, claim, foreign=foreign)
+            self._faults.add(columns, self._old_batches.record_count, claim, foreign=foreign)
 
     def _keep_wrapper(self, header: BatchHeader, summary: MessageSummary) -> None:
         """Set timestamp and type of a wrapper right, and leave its messages alone."""
@@ -305,12 +312,12 @@ class OldFormatAppend:
         last = summary.record_count - 1
         # As Kafka's leader: a wrapper that stays has an offset here whatever its times.
         facts = RunFacts([(len(data), 0, last, largest, last)])
-        self._drafts.keep(Draft(data, facts), summary.record_count)
+        self._old_batches.keep(EncodedBatches(data, facts), summary.record_count)
         self._target_codec = header.codec
 
     # ---------------------------------------------------------------------------------- writing
 
-    def _write_anew(
+    def _rewrite(
         self,
         header: BatchHeader,
         columns: RecordColumns,
@@ -322,12 +329,12 @@ class OldFormatAppend:
         start = 0
         while start < len(columns):
             builder = self._builder()
-            with blaming(header):
+            with add_offset_to_error(header):
                 start += builder.extend_decoded(buffer, columns, start, size_limit=size_limit)
-            draft = self._closed(builder, codec)
-            for facts in draft.batches.rows_above(self._size_limit):
+            encoded = self._close_builder(builder, codec)
+            for facts in encoded.batches.rows_above(self._size_limit):
                 check_sizes(header, facts.size_bytes, self._rules)
-            written = parse_header(draft.data).codec
+            written = parse_header(encoded.data).codec
             self._target_codec = written or self._target_codec
             self._recompressed_count += bool(written or header.codec)
         if header.magic != self._rules.magic:
@@ -340,20 +347,22 @@ class OldFormatAppend:
         builder.reset(append_time=self._append_time)
         return builder
 
-    def _closed(self, builder: BatchBuilder | MessageSetBuilder, codec: Codec) -> Draft:
+    def _close_builder(
+        self, builder: BatchBuilder | MessageSetBuilder, codec: Codec
+    ) -> EncodedBatches:
         """Take what a builder holds into the run."""
         if isinstance(builder, MessageSetBuilder):
-            return self._drafts.close(builder, codec)
+            return self._old_batches.close(builder, codec)
         batch = close_batch(builder, self._rules, codec, 0, self._append_time)
         largest = builder.max_timestamp if self._append_time is None else self._append_time
         last = builder.last_offset_delta
         shallow = last if largest >= 0 else -1
-        draft = Draft(batch, RunFacts([(len(batch), 0, last, largest, shallow)]))
-        self._drafts.keep(draft, builder.count)
-        return draft
+        encoded = EncodedBatches(batch, RunFacts([(len(batch), 0, last, largest, shallow)]))
+        self._old_batches.keep(encoded, builder.count)
+        return encoded
 
 
-def _units(entries: Entries) -> Iterator[tuple[int, int]]:
+def _units(entries: EntryColumns) -> Iterator[tuple[int, int]]:
     """Yield (first, stop) of what is taken at once: one batch, or plain messages side by side."""
     is_plain = (entries.magic < MAGIC_V2) & (entries.codec == 0)
     joins = is_plain[1:] & is_plain[:-1]

@@ -42,7 +42,7 @@ from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.files.unmapped import unmapped
+from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.log.opening import open_log
 from kafkalog.spark.errors import coded_errors
 from kafkalog.spark.jobs.asked import (
@@ -222,7 +222,7 @@ def _planned(spark: SparkSession, ledger: JobLedger, task_bytes: int) -> list[di
 
 
 def _roll(directory: str, config: LogConfig) -> None:
-    with open_log(directory, config=config, filesystem=unmapped(PosixFileSystem())) as log:
+    with open_log(directory, config=config, filesystem=without_mappings(PosixFileSystem())) as log:
         log.roll()
 
 
@@ -230,7 +230,7 @@ def _plan_of(
     ledger: JobLedger, snapshot: LogSnapshot, row: int, config: LogConfig, task_bytes: int
 ) -> dict[str, Any]:
     directory = snapshot.directories[row]
-    disk = unmapped(snapshot.disk)
+    disk = without_mappings(snapshot.disk)
     with open_log(directory, config=config, read_only=True, filesystem=disk) as log:
         subject = subject_of(log, now_ms=ledger.asked["now_ms"])
         span = subject.span()
@@ -269,7 +269,10 @@ def _adopted(
     if dry_run:
         return {**outcome, "status": "would be compacted"}
     try:
-        config, disk = LogConfig.from_properties(task["config"]), unmapped(PosixFileSystem())
+        config, disk = (
+            LogConfig.from_properties(task["config"]),
+            without_mappings(PosixFileSystem()),
+        )
         with open_log(task["directory"], config=config, filesystem=disk) as log:
             adopt_cleaning(log, staged)
     except KafkaLogError as error:

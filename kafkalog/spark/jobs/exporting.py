@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafkalog.errors import KafkaLogError
+from kafkalog.files.atomic_files import replace_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.files.whole import replace_whole
 from kafkalog.spark.arrow_cells import array_of, numbers_of
 from kafkalog.spark.errors import coded_errors
 from kafkalog.spark.jobs.asked import (
@@ -166,7 +166,7 @@ def _write_manifest(directory: Path, job_id: str, files: list[dict[str, Any]]) -
     files.sort(key=lambda each: (each["topic"], each["partition"], each["first_offset"]))
     with storage_errors(directory, doing="writing to"):
         text = json.dumps({"job_id": job_id, "files": files}, indent=1)
-        replace_whole(PosixFileSystem(), directory / "_manifest.json", text.encode())
+        replace_file(PosixFileSystem(), directory / "_manifest.json", text.encode())
 
 
 def _check(format_name: str, codec: str, partition_by: Sequence[str]) -> None:

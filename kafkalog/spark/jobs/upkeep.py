@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalog.config import LogConfig
 from kafkalog.errors import KafkaLogError
+from kafkalog.files.atomic_files import replace_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.files.unmapped import unmapped
-from kafkalog.files.whole import replace_whole
+from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.log.opening import open_log
 from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
@@ -294,7 +294,7 @@ def _reindexed(task: Mapping[str, Any]) -> dict[str, Any]:
     config = LogConfig.from_properties(task["config"])
     outcome: dict[str, Any] = {"directory": str(directory), "status": "done"}
     try:
-        disk = unmapped(PosixFileSystem())
+        disk = without_mappings(PosixFileSystem())
         with (
             open_log(directory, config=config, filesystem=disk) as log,
             storage_errors(directory, doing="indexing"),
@@ -318,5 +318,5 @@ def _reindex_segment(context: SegmentContext, segment: LogSegment) -> None:
     if scan.fences:
         raise scan.fences[0].to_error()
     files = context.files(segment.base_offset)
-    replace_whole(context.filesystem, files.offset_index, scan.offset_entries)
-    replace_whole(context.filesystem, files.time_index, scan.time_entries)
+    replace_file(context.filesystem, files.offset_index, scan.offset_entries)
+    replace_file(context.filesystem, files.time_index, scan.time_entries)

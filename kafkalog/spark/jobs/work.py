@@ -31,7 +31,7 @@ from kafkalog.errors import (
     UnsupportedCodecError,
 )
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.files.unmapped import unmapped
+from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.log.opening import open_log
 from kafkalog.spark.arrow_cells import mask_of, numbers_of, validity_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
@@ -150,7 +150,7 @@ def _staged(ledger: JobLedger, task: dict[str, Any]) -> dict[str, Any]:
     expected = [SegmentIdentity(**each) for each in task["segments"]]
     config = LogConfig.from_properties(task["config"])
     try:
-        disk = unmapped(PosixFileSystem())
+        disk = without_mappings(PosixFileSystem())
         with open_log(task["directory"], config=config, read_only=True, filesystem=disk) as log:
             subject = subject_of(log, now_ms=ledger.asked["now_ms"])
             staged = stage_cleaning(log, subject, marks, folder, expected=expected, run=run)

@@ -27,10 +27,10 @@ from kafkalog._core.index import (
 )
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
+from kafkalog.files.atomic_files import read_file
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.names import FileKind, segment_file_name
-from kafkalog.files.unmapped import unmapped
-from kafkalog.files.whole import read_whole
+from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.layout import RECORD_BATCH_OVERHEAD
 from kafkalog.log.fences import find_resume
 from kafkalog.log.ranges.damage import known_end_of, last_batch_is_odd
@@ -268,7 +268,7 @@ def _ask_engine(filesystem: FileSystem, directory: Path, base_offset: int) -> tu
     # Planning seldom comes here, and starts sooner without what opens and writes logs.
     from kafkalog.log.opening import open_log
 
-    with open_log(directory, read_only=True, filesystem=unmapped(filesystem)) as log:
+    with open_log(directory, read_only=True, filesystem=without_mappings(filesystem)) as log:
         snapshot = log.snapshot()
         if snapshot.segments.active.base_offset != base_offset:
             raise FileNotFoundError(f"{directory}: segment {base_offset} is not the last any more")
@@ -466,7 +466,7 @@ def _position_before(
     """Return where a batch begins before which all are earlier, as far as indexes tell."""
     names = (segment_file_name(base_offset, kind) for kind in _INDEXES)
     times, offsets = (
-        read_whole(filesystem, directory / name, max_bytes=_MAX_INDEX_BYTES) for name in names
+        read_file(filesystem, directory / name, max_bytes=_MAX_INDEX_BYTES) for name in names
     )
     if not times or not offsets:
         return 0

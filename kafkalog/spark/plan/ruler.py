@@ -18,8 +18,8 @@ from kafkalog._core.batch import find_offset
 from kafkalog._core.header import parse_header
 from kafkalog._core.index import OffsetIndexView, check_offset_index
 from kafkalog._core.status import STATUS_CODES
+from kafkalog.files.atomic_files import read_file
 from kafkalog.files.names import FileKind, segment_file_name
-from kafkalog.files.whole import read_whole
 from kafkalog.spark.plan.snapshot import LogSnapshot
 
 __all__ = ["SnapshotRuler"]
@@ -105,7 +105,7 @@ class SnapshotRuler:
     def _index(self, directory: Path, base: int, segment_size: int) -> OffsetIndexView | None:
         path = directory / segment_file_name(base, FileKind.OFFSET_INDEX)
         try:
-            entries = read_whole(self._snapshot.disk, path, max_bytes=_MAX_INDEX_BYTES)
+            entries = read_file(self._snapshot.disk, path, max_bytes=_MAX_INDEX_BYTES)
         except (OSError, ValueError):
             return None
         entries = (entries or b"")[: len(entries or b"") // 8 * 8]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from kafkalog.files.directories import make_directories, refuse_link, remove_tree
+from kafkalog.files.directories import ensure_no_link, make_directories, remove_tree
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.spark.txn.model import TransactionId
@@ -85,7 +85,7 @@ class StagingArea:
                 if self._filesystem.stat(directory) is None:
                     make_directories(self._filesystem, directory)
                 for each in (self.root, directory):
-                    refuse_link(self._filesystem, each)
+                    ensure_no_link(self._filesystem, each)
                 return self._filesystem.create_new(path)
             except FileNotFoundError:
                 # Somebody has removed what he found empty.
@@ -93,7 +93,7 @@ class StagingArea:
                     raise
         raise AssertionError("unreachable")
 
-    def sync_names(self, transaction: TransactionId) -> None:
+    def sync_directory_names(self, transaction: TransactionId) -> None:
         """Put the names of what an attempt has written on the disk."""
         self._filesystem.sync_directory(self.directory_of(transaction))
 

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Final
 
 from kafkalog.errors import CorruptStateError, LogStorageError
+from kafkalog.files.atomic_files import read_file, replace_file
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
-from kafkalog.files.whole import read_whole, replace_whole
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.txn.model import Intent, TransactionId, dumped, loaded
 
@@ -179,7 +179,7 @@ class SinkState:
         path = self._directory / name
         try:
             with storage_errors(path, doing="reading"):
-                return read_whole(self._filesystem, path, max_bytes=_MAX_BYTES)
+                return read_file(self._filesystem, path, max_bytes=_MAX_BYTES)
         except ValueError as error:
             raise CorruptStateError(str(error), path=path) from error
 
@@ -187,7 +187,7 @@ class SinkState:
         path = self._directory / name
         try:
             with storage_errors(path, doing="writing"):
-                replace_whole(self._filesystem, path, content)
+                replace_file(self._filesystem, path, content)
         except LogStorageError as error:
             # For a full disk to be told from other troubles, as everywhere.
             error.path = str(path)

@@ -17,7 +17,7 @@ from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.errors import CorruptRecordError
 from kafkalog.records.codecs import Codec
-from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.conversion.conversion_units import FileRecords
 from tests.support import golden
 from tests.support.cleaning import Cleaned, Cleaning, offset_map_of
 from tests.support.cleaning_cases import DirtyLog, add_records, dirty_logs
@@ -95,7 +95,7 @@ def test_filter_batch_that_loses_nothing_is_not_even_copied() -> None:
     add_records(log, (b"c", b"3"), codec=Codec.ZSTD)
     run = memoryview(log.data)
     batch_filter = BatchFilter(offset_map_of(1), Cleaning(99).rules(), TransactionTracker())
-    parts = batch_filter.filter(BatchRun(run), old_tombstones_stay=True)
+    parts = batch_filter.filter(FileRecords(run), old_tombstones_stay=True)
     assert log.data == b"".join(map(bytes, parts))
     assert all(isinstance(part, memoryview) and part.obj is run.obj for part in parts)
     assert 2 == batch_filter.statistics.batches_copied
@@ -212,10 +212,10 @@ def test_filter_of_parts_one_after_the_other_equals_one_pass() -> None:
     for part in range(3):
         offset_map = offset_map_of(13)
         offset_map.clear(secret=b"0123456789abcdef", part=part, part_count=3)
-        assert KeyCollector(offset_map, TransactionTracker()).add(BatchRun(memoryview(data)))
+        assert KeyCollector(offset_map, TransactionTracker()).add(FileRecords(memoryview(data)))
         offset_map.advance_to(log.end - 1)
         batch_filter = BatchFilter(offset_map, cleaning.rules(), TransactionTracker())
-        parts = batch_filter.filter(BatchRun(memoryview(data)), old_tombstones_stay=True)
+        parts = batch_filter.filter(FileRecords(memoryview(data)), old_tombstones_stay=True)
         data = b"".join(map(bytes, parts))
         assert kept_of(data) != kept_of(whole.data) or part == 2
     assert kept_of(whole.data) == kept_of(data)
@@ -240,7 +240,7 @@ def test_filter_of_keys_with_one_md5_sum_keeps_both_unless_told_by_md5(
 
     offset_map = OffsetMap(bytearray(240), identity=identity, exact=exact, secret=bytes(16))
     asked = have_keys if exact else None
-    run = BatchRun(memoryview(log.data))
+    run = FileRecords(memoryview(log.data))
     assert KeyCollector(offset_map, TransactionTracker(), have_keys=asked).add(run)
     batch_filter = BatchFilter(
         offset_map, Cleaning(99).rules(), TransactionTracker(), have_keys=asked
@@ -271,11 +271,11 @@ def test_filter_damaged_batch_raises_with_its_place() -> None:
         position = sum(map(len, log.batches[:batch]))
         data = bytearray(good)
         data[position + 61 + 8] ^= 1
-        run = BatchRun(memoryview(bytes(data)), "segment", 1000)
+        run = FileRecords(memoryview(bytes(data)), "segment", 1000)
         batch_filter = BatchFilter(offset_map_of(1), Cleaning(9).rules(), TransactionTracker())
         with pytest.raises(CorruptRecordError, match=f"position {1000 + position} of segment"):
             batch_filter.filter(run, old_tombstones_stay=True)
-    cut = BatchRun(memoryview(good)[:-1])
+    cut = FileRecords(memoryview(good)[:-1])
     with pytest.raises(CorruptRecordError, match="the bytes end before the item does"):
         KeyCollector(offset_map_of(9), TransactionTracker()).add(cut)
 

@@ -10,7 +10,7 @@ from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.errors import CorruptRecordError
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.records.control import ControlType
-from kafkalog.records.conversion.stretches import BatchRun
+from kafkalog.records.conversion.conversion_units import FileRecords
 from tests.support.cleaning import offset_map_of
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
@@ -52,7 +52,7 @@ def test_what_was_aborted_is_asked_once_and_only_where_there_are_transactions() 
     offset_map = offset_map_of(1)
     builder = BatchBuilder()
     builder.append(b"key", b"value", 1)
-    run = BatchRun(memoryview(builder.finish(base_offset=0)))
+    run = FileRecords(memoryview(builder.finish(base_offset=0)))
     assert KeyCollector(offset_map, transactions).add(run)
     assert [] == asked
     assert [True, False] == [transactions.is_aborted(1, 12), transactions.is_aborted(2, 13)]
@@ -101,7 +101,7 @@ def test_control_record_with_damaged_key_is_refused(key: bytes | None) -> None:
     data = builder.finish(
         base_offset=7, producer_id=1, producer_epoch=0, transactional=True, control=True
     )
-    run = BatchRun(memoryview(bytes(data)), "segment", 500)
+    run = FileRecords(memoryview(bytes(data)), "segment", 500)
     with pytest.raises(CorruptRecordError, match="control record at offset 7") as raised:
         KeyCollector(offset_map_of(1), TransactionTracker()).add(run)
     assert ("segment", 500, 7) == (
@@ -118,5 +118,5 @@ def test_control_record_of_an_unknown_type_stays() -> None:
     data = builder.finish(producer_id=1, producer_epoch=0, transactional=True, control=True)
     offset_map = offset_map_of(1)
     collector = KeyCollector(offset_map, TransactionTracker())
-    assert collector.add(BatchRun(memoryview(bytes(data))))
+    assert collector.add(FileRecords(memoryview(bytes(data))))
     assert (0, 0, 1) == (len(offset_map), offset_map.latest_offset, collector.records_read)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.doctoring import healthy_directory
+from tests.support.doctor_fixtures import healthy_directory
 
 
 @pytest.fixture(name="data")

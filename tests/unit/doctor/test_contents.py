@@ -17,7 +17,7 @@ from kafkalog.files.names import MOVE_NOTE
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.move_notes import MoveNote, write_note
-from tests.support.doctoring import checks, examined, healthy_directory, made_unclean, only
+from tests.support.doctor_fixtures import checks, examined, healthy_directory, made_unclean, only
 from tests.support.machines import MadeUpMachine
 from tests.support.managers import manual_manager
 from tests.support.manual_time import START_MS

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog.doctor.findings import Severity
-from kafkalog.files.machine import Room
-from tests.support.doctoring import checks, examined, healthy_directory, judged, only
+from kafkalog.files.machine import DiskSpace
+from tests.support.doctor_fixtures import checks, examined, healthy_directory, judged, only
 from tests.support.machines import GIB, MadeUpMachine
 
 WARNING, ERROR, NOTE = Severity.WARNING, Severity.ERROR, Severity.NOTE
@@ -115,7 +115,7 @@ def test_table_of_mounts_that_cannot_be_read_is_told_as_not_looked_at(data: Path
 )
 def test_scarce_room_is_found(data: Path, available: int, expected: Severity | None) -> None:
     """A twentieth of the whole; an error where not even a checkpoint could be replaced."""
-    room = Room(1000 * GIB, available, 1000, 1000)
+    room = DiskSpace(1000 * GIB, available, 1000, 1000)
     diagnosis = examined(data, machine=MadeUpMachine(space=room))
     finding = judged(diagnosis, "disk.room", expected)
     if finding is not None:
@@ -127,9 +127,9 @@ def test_room_for_less_than_two_of_the_largest_segment_is_found(data: Path) -> N
     """A truncation writes one anew."""
     (data / "orders-0" / f"{8:020d}.log").write_bytes(bytes(20 << 20))
     (data / ".lock").unlink()
-    room = Room(100 << 20, 40 << 20, 1000, 1000)
+    room = DiskSpace(100 << 20, 40 << 20, 1000, 1000)
     assert "disk.room" not in checks(examined(data, machine=MadeUpMachine(space=room)))
-    room = Room(100 << 20, (40 << 20) - 1, 1000, 1000)
+    room = DiskSpace(100 << 20, (40 << 20) - 1, 1000, 1000)
     diagnosis = examined(data, machine=MadeUpMachine(space=room))
     finding = next(each for each in diagnosis.findings if each.check == "disk.room")
     assert WARNING is finding.severity
@@ -143,7 +143,7 @@ def test_room_of_a_file_system_is_told_once_for_all_directories_on_it(tmp_path: 
         healthy_directory(tmp_path / "a", "orders-0"),
         healthy_directory(tmp_path / "b", "orders-1"),
     )
-    room = Room(1000 * GIB, GIB, 1000, 1000)
+    room = DiskSpace(1000 * GIB, GIB, 1000, 1000)
     diagnosis = examined(*directories, machine=MadeUpMachine(space=room))
     assert directories == only(diagnosis, "disk.room").paths
 
@@ -162,7 +162,7 @@ def test_scarce_inodes_are_found(
     data: Path, total: int, available: int, expected: Severity | None
 ) -> None:
     """Where the file system has a limit at all."""
-    room = Room(1000 * GIB, 500 * GIB, total, available)
+    room = DiskSpace(1000 * GIB, 500 * GIB, total, available)
     diagnosis = examined(data, machine=MadeUpMachine(space=room))
     finding = judged(diagnosis, "disk.inodes", expected)
     if finding is not None:

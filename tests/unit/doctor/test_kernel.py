@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog.doctor.findings import Severity
-from tests.support.doctoring import checks, examined, judged, only
+from tests.support.doctor_fixtures import checks, examined, judged, only
 from tests.support.machines import GIB, MadeUpMachine
 
 

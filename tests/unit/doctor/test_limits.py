@@ -9,7 +9,7 @@ import pytest
 from kafkalog import LogConfig
 from kafkalog.doctor import limits
 from kafkalog.doctor.findings import Severity
-from tests.support.doctoring import checks, examined, healthy_directory, only
+from tests.support.doctor_fixtures import checks, examined, healthy_directory, only
 from tests.support.machines import MadeUpMachine
 
 

@@ -12,11 +12,11 @@ import pytest
 
 from kafkalog import LogManager
 from kafkalog.doctor.findings import Severity
-from kafkalog.files.names import SYNC_NOTE, TOPIC_OVERRIDES
+from kafkalog.files.names import SYNC_JOURNAL, TOPIC_OVERRIDES
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.state.checkpoints import OffsetCheckpoint
 from kafkalog.state.meta_properties import MetaProperties, write_meta_properties
-from tests.support.doctoring import (
+from tests.support.doctor_fixtures import (
     checks,
     examined,
     healthy_directory,
@@ -157,7 +157,7 @@ def test_logs_that_were_not_closed_are_found_with_what_recovery_reads(
 def test_note_of_syncs_is_no_stranger(data: Path) -> None:
     """A writer that was killed has left it."""
     made_unclean(data)
-    (data / "orders-0" / SYNC_NOTE).write_bytes(bytes(32))
+    (data / "orders-0" / SYNC_JOURNAL).write_bytes(bytes(32))
     only(examined(data), "shutdown.unclean")
 
 

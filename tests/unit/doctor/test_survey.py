@@ -9,7 +9,7 @@ import pytest
 from kafkalog import LogStorageError, NotALogError
 from kafkalog.doctor.findings import named
 from kafkalog.doctor.situation import size_text
-from tests.support.doctoring import checks, examined, only
+from tests.support.doctor_fixtures import checks, examined, only
 from tests.support.golden import CLEAN, UNCLEAN, data_directory, unchanged
 
 # The files of the golden directories are as old as the checkout.

@@ -192,7 +192,7 @@ def test_closed_handle_refuses_everything_but_close(disk: Disk, handle: FileHand
         lambda: handle.pwritev([b"x"], 0),
         lambda: handle.truncate(0),
         lambda: handle.begin_write_back(0, 4),
-        lambda: handle.let_go(0, 4),
+        lambda: handle.drop_cache(0, 4),
         lambda: handle.map(1),
     ]
     for call in calls:
@@ -219,10 +219,10 @@ def test_bytes_that_were_let_go_are_read_as_before(handle: FileHandle) -> None:
     content = bytes(range(256)) * 80
     handle.pwrite(content, 0)
     handle.begin_write_back(0, len(content))
-    handle.let_go(4096, len(content) - 4096)
+    handle.drop_cache(4096, len(content) - 4096)
     assert content == handle.pread(len(content), 0)
     handle.pwrite(b"again", 8192)
-    handle.let_go(0, len(content))
+    handle.drop_cache(0, len(content))
     assert content[:8192] + b"again" + content[8197:] == bytes(handle.map(len(content)))
 
 

@@ -13,9 +13,9 @@ import pytest
 import kafkalog
 from kafkalog import Record
 from kafkalog.errors import LogStorageError
+from kafkalog.files.atomic_files import replace_file, write_synced
 from kafkalog.files.directories import remove_tree
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.files.whole import replace_whole, write_synced
 
 PRECIOUS = b"precious " * 10
 NAMES = (
@@ -129,7 +129,7 @@ def test_hard_link_to_a_temporary_name_is_replaced_and_not_written(tmp_path: Pat
     victim, path = tmp_path / "victim", tmp_path / "checkpoint"
     victim.write_bytes(PRECIOUS)
     (tmp_path / "checkpoint.tmp").hardlink_to(victim)
-    replace_whole(PosixFileSystem(), path, b"new")
+    replace_file(PosixFileSystem(), path, b"new")
     (tmp_path / "snapshot").hardlink_to(victim)
     write_synced(PosixFileSystem(), tmp_path / "snapshot", b"new")
     assert PRECIOUS == victim.read_bytes()

@@ -51,7 +51,7 @@ def test_room_counts_bytes_and_inodes_that_a_user_may_have(
     """Not what is kept for root."""
     facts = os.statvfs_result((4096, 1024, 1000, 900, 800, 70, 60, 50, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: facts)
-    room = MACHINE.room(tmp_path)
+    room = MACHINE.disk_space(tmp_path)
     assert (1000 * 1024, 800 * 1024) == (room.total_bytes, room.available_bytes)
     assert (70, 50) == (room.total_inodes, room.available_inodes)
 

@@ -134,7 +134,7 @@ def test_files_of_a_renamed_directory_are_told_their_new_names(disk: Disk) -> No
     files = open_all(pool, paths)
     disk.filesystem.rename(inner.directory, disk.directory / "b-0")
     for file in files:
-        file.moved_to(disk.directory / "b-0" / file.path.name)
+        file.record_rename(disk.directory / "b-0" / file.path.name)
     assert [0, 1, 0] == [files[number].read(1, 0)[0] for number in (0, 1, 0)]
 
 

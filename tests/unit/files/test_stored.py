@@ -68,14 +68,14 @@ def test_is_stored_different_bytes_are_not_stored(
     path = synced(tmp_path, 5000)
     if not has_direct_reads(path):
         pytest.skip("no direct reads are known of this file system")
-    read = stored._read_whole
+    read = stored._read_all
 
     def read_other(descriptor: int, target: bytearray, size: int, position: int) -> int:
         count = read(descriptor, target, size, position)
         target[count - 1] ^= 1
         return count
 
-    monkeypatch.setattr(stored, "_read_whole", read_other)
+    monkeypatch.setattr(stored, "_read_all", read_other)
     assert not is_stored(path, 0)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog.files import write_behind
 
-CALLS = (write_behind.begin, write_behind.let_go)
+CALLS = (write_behind.begin, write_behind.drop_cache)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -40,4 +40,4 @@ def test_another_system_is_asked_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     for call in CALLS:
         call(-1, 0, 4096)
     monkeypatch.setattr("sys.platform", "darwin")
-    assert write_behind._found() is None
+    assert write_behind._find_function() is None

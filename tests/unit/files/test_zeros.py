@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.files.zeros import PIECE_BYTES, is_zero, is_zero_behind
+from kafkalog.files.zeros import PIECE_BYTES, is_zero, is_zero_after
 from tests.unit.files.conftest import Disk
 
 
@@ -38,12 +38,12 @@ def test_is_zero_behind_looks_at_what_was_written_and_passes_over_holes(
     handle = disk.filesystem.open(disk.directory / "file", create=True)
     handle.pwrite(b"entries", 0)
     handle.truncate(8 << 20)
-    assert is_zero_behind(handle, 7)
-    assert not is_zero_behind(handle, 6)
+    assert is_zero_after(handle, 7)
+    assert not is_zero_after(handle, 6)
     handle.pwrite(written, 5 << 20)
-    assert is_zero_behind(handle, 7) is (written[0] == 0)
-    assert is_zero_behind(handle, 7 << 20)
-    assert is_zero_behind(handle, 9 << 20)
+    assert is_zero_after(handle, 7) is (written[0] == 0)
+    assert is_zero_after(handle, 7 << 20)
+    assert is_zero_after(handle, 9 << 20)
 
 
 @pytest.mark.parametrize("tail", [b"", b"x"])
@@ -60,8 +60,8 @@ def test_is_zero_behind_without_a_word_on_holes_reads_everything(
     handle.pwrite(b"entries", 0)
     handle.truncate(2 * PIECE_BYTES + 3)
     handle.pwrite(tail, 2 * PIECE_BYTES)
-    assert is_zero_behind(handle, 7) is (not tail)
-    assert is_zero_behind(handle, 2 * PIECE_BYTES + 1)
+    assert is_zero_after(handle, 7) is (not tail)
+    assert is_zero_after(handle, 2 * PIECE_BYTES + 1)
 
 
 def test_is_zero_behind_tells_other_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,4 +73,4 @@ def test_is_zero_behind_tells_other_errors(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "lseek", broken)
     handle = PosixFileSystem().open(tmp_path / "file", create=True)
     with pytest.raises(OSError, match="Input/output error"):
-        is_zero_behind(handle, 0)
+        is_zero_after(handle, 0)

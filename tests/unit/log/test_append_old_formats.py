@@ -23,7 +23,7 @@ from kafkalog import (
 )
 from kafkalog.records.batch_view import BatchView
 from tests.support import reference_codecs as codecs
-from tests.support.encoded_batches import Made, batch
+from tests.support.encoded_batches import BatchSpec, batch
 from tests.support.logs import manual_log, numbered
 from tests.support.manual_time import START_MS
 from tests.support.reference_messages import Message, encode_set
@@ -65,7 +65,7 @@ def test_append_of_all_kinds_is_read_back(directory: Path, magic: int, codec: st
     times = np.array([each.timestamp_ms for each in records], dtype=np.int64)
     ends = np.cumsum([0, *(len(key or b"") for key in keys)], dtype=np.int32)
     column = BytesColumn(b"".join(key or b"" for key in keys), ends)
-    sent = Made(timestamps=tuple(times.tolist()), keys=tuple(keys))
+    sent = BatchSpec(timestamps=tuple(times.tolist()), keys=tuple(keys))
     old = [
         Message(number, magic, 0, START_MS if magic else -1, b"old", b"value " * 30)
         for number in range(4)

@@ -19,7 +19,7 @@ from kafkalog import (
     RecordValidationError,
     UnsupportedForMessageFormatError,
 )
-from tests.support.append_ways import SCHEMA, Row, one_by_one, table_of
+from tests.support.append_apis import SCHEMA, Row, one_by_one, table_of
 from tests.support.arrow_c import Stream, binary, struct
 from tests.support.logs import manual_log
 from tests.support.manual_time import START_MS

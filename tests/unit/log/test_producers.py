@@ -15,7 +15,7 @@ from kafkalog import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
-from kafkalog.files.names import SYNC_NOTE, FileKind
+from kafkalog.files.names import SYNC_JOURNAL, FileKind
 from tests.golden_directories.producer_files import files_of, snapshots
 from tests.support.logs import manual_log, numbered
 from tests.support.manual_time import ManualClock, ManualScheduler
@@ -278,7 +278,7 @@ def test_log_of_others_without_snapshots_is_asked_from_its_start(is_ours: bool) 
     scheduler.advance(0)
     left = disk.crash(CrashChoice("all"))
     for name in left.list(DIRECTORY):
-        if name.endswith(".snapshot") or (name == SYNC_NOTE and not is_ours):
+        if name.endswith(".snapshot") or (name == SYNC_JOURNAL and not is_ours):
             left.unlink(DIRECTORY / name)
     with manual_log(DIRECTORY, filesystem=left, **SMALL) as again:
         assert again.recovery_report.scanned_segments < len(again.segments())

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kafkalog import FetchData, Log, LogClosedError, LogStorageError, Record
-from kafkalog.files.sending import can_sendfile
+from kafkalog.files.sendfile import can_sendfile
 from tests.support.logs import manual_log, numbered
 from tests.support.manual_time import START_MS
 from tests.support.simulated_disk import SimulatedDisk

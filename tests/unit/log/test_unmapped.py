@@ -20,7 +20,7 @@ from kafkalog.cleaner.subject import subject_of
 from kafkalog.errors import CorruptRecordError
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.files.unmapped import unmapped
+from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.log import reading, scanner
 from kafkalog.log.conversion.source import sources
 from tests.support.compacted_logs import fill
@@ -87,7 +87,7 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(directory: Path, disk: WatchedDisk | None = None) -> Log:
-    filesystem = None if disk is None else unmapped(cast("FileSystem", disk))
+    filesystem = None if disk is None else without_mappings(cast("FileSystem", disk))
     return open_log(
         directory, config=CONFIG, clock=ManualClock(NOW_MS), read_only=True, filesystem=filesystem
     )

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog import LogStorageError, TopicPartition
 from kafkalog.files.names import RECOVERY_POINT_CHECKPOINT
-from kafkalog.manager.checkpoints import OffsetNotes
+from kafkalog.manager.checkpoints import CachedCheckpoint
 from kafkalog.state.checkpoints import OffsetCheckpoint
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -18,13 +18,15 @@ PATH = Path("/data") / RECOVERY_POINT_CHECKPOINT
 ONE, TWO, GONE = (TopicPartition("orders", number) for number in (1, 2, 3))
 
 
-def loaded(offsets: dict[TopicPartition, int] | None = None) -> tuple[SimulatedDisk, OffsetNotes]:
+def loaded(
+    offsets: dict[TopicPartition, int] | None = None,
+) -> tuple[SimulatedDisk, CachedCheckpoint]:
     """Return notes that were loaded from a file with some offsets."""
     disk = SimulatedDisk()
     disk.make_durable(PATH.parent)
     if offsets is not None:
         OffsetCheckpoint(disk, PATH).write(offsets)
-    notes = OffsetNotes(disk, PATH)
+    notes = CachedCheckpoint(disk, PATH)
     notes.load({ONE, TWO})
     return disk, notes
 
@@ -50,7 +52,7 @@ def test_damaged_file_is_made_anew() -> None:
     disk = SimulatedDisk()
     disk.make_durable(PATH.parent)
     disk.open(PATH, create=True).pwrite(b"rubbish", 0)
-    notes = OffsetNotes(disk, PATH)
+    notes = CachedCheckpoint(disk, PATH)
     notes.load({ONE})
     assert notes.get(ONE) is None
     assert notes.write()
@@ -60,15 +62,15 @@ def test_damaged_file_is_made_anew() -> None:
 def test_offset_that_rises_waits_and_one_that_falls_does_not() -> None:
     """The file may say less than is true, never more."""
     disk, notes = loaded({ONE: 5})
-    notes.put_or_note(ONE, 9)
-    notes.put_or_note(TWO, 3)
+    notes.write_or_cache(ONE, 9)
+    notes.write_or_cache(TWO, 3)
     assert {ONE: 5} == on_disk(disk)
-    notes.put_or_note(ONE, 7)
+    notes.write_or_cache(ONE, 7)
     assert {ONE: 5} == on_disk(disk)
-    notes.put_or_note(ONE, 4)
+    notes.write_or_cache(ONE, 4)
     assert {ONE: 4, TWO: 3} == on_disk(disk)
-    notes.note(TWO, None)
-    notes.forget(ONE)
+    notes.set(TWO, None)
+    notes.remove(ONE)
     assert {} == on_disk(disk)
 
 
@@ -77,13 +79,13 @@ def test_offset_that_cannot_be_written_is_what_it_was() -> None:
     disk, notes = loaded({ONE: 5})
     disk.fail_at(1, errno.EIO, only=frozenset({"sync_directory"}))
     with pytest.raises(LogStorageError):
-        notes.put(ONE, 8)
+        notes.write_through(ONE, 8)
     assert 5 == notes.get(ONE)
-    notes.put_or_note(ONE, 6)
+    notes.write_or_cache(ONE, 6)
     assert {ONE: 6} == on_disk(disk)
-    notes.put(ONE, 6)
+    notes.write_through(ONE, 6)
     disk.calls.clear()
-    notes.put(ONE, 6)
+    notes.write_through(ONE, 6)
     assert 0 == disk.calls.total()
 
 
@@ -97,7 +99,7 @@ def test_threads_that_put_at_once_share_writings() -> None:
         partition = TopicPartition("many", number)
         start.wait(timeout=30)
         for offset in range(1, 20):
-            notes.put(partition, offset)
+            notes.write_through(partition, offset)
             if on_disk(disk).get(partition, -1) < offset:
                 missing.append(offset)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog.files.atomic_files import read_file
 from kafkalog.files.names import PARTITION_METADATA
-from kafkalog.files.whole import read_whole
 from kafkalog.manager.overrides import read_overrides
 from kafkalog.state.checkpoints import EpochEntry, LeaderEpochCheckpoint
 from tests.support.broker_loader import EmulatedBroker
@@ -49,7 +49,7 @@ def started(disk: SimulatedDisk) -> None:
     """Do what a broker does that starts: make what is missing, lead all partitions."""
     live = [path for path in ORDERS if disk.stat(path) is not None]
     old = live[0] if live else next(A / n for n in disk.list(A) if n.startswith("orders-"))
-    metadata = read_whole(disk, old / PARTITION_METADATA, max_bytes=1000) or b""
+    metadata = read_file(disk, old / PARTITION_METADATA, max_bytes=1000) or b""
     for path in ORDERS:
         if path not in live:
             partition_made_by_broker(disk, path, metadata)

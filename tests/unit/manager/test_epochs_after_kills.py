@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog import TopicPartition
 from kafkalog.clients.offset_records import CommittedOffset
-from kafkalog.files.names import SESSION_NOTE, SYNC_NOTE
+from kafkalog.files.names import SESSION_NOTE, SYNC_JOURNAL
 from tests.support.managers import ONE_PARTITION, ManualManager, manual_manager
 from tests.support.simulated_disk import CrashChoice, SimulatedDisk
 
@@ -57,7 +57,7 @@ def test_kill_after_a_writer_without_notes_leaves_the_epochs(disk: SimulatedDisk
     assert [0, 0, 0] == epochs(opened(disk))
     disk = disk.killed()
     for partition in range(3):
-        path = DATA / f"orders-{partition}" / SYNC_NOTE
+        path = DATA / f"orders-{partition}" / SYNC_JOURNAL
         if disk.stat(path) is not None:
             disk.unlink(path)
     assert [0, 0, 0] == epochs(opened(disk))
@@ -86,9 +86,9 @@ def test_log_that_goes_on_without_its_note_withdraws_the_session(disk: Simulated
     manager = opened(disk)
     log = manager.log("orders", 0)
     manager.append("orders", 0, "c")
-    disk.fail_at(1, errno.ENOSPC, only=frozenset({"sync"}), suffix=SYNC_NOTE)
+    disk.fail_at(1, errno.ENOSPC, only=frozenset({"sync"}), suffix=SYNC_JOURNAL)
     log.flush()
-    assert disk.stat(DATA / "orders-0" / SYNC_NOTE) is None
+    assert disk.stat(DATA / "orders-0" / SYNC_JOURNAL) is None
     assert disk.stat(DATA / SESSION_NOTE) is None
     log.truncate_to(1)
     assert 1 <= opened(disk.killed()).log("orders", 0).leader_epoch

@@ -9,7 +9,7 @@ import pytest
 
 from kafkalog import CorruptRecordError, ManagerConfig, Record, TopicPartition
 from kafkalog.clients.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from kafkalog.manager.cleaning.choice import cleanable_bytes
+from kafkalog.manager.cleaning.log_selection import cleanable_bytes
 from tests.support.managers import ONE_PARTITION, SMALL_LOG, ManualManager, manual_manager
 from tests.support.producing import Client
 
@@ -122,7 +122,9 @@ def test_uncleanable_partition_counts_what_could_be_cleaned(tmp_path: Path) -> N
         assert len(bases) > 3
         partition = manager._registry.get(TopicPartition("table", 0))
         assert sum(sizes[base] for base in bases[:-1]) == cleanable_bytes(partition)
-        partition.directory.checkpoints.cleaner_offsets.put(TopicPartition("table", 0), bases[2])
+        partition.directory.checkpoints.cleaner_offsets.write_through(
+            TopicPartition("table", 0), bases[2]
+        )
         assert sum(sizes[base] for base in bases[2:-1]) == cleanable_bytes(partition)
         log.close()
         assert sum(sizes[base] for base in bases[2:-1]) == cleanable_bytes(partition) > 0

@@ -224,14 +224,14 @@ def test_deleted_topic_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
         assert {} == manager.topics()
         assert held.is_closed
         assert 71 == len(bytes(data))
-        doomed = [path.name for path in tmp_path.iterdir() if path.name.endswith("-delete")]
-        assert 2 == len(doomed)
+        deleted = [path.name for path in tmp_path.iterdir() if path.name.endswith("-delete")]
+        assert 2 == len(deleted)
         assert {} == checkpointed(tmp_path, RECOVERY_POINT_CHECKPOINT)
         manager.create_topic("orders")
         assert 604_800_000 == manager.log("orders").config.retention_ms
         assert [] == values(manager, "orders")
         manager.scheduler.advance(1_000)
-        assert not any((tmp_path / name).exists() for name in doomed)
+        assert not any((tmp_path / name).exists() for name in deleted)
 
 
 def test_directory_that_was_to_go_is_removed_by_the_next_start(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_directory_that_was_to_go_is_removed_by_the_next_start(tmp_path: Path) -
 
 
 def test_topic_of_the_longest_name_can_be_deleted(tmp_path: Path) -> None:
-    """The doomed directory's name is cut to what a file system takes."""
+    """The deleted directory's name is cut to what a file system takes."""
     topic = "x" * 249
     with manual_manager(tmp_path) as manager:
         manager.create_topic(topic, 2)
@@ -412,7 +412,7 @@ def test_new_partitions_go_where_the_caller_says(tmp_path: Path) -> None:
         assert {b} == {manager.directory_of("orders", number) for number in range(4)}
         with pytest.raises(ConfigError, match="no data directory"):
             manager.create_topic("bills", directory=tmp_path / "c")
-        manager._directory_failed(manager._directories.by_path[b], OSError(5, "gone"))
+        manager._mark_directory_offline(manager._directories.by_path[b], OSError(5, "gone"))
         with pytest.raises(LogOfflineError):
             manager.create_topic("bills", 2, directory=b)
         assert ["orders"] == list(manager.topics())

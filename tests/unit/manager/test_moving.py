@@ -201,7 +201,9 @@ def test_move_of_what_is_not_there_is_refused() -> None:
             manager.move_partition("t", 1, B)
         with pytest.raises(ConfigError):
             manager.move_partition("t", 0, Path("/disks/c"))
-        manager._directories.failed(manager._directories.by_path[B], OSError(errno.EIO, "gone"))
+        manager._directories.mark_offline(
+            manager._directories.by_path[B], OSError(errno.EIO, "gone")
+        )
         with pytest.raises(LogOfflineError):
             manager.move_partition("t", 0, B)
         assert TEXTS == values(manager, "t")

@@ -69,7 +69,7 @@ def test_failure_is_bound_to_its_subject_and_tried_again_later_each_time() -> No
     work.failing = {ONE}
     work.scheduler.advance(1_000)
     assert [(1_000, TWO)] == work.done
-    (fault,) = work.supervisor.ledger.all()
+    (fault,) = work.supervisor.faults.all()
     assert ("work", ONE, 1, START_MS + 2_000) == (
         fault.task,
         fault.subject,
@@ -82,7 +82,7 @@ def test_failure_is_bound_to_its_subject_and_tried_again_later_each_time() -> No
     assert 1 == health.failure_count
     tries = []
     for _ in range(7):
-        (fault,) = work.supervisor.ledger.all()
+        (fault,) = work.supervisor.faults.all()
         assert fault.next_retry_ms is not None
         pause = fault.next_retry_ms - fault.last_ms
         tries.append(pause)
@@ -90,7 +90,7 @@ def test_failure_is_bound_to_its_subject_and_tried_again_later_each_time() -> No
     assert [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000] == tries
     work.failing = set()
     work.scheduler.advance(60_000)
-    assert () == work.supervisor.ledger.all()
+    assert () == work.supervisor.faults.all()
     assert ONE in {subject for _time, subject in work.done}
     (health,) = work.supervisor.health()
     assert (None, 0) == (health.last_error, health.failure_count)
@@ -101,20 +101,20 @@ def test_failure_to_list_the_subjects_is_kept_and_the_task_runs_again() -> None:
     work = Work()
     work.subjects = []
     work.scheduler.advance(1_000)
-    (fault,) = work.supervisor.ledger.all()
+    (fault,) = work.supervisor.faults.all()
     assert (None, "nobody knows") == (fault.subject, str(fault.error))
     work.subjects = [ONE]
     work.scheduler.advance(60_000)
-    assert () == work.supervisor.ledger.all()
+    assert () == work.supervisor.faults.all()
     assert [(61_000, ONE)] == work.done
 
 
 def test_subject_that_is_gone_is_not_tried_again() -> None:
-    """Its entries leave the ledger with it."""
+    """Its entries leave the faults with it."""
     work = Work()
     work.failing = {ONE}
     work.scheduler.advance(1_000)
-    work.supervisor.ledger.forget(ONE)
+    work.supervisor.faults.remove(ONE)
     work.failing = set()
     work.scheduler.advance(1_000)
     assert [(1_000, TWO)] == work.done
@@ -161,7 +161,7 @@ def test_scheduler_of_a_log_enters_what_its_tasks_raise() -> None:
 
     supervisor.scheduler_for(Path("/data")).schedule("flush", task, delay_ms=5, period_ms=10)
     scheduler.advance(5)
-    (fault,) = supervisor.ledger.all()
+    (fault,) = supervisor.faults.all()
     assert ("flush", Path("/data"), START_MS + 15) == (
         fault.task,
         fault.subject,
@@ -170,7 +170,7 @@ def test_scheduler_of_a_log_enters_what_its_tasks_raise() -> None:
     assert ["flush"] == [name for name, _error in scheduler.errors]
     fails.clear()
     scheduler.advance(10)
-    assert () == supervisor.ledger.all()
+    assert () == supervisor.faults.all()
 
 
 @pytest.mark.parametrize("failures", [1, 5, 100])
@@ -181,7 +181,7 @@ def test_retry_pause_never_exceeds_ten_minutes(failures: int) -> None:
     work.supervisor.every("slow", 2**40, work.list, work.act, delay_ms=0)
     work.scheduler.advance(0)
     for _ in range(failures):
-        fault = work.supervisor.ledger.of("slow", ONE)
+        fault = work.supervisor.faults.get("slow", ONE)
         assert fault is not None
         assert fault.next_retry_ms is not None
         assert 1_000 <= fault.next_retry_ms - fault.last_ms <= 600_000

@@ -242,7 +242,7 @@ def test_manager_starts_anew_without_any_snapshot(disk: SimulatedDisk) -> None:
     manager = manager_of(disk)
     produce(manager, 7)
     manager.take_snapshot()
-    manager.start_anew(3)
+    manager.reset(3)
     assert (3, 0, ()) == (
         manager.states.end_offset,
         len(manager.states),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog.manager.cleaning import bench
+from kafkalog.manager.cleaning import cleaner_buffers
 from tests.support.fake_cleaner import FakeCleaners
 
 
@@ -12,5 +12,5 @@ from tests.support.fake_cleaner import FakeCleaners
 def fixture_cleaners(monkeypatch: pytest.MonkeyPatch) -> FakeCleaners:
     """What the manager's threads clean with."""
     cleaners = FakeCleaners()
-    monkeypatch.setattr(bench, "Cleaner", cleaners)
+    monkeypatch.setattr(cleaner_buffers, "Cleaner", cleaners)
     return cleaners

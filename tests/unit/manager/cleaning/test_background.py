@@ -21,7 +21,7 @@ from kafkalog import (
 )
 from kafkalog.cleaner.selection import CleanableRange
 from kafkalog.files.names import CLEANER_OFFSET_CHECKPOINT
-from kafkalog.manager.cleaning.bench import memory_for, memory_share
+from kafkalog.manager.cleaning.cleaner_buffers import memory_for, memory_share
 from tests.support.fake_cleaner import FakeCleaners, Stage
 from tests.support.managers import SMALL_LOG, ManualManager, checkpointed, manual_manager
 from tests.support.manual_time import START_MS
@@ -175,7 +175,7 @@ def test_checkpoint_that_does_not_fit_is_put_right_at_once(
     # Behind the task that writes recovery points: it lowers what lies above them.
     manager.scheduler.advance(10_000)
     notes = manager._directories.by_path[DATA].checkpoints.cleaner_offsets
-    notes.put(TopicPartition("table", 0), checkpoint)
+    notes.write_through(TopicPartition("table", 0), checkpoint)
     with caplog.at_level(logging.WARNING, "kafkalog.manager.cleaning"):
         first_round(manager)
     assert why in caplog.text
@@ -328,7 +328,7 @@ def test_retention_runs_in_the_rounds_and_without_any_cleaner(cleaners: FakeClea
     seen: list[int] = []
 
     def play(stage: Stage) -> None:
-        manager._upkeep.apply_retention(stage.log.topic_partition)
+        manager._background_tasks.apply_retention(stage.log.topic_partition)
         seen.append(stage.log.log_start_offset)
 
     _disk, manager = one_manager()
@@ -337,7 +337,7 @@ def test_retention_runs_in_the_rounds_and_without_any_cleaner(cleaners: FakeClea
     cleaners.play = play
     manager.compact("table")
     assert [0] == seen
-    manager._upkeep.apply_retention(TopicPartition("table", 0))
+    manager._background_tasks.apply_retention(TopicPartition("table", 0))
     assert manager.log("table").log_start_offset > 0
 
 
@@ -401,10 +401,10 @@ def test_memory_is_taken_when_needed_shared_and_given_back(cleaners: FakeCleaner
     assert {64 << 10} == {made["memory_bytes"] for made in cleaners.made}
     count = len(cleaners.made)
     assert 1 <= count <= 2
-    benches = [worker._bench for worker in manager._compaction._workers]
-    assert any(bench.holds_memory for bench in benches)
+    buffers = [worker._buffers for worker in manager._compaction._workers]
+    assert any(buffers.holds_memory for buffers in buffers)
     manager.scheduler.advance(70_000)
-    assert not any(bench.holds_memory for bench in benches)
+    assert not any(buffers.holds_memory for buffers in buffers)
     fill(manager, "table", 4, 2)
     manager.scheduler.advance(BACKOFF_MS)
     assert count + 1 == len(cleaners.made)

@@ -78,7 +78,7 @@ class Partition:
             other = CleaningStates()
             run = other.begin(NAME)
         assert run is not None
-        return self.states.done(run)
+        return self.states.finish(run)
 
     def settle(self) -> None:
         """Return when those that waited are through."""
@@ -129,7 +129,7 @@ def test_event_in_a_state_leads_to_the_state_of_the_table(
         assert answer == action()
     assert after == partition.state
     if after.phase is Phase.ABORTED and partition.run is not None:
-        partition.states.done(partition.run)
+        partition.states.finish(partition.run)
     partition.settle()
 
 
@@ -141,7 +141,7 @@ def test_abort_and_pause_returns_when_the_cleaning_has_ended() -> None:
     partition.pause_in_background()
     with pytest.raises(LogCleaningAbortedError, match="orders-0"):
         partition.run.check()
-    assert not partition.states.done(partition.run)
+    assert not partition.states.finish(partition.run)
     partition.settle()
     assert paused(1) == partition.state
 
@@ -167,7 +167,7 @@ def test_wait_of_a_cleaning_ends_when_it_is_aborted() -> None:
         started.set()
         while not run.is_aborted:
             run.wait(1e12)
-        ended.append(states.done(run))
+        ended.append(states.finish(run))
 
     thread = threading.Thread(target=clean)
     thread.start()
@@ -188,7 +188,7 @@ def test_own_cleaning_is_not_waited_for() -> None:
     assert IN_PROGRESS == states.state_of(NAME)
     states.abort(NAME)
     assert aborted(0) == states.state_of(NAME)
-    assert not states.done(run)
+    assert not states.finish(run)
     assert NONE == states.state_of(NAME)
 
 
@@ -212,15 +212,15 @@ def test_shut_ends_everything_and_begins_nothing() -> None:
     assert run is not None
     own = states.begin(OTHER)
     assert own is not None
-    closing = threading.Thread(target=states.shut)
+    closing = threading.Thread(target=states.stop)
     waiting = threading.Thread(target=partition.settle)
     closing.start()
     waiting.start()
     while not run.is_aborted:
         run.wait(1e12)
     assert own.is_aborted
-    states.done(run)
-    states.done(own)
+    states.finish(run)
+    states.finish(own)
     closing.join(WAIT_SECONDS)
     waiting.join(WAIT_SECONDS)
     assert states.begin(NAME) is None
@@ -256,7 +256,7 @@ def test_many_threads_never_clean_what_somebody_keeps_quiet() -> None:
             if not run.is_aborted:
                 run.wait(0)
         count(cleaning, name, -1)
-        counts["cleaned" if states.done(run) else "aborted"] += 1
+        counts["cleaned" if states.finish(run) else "aborted"] += 1
 
     def keep_quiet(random: Random) -> None:
         chosen = random.sample(names, random.randrange(1, 3))

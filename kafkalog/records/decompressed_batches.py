@@ -16,7 +16,7 @@ from kafkalog.errors import KafkaLogError
 from kafkalog.records.codecs import Codec, decompress
 from kafkalog.records.zstd_frames import decompress_into, only_frame
 
-__all__ = ["DecompressedRun"]
+__all__ = ["DecompressedBatches"]
 
 # So many bytes are enough for one run, if there are as many. They, and what they become, fit a
 # common second-level cache.
@@ -26,7 +26,7 @@ _FIRST_BYTES: Final = 512 * 1024
 _KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
-class DecompressedRun:
+class DecompressedBatches:
     """
     Memory for the records of batches.
 
@@ -74,7 +74,7 @@ class DecompressedRun:
         if codec == Codec.ZSTD:
             frame = only_frame(data, limit_bytes)
             if frame is not None and frame.size_bound < _KEPT_BYTES_MAX:
-                if not self._has_room(size, frame.size_bound + 1):
+                if not self._has_space(size, frame.size_bound + 1):
                     return -1
                 with memoryview(self._kept) as view, view[size:] as target:
                     return size + decompress_into(data, target)
@@ -83,13 +83,13 @@ class DecompressedRun:
             if size:
                 return -1
             self.memory = content
-        elif self._has_room(size, len(content)):
+        elif self._has_space(size, len(content)):
             self._kept[size : size + len(content)] = content
         else:
             return -1
         return size + len(content)
 
-    def _has_room(self, size: int, more: int) -> bool:
+    def _has_space(self, size: int, more: int) -> bool:
         """Say whether so many bytes go behind those that are there; the first always do."""
         if len(self._kept) - size >= more:
             return True

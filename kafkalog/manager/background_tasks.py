@@ -9,7 +9,7 @@
 
 Periods and the first delay are Kafka's settings; without `log.flush.scheduler.interval.ms` there is
 no flusher. Each log has timers of its own for `flush.ms` and for producers that fell silent, on the
-same scheduler and in the same ledger.
+same scheduler and in the same fault registry.
 
 Thread-safety: run by the supervisor; actions take the locks of what they work on.
 """
@@ -29,7 +29,7 @@ from kafkalog.manager_config import ManagerConfig
 from kafkalog.model import TopicPartition
 from kafkalog.settings import LONG_MAX
 
-__all__ = ["Upkeep"]
+__all__ = ["BackgroundTasks"]
 
 RETENTION = "kafka-log-retention"
 FLUSHER = "kafka-log-flusher"
@@ -38,31 +38,31 @@ START_OFFSETS = "kafka-log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replica-high-watermark-checkpoint"
 
 
-class Upkeep:
+class BackgroundTasks:
     """
     What a manager does in the background.
 
     Args:
         registry: the partitions.
         directories: by path.
-        opened: returns the log of a partition, opening it where it is not.
+        open_log: returns the log of a partition, opening it where it is not.
         on_error: called with a directory and an error that its disk answered with.
-        is_left_alone: says whether a partition's old segments stay for now: it is being cleaned.
+        is_being_cleaned: says whether a partition's old segments stay for now: it is being cleaned.
     """
 
     def __init__(
         self,
         registry: PartitionRegistry,
         directories: Mapping[Path, DataDirectory],
-        opened: Callable[[ManagedPartition], Log],
+        open_log: Callable[[ManagedPartition], Log],
         on_error: Callable[[DataDirectory, BaseException], object],
-        is_left_alone: Callable[[TopicPartition], bool],
+        is_being_cleaned: Callable[[TopicPartition], bool],
     ) -> None:
         self._registry = registry
         self._directories = directories
-        self._opened = opened
+        self._open_log = open_log
         self._on_error = on_error
-        self._is_left_alone = is_left_alone
+        self._is_left_alone = is_being_cleaned
 
     def start(self, supervisor: Supervisor, config: ManagerConfig) -> None:
         """Begin; the first runs come after `log.initial.task.delay.ms`."""
@@ -114,7 +114,7 @@ class Upkeep:
             return
         try:
             partition = self._registry.get(name)
-            log = self._opened(partition)
+            log = self._open_log(partition)
             if log.apply_retention():
                 # Or the checkpoint has a line for each log that something was deleted from, and is
                 # written for each of them.
@@ -152,15 +152,15 @@ class Upkeep:
     def write_high_watermarks(self, path: Path) -> None:
         """Write the high watermarks of a directory."""
         directory = self._directories[path]
-        self.note_high_watermarks(directory)
+        self.record_high_watermarks(directory)
         self._write(directory, directory.write_high_watermarks)
 
-    def note_high_watermarks(self, directory: DataDirectory) -> None:
+    def record_high_watermarks(self, directory: DataDirectory) -> None:
         """Take the high watermarks of the logs that are open."""
         notes = directory.checkpoints.high_watermarks
         for log in self._open_logs(directory):
             with contextlib.suppress(LogClosedError):
-                notes.note(log.topic_partition, log.high_watermark)
+                notes.set(log.topic_partition, log.high_watermark)
 
     def _open_logs(self, directory: DataDirectory) -> Iterable[Log]:
         for partition in self._registry.in_directory(directory):
@@ -172,7 +172,7 @@ class Upkeep:
         return [
             partition.topic_partition
             for partition in self._registry.all()
-            if partition.directory.is_online and not partition.is_blocked
+            if partition.directory.is_online and not partition.is_duplicate
         ]
 
     def _online(self) -> list[Path]:

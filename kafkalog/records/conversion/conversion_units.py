@@ -1,6 +1,6 @@
-"""Runs of batches of any format, cut into stretches that are converted in one go.
+"""Runs of batches of any format, cut into units that are converted in one go.
 
-A stretch is one batch, or a run of plain messages of one old format whose timestamps have one
+A unit is one batch, or a run of plain messages of one old format whose timestamps have one
 meaning: those are small and many, and are decoded by the run, never one by one. Messages with the
 log's append time belong together only while they have the same one, for in a v2 batch all records
 share it.
@@ -20,7 +20,7 @@ from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.layout import CODEC_MASK, TIMESTAMP_TYPE_MASK
 
-__all__ = ["BatchRun", "Stretch", "Walker"]
+__all__ = ["ConversionUnit", "FileRecords", "UnitWalker"]
 
 _GOOD: Final = (STATUS_CODES["OK"], STATUS_CODES["FULL"])
 _CHUNK_BATCHES: Final = 4096
@@ -28,7 +28,7 @@ _CHUNK_BATCHES: Final = 4096
 _OWN_TIME: Final = -2
 
 
-class BatchRun(NamedTuple):
+class FileRecords(NamedTuple):
     """
     Whole batches back to back.
 
@@ -42,7 +42,7 @@ class BatchRun(NamedTuple):
     position: int = 0
 
 
-class Stretch(NamedTuple):
+class ConversionUnit(NamedTuple):
     """
     What is converted in one go.
 
@@ -63,13 +63,13 @@ class Stretch(NamedTuple):
     append_time_ms: int | None
 
 
-class Walker:
+class UnitWalker:
     """
     Cuts one run after the other; offsets must rise from run to run.
 
     Args:
         check_crc: whether the CRC of every batch is checked.
-        merge: whether plain messages make stretches; else each is one of its own.
+        merge: whether plain messages make units; else each is one of its own.
 
     Thread-safety: none; one caller at a time.
     """
@@ -80,9 +80,9 @@ class Walker:
         self._next_offset = 0
         self._columns = BatchColumns(_CHUNK_BATCHES)
 
-    def stretches(self, run: BatchRun) -> Iterator[Stretch]:
+    def units(self, run: FileRecords) -> Iterator[ConversionUnit]:
         """
-        Yield the stretches of a run.
+        Yield the units of a run.
 
         Raises:
             CorruptRecordError: a batch is damaged, cut, or out of order; the ones before it have
@@ -105,7 +105,7 @@ class Walker:
                 check_status(result.status, run.position + position, run.path)
 
 
-def _cut(columns: BatchColumns, *, merge: bool) -> Iterator[Stretch]:
+def _cut(columns: BatchColumns, *, merge: bool) -> Iterator[ConversionUnit]:
     count = len(columns)
     if count == 0:
         return
@@ -129,7 +129,7 @@ def _cut(columns: BatchColumns, *, merge: bool) -> Iterator[Stretch]:
     ):
         append_time = int(time[first])
         plain = bool(is_plain[first])
-        yield Stretch(
+        yield ConversionUnit(
             start,
             end,
             last - first + 1,

@@ -9,15 +9,15 @@ import pytest
 
 from kafkalog import ManagerConfig, Record
 from kafkalog.log.resting import RestingLog
-from kafkalog.manager.awake import AwakeLogs, default_awake_limit
+from kafkalog.manager.open_log_limit import OpenLogLimit, default_open_log_limit
 from tests.support.managers import SMALL_LOG, manual_manager, values
 from tests.support.simulated_disk import SimulatedDisk
 
 
 class Sleeper:
-    """What `AwakeLogs` sees of a log."""
+    """What `OpenLogLimit` sees of a log."""
 
-    def __init__(self, awake: AwakeLogs) -> None:
+    def __init__(self, awake: OpenLogLimit) -> None:
         self.awake = awake
         self.is_closed = False
         self.is_resting = True
@@ -26,7 +26,7 @@ class Sleeper:
 
     def wake(self) -> None:
         """Wake, as a log does that is appended to."""
-        self.awake.woke(cast(RestingLog, self))
+        self.awake.add(cast(RestingLog, self))
         self.is_resting = False
 
     def try_rest(self) -> bool:
@@ -36,9 +36,9 @@ class Sleeper:
         return self.is_resting
 
 
-def sleepers(count: int, limit: int) -> tuple[AwakeLogs, list[Sleeper]]:
+def sleepers(count: int, limit: int) -> tuple[OpenLogLimit, list[Sleeper]]:
     """Return logs that all woke once, one after the other."""
-    awake = AwakeLogs(limit)
+    awake = OpenLogLimit(limit)
     logs = [Sleeper(awake) for _ in range(count)]
     for log in logs:
         log.wake()
@@ -59,11 +59,11 @@ def test_no_more_logs_are_awake_than_allowed() -> None:
 
 def test_log_that_was_written_since_it_was_looked_at_is_spared() -> None:
     """Another one goes to rest."""
-    _awake, logs = sleepers(3, 3)
+    _open_log_limit, logs = sleepers(3, 3)
     for turn in range(1, 4):
         # The first is written all the time, the others are not.
         logs[0].log_end_offset = turn
-        Sleeper(_awake).wake()
+        Sleeper(_open_log_limit).wake()
         assert not logs[0].is_resting
 
 
@@ -85,7 +85,7 @@ def test_log_in_use_is_passed_over() -> None:
 def test_log_that_was_closed_or_rests_is_not_counted() -> None:
     """Whoever closes one says so; one that rests of itself is found."""
     awake, logs = sleepers(3, 3)
-    awake.forget(cast(RestingLog, logs[0]))
+    awake.remove(cast(RestingLog, logs[0]))
     assert 2 == len(awake)
     logs[1].is_closed = True
     logs[2].is_resting = True
@@ -93,13 +93,13 @@ def test_log_that_was_closed_or_rests_is_not_counted() -> None:
         Sleeper(awake).wake()
     assert 3 == len(awake)
     with pytest.raises(ValueError, match="one log"):
-        AwakeLogs(0)
+        OpenLogLimit(0)
 
 
 def test_default_limit_leaves_descriptors_for_others() -> None:
     """It follows the limit of the process, within bounds."""
-    assert 16 <= default_awake_limit(0) <= 4096
-    assert 16 == default_awake_limit(10**9)
+    assert 16 <= default_open_log_limit(0) <= 4096
+    assert 16 == default_open_log_limit(10**9)
 
 
 def test_logs_that_were_recovered_rest_until_they_are_wanted() -> None:
@@ -112,7 +112,7 @@ def test_logs_that_were_recovered_rest_until_they_are_wanted() -> None:
     ((_choice, after),) = disk.crash_states(limit=1, seed=1)
     with manual_manager(data, filesystem=after) as manager:
         assert 5 == manager.health().directories[0].open_count
-        assert 0 == len(manager._awake)
+        assert 0 == len(manager._open_log_limit)
         for number in range(5):
             log = manager.log("orders", number)
             assert log.is_resting
@@ -120,7 +120,7 @@ def test_logs_that_were_recovered_rest_until_they_are_wanted() -> None:
             manager.append("orders", number, "two")
             assert not log.is_resting
             assert ["one", "two"] == values(manager, "orders", number)
-        assert 5 == len(manager._awake)
+        assert 5 == len(manager._open_log_limit)
 
 
 def test_many_logs_share_a_few_descriptors(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_many_logs_share_a_few_descriptors(tmp_path: Path) -> None:
     config = ManagerConfig(log=SMALL_LOG.replace(open_files_max=8, mappings_max=8))
     count = 120
     with manual_manager(tmp_path, config=config) as manager:
-        manager._awake.limit = 4
+        manager._open_log_limit.limit = 4
         manager.create_topic("orders", count)
         before = descriptor_count()
         for turn in range(2):

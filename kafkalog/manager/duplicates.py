@@ -13,17 +13,19 @@ from __future__ import annotations
 
 from kafkalog.errors import LogOfflineError
 from kafkalog.files.names import partition_directory_name
-from kafkalog.manager.creating import forget_partition
+from kafkalog.manager.creating import unregister_partition
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.opening import OPEN
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
-from kafkalog.manager.supervision import Ledger
+from kafkalog.manager.supervision import FaultRegistry
 from kafkalog.model import TopicPartition
 
-__all__ = ["block", "look_again"]
+__all__ = ["block_duplicate", "recheck_duplicate"]
 
 
-def block(partition: ManagedPartition, rival: DataDirectory, ledger: Ledger) -> None:
+def block_duplicate(
+    partition: ManagedPartition, rival: DataDirectory, faults: FaultRegistry
+) -> None:
     """Let a partition not be opened: another data directory has it too."""
     name = partition.topic_partition
     partition.rivals = (*partition.rivals, rival)
@@ -33,11 +35,11 @@ def block(partition: ManagedPartition, rival: DataDirectory, ledger: Ledger) -> 
         path=rival.path / partition_directory_name(name),
     )
     partition.block(error)
-    ledger.failed(OPEN, name, error)
+    faults.record_failure(OPEN, name, error)
 
 
-def look_again(
-    partition: ManagedPartition, registry: PartitionRegistry, ledger: Ledger
+def recheck_duplicate(
+    partition: ManagedPartition, registry: PartitionRegistry, faults: FaultRegistry
 ) -> ManagedPartition:
     """
     Return the partition, or the copy that took its place; free if it is the only one now.
@@ -49,7 +51,7 @@ def look_again(
         name = partition.topic_partition
         if partition.is_gone:
             return registry.get(name)
-        if not partition.is_blocked:
+        if not partition.is_duplicate:
             return partition
         copies = (partition.directory, *partition.rivals)
         left = [directory for directory in copies if _may_have(directory, name)]
@@ -57,8 +59,8 @@ def look_again(
             return partition
         for directory in copies:
             if directory is not left[0]:
-                forget_partition(directory, name)
-        ledger.forget(name)
+                unregister_partition(directory, name)
+        faults.remove(name)
         if left[0] is partition.directory:
             partition.free()
             return partition

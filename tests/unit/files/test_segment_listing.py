@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafkalog.files.listing import live_offsets, segment_files
 from kafkalog.files.names import FileKind, FileState, SegmentFileName
 from kafkalog.files.posix import PosixFileSystem
+from kafkalog.files.segment_listing import live_offsets, segment_files
 
 NAMES = (
     "00000000000000000007.log",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog.files.atomic_files import read_file, replace_file
 from kafkalog.files.posix import PosixFileSystem
-from kafkalog.files.whole import read_whole, replace_whole
 from tests.support.simulated_disk import CrashChoice, PowerCut, SimulatedDisk
 from tests.unit.files.conftest import Disk
 
@@ -20,7 +20,7 @@ def with_old_content() -> SimulatedDisk:
     """Return a disk with the old content, durable, and a longer leftover of an earlier crash."""
     disk = SimulatedDisk()
     disk.make_durable("/data")
-    replace_whole(disk, PATH, OLD)
+    replace_file(disk, PATH, OLD)
     disk.open(Path("/data/checkpoint.tmp"), create=True).pwrite(b"x" * 5000, 0)
     disk.make_durable()
     return disk
@@ -29,13 +29,13 @@ def with_old_content() -> SimulatedDisk:
 def test_replace_and_read_back(disk: Disk) -> None:
     """None before, the content afterwards, no temporary file left."""
     path = disk.directory / "file"
-    assert read_whole(disk.filesystem, path, max_bytes=10) is None
+    assert read_file(disk.filesystem, path, max_bytes=10) is None
     for content in (b"first", b"", b"2nd"):
-        replace_whole(disk.filesystem, path, content)
-        assert content == read_whole(disk.filesystem, path, max_bytes=10)
+        replace_file(disk.filesystem, path, content)
+        assert content == read_file(disk.filesystem, path, max_bytes=10)
         assert ["file"] == disk.filesystem.list(disk.directory)
     with pytest.raises(ValueError, match="3 bytes, where at most 2"):
-        read_whole(disk.filesystem, path, max_bytes=2)
+        read_file(disk.filesystem, path, max_bytes=2)
 
 
 def test_crash_at_every_call_leaves_old_or_new() -> None:
@@ -44,14 +44,14 @@ def test_crash_at_every_call_leaves_old_or_new() -> None:
         disk = with_old_content()
         disk.crash_at(number)
         try:
-            replace_whole(disk, PATH, NEW)
+            replace_file(disk, PATH, NEW)
         except PowerCut:
             states = list(disk.crash_states(60, seed=number))
             for choice, state in states:
-                found = read_whole(state, PATH, max_bytes=10_000)
+                found = read_file(state, PATH, max_bytes=10_000)
                 assert found in (OLD, NEW), (number, choice, disk.unsynced())
-                replace_whole(state, PATH, b"next")
-                assert b"next" == read_whole(state.crash(), PATH, max_bytes=10_000)
+                replace_file(state, PATH, b"next")
+                assert b"next" == read_file(state.crash(), PATH, max_bytes=10_000)
         else:
             assert {NEW} == {s.snapshot()[str(PATH)] for _, s in disk.crash_states(60)}
             break
@@ -64,7 +64,7 @@ def test_replacement_that_need_not_last_syncs_nothing_and_shows_old_or_new() -> 
         disk = with_old_content()
         disk.crash_at(number)
         try:
-            replace_whole(disk, PATH, NEW, durable=False)
+            replace_file(disk, PATH, NEW, durable=False)
         except PowerCut:
             assert disk.crash(CrashChoice("all")).snapshot()[str(PATH)] in (OLD, NEW)
         else:
@@ -80,7 +80,7 @@ def test_failure_of_every_call_leaves_old_or_new_and_no_temporary_file() -> None
         disk = with_old_content()
         disk.fail_at(number)
         try:
-            replace_whole(disk, PATH, NEW)
+            replace_file(disk, PATH, NEW)
         except OSError:
             content = disk.snapshot()[str(PATH)]
             names = disk.list(PATH.parent)
@@ -97,7 +97,7 @@ def test_full_disk_keeps_the_old_content_and_gives_room_back() -> None:
     disk = with_old_content()
     disk.capacity_bytes = 2048
     with pytest.raises(OSError, match="No space"):
-        replace_whole(disk, PATH, NEW)
+        replace_file(disk, PATH, NEW)
     assert {"/data": None, str(PATH): OLD} == disk.snapshot()
     assert OLD == disk.crash(CrashChoice("all")).snapshot()[str(PATH)]
 
@@ -107,8 +107,8 @@ def test_directory_under_the_name_of_the_temporary_file_is_kept_aside(disk: Disk
     path = disk.directory / "file"
     disk.filesystem.make_directory(disk.directory / "file.tmp")
     disk.filesystem.open(disk.directory / "file.tmp" / "kept", create=True).pwrite(b"kept", 0)
-    replace_whole(disk.filesystem, path, b"new")
-    assert b"new" == read_whole(disk.filesystem, path, max_bytes=10)
+    replace_file(disk.filesystem, path, b"new")
+    assert b"new" == read_file(disk.filesystem, path, max_bytes=10)
     assert ["file", "file.tmp.broken"] == disk.filesystem.list(disk.directory)
     assert ["kept"] == disk.filesystem.list(disk.directory / "file.tmp.broken")
 
@@ -117,8 +117,8 @@ def test_large_content_with_pieces_of_zeros_reads_back(disk: Disk) -> None:
     """They become holes; the length is that of the content, zeros at the end counted."""
     path, piece = disk.directory / "file", 256 * 1024
     for content in (bytes(3 * piece), b"x" + bytes(3 * piece), bytes(2 * piece) + b"x" * 7):
-        replace_whole(disk.filesystem, path, content)
-        assert content == read_whole(disk.filesystem, path, max_bytes=1 << 20)
+        replace_file(disk.filesystem, path, content)
+        assert content == read_file(disk.filesystem, path, max_bytes=1 << 20)
 
 
 def test_replace_behind_a_file_keeps_that_with_its_holes(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_replace_behind_a_file_keeps_that_with_its_holes(tmp_path: Path) -> None
         file.write(b"last")
     torn = disk.open(source)
     before = disk.open(path)
-    replace_whole(disk, path, torn.map(size + 4), holes=[(0, size)], before=before)
+    replace_file(disk, path, torn.map(size + 4), holes=[(0, size)], before=before)
     before.close()
     torn.close()
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The sync note: what it says to the next opening, and when it changes its mind."""
+"""The sync journal: what it says to the next opening, and when it changes its mind."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from kafkalog._core.crc32c import value
-from kafkalog.state.sync_note import LARGE_SYNC_BYTES, SyncNote
+from kafkalog.state.sync_journal import LARGE_SYNC_BYTES, SyncJournal
 from tests.support.simulated_disk import SimulatedDisk
 
 PATH = Path("/data/orders-0/.kafkalog_syncs")
-TRACES = b"12345678"
+FINGERPRINT = b"12345678"
 SYNC = frozenset({"sync"})
 
 
@@ -25,10 +25,10 @@ def disk() -> SimulatedDisk:
     return disk
 
 
-def fresh(disk: SimulatedDisk, synced_offset: int = 0) -> SyncNote:
+def fresh(disk: SimulatedDisk, synced_offset: int = 0) -> SyncJournal:
     """Return the note of a log that was opened with its end at `synced_offset`."""
-    note = SyncNote(disk, PATH, TRACES)
-    note.settle(synced_offset)
+    note = SyncJournal(disk, PATH, FINGERPRINT)
+    note.record_synced(synced_offset)
     return note
 
 
@@ -39,15 +39,17 @@ def said(disk: SimulatedDisk, recovery_point: int = 0) -> int | None:
     content = disk.snapshot().get(str(PATH))
     if content is not None:
         copy.open(PATH, create=True).pwrite(content, 0)
-    return SyncNote(copy, PATH, TRACES).begin_recovery(recovery_point, errors_are_kept=True)
+    return SyncJournal(copy, PATH, FINGERPRINT).begin_recovery(recovery_point, errors_are_kept=True)
 
 
 def test_bytes_on_the_disk_are_the_documented_ones(disk: SimulatedDisk) -> None:
     """Another version of this library must be able to read them, or to refuse them."""
     note = fresh(disk, 0x0102030405060708)
-    fields = struct.pack(">8sBBH8sq8s", b"kafkalog", 2, 0, 0, TRACES, 0x0102030405060708, bytes(8))
+    fields = struct.pack(
+        ">8sBBH8sq8s", b"kafkalog", 2, 0, 0, FINGERPRINT, 0x0102030405060708, bytes(8)
+    )
     assert fields + struct.pack(">I", value(fields)) == disk.snapshot()[str(PATH)]
-    with note.trying():
+    with note.attempt_sync():
         content = disk.snapshot()[str(PATH)]
         assert content is not None
         assert 1 == content[9]
@@ -63,7 +65,7 @@ def test_settled_log_is_not_in_doubt(disk: SimulatedDisk) -> None:
 def test_sync_being_tried_puts_all_above_the_last_one_in_doubt(disk: SimulatedDisk) -> None:
     """Within it, and after it failed; the note is on the disk before it begins."""
     note = fresh(disk, 7)
-    with pytest.raises(OSError, match="no luck"), note.trying(9, LARGE_SYNC_BYTES):
+    with pytest.raises(OSError, match="no luck"), note.attempt_sync(9, LARGE_SYNC_BYTES):
         assert 7 == said(disk)
         assert [] == [what for _, what in disk.unsynced() if "write" in what]
         raise OSError(errno.EIO, "no luck")
@@ -74,7 +76,7 @@ def test_small_syncs_raise_the_offset_and_go_on_trying(disk: SimulatedDisk) -> N
     """One sync of the note is enough for all of them."""
     note = fresh(disk, 7)
     for end in (9, 12, 15):
-        with note.trying(end, 100):
+        with note.attempt_sync(end, 100):
             pass
         assert end == said(disk)
     assert 1 == disk.calls["sync"]
@@ -84,7 +86,7 @@ def test_large_sync_ends_the_trying(disk: SimulatedDisk) -> None:
     """The next one has to say so again, on the disk."""
     note = fresh(disk, 7)
     for number in (1, 2, 3):
-        with note.trying(7 + number, LARGE_SYNC_BYTES):
+        with note.attempt_sync(7 + number, LARGE_SYNC_BYTES):
             assert number == disk.calls["sync"]
         assert said(disk) is None
 
@@ -92,8 +94,8 @@ def test_large_sync_ends_the_trying(disk: SimulatedDisk) -> None:
 def test_large_sync_beside_another_leaves_it_in_doubt(disk: SimulatedDisk) -> None:
     """That one may still fail."""
     note = fresh(disk, 7)
-    with note.trying(9):
-        with note.trying(9, LARGE_SYNC_BYTES):
+    with note.attempt_sync(9):
+        with note.attempt_sync(9, LARGE_SYNC_BYTES):
             pass
         assert 9 == said(disk)
 
@@ -101,9 +103,13 @@ def test_large_sync_beside_another_leaves_it_in_doubt(disk: SimulatedDisk) -> No
 def test_success_after_a_failure_proves_nothing(disk: SimulatedDisk) -> None:
     """What the failed one was for is called clean by now."""
     note = fresh(disk, 7)
-    with note.trying(9, LARGE_SYNC_BYTES), pytest.raises(KeyboardInterrupt), note.trying():
+    with (
+        note.attempt_sync(9, LARGE_SYNC_BYTES),
+        pytest.raises(KeyboardInterrupt),
+        note.attempt_sync(),
+    ):
         raise KeyboardInterrupt
-    with note.trying(10, LARGE_SYNC_BYTES):
+    with note.attempt_sync(10, LARGE_SYNC_BYTES):
         pass
     assert 7 == said(disk)
 
@@ -111,12 +117,12 @@ def test_success_after_a_failure_proves_nothing(disk: SimulatedDisk) -> None:
 def test_truncation_lowers_the_offset_on_the_disk(disk: SimulatedDisk) -> None:
     """Before the bytes are replaced; a sync of the old ones does not raise it again."""
     note = fresh(disk, 7)
-    with note.trying(9):
+    with note.attempt_sync(9):
         note.lower(5)
         assert [] == [what for _, what in disk.unsynced() if "write" in what]
         assert 5 == said(disk)
     assert 5 == said(disk)
-    with note.trying(8):
+    with note.attempt_sync(8):
         pass
     assert 8 == said(disk)
 
@@ -142,7 +148,7 @@ def test_offset_that_cannot_be_lowered_stays(disk: SimulatedDisk) -> None:
 @pytest.mark.parametrize("call", ["create", "pwrite", "sync"])
 def test_note_that_cannot_be_written_is_removed_on_the_disk(disk: SimulatedDisk, call: str) -> None:
     """What stood there would say too much; from then on there is none."""
-    note = SyncNote(disk, PATH, TRACES)
+    note = SyncJournal(disk, PATH, FINGERPRINT)
     if call != "create":
         fresh(disk)
         disk.make_durable()
@@ -150,8 +156,8 @@ def test_note_that_cannot_be_written_is_removed_on_the_disk(disk: SimulatedDisk,
     note.begin_recovery(3, errors_are_kept=True)
     assert disk.crash().stat(PATH) is None
     assert 3 == said(disk, 3)
-    note.settle(9)
-    with note.trying(10, LARGE_SYNC_BYTES):
+    note.record_synced(9)
+    with note.attempt_sync(10, LARGE_SYNC_BYTES):
         pass
     note.lower(2)
     assert disk.stat(PATH) is None
@@ -161,7 +167,7 @@ def test_note_that_cannot_be_written_is_removed_on_the_disk(disk: SimulatedDisk,
 def test_hint_that_cannot_be_written_is_done_without(disk: SimulatedDisk) -> None:
     """The state before calls more doubtful."""
     note = fresh(disk, 7)
-    with note.trying(9):
+    with note.attempt_sync(9):
         disk.fail_at(1, errno.EIO, only=frozenset({"pwrite"}))
     assert 7 == said(disk)
 
@@ -174,18 +180,18 @@ def test_system_that_forgets_errors_leaves_all_above_the_last_sync_in_doubt(
 ) -> None:
     """The higher one of the two offsets that were on the disk for certain."""
     fresh(disk, 7)
-    note = SyncNote(disk, PATH, TRACES)
+    note = SyncJournal(disk, PATH, FINGERPRINT)
     assert expected == note.begin_recovery(recovery_point, errors_are_kept=kept)
 
 
 def test_recovery_counts_as_trying_until_it_is_settled(disk: SimulatedDisk) -> None:
     """Its own first sync may be told of an error."""
     fresh(disk, 7)
-    note = SyncNote(disk, PATH, TRACES)
+    note = SyncJournal(disk, PATH, FINGERPRINT)
     assert note.begin_recovery(3, errors_are_kept=True) is None
     assert 7 == said(disk)
     assert 1 == disk.calls["sync"]
-    note.settle(9)
+    note.record_synced(9)
     assert said(disk) is None
 
 
@@ -201,7 +207,7 @@ def test_any_changed_byte_makes_the_note_void(disk: SimulatedDisk, position: int
 def test_note_with_traces_of_another_program_is_void(disk: SimulatedDisk) -> None:
     """It was whole, but not of the last writer."""
     fresh(disk, 7)
-    note = SyncNote(disk, PATH, b"87654321")
+    note = SyncJournal(disk, PATH, b"87654321")
     assert 3 == note.begin_recovery(3, errors_are_kept=True)
 
 
@@ -217,7 +223,7 @@ def test_note_that_cannot_be_read_is_void(disk: SimulatedDisk) -> None:
     """A disk that does not tell is no reason for trust."""
     fresh(disk, 7)
     disk.fail_at(1, only=frozenset({"pread"}))
-    assert 3 == SyncNote(disk, PATH, TRACES).begin_recovery(3, errors_are_kept=True)
+    assert 3 == SyncJournal(disk, PATH, FINGERPRINT).begin_recovery(3, errors_are_kept=True)
 
 
 def test_removed_note_stays_away(disk: SimulatedDisk) -> None:
@@ -225,7 +231,7 @@ def test_removed_note_stays_away(disk: SimulatedDisk) -> None:
     note = fresh(disk, 7)
     disk.unlink(PATH)
     note.remove()
-    note.settle(8)
+    note.record_synced(8)
     assert disk.stat(PATH) is None
     assert "none" in repr(note)
 
@@ -233,18 +239,18 @@ def test_removed_note_stays_away(disk: SimulatedDisk) -> None:
 def test_missing_producers_are_told_until_they_are_there_again(disk: SimulatedDisk) -> None:
     """On the disk at once, byte by byte as documented, and over every opening in between."""
     note = fresh(disk, 7)
-    note.doubt_producers()
+    note.mark_producers_uncertain()
     assert [] == disk.unsynced()
     content = disk.snapshot()[str(PATH)]
     assert content is not None
     assert 2 == content[9]
     for _ in range(2):
-        again = SyncNote(disk, PATH, TRACES)
+        again = SyncJournal(disk, PATH, FINGERPRINT)
         assert 7 == again.begin_recovery(0, errors_are_kept=True)
         assert again.lacks_producers
-        again.settle(7)
+        again.record_synced(7)
     again.lacks_producers = False
-    again.settle(9)
-    last = SyncNote(disk, PATH, TRACES)
+    again.record_synced(9)
+    last = SyncJournal(disk, PATH, FINGERPRINT)
     assert last.begin_recovery(0, errors_are_kept=True) is None
     assert not last.lacks_producers

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kafkalog._core.zstd_frames import walk_frame
 from kafkalog.errors import CorruptRecordError
 from kafkalog.records.codecs import Codec, compress, decompress
-from kafkalog.records.decompressed_run import DecompressedRun
+from kafkalog.records.decompressed_batches import DecompressedBatches
 from tests.support.buffers import exact
 from tests.support.damage import flipped
 
@@ -37,7 +37,7 @@ def alone(codec: Codec, data: bytes, limit_bytes: int) -> bytes | None:
 
 
 def filled(
-    run: DecompressedRun, streams: list[tuple[Codec, bytes]], limit_bytes: int = LIMIT_BYTES
+    run: DecompressedBatches, streams: list[tuple[Codec, bytes]], limit_bytes: int = LIMIT_BYTES
 ) -> list[bytes]:
     """Return what a run makes of streams that lie side by side."""
     data, parts = b"", []
@@ -57,7 +57,7 @@ def filled(
 )
 def test_streams_are_decompressed_side_by_side(contents: list[tuple[Codec, bytes]]) -> None:
     """All of them, however the codecs alternate, and twice by the same run."""
-    run = DecompressedRun()
+    run = DecompressedBatches()
     streams = [(codec, compress(codec, content)) for codec, content in contents]
     for _ in range(2):
         assert [content for _, content in contents] == filled(run, streams)
@@ -68,10 +68,10 @@ def test_stream_that_is_refused_ends_the_run(codec: Codec) -> None:
     """What comes before it is given."""
     good = (codec, compress(codec, SMALL))
     bad = (codec, good[1][:-3])
-    assert [SMALL, SMALL] == filled(DecompressedRun(), [good, good, bad, good])
-    assert [] == filled(DecompressedRun(), [bad, good])
-    assert [] == filled(DecompressedRun(), [good], limit_bytes=len(SMALL) - 1)
-    assert [SMALL] == filled(DecompressedRun(), [good], limit_bytes=len(SMALL))
+    assert [SMALL, SMALL] == filled(DecompressedBatches(), [good, good, bad, good])
+    assert [] == filled(DecompressedBatches(), [bad, good])
+    assert [] == filled(DecompressedBatches(), [good], limit_bytes=len(SMALL) - 1)
+    assert [SMALL] == filled(DecompressedBatches(), [good], limit_bytes=len(SMALL))
 
 
 @pytest.mark.parametrize("checksum", [False, True])
@@ -85,7 +85,7 @@ def test_damaged_frame_gives_what_it_gives_alone(checksum: bool, size_known: boo
     # Frames behind each other, skippable ones, bytes that are none.
     skippable = b"\x50\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"abc"
     cases += [frame * 2, skippable + frame, frame + skippable, frame + b"x", b""]
-    run = DecompressedRun()
+    run = DecompressedBatches()
     for limit_bytes in (LIMIT_BYTES, len(content), len(content) - 1):
         for case in cases:
             expected = alone(Codec.ZSTD, case, limit_bytes)
@@ -98,9 +98,9 @@ def test_run_ends_where_it_has_enough() -> None:
     content = random.Random(6).randbytes(100_000)
     for codec in (Codec.ZSTD, Codec.GZIP):
         stream = (codec, compress(codec, content))
-        assert 3 == len(filled(DecompressedRun(), [stream] * 5))
+        assert 3 == len(filled(DecompressedBatches(), [stream] * 5))
     small, large, huge = ((Codec.ZSTD, frame_of(bytes(size))) for size in (10, 1 << 20, 9 << 20))
-    run = DecompressedRun()
+    run = DecompressedBatches()
     assert [bytes(10)] == filled(run, [small, large])
     assert [bytes(1 << 20)] == filled(run, [large, small])
     assert [bytes(10), bytes(1 << 20)] == filled(run, [small, large][:1]) + filled(run, [large])
@@ -119,7 +119,7 @@ def test_wide_window_is_decompressed_alone() -> None:
     frame = stream.compress(SMALL) + stream.flush()
     walked = walk_frame(frame, 0)
     assert walked is not None and 1 << 25 == walked[3]
-    assert [SMALL] == filled(DecompressedRun(), [(Codec.ZSTD, frame)])
+    assert [SMALL] == filled(DecompressedBatches(), [(Codec.ZSTD, frame)])
 
 
 def test_walk_outside_the_data_is_refused() -> None:

@@ -16,10 +16,10 @@ from typing import Any, cast
 from kafkalog.files.errors import ShortFileError
 from kafkalog.files.filesystem import FileHandle, FileSystem
 
-__all__ = ["maps_files", "unmapped"]
+__all__ = ["maps_files", "without_mappings"]
 
 
-def unmapped(filesystem: FileSystem) -> FileSystem:
+def without_mappings(filesystem: FileSystem) -> FileSystem:
     """Return the same disk, without mappings."""
     return cast("FileSystem", _UnmappedFileSystem(filesystem))
 

@@ -12,11 +12,11 @@ from kafkalog import BytesColumn, HeadersColumn, Log, Record
 from tests.support.arrow_c import bitmap
 
 __all__ = [
+    "APPEND_APIS",
     "SCHEMA",
-    "WAYS",
+    "AppendApi",
     "Headers",
     "Row",
-    "Way",
     "by_appender",
     "one_by_one",
     "table_of",
@@ -25,7 +25,7 @@ __all__ = [
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 # Key, value, timestamp, headers.
 Row: TypeAlias = tuple[bytes | None, bytes | None, int, Headers]
-Way: TypeAlias = Callable[[Log, Sequence[Row]], object]
+AppendApi: TypeAlias = Callable[[Log, Sequence[Row]], object]
 
 SCHEMA: Final = pa.schema(
     [
@@ -115,7 +115,7 @@ def by_appender(log: Log, rows: Sequence[Row], *, buffer_bytes: int = 1 << 20) -
             appender.append(key, value, timestamp_ms, headers)
 
 
-WAYS: Final[list[Way]] = [
+APPEND_APIS: Final[list[AppendApi]] = [
     by_lists,
     by_table,
     by_views_and_map,

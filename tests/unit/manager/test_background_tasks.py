@@ -245,17 +245,17 @@ def test_directory_that_cannot_be_removed_is_tried_again() -> None:
     manager.create_topic("orders")
     manager.append("orders", 0, "one")
     manager.delete_topic("orders")
-    (doomed,) = [name for name in disk.list(DATA) if name.endswith("-delete")]
+    (deleted,) = [name for name in disk.list(DATA) if name.endswith("-delete")]
     for _ in range(2):
         disk.fail_at(1, errno.EBUSY, only=frozenset({"remove_directory"}))
         manager.scheduler.advance(1_000)
         (fault,) = manager.health().faults
-        assert DATA / doomed == fault.subject
+        assert DATA / deleted == fault.subject
     assert 2 == fault.failure_count
     manager.scheduler.advance(1_999)
-    assert doomed in disk.list(DATA)
+    assert deleted in disk.list(DATA)
     manager.scheduler.advance(1)
-    assert doomed not in disk.list(DATA)
+    assert deleted not in disk.list(DATA)
     assert manager.health().is_healthy
     manager.close()
 

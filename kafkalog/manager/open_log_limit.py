@@ -7,7 +7,7 @@ that nothing was appended to since it was last looked at, if there is one.
 Invariants: more than the limit are awake only for moments, and while those that could rest are in
 the middle of a call.
 
-Thread-safety: `woke` from any thread, which may hold the lock of its own log: no lock is waited for
+Thread-safety: `add` from any thread, which may hold the lock of its own log: no lock is waited for
 here but one that is held for moments.
 """
 
@@ -20,13 +20,13 @@ from typing import Final
 from kafkalog.files.machine import LocalMachine
 from kafkalog.log.resting import FILES_OF_AWAKE_LOG, RestingLog
 
-__all__ = ["AwakeLogs", "default_awake_limit"]
+__all__ = ["OpenLogLimit", "default_open_log_limit"]
 
 _LEAST: Final = 16
 _MOST: Final = 4096
 
 
-def default_awake_limit(files_of_readers: int) -> int:
+def default_open_log_limit(files_of_readers: int) -> int:
     """
     Return how many logs may be awake under the process's limit of descriptors.
 
@@ -40,7 +40,7 @@ def default_awake_limit(files_of_readers: int) -> int:
     return min(max(free // FILES_OF_AWAKE_LOG, _LEAST), _MOST)
 
 
-class AwakeLogs:
+class OpenLogLimit:
     """
     Bounds how many logs are awake.
 
@@ -54,35 +54,37 @@ class AwakeLogs:
         self.limit = limit
         self._guard = threading.Lock()
         # Each with its end when it was last looked at; the one looked at longest ago first.
-        self._awake: deque[tuple[RestingLog, int]] = deque()
+        self._open_logs: deque[tuple[RestingLog, int]] = deque()
 
     def __len__(self) -> int:
-        return len(self._awake)
+        return len(self._open_logs)
 
-    def woke(self, log: RestingLog) -> None:
+    def add(self, log: RestingLog) -> None:
         """Take note of a log that wakes; put others to rest where they are too many."""
         with self._guard:
-            self._awake.append((log, _end_of(log)))
-            chances = len(self._awake)
-        while len(self._awake) > self.limit and chances > -len(self._awake):
+            self._open_logs.append((log, _end_of(log)))
+            chances = len(self._open_logs)
+        while len(self._open_logs) > self.limit and chances > -len(self._open_logs):
             with self._guard:
-                if not self._awake:
+                if not self._open_logs:
                     return
-                candidate, seen_end = self._awake.popleft()
+                candidate, seen_end = self._open_logs.popleft()
             # In the second round nobody is spared for having been used.
-            if self._stays(candidate, log, seen_end, is_spared=chances > 0):
+            if self._keeps_open(candidate, log, seen_end, is_spared=chances > 0):
                 with self._guard:
-                    self._awake.append((candidate, _end_of(candidate)))
+                    self._open_logs.append((candidate, _end_of(candidate)))
             chances -= 1
 
-    def forget(self, log: RestingLog) -> None:
+    def remove(self, log: RestingLog) -> None:
         """Take note that a log was closed."""
         with self._guard:
-            self._awake = deque(entry for entry in self._awake if entry[0] is not log)
+            self._open_logs = deque(entry for entry in self._open_logs if entry[0] is not log)
 
     @staticmethod
-    def _stays(log: RestingLog, waking: RestingLog, seen_end: int, *, is_spared: bool) -> bool:
-        if log is waking:
+    def _keeps_open(
+        log: RestingLog, reopening: RestingLog, seen_end: int, *, is_spared: bool
+    ) -> bool:
+        if log is reopening:
             return True
         if log.is_closed or log.is_resting:
             return False

@@ -20,7 +20,7 @@ from kafkalog.manager.cleaning.states import CleaningRun
 from kafkalog.manager.cleaning.throttle import Throttle
 from kafkalog.manager_config import CleanerConfig
 
-__all__ = ["CleaningBench", "memory_for", "memory_share"]
+__all__ = ["CleanerBuffers", "memory_for", "memory_share"]
 
 # So long a thread keeps the memory for the next log.
 IDLE_MS = 60_000
@@ -43,13 +43,13 @@ def memory_for(span: CleanableRange, config: CleanerConfig) -> int:
     return min(size, memory_share(config))
 
 
-class CleaningBench:
+class CleanerBuffers:
     """
     Cleans one log after the other.
 
     Args:
         config: returns the settings of compaction; with other ones the memory is taken anew.
-        throttle: what all benches share.
+        throttle: what all buffers share.
         clock: source of time.
     """
 
@@ -61,7 +61,7 @@ class CleaningBench:
         self._clock = clock
         self._engine: Cleaner | None = None
         # What the engine was made for: settings and memory.
-        self._made_for: tuple[CleanerConfig, int] | None = None
+        self._cleaner_key: tuple[CleanerConfig, int] | None = None
         self._used_ms = 0
         self._pay: Callable[[int], object] = _pay_nothing
 
@@ -106,7 +106,7 @@ class CleaningBench:
             if on_progress is not None:
                 on_progress(progress)
 
-        engine = self._taken(span)
+        engine = self._cleaner_for(span)
         self._pay = pay
         try:
             return engine.clean(log, span, check=check, on_progress=note)
@@ -115,17 +115,17 @@ class CleaningBench:
             self._pay = _pay_nothing
             self._used_ms = self._clock.monotonic_ms()
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Give the memory back where it was not needed for a while."""
         if self._clock.monotonic_ms() - self._used_ms >= IDLE_MS:
             self._engine = None
 
-    def _taken(self, span: CleanableRange) -> Cleaner:
+    def _cleaner_for(self, span: CleanableRange) -> Cleaner:
         config = self._config()
         wanted = config, memory_for(span, config)
-        if self._engine is None or self._made_for != wanted:
+        if self._engine is None or self._cleaner_key != wanted:
             # Let go first: there must not be two.
-            self._engine, self._made_for = None, wanted
+            self._engine, self._cleaner_key = None, wanted
             self._engine = Cleaner(
                 config,
                 memory_bytes=wanted[1],

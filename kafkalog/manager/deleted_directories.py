@@ -23,14 +23,14 @@ from kafkalog.files.filesystem import FileSystem
 from kafkalog.manager.supervision import Supervisor
 from kafkalog.scheduler import retry_pause_ms
 
-__all__ = ["DoomedDirectories"]
+__all__ = ["DeletedDirectories"]
 
 logger = logging.getLogger(__name__)
 
 TASK = "delete-logs"
 
 
-class DoomedDirectories:
+class DeletedDirectories:
     """
     Removes directories later, and again where that fails.
 
@@ -70,20 +70,20 @@ class DoomedDirectories:
         self._supervisor.once(TASK, lambda: self._remove(directory), delay_ms)
 
     def _remove(self, directory: Path) -> None:
-        ledger = self._supervisor.ledger
+        faults = self._supervisor.faults
         try:
             # One that is offline is looked through again when it comes back.
             if self._is_usable(directory.parent):
                 with storage_errors(directory, doing="removing"):
                     remove_tree(self._filesystem, directory)
                 logger.info("%s is removed", directory)
-        except Exception as error:  # noqa: BLE001 - kept in the ledger, told by health()
-            before = ledger.of(TASK, directory)
+        except Exception as error:  # noqa: BLE001 - kept in the fault registry, told by health()
+            before = faults.get(TASK, directory)
             pause_ms = retry_pause_ms(1 if before is None else before.failure_count + 1)
-            ledger.failed(TASK, directory, error, retry_after_ms=pause_ms)
+            faults.record_failure(TASK, directory, error, retry_after_ms=pause_ms)
             self._on_error(directory.parent, error)
             self._supervisor.once(TASK, lambda: self._remove(directory), pause_ms)
             return
-        ledger.went_well(TASK, directory)
+        faults.clear_error(TASK, directory)
         with self._guard:
             self._waiting.discard(directory)

@@ -19,11 +19,11 @@ from kafkalog.log.home import PartitionHome, trace_of
 if TYPE_CHECKING:
     from kafkalog.manager.directory import DataDirectory
 
-__all__ = ["ManagedHome"]
+__all__ = ["DirectoryCheckpointStore"]
 
 
 @dataclass(frozen=True, slots=True)
-class ManagedHome(PartitionHome):
+class DirectoryCheckpointStore(PartitionHome):
     """
     A partition's place in a data directory that a manager has.
 
@@ -47,7 +47,7 @@ class ManagedHome(PartitionHome):
 
     def write_cleaner_offset(self, offset: int) -> None:
         """Put where the next cleaning begins; on the disk when this returns."""
-        self.data_directory.checkpoints.cleaner_offsets.put(self.topic_partition, offset)
+        self.data_directory.checkpoints.cleaner_offsets.write_through(self.topic_partition, offset)
 
     def write_recovery_point(self, offset: int) -> None:
         """
@@ -58,16 +58,16 @@ class ManagedHome(PartitionHome):
         checkpoints = self.data_directory.checkpoints
         compacted_end = checkpoints.cleaner_offsets.get(self.topic_partition)
         if compacted_end is not None and offset < compacted_end:
-            checkpoints.cleaner_offsets.put(self.topic_partition, offset)
-        checkpoints.recovery_points.put_or_note(self.topic_partition, offset)
+            checkpoints.cleaner_offsets.write_through(self.topic_partition, offset)
+        checkpoints.recovery_points.write_or_cache(self.topic_partition, offset)
 
     def write_start_offset(self, offset: int | None) -> None:
         """Put the log start offset, on the disk when this returns; None may follow later."""
         notes = self.data_directory.checkpoints.start_offsets
         if offset is None:
-            notes.note(self.topic_partition, None)
+            notes.set(self.topic_partition, None)
         else:
-            notes.put(self.topic_partition, offset)
+            notes.write_through(self.topic_partition, offset)
 
     def traces_of_a_broker(self) -> bytes:
         """

@@ -29,10 +29,17 @@ from kafkalog.records.append_rules import AppendRules
 from kafkalog.records.codecs import Codec, compress, compress_if_smaller
 from kafkalog.records.entry_columns import scan_entries
 
-__all__ = ["Draft", "Drafts", "close_batch", "close_messages", "facts_of_messages", "too_large"]
+__all__ = [
+    "EncodedBatches",
+    "OldFormatBatches",
+    "close_batch",
+    "close_messages",
+    "facts_of_messages",
+    "too_large",
+]
 
 
-class Draft(NamedTuple):
+class EncodedBatches(NamedTuple):
     """
     Batches, and the facts of each.
 
@@ -48,7 +55,7 @@ class Draft(NamedTuple):
 
 
 # Given the offset of the run's first record, makes a part of the run.
-_Maker: TypeAlias = Callable[[int], Draft]
+_BatchesAt: TypeAlias = Callable[[int], EncodedBatches]
 
 
 def close_batch(
@@ -81,7 +88,7 @@ def close_batch(
 
 def close_messages(
     builder: MessageSetBuilder, rules: AppendRules, codec: Codec, base_offset: int
-) -> Draft:
+) -> EncodedBatches:
     """
     Return what a builder holds as plain messages, or as one wrapper.
 
@@ -96,10 +103,10 @@ def close_messages(
         if len(wrapper) < builder.size_bytes:
             if len(wrapper) > rules.max_message_bytes:
                 raise too_large(builder.count, len(wrapper), rules, base_offset)
-            last, largest = base_offset + builder.last_offset_delta, _largest(wrapper)
+            last, largest = base_offset + builder.last_offset_delta, _largest_timestamp(wrapper)
             shallow = last if largest >= 0 else -1
             facts = RunFacts([(len(wrapper), base_offset, last, largest, shallow)])
-            return Draft(wrapper, facts, is_wrapper=True)
+            return EncodedBatches(wrapper, facts, is_wrapper=True)
     data = builder.finish_plain(base_offset)
     entries = scan_entries(data, check_crc=False)
     batches = facts_of_messages(entries.position, len(data), entries.max_timestamp, base_offset)
@@ -107,7 +114,7 @@ def close_messages(
         large = batches.rows_above(rules.max_message_bytes)
         if large:
             raise too_large(1, max(facts.size_bytes for facts in large), rules, base_offset)
-    return Draft(data, batches)
+    return EncodedBatches(data, batches)
 
 
 def facts_of_messages(
@@ -129,7 +136,7 @@ def facts_of_messages(
     return RunFacts.of_messages(np.append(positions, size_bytes), offsets, timestamps)
 
 
-class Drafts:
+class OldFormatBatches:
     """
     The parts of one append of which all or some have an old format.
 
@@ -141,66 +148,66 @@ class Drafts:
     def __init__(self, rules: AppendRules, append_time: int | None) -> None:
         self._rules = rules
         self._append_time = append_time
-        self._parts: list[tuple[Draft, _Maker | None]] = []
+        self._parts: list[tuple[EncodedBatches, _BatchesAt | None]] = []
         self.record_count = 0
 
-    def keep(self, draft: Draft, record_count: int) -> None:
+    def keep(self, encoded: EncodedBatches, record_count: int) -> None:
         """Take batches that are as they should be; their offsets count from 0."""
-        batches = draft.batches.shifted(self.record_count)
-        self._parts.append((draft._replace(batches=batches), None))
+        batches = encoded.batches.shifted(self.record_count)
+        self._parts.append((encoded._replace(batches=batches), None))
         self.record_count += record_count
 
-    def close(self, builder: MessageSetBuilder, codec: Codec) -> Draft:
+    def close(self, builder: MessageSetBuilder, codec: Codec) -> EncodedBatches:
         """Take what a builder holds, which is not used again; return the batches."""
         first = self.record_count
-        draft = close_messages(builder, self._rules, codec, first)
-        is_late = draft.is_wrapper and self._rules.magic == 0
-        maker = partial(_closed_at, builder, self._rules, codec, first) if is_late else None
-        self._parts.append((draft, maker))
+        encoded = close_messages(builder, self._rules, codec, first)
+        is_late = encoded.is_wrapper and self._rules.magic == 0
+        maker = partial(_close_at, builder, self._rules, codec, first) if is_late else None
+        self._parts.append((encoded, maker))
         self.record_count += builder.count
-        return draft
+        return encoded
 
     def run(self, rewriting: Rewriting = NOTHING_REWRITTEN) -> PackedRun:
         """Return the run of all parts."""
-        drafts = [draft for draft, _ in self._parts]
+        parts = [encoded for encoded, _ in self._parts]
         is_late = any(maker is not None for _, maker in self._parts)
         return PackedRun(
-            bytearray().join(draft.data for draft in drafts),
-            _joined(drafts),
+            bytearray().join(encoded.data for encoded in parts),
+            _join_batches(parts),
             self.record_count,
             self._append_time,
             rewriting=rewriting,
-            made_at=self._made_at if is_late else None,
+            made_at=self._rebuild_at if is_late else None,
         )
 
-    def _made_at(self, base_offset: int) -> Draft:
+    def _rebuild_at(self, base_offset: int) -> EncodedBatches:
         """Return all parts as they are where the first record has that offset."""
         data = bytearray()
         batches = RunFacts()
-        for draft, maker in self._parts:
+        for encoded, maker in self._parts:
             if maker is None:
-                made = draft._replace(batches=draft.batches.shifted(base_offset))
+                made = encoded._replace(batches=encoded.batches.shifted(base_offset))
             else:
                 made = maker(base_offset)
             data += made.data
             batches.extend(made.batches)
-        return Draft(data, batches)
+        return EncodedBatches(data, batches)
 
 
-def _closed_at(
+def _close_at(
     builder: MessageSetBuilder, rules: AppendRules, codec: Codec, first: int, base_offset: int
-) -> Draft:
+) -> EncodedBatches:
     return close_messages(builder, rules, codec, first + base_offset)
 
 
-def _joined(drafts: Sequence[Draft]) -> RunFacts:
+def _join_batches(parts: Sequence[EncodedBatches]) -> RunFacts:
     batches = RunFacts()
-    for draft in drafts:
-        batches.extend(draft.batches)
+    for encoded in parts:
+        batches.extend(encoded.batches)
     return batches
 
 
-def _largest(entry: memoryview) -> int:
+def _largest_timestamp(entry: memoryview) -> int:
     return int(scan_entries(entry, check_crc=False).max_timestamp[0])
 
 

@@ -1,4 +1,5 @@
-"""The sync note of a partition: how far its log is on the disk, and whether a sync may have failed.
+"""The sync journal of a partition: how far its log is on the disk, and whether a sync may have
+failed.
 
 A sync that fails is told once. Whoever was told, and died, leaves a page cache that shows bytes
 which the disk lacks, and no later sync speaks of them. So it is noted before a sync begins that one
@@ -56,11 +57,11 @@ from types import TracebackType
 from typing import Final
 
 from kafkalog._core.crc32c import value as crc32c
+from kafkalog.files.atomic_files import read_file
 from kafkalog.files.cache_id import ID_BYTES, file_in_cache
 from kafkalog.files.filesystem import FileHandle, FileSystem
-from kafkalog.files.whole import read_whole
 
-__all__ = ["SyncNote"]
+__all__ = ["SyncJournal"]
 
 logger = logging.getLogger(__name__)
 
@@ -78,14 +79,14 @@ _NO_CACHE: Final = bytes(ID_BYTES)
 LARGE_SYNC_BYTES: Final = 4 * 1024 * 1024
 
 
-class SyncNote:
+class SyncJournal:
     """
     The note of one partition, in the hand of its writer.
 
     Args:
         filesystem: the disk.
         path: the note's file.
-        traces: 8 bytes that change when another program has written to the log.
+        fingerprint: 8 bytes that change when another program has written to the log.
         cache_id: names the cache that holds what is written; empty where that cannot be told.
 
     Attributes:
@@ -96,7 +97,7 @@ class SyncNote:
     """
 
     def __init__(
-        self, filesystem: FileSystem, path: Path, traces: bytes, cache_id: bytes = b""
+        self, filesystem: FileSystem, path: Path, fingerprint: bytes, cache_id: bytes = b""
     ) -> None:
         self.path = path
         self.lacks_producers = False
@@ -104,7 +105,7 @@ class SyncNote:
         self.on_error: Callable[[BaseException], object] | None = None
         self.on_given_up: Callable[[], object] | None = None
         self._filesystem = filesystem
-        self._traces = traces
+        self._fingerprint = fingerprint
         self._cache_id = cache_id
         self._own_cache = _NO_CACHE
         self._handle: FileHandle | None = None
@@ -121,13 +122,14 @@ class SyncNote:
 
     def __repr__(self) -> str:
         state = "none" if self._is_gone else "trying" if self._is_trying else "not trying"
-        return f"<SyncNote {self._synced_offset}, {state}: {self.path}>"
+        return f"<SyncJournal {self._synced_offset}, {state}: {self.path}>"
 
-    def found_end(self) -> bool | None:
+    def check_end(self) -> bool | None:
         """
         Return whether the log ends where its last writer left it; None where there is no note.
 
-        To be asked before `begin_recovery`. What it says holds until `doubt_end` is called.
+        To be asked before `begin_recovery`. What it says holds until `mark_end_uncertain` is
+        called.
         """
         facts = self._filesystem.stat(self.path)
         if facts is None:
@@ -137,7 +139,7 @@ class SyncNote:
         self.keeps_end = cache != _NO_CACHE and cache == file_in_cache(self._cache_id, facts)
         return self.keeps_end
 
-    def doubt_end(self) -> None:
+    def mark_end_uncertain(self) -> None:
         """
         Note that offsets are about to be taken back, under an epoch that may be given out again.
 
@@ -153,7 +155,7 @@ class SyncNote:
             except OSError as error:
                 self._give_up(error)
 
-    def trust_end(self) -> None:
+    def mark_end_certain(self) -> None:
         """Note that the epoch of the log's next append is not that of anything that is gone."""
         with self._guard:
             if not self.keeps_end and not self._has_failed:
@@ -179,10 +181,10 @@ class SyncNote:
         with self._guard:
             self.lacks_producers = lacks_producers
             self._synced_offset = max(synced_offset, recovery_point)
-            self._try()
+            self._write_attempt()
             return self._synced_offset if was_trying or not errors_are_kept else None
 
-    def doubt_producers(self) -> None:
+    def mark_producers_uncertain(self) -> None:
         """
         Note, on the disk, that the last producer snapshot goes before there is another.
 
@@ -193,18 +195,18 @@ class SyncNote:
             if self.lacks_producers:
                 return
             self.lacks_producers = True
-            self._try()
+            self._write_attempt()
             # Else an older note of this name, removed without a sync, might come back.
             self._filesystem.sync_directory(self.path.parent)
 
-    def settle(self, synced_offset: int) -> None:
+    def record_synced(self, synced_offset: int) -> None:
         """Note that the log as it was opened is on the disk up to its end, and no sync is tried."""
         with self._guard:
             self._synced_offset = synced_offset
             self._is_trying = False
             self._write_hint()
 
-    def trying(
+    def attempt_sync(
         self, synced_offset: int | None = None, size_bytes: int = 0
     ) -> AbstractContextManager[None]:
         """
@@ -220,15 +222,15 @@ class SyncNote:
         """
         return _Attempt(self, synced_offset, size_bytes)
 
-    def _begin(self) -> int:
+    def _begin_attempt(self) -> int:
         """Say "trying" before a sync; return how often the offset was lowered so far."""
         with self._guard:
             if not self._is_trying:
-                self._try()
+                self._write_attempt()
             self._outstanding += 1
             return self._lowered
 
-    def _end(self, lowered: int, synced_offset: int | None, size_bytes: int) -> None:
+    def _end_attempt(self, lowered: int, synced_offset: int | None, size_bytes: int) -> None:
         """Take note that a sync succeeded."""
         with self._guard:
             self._outstanding -= 1
@@ -244,7 +246,7 @@ class SyncNote:
                 self._is_trying = False
             self._write_hint()
 
-    def _fail(self) -> None:
+    def _fail_attempt(self) -> None:
         """Take note that a sync failed."""
         with self._guard:
             self._outstanding -= 1
@@ -266,19 +268,19 @@ class SyncNote:
                 return
             self._synced_offset = offset
             try:
-                self._try()
+                self._write_attempt()
             except OSError:
                 self._synced_offset = before
                 raise
 
-    def renew_traces(self, traces: bytes) -> None:
+    def update_fingerprint(self, fingerprint: bytes) -> None:
         """
         Take the traces that this program itself has left.
 
         Written without a sync: a note with the traces of before is not believed, and more doubtful.
         """
         with self._guard:
-            self._traces = traces
+            self._fingerprint = fingerprint
             self._write_hint()
 
     def remove(self) -> None:
@@ -288,41 +290,41 @@ class SyncNote:
         with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             self._filesystem.unlink(self.path)
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Hold no file open until the next change."""
         with self._guard:
-            self._let_go()
+            self._close_file()
 
     def close(self) -> None:
         """Leave the note as it is, for the next opening."""
         with self._guard:
             self._is_gone = True
-            self._let_go()
+            self._close_file()
 
     def _read(self) -> tuple[int, bool, bool] | None:
         fields = self._fields()
-        if fields is None or fields[1] != self._traces:
+        if fields is None or fields[1] != self._fingerprint:
             return None
-        trying, _traces, offset, _cache = fields
+        trying, _fingerprint, offset, _cache = fields
         return offset, trying != _NOT_TRYING, trying == _TRYING_WITHOUT_PRODUCERS
 
     def _fields(self) -> tuple[int, bytes, int, bytes] | None:
         """Return trying, traces, offset and cache of a whole note; None of any other."""
         try:
-            data = read_whole(self._filesystem, self.path, max_bytes=_SIZE)
+            data = read_file(self._filesystem, self.path, max_bytes=_SIZE)
         except (OSError, ValueError) as error:
             logger.warning("%s is passed over: %s", self.path, error)
-            self._hide(error)
+            self._report_error(error)
             return None
         if data is None or len(data) != _SIZE:
             return None
-        magic, version, trying, zero, traces, offset, cache = _FIELDS.unpack_from(data)
+        magic, version, trying, zero, fingerprint, offset, cache = _FIELDS.unpack_from(data)
         (checksum,) = _SUM.unpack_from(data, _FIELDS.size)
         whole = checksum == crc32c(data[: _FIELDS.size])
         known = (magic, version, zero) == (_MAGIC, _VERSION, 0) and trying in _TRYING
-        return (trying, traces, offset, cache) if whole and known else None
+        return (trying, fingerprint, offset, cache) if whole and known else None
 
-    def _try(self) -> None:
+    def _write_attempt(self) -> None:
         """Say "trying", on the disk; go on without a note where that cannot be done."""
         was_trying, self._is_trying = self._is_trying, True
         try:
@@ -337,8 +339,8 @@ class SyncNote:
     def _give_up(self, error: OSError) -> None:
         """Go on without a note; OSError where it cannot be removed."""
         logger.warning("%s is given up, a recovery will take longer: %s", self.path, error)
-        self._hide(error)
-        self._let_go()
+        self._report_error(error)
+        self._close_file()
         with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             self._filesystem.unlink(self.path)
         self._filesystem.sync_directory(self.path.parent)
@@ -352,9 +354,9 @@ class SyncNote:
             self._write(synced=False)
         except OSError as error:
             logger.info("%s stays as it is: %s", self.path, error)
-            self._hide(error)
+            self._report_error(error)
 
-    def _hide(self, error: BaseException) -> None:
+    def _report_error(self, error: BaseException) -> None:
         """Report an error that is not raised."""
         if self.on_error is not None:
             self.on_error(error)
@@ -369,14 +371,14 @@ class SyncNote:
             self._own_cache = file_in_cache(self._cache_id, self._filesystem.stat(self.path))
         cache = self._own_cache if self.keeps_end else _NO_CACHE
         _FIELDS.pack_into(
-            content, 0, _MAGIC, _VERSION, trying, 0, self._traces, self._synced_offset, cache
+            content, 0, _MAGIC, _VERSION, trying, 0, self._fingerprint, self._synced_offset, cache
         )
         _SUM.pack_into(content, _FIELDS.size, crc32c(self._summed))
         self._handle.pwrite(content, 0)
         if synced:
             self._handle.sync()
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.close()
@@ -385,16 +387,16 @@ class SyncNote:
 class _Attempt(AbstractContextManager[None]):
     """A sync that is being tried; a class, since a generator takes three times as long."""
 
-    __slots__ = ("_lowered", "_note", "_size_bytes", "_synced_offset")
+    __slots__ = ("_journal", "_lowered", "_size_bytes", "_synced_offset")
 
-    def __init__(self, note: SyncNote, synced_offset: int | None, size_bytes: int) -> None:
-        self._note = note
+    def __init__(self, journal: SyncJournal, synced_offset: int | None, size_bytes: int) -> None:
+        self._journal = journal
         self._synced_offset = synced_offset
         self._size_bytes = size_bytes
         self._lowered = 0
 
     def __enter__(self) -> None:
-        self._lowered = self._note._begin()
+        self._lowered = self._journal._begin_attempt()
 
     def __exit__(
         self,
@@ -403,6 +405,6 @@ class _Attempt(AbstractContextManager[None]):
         traceback: TracebackType | None,
     ) -> None:
         if kind is None:
-            self._note._end(self._lowered, self._synced_offset, self._size_bytes)
+            self._journal._end_attempt(self._lowered, self._synced_offset, self._size_bytes)
         else:
-            self._note._fail()
+            self._journal._fail_attempt()

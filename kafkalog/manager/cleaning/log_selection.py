@@ -22,8 +22,10 @@ from kafkalog.cleaner.selection import (
     CleaningCandidate,
     LogFacts,
     choose_log,
-    cleanable_range,
     cleaning_candidate,
+)
+from kafkalog.cleaner.selection import (
+    cleanable_range as compute_cleanable_range,
 )
 from kafkalog.clock import Clock
 from kafkalog.errors import (
@@ -34,7 +36,7 @@ from kafkalog.errors import (
 )
 from kafkalog.files.names import FileKind, live_base_offset, partition_directory_name
 from kafkalog.log.log import Log
-from kafkalog.manager.cleaning.outcomes import CleaningOutcomes
+from kafkalog.manager.cleaning.cleaning_history import CleaningHistory
 from kafkalog.manager.cleaning.states import CleaningRun, CleaningStates
 from kafkalog.manager.registry import ManagedPartition, PartitionRegistry
 from kafkalog.manager.settings import TopicSettings
@@ -42,22 +44,22 @@ from kafkalog.model import TopicPartition
 from kafkalog.settings import LONG_MAX
 
 __all__ = [
-    "MET_ELSEWHERE",
-    "CleaningChoice",
-    "Look",
+    "REPORTED_ELSEWHERE",
+    "LogSelection",
+    "SelectionResult",
     "cleanable_bytes",
-    "note_cleaned",
-    "span_of",
+    "cleanable_range",
+    "record_cleaned",
 ]
 
 logger = logging.getLogger(__name__)
 
 # Deleted, closed or failed meanwhile: told by whoever met it.
-MET_ELSEWHERE = (UnknownTopicOrPartitionError, LogClosedError, LogOfflineError)
+REPORTED_ELSEWHERE = (UnknownTopicOrPartitionError, LogClosedError, LogOfflineError)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SelectionResult:
     """
     What a look at all compacted logs found.
 
@@ -72,7 +74,9 @@ class Look:
     max_delay_ms: int = 0
 
 
-def span_of(partition: ManagedPartition, log: Log, now_ms: int) -> tuple[LogFacts, CleanableRange]:
+def cleanable_range(
+    partition: ManagedPartition, log: Log, now_ms: int
+) -> tuple[LogFacts, CleanableRange]:
     """
     Return the facts of a log, and what may be cleaned of it; put its checkpoint right.
 
@@ -83,12 +87,14 @@ def span_of(partition: ManagedPartition, log: Log, now_ms: int) -> tuple[LogFact
     min_lag_ms = log.config.min_compaction_lag_ms
     # They cost a look into each segment.
     facts = log.cleaning_facts(with_times=_depends_on_time(log))
-    span = cleanable_range(facts, checkpoint=notes.get(name), now_ms=now_ms, min_lag_ms=min_lag_ms)
+    span = compute_cleanable_range(
+        facts, checkpoint=notes.get(name), now_ms=now_ms, min_lag_ms=min_lag_ms
+    )
     if span.reset is not None:
         # Deleting old segments moves the log start: nothing to worry about where that is wanted.
         level = logging.INFO if log.config.is_deleted else logging.WARNING
         logger.log(level, "%s: cleaning begins at %d: %s", name, span.first_dirty, span.reset.value)
-        note_cleaned(partition, span.first_dirty)
+        record_cleaned(partition, span.first_dirty)
     return facts, span
 
 
@@ -110,7 +116,7 @@ def cleanable_bytes(partition: ManagedPartition) -> int:
     return sum(size for (_, size), (following, _) in itertools.pairwise(sizes) if following > begin)
 
 
-def note_cleaned(partition: ManagedPartition, offset: int) -> LogStorageError | None:
+def record_cleaned(partition: ManagedPartition, offset: int) -> LogStorageError | None:
     """
     Write where the next cleaning begins; return what the disk refused it with.
 
@@ -119,15 +125,15 @@ def note_cleaned(partition: ManagedPartition, offset: int) -> LogStorageError | 
     """
     notes, name = partition.directory.checkpoints.cleaner_offsets, partition.topic_partition
     try:
-        notes.put(name, offset)
+        notes.write_through(name, offset)
     except LogStorageError as error:
         logger.warning("%s: where its cleaning ended was not written: %s", name, error)
-        notes.note(name, offset)
+        notes.set(name, offset)
         return error
     return None
 
 
-class CleaningChoice:
+class LogSelection:
     """
     Chooses logs.
 
@@ -135,12 +141,12 @@ class CleaningChoice:
         registry: the partitions.
         settings: what topics say.
         states: which partitions may be cleaned.
-        outcomes: what is known of earlier cleanings.
-        opened: returns the log of a partition, opening it where it is not.
+        history: what is known of earlier cleanings.
+        open_log: returns the log of a partition, opening it where it is not.
         clock: what lags are measured by.
 
     Attributes:
-        last_look: what the last look found, None before the first.
+        last_result: what the last look found, None before the first.
     """
 
     def __init__(
@@ -148,20 +154,20 @@ class CleaningChoice:
         registry: PartitionRegistry,
         settings: TopicSettings,
         states: CleaningStates,
-        outcomes: CleaningOutcomes,
-        opened: Callable[[ManagedPartition], Log],
+        history: CleaningHistory,
+        open_log: Callable[[ManagedPartition], Log],
         clock: Clock,
     ) -> None:
-        self.last_look: Look | None = None
+        self.last_result: SelectionResult | None = None
         self._registry = registry
         self._settings = settings
         self._states = states
-        self._outcomes = outcomes
-        self._opened = opened
+        self._history = history
+        self._open_log = open_log
         self._clock = clock
-        self._looking = threading.Lock()
+        self._selection_lock = threading.Lock()
         # What the last look made of logs, with all that it depends on.
-        self._weighed: dict[TopicPartition, tuple[tuple[object, ...], CleaningCandidate]] = {}
+        self._cached: dict[TopicPartition, tuple[tuple[object, ...], CleaningCandidate]] = {}
 
     def compacted(self) -> list[ManagedPartition]:
         """Return the partitions that are to be compacted, and may be used."""
@@ -175,13 +181,13 @@ class CleaningChoice:
             partition
             for topic in sorted(compacted)
             for partition in self._registry.of_topic(topic)
-            if partition.directory.is_online and not partition.is_blocked
+            if partition.directory.is_online and not partition.is_duplicate
         ]
 
     def begin_next(self) -> tuple[ManagedPartition, CleaningRun] | None:
         """Choose a log and begin its cleaning; None where none is due."""
-        with self._looking:
-            candidates = self._look()
+        with self._selection_lock:
+            candidates = self._find_candidates()
             while True:
                 chosen = choose_log(candidates)
                 if chosen is None:
@@ -194,10 +200,10 @@ class CleaningChoice:
                 # Somebody was faster, or needs it left alone.
                 candidates.remove(chosen)
 
-    def _look(self) -> list[CleaningCandidate]:
+    def _find_candidates(self) -> list[CleaningCandidate]:
         now_ms = self._clock.now_ms()
         candidates = list(self._candidates(now_ms))
-        self.last_look = Look(
+        self.last_result = SelectionResult(
             now_ms,
             max((each.dirty_ratio for each in candidates), default=0.0),
             max((each.delay_ms for each in candidates), default=0),
@@ -205,38 +211,38 @@ class CleaningChoice:
         return candidates
 
     def _candidates(self, now_ms: int) -> Iterator[CleaningCandidate]:
-        before, self._weighed = self._weighed, {}
+        before, self._cached = self._cached, {}
         for partition in self.compacted():
             name = partition.topic_partition
-            if self._states.is_shut:
+            if self._states.is_stopped:
                 return
-            if self._states.is_busy(name) or self._outcomes.is_waiting(name):
+            if self._states.is_busy(name) or self._history.is_waiting(name):
                 continue
             try:
-                candidate = self._weigh(partition, now_ms, before.get(name))
-            except MET_ELSEWHERE:
+                candidate = self._find_candidate(partition, now_ms, before.get(name))
+            except REPORTED_ELSEWHERE:
                 continue
             except Exception as error:  # noqa: BLE001 - kept, bound to the partition
-                self._outcomes.failed(partition, error)
+                self._history.record_failure(partition, error)
                 continue
             if candidate.clean_bytes + candidate.cleanable_bytes:
                 yield candidate
 
-    def _weigh(
+    def _find_candidate(
         self,
         partition: ManagedPartition,
         now_ms: int,
         before: tuple[tuple[object, ...], CleaningCandidate] | None,
     ) -> CleaningCandidate:
-        log = self._opened(partition)
+        log = self._open_log(partition)
         seen = _state_of(partition, log)
         if before is None or before[0] != seen or _depends_on_time(log):
-            before = seen, self._weigh_anew(partition, log, now_ms)
-        self._weighed[partition.topic_partition] = before
+            before = seen, self._recompute(partition, log, now_ms)
+        self._cached[partition.topic_partition] = before
         return before[1]
 
-    def _weigh_anew(self, partition: ManagedPartition, log: Log, now_ms: int) -> CleaningCandidate:
-        facts, span = span_of(partition, log, now_ms)
+    def _recompute(self, partition: ManagedPartition, log: Log, now_ms: int) -> CleaningCandidate:
+        facts, span = cleanable_range(partition, log, now_ms)
         config = log.config
         return cleaning_candidate(
             partition,

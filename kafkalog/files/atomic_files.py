@@ -25,14 +25,20 @@ from kafkalog.files.holes import Holes, pieces_between
 from kafkalog.files.names import temporary_path
 from kafkalog.files.zeros import PIECE_BYTES, is_zero
 
-__all__ = ["NameSyncError", "read_whole", "replace_whole", "sync_names", "write_synced"]
+__all__ = [
+    "DirectorySyncError",
+    "read_file",
+    "replace_file",
+    "sync_directory_names",
+    "write_synced",
+]
 
 
-class NameSyncError(OSError):
+class DirectorySyncError(OSError):
     """The directory could not be synced: whether a later sync of it tells the truth is unknown."""
 
 
-def read_whole(filesystem: FileSystem, path: Path, *, max_bytes: int) -> bytes | None:
+def read_file(filesystem: FileSystem, path: Path, *, max_bytes: int) -> bytes | None:
     """
     Return a file's content, or None where there is no such file.
 
@@ -53,7 +59,7 @@ def read_whole(filesystem: FileSystem, path: Path, *, max_bytes: int) -> bytes |
         handle.close()
 
 
-def replace_whole(
+def replace_file(
     filesystem: FileSystem,
     path: Path,
     data: Buffer,
@@ -86,7 +92,7 @@ def replace_whole(
         raise
     if not durable:
         return
-    sync_names(filesystem, path.parent)
+    sync_directory_names(filesystem, path.parent)
 
 
 def _create_temporary(filesystem: FileSystem, path: Path) -> FileHandle:
@@ -123,17 +129,17 @@ def _write(handle: FileHandle, at: int, data: memoryview, holes: Holes) -> None:
             handle.pwrite(data[start:end], at + start)
 
 
-def sync_names(filesystem: FileSystem, directory: Path) -> None:
+def sync_directory_names(filesystem: FileSystem, directory: Path) -> None:
     """
     Put the names of a directory on the disk.
 
     Raises:
-        NameSyncError: the disk refused.
+        DirectorySyncError: the disk refused.
     """
     try:
         filesystem.sync_directory(directory)
     except OSError as error:
-        raise NameSyncError(error.errno, error.strerror, str(directory)) from error
+        raise DirectorySyncError(error.errno, error.strerror, str(directory)) from error
 
 
 def write_synced(filesystem: FileSystem, path: Path, data: Buffer) -> None:
