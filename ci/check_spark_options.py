@@ -77,7 +77,7 @@ def page() -> str:
         lines += [f"- `{option.name}`: {option.doc}" for option in chosen]
         lines.append("")
     lines.append(IGNORED_HEAD)
-    lines += [f"- `{each.name}`: {each.reason}." for each in IGNORED if each.is_told]
+    lines += [f"- `{each.name}`: {each.reason}." for each in IGNORED if each.is_reported]
     told = sorted(option.name for option in OPTIONS if option.ignored_in == "batch")
     lines.append(
         f"- in a batch, {', '.join(f'`{name}`' for name in told)}: only a stream heeds it."

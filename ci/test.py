@@ -29,7 +29,7 @@ ROOT = environment.ROOT
 COUNTED = re.compile(r"\b\d+ (?:passed|failed|skipped|errors?|deselected)\b.* in [\d.]+s")
 LANES_AT_ONCE = 2
 # So long a step's children may write on when it has ended.
-REST_SECONDS = 20
+EXIT_WAIT_SECONDS = 20
 GROUPS = ("lint", "layers", "types", "checks", "tests", "asan", "bench", "proof", "wheel")
 
 
@@ -163,7 +163,7 @@ def perform(step: Step, *, aside: bool = False) -> Outcome:
     ) as process:
         assert process.stdout is not None
         ended = threading.Event()
-        threading.Thread(target=_end_rest, args=(process, ended), daemon=True).start()
+        threading.Thread(target=_kill_remaining, args=(process, ended), daemon=True).start()
         try:
             for line in process.stdout:
                 shown.append(line)
@@ -182,10 +182,10 @@ def perform(step: Step, *, aside: bool = False) -> Outcome:
     return Outcome(step, process.returncode, time.monotonic() - begun, counted)
 
 
-def _end_rest(process: subprocess.Popen[str], ended: threading.Event) -> None:
+def _kill_remaining(process: subprocess.Popen[str], ended: threading.Event) -> None:
     """End what a step has left running, which would hold its output open for ever."""
     process.wait()
-    if not ended.wait(REST_SECONDS):
+    if not ended.wait(EXIT_WAIT_SECONDS):
         print(f"ending what process {process.pid} has left running", flush=True)
         os.killpg(process.pid, signal.SIGKILL)
 

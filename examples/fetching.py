@@ -153,7 +153,7 @@ class FetchClient:
                 if not reply.message_set:
                     del readers[name]
                     continue
-                for batch in readers[name].take(reply.message_set):
+                for batch in readers[name].read(reply.message_set):
                     if not batch.header.is_control:
                         for record in batch.records():
                             if record.offset >= offset:

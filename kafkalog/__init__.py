@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from kafkalog._core.bytes_column import BytesColumn
     from kafkalog._core.headers_column import HeadersColumn
     from kafkalog._core.record import Record
+    from kafkalog.cleaner.cleaning_result import CleaningProgress, CleaningResult
     from kafkalog.cleaner.compaction import compact_log
     from kafkalog.cleaner.explain import CompactionExplanation, CompactionRule, explain_compaction
-    from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
     from kafkalog.cleaner.plan import plan_compaction
-    from kafkalog.cleaner.plan_facts import (
+    from kafkalog.cleaner.plan_model import (
         CompactionBound,
         CompactionPlan,
         SegmentPlan,
@@ -184,8 +184,8 @@ __all__ = [
     "BytesColumn",
     "CleanerConfig",
     "CleanerHealth",
-    "Cleaning",
     "CleaningProgress",
+    "CleaningResult",
     "CleaningStatistics",
     "CleaningUnderWay",
     "ClientClosedError",
@@ -333,9 +333,9 @@ _HOMES = {
     "_core.record": ("Record",),
     "cleaner.compaction": ("compact_log",),
     "cleaner.explain": ("CompactionExplanation", "CompactionRule", "explain_compaction"),
-    "cleaner.outcome": ("Cleaning", "CleaningProgress"),
+    "cleaner.cleaning_result": ("CleaningResult", "CleaningProgress"),
     "cleaner.plan": ("plan_compaction",),
-    "cleaner.plan_facts": ("CompactionBound", "CompactionPlan", "SegmentPlan", "WaitingRecords"),
+    "cleaner.plan_model": ("CompactionBound", "CompactionPlan", "SegmentPlan", "WaitingRecords"),
     "cleaner.statistics": ("CleaningStatistics",),
     "cleaner.survey": ("KeySurvey", "LogSurvey", "SegmentSurvey", "TombstoneSurvey", "survey_log"),
     "clients.config": ("ConsumerConfig", "ProducerConfig"),

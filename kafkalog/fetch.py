@@ -215,14 +215,14 @@ async def send_reply(reply: FetchReply | MultiFetchReply, connection: sockets.so
 
 async def _writable(loop: asyncio.AbstractEventLoop, connection: sockets.socket) -> None:
     is_writable = loop.create_future()
-    loop.add_writer(connection, _tell, is_writable)
+    loop.add_writer(connection, _wake_writer, is_writable)
     try:
         await is_writable
     finally:
         loop.remove_writer(connection)
 
 
-def _tell(future: asyncio.Future[None]) -> None:
+def _wake_writer(future: asyncio.Future[None]) -> None:
     # Twice before the one who waits has run, or after he has given up.
     if not future.done():
         future.set_result(None)
@@ -320,7 +320,7 @@ class FetchReader:
 
     Who cannot wait in a call asks himself, and hands over what came:
 
-    >>> batches = reader.take(await ask(reader.offset, reader.max_bytes))
+    >>> batches = reader.read(await ask(reader.offset, reader.max_bytes))
 
     Args:
         offset: first offset wanted.
@@ -348,7 +348,7 @@ class FetchReader:
         self._limit_bytes = limit_bytes
         self._decompressed_max_bytes = decompressed_max_bytes
 
-    def take(self, message_set: Buffer) -> list[BatchView]:
+    def read(self, message_set: Buffer) -> list[BatchView]:
         """
         Return the whole batches of a message set, CRC checked; the next one is asked for behind.
 
@@ -365,7 +365,7 @@ class FetchReader:
         spans, needed = _whole_entries(data)
         if not spans:
             if len(data):
-                self._ask_for_more(needed)
+                self._grow_request(needed)
             return []
         batches = [BatchView(data[start:end], position=start) for start, end in spans]
         for batch in batches:
@@ -388,13 +388,13 @@ class FetchReader:
                 that offset and ends where the size does.
 
         Raises:
-            FetchTooLargeError, CorruptRecordError: as `take`.
+            FetchTooLargeError, CorruptRecordError: as `read`.
         """
         while True:
             data = fetch(self.offset, self.max_bytes)
             if not memoryview(data).nbytes:
                 return
-            yield from self.take(data)
+            yield from self.read(data)
 
     def records(self, fetch: Callable[[int, int], Buffer]) -> Iterator[Record]:
         """Yield records as `batches` does batches; control records are left out."""
@@ -407,7 +407,7 @@ class FetchReader:
                 yield from (record for record in records if record.offset >= start)
             before, start = batch, max(start, batch.header.next_offset)
 
-    def _ask_for_more(self, needed: int) -> None:
+    def _grow_request(self, needed: int) -> None:
         if self.max_bytes >= self._limit_bytes:
             raise FetchTooLargeError(
                 f"the batch at offset {self.offset} takes {needed} bytes or more, and a fetch may"

@@ -34,7 +34,7 @@ from kafkalog._core.index import OffsetIndexView
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog._core.record import Record, decode_lists, decode_records, decode_tuples
 from kafkalog.cleaner.keys import KeyCollector
-from kafkalog.cleaner.retained import BatchFilter, CleaningRules
+from kafkalog.cleaner.record_filter import CleaningRules, RecordFilter
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.log.scanner import scan_segment
 from kafkalog.records.codecs import Codec, compress
@@ -263,7 +263,7 @@ def filter_run(_folder: Path) -> tuple[int, Case]:
     rules = CleaningRules(0, 0, 2 * RECORDS, {}, 1 << 20)
 
     def case() -> None:
-        BatchFilter(offset_map, rules, TransactionTracker()).filter(data, old_tombstones_stay=True)
+        RecordFilter(offset_map, rules, TransactionTracker()).filter(data, old_tombstones_stay=True)
 
     return RECORDS, case
 

@@ -32,7 +32,7 @@ from asv_bench.peers.common import (
 from asv_bench.peers.records import build_run
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog.cleaner.keys import KeyCollector
-from kafkalog.cleaner.retained import BatchFilter, CleaningRules
+from kafkalog.cleaner.record_filter import CleaningRules, RecordFilter
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.records.conversion.conversion_units import FileRecords
 
@@ -62,8 +62,8 @@ def ours(data: bytes, count: int, key_count: int, *, identity: str) -> Callable[
         if hasattr(offset_map, "mark"):
             offset_map.mark(marks, 0)
         assert KeyCollector(offset_map, TransactionTracker()).add(run)
-        batch_filter = BatchFilter(offset_map, rules, TransactionTracker())
-        return batch_filter.filter(run, old_tombstones_stay=True)
+        record_filter = RecordFilter(offset_map, rules, TransactionTracker())
+        return record_filter.filter(run, old_tombstones_stay=True)
 
     return case
 

@@ -37,8 +37,8 @@ from asv_bench.peers.spark_bench import (
 )
 from asv_bench.peers.stores import Workspace, run_in_workspace
 from kafkalog.spark.jobs import compact, export, verify
-from kafkalog.spark.jobs.asked import read_options
-from kafkalog.spark.jobs.latest import KEY_TASK_BYTES, find_latest, plan_keys
+from kafkalog.spark.jobs.job_arguments import read_options
+from kafkalog.spark.jobs.latest_records import KEY_TASK_BYTES, find_latest, plan_keys
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import LogSnapshot, resolve_bounds

@@ -25,7 +25,7 @@ from kafkalog._core import crc32c
 from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog.cleaner.keys import KeyCollector
-from kafkalog.cleaner.retained import BatchFilter, CleaningRules
+from kafkalog.cleaner.record_filter import CleaningRules, RecordFilter
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.records.codecs import Codec
 from kafkalog.records.conversion.conversion_units import FileRecords
@@ -104,7 +104,7 @@ def clean_half(log: kafkalog.Log, count: int) -> Case:
     def half() -> None:
         keys = OffsetMap(memory, secret=secret)
         KeyCollector(keys, TransactionTracker()).add(data)
-        BatchFilter(keys, rules, TransactionTracker()).filter(data, old_tombstones_stay=True)
+        RecordFilter(keys, rules, TransactionTracker()).filter(data, old_tombstones_stay=True)
 
     return half
 

@@ -1,6 +1,6 @@
 """What stays of a run of ordinary batches: the second pass of a cleaning, as a call.
 
-The rules are those of the filter of the cleaner (`BatchFilter`), which goes by them itself where a
+The rules are those of the filter of the cleaner (`RecordFilter`), which goes by them itself where a
 run has batches that are not ordinary; both leave the same bytes. Of a run in which anything is
 wrong nothing counts: the other way finds it again, and has the words for it.
 
@@ -279,7 +279,7 @@ cdef class RunFilter:
     Args:
         offset_map: complete, and not exact.
         now_ms, delete_retention_ms, end_offset, max_message_bytes: as in CleaningRules.
-        dates_tombstones: as in BatchFilter.
+        dates_tombstones: as in RecordFilter.
         last_offsets: of live producers, by id.
         decompress: see `BatchRows`.
         compress: called with codec and records, a memoryview; returns bytes.

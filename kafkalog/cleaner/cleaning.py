@@ -33,17 +33,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafkalog._core.offset_map import OffsetMap
+from kafkalog.cleaner.cleaning_result import CleaningProgress, CleaningResult
+from kafkalog.cleaner.counters import CleaningCounters
 from kafkalog.cleaner.group_output import GroupOutput
 from kafkalog.cleaner.grouping import map_bytes_for, parts_for
 from kafkalog.cleaner.key_reader import KeyReader
-from kafkalog.cleaner.key_room import KeyRoom
 from kafkalog.cleaner.keys import HaveKeys, KeyCollector
-from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
-from kafkalog.cleaner.output_places import BesideLog
-from kafkalog.cleaner.retained import BatchFilter, CleaningRules
+from kafkalog.cleaner.offset_map_buffer import OffsetMapBuffer
+from kafkalog.cleaner.output_targets import LogDirectoryTarget
+from kafkalog.cleaner.record_filter import CleaningRules, RecordFilter
+from kafkalog.cleaner.segment_runs import boundary_of, grouped, read_runs, segments_between
 from kafkalog.cleaner.selection import CleanableRange
-from kafkalog.cleaner.source import boundary_of, grouped, read_runs, segments_between
-from kafkalog.cleaner.tally import CleaningTally
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.clock import Clock
 from kafkalog.errors import LogCleaningAbortedError, LogClosedError
@@ -55,7 +55,7 @@ from kafkalog.log.log import Log
 from kafkalog.manager_config import CleanerConfig
 from kafkalog.records.conversion.conversion_units import FileRecords
 
-__all__ = ["Cleaner", "Cleaning", "CleaningProgress"]
+__all__ = ["Cleaner", "CleaningProgress", "CleaningResult"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 _RUN_BYTES_MIN: Final = 1 << 20
 
 Check = Callable[[], None]
-Tell = Callable[[CleaningProgress], object]
+OnProgress = Callable[[CleaningProgress], object]
 
 
 class Cleaner:
@@ -91,8 +91,8 @@ class Cleaner:
         self.config = config
         self.clock = clock
         self.throttle = throttle or _no_limit
-        self.room = KeyRoom(config, memory_bytes)
-        self.room.new_map()
+        self.map_buffer = OffsetMapBuffer(config, memory_bytes)
+        self.map_buffer.new_map()
         self.run_bytes = max(config.io_buffer_size // max(1, config.threads), _RUN_BYTES_MIN)
 
     def clean(
@@ -101,8 +101,8 @@ class Cleaner:
         span: CleanableRange,
         *,
         check: Check | None = None,
-        on_progress: Tell | None = None,
-    ) -> Cleaning:
+        on_progress: OnProgress | None = None,
+    ) -> CleaningResult:
         """
         Clean a log.
 
@@ -125,7 +125,7 @@ class Cleaner:
         """
         try:
             with log.being_cleaned(), storage_errors(log.directory, doing="cleaning"):
-                return _Work(self, log, span, check or _go_on, on_progress).clean()
+                return _Work(self, log, span, check or _never_stop, on_progress).clean()
         except (LogClosedError, ValueError) as error:
             if not log.is_closed:
                 raise
@@ -146,13 +146,18 @@ class _Work:
     """One cleaning on its way."""
 
     def __init__(
-        self, cleaner: Cleaner, log: Log, span: CleanableRange, check: Check, tell: Tell | None
+        self,
+        cleaner: Cleaner,
+        log: Log,
+        span: CleanableRange,
+        check: Check,
+        on_progress: OnProgress | None,
     ) -> None:
         self._cleaner = cleaner
-        self._room = cleaner.room
+        self._map_buffer = cleaner.map_buffer
         self._log = log
         self._check = check
-        self._tell = tell
+        self._on_progress = on_progress
         self._started_ms = cleaner.clock.monotonic_ms()
         self._limit_bytes = log.config.decompressed_max_bytes
         # Before the snapshot: what is stable then is decided in it, unless the log was truncated.
@@ -167,34 +172,34 @@ class _Work:
         self._old_horizon_ms = (
             self._modified_ms(clean[-1]) - log.config.delete_retention_ms if clean else 0
         )
-        self._tally = CleaningTally(len(self._room.memory))
+        self._counters = CleaningCounters(len(self._map_buffer.memory))
 
-    def clean(self) -> Cleaning:
+    def clean(self) -> CleaningResult:
         """Do it."""
-        self._ensure_wanted()
+        self._ensure_not_stopped()
         end, key_count = self._first_dirty, 0
         if self._first_dirty < self._boundary:
             # The markers that decided what lies below may be anywhere up to the log end.
             if self._log.durable_offset < self._log.log_end_offset:
                 self._log.flush()
-            end, key_count = self._clean_what_fits()
-        config = self._room.config
-        cleaning = self._tally.outcome(
+            end, key_count = self._clean_in_one_pass()
+        config = self._map_buffer.config
+        cleaning = self._counters.result(
             self._log.topic_partition,
             first_dirty=self._first_dirty,
             end_offset=end,
-            wanted_end=max(self._boundary, self._first_dirty),
+            target_end_offset=max(self._boundary, self._first_dirty),
             bytes_for_one_pass=map_bytes_for(key_count, config.io_buffer_load_factor),
             duration_ms=self._cleaner.clock.monotonic_ms() - self._started_ms,
         )
-        _log_outcome(cleaning)
+        _log_result(cleaning)
         return cleaning
 
     # ---- the first pass ----
 
-    def _clean_what_fits(self) -> tuple[int, int]:
+    def _clean_in_one_pass(self) -> tuple[int, int]:
         """Clean; return how far it came, and about how many keys all that is dirty has."""
-        self._room.draw_secret()
+        self._map_buffer.draw_secret()
         snapshot = self._log.snapshot()
         found = self._collect(snapshot, self._boundary)
         offset_map = found.offset_map
@@ -208,19 +213,19 @@ class _Work:
         reached = offset_map.latest_offset + 1
         # Who held the segments would hold the room of those that go.
         del dirty
-        key_count = self._extrapolated(len(offset_map), reached, self._boundary)
+        key_count = self._extrapolate(len(offset_map), reached, self._boundary)
         if reached >= segment_end:
             sources = self._sources(snapshot, reached)
             del snapshot
             self._filter(sources, offset_map)
             return reached, key_count
         del snapshot
-        guess = self._extrapolated(len(offset_map), reached, segment_end)
+        guess = self._extrapolate(len(offset_map), reached, segment_end)
         return segment_end, max(self._clean_in_parts(segment_end, guess), key_count)
 
     def _clean_in_parts(self, end: int, guess: int) -> int:
         """Clean up to an offset in several passes; return how many keys there are."""
-        usable = self._room.key_count_max
+        usable = self._map_buffer.key_count_max
         count = max(2, parts_for(guess, usable))
         logger.warning(
             "%s: the memory for %d keys does not take those of one segment: it is cleaned in %d"
@@ -228,8 +233,8 @@ class _Work:
             self._log.topic_partition,
             usable,
             count,
-            map_bytes_for(guess, self._room.config.io_buffer_load_factor),
-            len(self._room.memory),
+            map_bytes_for(guess, self._map_buffer.config.io_buffer_load_factor),
+            len(self._map_buffer.memory),
         )
         waiting = deque((part, count) for part in range(count))
         key_count = 0
@@ -252,10 +257,10 @@ class _Work:
     ) -> _Collected:
         """Put the keys of the dirty part, or those of one range of hashes, into a map."""
         started_ms = self._cleaner.clock.monotonic_ms()
-        offset_map = self._room.new_map(
+        offset_map = self._map_buffer.new_map(
             part=part,
             part_count=part_count,
-            exact=self._room.compares_keys,
+            exact=self._map_buffer.compares_keys,
             offsets=(self._first_dirty, end),
         )
         collector = KeyCollector(
@@ -267,8 +272,8 @@ class _Work:
         sources = self._sources(snapshot, end, self._first_dirty)
         progress = _Progress(self._report, "reading keys", sources)
         is_whole = self._collect_from(sources, end, collector, offset_map, progress)
-        self._tally.reading_ms += self._cleaner.clock.monotonic_ms() - started_ms
-        self._tally.collected(len(offset_map), collector.records_read, progress.done_bytes)
+        self._counters.reading_ms += self._cleaner.clock.monotonic_ms() - started_ms
+        self._counters.add_collected(len(offset_map), collector.records_read, progress.done_bytes)
         return _Collected(offset_map, is_whole)
 
     def _collect_from(
@@ -295,7 +300,7 @@ class _Work:
         """Clean segments in a pass, the last one or not, and let them go one by one."""
         # To where the last of them ends, which may lie above the last offset in the map.
         tracker = self._tracker(self._start, self._boundary)
-        batch_filter = BatchFilter(
+        record_filter = RecordFilter(
             offset_map,
             self._rules(),
             tracker,
@@ -304,14 +309,14 @@ class _Work:
             dates_tombstones=is_last,
         )
         progress = _Progress(self._report, "writing", sources)
-        self._tally.passes += 1
-        self._tally.map_entries += len(offset_map)
-        self._tally.begin_segments(len(sources))
+        self._counters.passes += 1
+        self._counters.map_entries += len(offset_map)
+        self._counters.begin_segments(len(sources))
         groups = deque(self._groups(sources))
         sources.clear()
         while groups:
-            self._clean_group(groups.popleft(), groups, batch_filter, tracker, progress)
-        self._tally.statistics.add(batch_filter.statistics)
+            self._clean_group(groups.popleft(), groups, record_filter, tracker, progress)
+        self._counters.statistics.add(record_filter.statistics)
 
     def _groups(self, sources: Sequence[SegmentSource]) -> list[list[SegmentSource]]:
         """Say which segments become one."""
@@ -322,31 +327,33 @@ class _Work:
     def _clean_group(
         self,
         group: Sequence[SegmentSource],
-        behind: Sequence[Sequence[SegmentSource]],
-        batch_filter: BatchFilter,
+        following: Sequence[Sequence[SegmentSource]],
+        record_filter: RecordFilter,
         tracker: TransactionTracker,
         progress: _Progress,
     ) -> None:
         """Put a new segment in the place of a group, which relies on those behind it."""
-        output = GroupOutput(BesideLog(self._log), group, batch_filter, self._cleaner.throttle)
+        output = GroupOutput(
+            LogDirectoryTarget(self._log), group, record_filter, self._cleaner.throttle
+        )
         try:
             for source in group:
                 stays = self._modified_ms(source) > self._old_horizon_ms
                 for run in self._runs(source, progress):
                     output.add(run, old_tombstones_stay=stays)
             aborted, tracker.kept = tracker.kept, []
-            empty_ms = self._empty_modified_ms(batch_filter)
+            empty_ms = self._empty_modified_ms(record_filter)
             modified_ms = self._modified_ms(group[-1])
             bases = output.finish(modified_ms, aborted, empty_modified_ms=empty_ms)
-            self._ensure_wanted()
+            self._ensure_not_stopped()
         except BaseException:
             output.abandon()
             raise
         if bases:
-            witnesses = [source.segment for each in behind for source in each]
+            witnesses = [source.segment for each in following for source in each]
             leaving = [source.segment for source in group]
             self._log.replace_segments(leaving, bases, witnesses=witnesses)
-        self._tally.cleaned_group(bases)
+        self._counters.add_group(bases)
 
     # ---- what both need ----
 
@@ -356,35 +363,35 @@ class _Work:
         return segments_between(snapshot, self._start if start is None else start, end)
 
     def _runs(self, source: SegmentSource, progress: _Progress) -> Iterator[FileRecords]:
-        self._ensure_wanted()
+        self._ensure_not_stopped()
         for run in read_runs(source, self._cleaner.run_bytes):
-            self._ensure_wanted()
+            self._ensure_not_stopped()
             self._cleaner.throttle(len(run.data))
             progress.add(len(run.data))
             yield run
 
-    def _extrapolated(self, key_count: int, reached: int, end: int) -> int:
+    def _extrapolate(self, key_count: int, reached: int, end: int) -> int:
         """Return about how many keys lie below an offset, more than those below another."""
         offsets_read = max(1, reached - self._first_dirty)
         return max(key_count + 1, key_count * (end - self._first_dirty) // offsets_read)
 
-    def _ensure_wanted(self) -> None:
+    def _ensure_not_stopped(self) -> None:
         self._check()
         if self._log.is_closed:
             raise LogClosedError(f"{self._log.directory} is closed", path=self._log.directory)
 
     def _report(self, stage: str, done_bytes: int, total_bytes: int) -> None:
-        if self._tell is not None:
-            number = self._tally.passes + (stage != "writing")
+        if self._on_progress is not None:
+            number = self._counters.passes + (stage != "writing")
             name = self._log.topic_partition
-            self._tell(CleaningProgress(name, stage, done_bytes, total_bytes, number))
+            self._on_progress(CleaningProgress(name, stage, done_bytes, total_bytes, number))
 
     def _tracker(self, start: int, end: int) -> TransactionTracker:
         # Groups that were exchanged before it asks had no transactions, or it would have asked.
         return TransactionTracker(lambda: self._log.aborted_transactions(start, end))
 
     def _have_keys(self) -> HaveKeys | None:
-        if not self._room.compares_keys:
+        if not self._map_buffer.compares_keys:
             return None
         return KeyReader(self._log.snapshot, self._limit_bytes).have_keys
 
@@ -392,14 +399,14 @@ class _Work:
         config = self._log.config
         # What an earlier pass of this cleaning has stamped is not over yet for a later one.
         return CleaningRules(
-            now_ms=self._now_ms - (self._tally.passes > 0),
+            now_ms=self._now_ms - (self._counters.passes > 0),
             delete_retention_ms=config.delete_retention_ms,
             end_offset=self._boundary,
             last_batches=self._last_batches,
             max_message_bytes=config.max_message_bytes,
         )
 
-    def _empty_modified_ms(self, batch_filter: BatchFilter) -> int | None:
+    def _empty_modified_ms(self, record_filter: RecordFilter) -> int | None:
         """
         Return the time of a segment that nothing stays of, None for that of its last source.
 
@@ -409,7 +416,7 @@ class _Work:
         tombstones of the old formats go by the times of files.
         """
         deletes = "delete" in self._log.config.cleanup_policy
-        return None if deletes or batch_filter.has_old_formats else 0
+        return None if deletes or record_filter.has_old_formats else 0
 
     def _modified_ms(self, source: SegmentSource) -> int:
         facts = self._log.segment_context().filesystem.stat(source.segment.path)
@@ -432,7 +439,7 @@ class _Progress:
         self._report(self._stage, self.done_bytes, self._total_bytes)
 
 
-def _log_outcome(cleaning: Cleaning) -> None:
+def _log_result(cleaning: CleaningResult) -> None:
     logger.info(
         "%s",
         cleaning.describe(),
@@ -455,7 +462,7 @@ def _log_outcome(cleaning: Cleaning) -> None:
         )
 
 
-def _go_on() -> None:
+def _never_stop() -> None:
     """Let a cleaning go on that nobody watches."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kafkalog.cleaner.cleaning import Cleaner
-from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
+from kafkalog.cleaner.cleaning_result import CleaningProgress, CleaningResult
 from kafkalog.cleaner.selection import cleanable_range
 from kafkalog.errors import ConfigError
 from kafkalog.log.log import Log
@@ -25,7 +25,7 @@ def compact_log(
     memory_bytes: int | None = None,
     throttle: Callable[[int], object] | None = None,
     on_progress: Callable[[CleaningProgress], object] | None = None,
-) -> Cleaning:
+) -> CleaningResult:
     """
     Clean a log: leave of each key the latest record.
 
@@ -68,7 +68,7 @@ def _compact(
     *,
     include_active: bool,
     on_progress: Callable[[CleaningProgress], object] | None,
-) -> Cleaning:
+) -> CleaningResult:
     if include_active:
         log.roll()
     min_lag_ms = log.config.min_compaction_lag_ms

@@ -16,14 +16,14 @@ from typing import Final
 import numpy as np
 
 from kafkalog._core.offset_map import OffsetMap
+from kafkalog.cleaner.decoded_chunks import DecodedChunk
 from kafkalog.cleaner.grouping import parts_for
-from kafkalog.cleaner.key_room import KeyRoom
 from kafkalog.cleaner.keys import KeyCollector
-from kafkalog.cleaner.pieces import Piece
-from kafkalog.cleaner.retained import BatchFilter, CleaningRules, Verdicts
+from kafkalog.cleaner.log_to_clean import LogToClean
+from kafkalog.cleaner.offset_map_buffer import OffsetMapBuffer
+from kafkalog.cleaner.record_filter import CleaningRules, RecordFilter, RetentionMask
 from kafkalog.cleaner.selection import CleanableRange
 from kafkalog.cleaner.statistics import CleaningStatistics
-from kafkalog.cleaner.subject import CleaningSubject
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.layout import CONTROL_MASK, MAGIC_V2
 
@@ -45,7 +45,7 @@ _SAMPLED_KEYS: Final = 64
 _PART_COUNT_MAX: Final = 2**32 - 1
 
 # Is told how many bytes were gone through.
-Tell = Callable[[int], object]
+OnBytes = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,14 @@ class FirstPass:
     is_estimate: bool
     records_read: int
     bytes_read: int
-    _subject: CleaningSubject
+    _target: LogToClean
     _first_dirty: int
-    _room: KeyRoom
+    _map_buffer: OffsetMapBuffer
     _map: OffsetMap | None
 
     def empty_map(self) -> OffsetMap:
         """Return a map that knows nothing of any key: others have them all."""
-        offset_map = self._room.new_map(part_count=_PART_COUNT_MAX)
+        offset_map = self._map_buffer.new_map(part_count=_PART_COUNT_MAX)
         offset_map.advance_to(self.end_offset - 1)
         return offset_map
 
@@ -86,18 +86,18 @@ class FirstPass:
             yield self._map
             return
         for part, part_count in self.parts:
-            offset_map = self._room.new_map(part=part, part_count=part_count)
-            collect_keys(self._subject, self._first_dirty, self.end_offset, offset_map)
+            offset_map = self._map_buffer.new_map(part=part, part_count=part_count)
+            collect_keys(self._target, self._first_dirty, self.end_offset, offset_map)
             offset_map.advance_to(self.end_offset - 1)
             yield offset_map
 
 
 def first_pass(
-    subject: CleaningSubject,
+    target: LogToClean,
     first_dirty: int,
     end_offset: int,
-    room: KeyRoom,
-    tell: Tell | None = None,
+    map_buffer: OffsetMapBuffer,
+    on_bytes: OnBytes | None = None,
 ) -> FirstPass:
     """
     Read the keys from one offset up to another, the base of a segment.
@@ -109,25 +109,27 @@ def first_pass(
         CorruptRecordError: there is damage.
         LogStorageError: the disk failed.
     """
-    offset_map = room.new_map()
-    records, size, is_whole = collect_keys(subject, first_dirty, end_offset, offset_map, tell)
+    offset_map = map_buffer.new_map()
+    records, size, is_whole = collect_keys(target, first_dirty, end_offset, offset_map, on_bytes)
     usable, key_count = offset_map.usable, len(offset_map)
     parts: tuple[tuple[int, int], ...] = ((0, 1),)
     if is_whole:
         offset_map.advance_to(end_offset - 1)
     else:
         reached = offset_map.latest_offset + 1
-        key_count = estimate_keys(subject, first_dirty, end_offset, room)
-        slot = subject.slot_of(first_dirty)
-        segment, following = subject.facts.segments[slot : slot + 2]
+        key_count = estimate_keys(target, first_dirty, end_offset, map_buffer)
+        slot = target.slot_of(first_dirty)
+        segment, following = target.facts.segments[slot : slot + 2]
         if reached < following.base_offset:
             reached = following.base_offset
             guess = max(usable + 1, usable * segment.size_bytes // max(1, size))
-            parts = _parts(subject, first_dirty, reached, room, max(2, parts_for(guess, usable)))
+            parts = _parts(
+                target, first_dirty, reached, map_buffer, max(2, parts_for(guess, usable))
+            )
         else:
             # The sample took the memory: the keys are read once more.
-            offset_map = room.new_map()
-            collect_keys(subject, first_dirty, end_offset, offset_map)
+            offset_map = map_buffer.new_map()
+            collect_keys(target, first_dirty, end_offset, offset_map)
         end_offset = reached
     return FirstPass(
         end_offset,
@@ -137,23 +139,27 @@ def first_pass(
         not is_whole,
         records,
         size,
-        subject,
+        target,
         first_dirty,
-        room,
+        map_buffer,
         offset_map if len(parts) == 1 else None,
     )
 
 
 def _parts(
-    subject: CleaningSubject, first_dirty: int, end_offset: int, room: KeyRoom, part_count: int
+    target: LogToClean,
+    first_dirty: int,
+    end_offset: int,
+    map_buffer: OffsetMapBuffer,
+    part_count: int,
 ) -> tuple[tuple[int, int], ...]:
     """Return parts that fit; one that does not is divided."""
     waiting = deque((part, part_count) for part in range(part_count))
     parts = []
     while waiting:
         part, count = waiting.popleft()
-        offset_map = room.new_map(part=part, part_count=count)
-        if collect_keys(subject, first_dirty, end_offset, offset_map)[2]:
+        offset_map = map_buffer.new_map(part=part, part_count=count)
+        if collect_keys(target, first_dirty, end_offset, offset_map)[2]:
             parts.append((part, count))
         else:
             waiting.extendleft([(2 * part + 1, 2 * count), (2 * part, 2 * count)])
@@ -161,25 +167,25 @@ def _parts(
 
 
 def estimate_keys(
-    subject: CleaningSubject, first_dirty: int, end_offset: int, room: KeyRoom
+    target: LogToClean, first_dirty: int, end_offset: int, map_buffer: OffsetMapBuffer
 ) -> int:
     """Return about how many different keys there are: those of one part, times the parts."""
-    usable = room.new_map().usable
+    usable = map_buffer.new_map().usable
     part_count = max(2, min(_SAMPLED_PARTS, usable // _SAMPLED_KEYS))
     while True:
-        offset_map = room.new_map(part_count=part_count)
-        _, _, is_whole = collect_keys(subject, first_dirty, end_offset, offset_map)
+        offset_map = map_buffer.new_map(part_count=part_count)
+        _, _, is_whole = collect_keys(target, first_dirty, end_offset, offset_map)
         if is_whole:
             return max(usable + 1, len(offset_map) * part_count)
         part_count *= 4
 
 
 def collect_keys(
-    subject: CleaningSubject,
+    target: LogToClean,
     first_dirty: int,
     end_offset: int,
     offset_map: OffsetMap,
-    tell: Tell | None = None,
+    on_bytes: OnBytes | None = None,
 ) -> tuple[int, int, bool]:
     """
     Put the keys between two offsets into a map.
@@ -189,17 +195,17 @@ def collect_keys(
     """
     collector = KeyCollector(
         offset_map,
-        subject.tracker(first_dirty, end_offset),
-        limit_bytes=subject.config.decompressed_max_bytes,
+        target.tracker(first_dirty, end_offset),
+        limit_bytes=target.config.decompressed_max_bytes,
     )
     size = 0
-    for slot in subject.slots_between(first_dirty, end_offset):
-        for run in subject.runs(slot, first_dirty, end_offset):
+    for slot in target.slots_between(first_dirty, end_offset):
+        for run in target.runs(slot, first_dirty, end_offset):
             size += len(run.data)
             if not collector.add(run, start_offset=first_dirty):
                 return collector.records_read, size, False
-            if tell is not None:
-                tell(len(run.data))
+            if on_bytes is not None:
+                on_bytes(len(run.data))
     return collector.records_read, size, True
 
 
@@ -241,7 +247,7 @@ class SecondPass:
 
 
 def second_pass(
-    subject: CleaningSubject, first: FirstPass, span: CleanableRange, tell: Tell | None = None
+    target: LogToClean, first: FirstPass, span: CleanableRange, on_bytes: OnBytes | None = None
 ) -> SecondPass:
     """
     Let the filter decide about every segment up to the end of the first pass.
@@ -253,50 +259,50 @@ def second_pass(
         CorruptRecordError: there is damage.
         LogStorageError: the disk failed.
     """
-    found = [_filtered(subject, first, each, span, tell) for each in first.maps()]
+    found = [_filtered(target, first, each, span, on_bytes) for each in first.maps()]
     if len(found) == 1:
         return found[0]
     nothing = first.empty_map()
-    alone = _filtered(subject, first, nothing, span, None)
-    summed = _filtered(subject, first, nothing, span, None)
+    alone = _filtered(target, first, nothing, span, None)
+    summed = _filtered(target, first, nothing, span, None)
     for part in found:
         summed.add_difference(part, alone)
     return summed
 
 
 def _filtered(
-    subject: CleaningSubject,
+    target: LogToClean,
     first: FirstPass,
     offset_map: OffsetMap,
     span: CleanableRange,
-    tell: Tell | None,
+    on_bytes: OnBytes | None,
 ) -> SecondPass:
-    boundary, start = subject.boundary(span), subject.facts.segments[0].base_offset
-    batch_filter = CountingFilter(
+    boundary, start = target.boundary(span), target.facts.segments[0].base_offset
+    record_filter = CountingFilter(
         offset_map,
-        subject.rules(boundary),
-        subject.tracker(start, boundary),
-        limit_bytes=subject.config.decompressed_max_bytes,
+        target.rules(boundary),
+        target.tracker(start, boundary),
+        limit_bytes=target.config.decompressed_max_bytes,
     )
-    statistics = batch_filter.statistics
-    found = SecondPass(statistics, tombstones=batch_filter.horizons, markers=batch_filter.markers)
-    for slot in subject.slots_between(start, first.end_offset):
+    statistics = record_filter.statistics
+    found = SecondPass(statistics, tombstones=record_filter.horizons, markers=record_filter.markers)
+    for slot in target.slots_between(start, first.end_offset):
         before = (statistics.records_read, statistics.bytes_written, statistics.records_kept)
-        old_before = batch_filter.old_tombstones
-        stay = subject.old_tombstones_stay(slot, span.first_dirty)
-        for run in subject.runs(slot):
-            batch_filter.filter(run, old_tombstones_stay=stay)
-            if tell is not None:
-                tell(len(run.data))
+        old_before = record_filter.old_tombstones
+        stay = target.old_tombstones_stay(slot, span.first_dirty)
+        for run in target.runs(slot):
+            record_filter.filter(run, old_tombstones_stay=stay)
+            if on_bytes is not None:
+                on_bytes(len(run.data))
         after = (statistics.records_read, statistics.bytes_written, statistics.records_kept)
         records, written, kept = (end - begin for begin, end in zip(before, after, strict=True))
         found.segments[slot] = (records, written, kept)
-        if old := batch_filter.old_tombstones - old_before:
+        if old := record_filter.old_tombstones - old_before:
             found.old_tombstones[slot] = old
     return found
 
 
-class CountingFilter(BatchFilter):
+class CountingFilter(RecordFilter):
     """
     A filter that also counts the tombstones that stay, by the time until which they do.
 
@@ -307,7 +313,7 @@ class CountingFilter(BatchFilter):
     """
 
     # The verdicts on batches are what is wanted.
-    takes_runs = False
+    filters_runs = False
 
     def __init__(
         self,
@@ -322,18 +328,18 @@ class CountingFilter(BatchFilter):
         self.markers: Counter[int] = Counter()
         self.old_tombstones = 0
 
-    def _take_note(self, piece: Piece, verdicts: Verdicts) -> None:
-        super()._take_note(piece, verdicts)
-        is_control = piece.has_bits(CONTROL_MASK)
-        is_tombstone = verdicts.keep & (piece.columns.value_size < 0)
-        counts = np.diff(piece.first_rows)
+    def _count_result(self, chunk: DecodedChunk, mask: RetentionMask) -> None:
+        super()._count_result(chunk, mask)
+        is_control = chunk.has_bits(CONTROL_MASK)
+        is_tombstone = mask.keep & (chunk.columns.value_size < 0)
+        counts = np.diff(chunk.first_rows)
         if not is_tombstone.any() and not is_control.any():
             return
-        tombstones = piece.counts(is_tombstone & ~np.repeat(is_control, counts))
-        markers = piece.counts(verdicts.keep & np.repeat(is_control, counts))
-        is_old = piece.magic < MAGIC_V2
+        tombstones = chunk.counts(is_tombstone & ~np.repeat(is_control, counts))
+        markers = chunk.counts(mask.keep & np.repeat(is_control, counts))
+        is_old = chunk.magic < MAGIC_V2
         self.old_tombstones += int(tombstones[is_old].sum())
-        waiting = ~is_old & (verdicts.has_horizon != 0)
+        waiting = ~is_old & (mask.has_horizon != 0)
         for counter, found in ((self.horizons, tombstones), (self.markers, markers)):
             for batch in np.flatnonzero(waiting & (found > 0)).tolist():
-                counter[int(verdicts.horizons[batch])] += int(found[batch])
+                counter[int(mask.horizons[batch])] += int(found[batch])

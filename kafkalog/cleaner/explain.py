@@ -18,11 +18,11 @@ import numpy as np
 
 from kafkalog._core.header import parse_header
 from kafkalog._core.offset_map import ABSENT, ELSEWHERE
+from kafkalog.cleaner.decoded_chunks import ChunkReader, DecodedChunk
 from kafkalog.cleaner.dry_run import FirstPass, first_pass
-from kafkalog.cleaner.key_room import KeyRoom
-from kafkalog.cleaner.pieces import Piece, PieceReader
-from kafkalog.cleaner.plan_facts import BoundKind, SegmentState, bounds_of, moment_text, state_of
-from kafkalog.cleaner.subject import CleaningSubject, subject_of
+from kafkalog.cleaner.log_to_clean import LogToClean, log_to_clean
+from kafkalog.cleaner.offset_map_buffer import OffsetMapBuffer
+from kafkalog.cleaner.plan_model import BoundKind, SegmentState, bounds_of, moment_text, state_of
 from kafkalog.errors import OffsetOutOfRangeError
 from kafkalog.layout import CONTROL_MASK, DELETE_HORIZON_MASK, MAGIC_V2, TRANSACTIONAL_MASK
 from kafkalog.log.log import Log
@@ -31,7 +31,7 @@ from kafkalog.records.control import ControlType
 
 __all__ = ["CompactionExplanation", "CompactionRule", "explain_compaction"]
 
-_KEY_SHOWN: Final = 40
+_KEY_BYTES_SHOWN_MAX: Final = 40
 
 
 class CompactionRule(StrEnum):
@@ -59,7 +59,7 @@ class CompactionRule(StrEnum):
 
 Fate = Literal["stays", "goes", "is not there"]
 
-_GOES: Final = frozenset(
+_REMOVING_RULES: Final = frozenset(
     {
         CompactionRule.MARKER_EXPIRED,
         CompactionRule.ABORTED,
@@ -68,7 +68,7 @@ _GOES: Final = frozenset(
         CompactionRule.TOMBSTONE_EXPIRED,
     }
 )
-_NOT_THERE: Final = frozenset({CompactionRule.HOLE, CompactionRule.EMPTY_BATCH})
+_RULES_WITHOUT_RECORD: Final = frozenset({CompactionRule.HOLE, CompactionRule.EMPTY_BATCH})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,9 @@ class CompactionExplanation:
     @property
     def fate(self) -> Fate:
         """What becomes of it: "stays", "goes", or it "is not there"."""
-        if self.rule in _NOT_THERE:
+        if self.rule in _RULES_WITHOUT_RECORD:
             return "is not there"
-        return "goes" if self.rule in _GOES else "stays"
+        return "goes" if self.rule in _REMOVING_RULES else "stays"
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values; the key in base 16."""
@@ -131,8 +131,8 @@ def explain_compaction(
     Raises:
         OffsetOutOfRangeError: the log has no such offset.
     """
-    subject = subject_of(log, include_active=include_active, checkpoint=checkpoint, now_ms=now_ms)
-    facts = subject.facts
+    target = log_to_clean(log, include_active=include_active, checkpoint=checkpoint, now_ms=now_ms)
+    facts = target.facts
     if not facts.log_start_offset <= offset < facts.log_end_offset:
         raise OffsetOutOfRangeError(
             f"there is no record at offset {offset} in {log.directory}, which holds"
@@ -142,8 +142,8 @@ def explain_compaction(
             log_end_offset=facts.log_end_offset,
             path=log.directory,
         )
-    room = KeyRoom(config or CleanerConfig(), memory_bytes)
-    return _Explainer(subject, offset, room).explain()
+    map_buffer = OffsetMapBuffer(config or CleanerConfig(), memory_bytes)
+    return _Explainer(target, offset, map_buffer).explain()
 
 
 class _Explainer:
@@ -151,190 +151,196 @@ class _Explainer:
     The answer to one question.
 
     Args:
-        subject: the log.
+        target: the log.
         offset: where.
-        room: memory for the keys.
+        map_buffer: memory for the keys.
     """
 
-    def __init__(self, subject: CleaningSubject, offset: int, room: KeyRoom) -> None:
-        self._subject = subject
+    def __init__(self, target: LogToClean, offset: int, map_buffer: OffsetMapBuffer) -> None:
+        self._target = target
         self._offset = offset
-        self._room = room
-        self._span = subject.span()
-        self._boundary = subject.boundary(self._span)
-        self._slot = subject.slot_of(offset)
-        self._found = CompactionExplanation(
+        self._map_buffer = map_buffer
+        self._span = target.span()
+        self._boundary = target.boundary(self._span)
+        self._slot = target.slot_of(offset)
+        self._explanation = CompactionExplanation(
             offset,
-            subject.facts.segments[self._slot].base_offset,
-            state_of(subject, self._slot, self._span.first_dirty, self._boundary),
+            target.facts.segments[self._slot].base_offset,
+            state_of(target, self._slot, self._span.first_dirty, self._boundary),
             CompactionRule.HOLE,
             "",
         )
 
     def explain(self) -> CompactionExplanation:
         """Ask one rule after the other."""
-        piece = self._subject.piece_at(self._offset)
-        row = -1 if piece is None else int(np.searchsorted(piece.columns.offset, self._offset))
-        is_there = piece is not None and (
-            row < len(piece.columns) and int(piece.columns.offset[row]) == self._offset
+        chunk = self._target.chunk_at(self._offset)
+        row = -1 if chunk is None else int(np.searchsorted(chunk.columns.offset, self._offset))
+        is_there = chunk is not None and (
+            row < len(chunk.columns) and int(chunk.columns.offset[row]) == self._offset
         )
-        if piece is None or not is_there:
-            return self._hole(piece)
-        is_control = bool(piece.has_bits(CONTROL_MASK)[0])
+        if chunk is None or not is_there:
+            return self._hole(chunk)
+        is_control = bool(chunk.has_bits(CONTROL_MASK)[0])
         if not is_control:
-            self._found = replace(self._found, key=piece.key_of(row))
-        if self._found.segment >= self._boundary:
+            self._explanation = replace(self._explanation, key=chunk.key_of(row))
+        if self._explanation.segment >= self._boundary:
             return self._untouched()
         span = self._span
         if span.first_dirty >= self._boundary:
             text = "nothing behind it can be cleaned, and without that the clean part is left alone"
-            return self._say(CompactionRule.NOTHING_DIRTY, text)
-        first = first_pass(self._subject, span.first_dirty, self._boundary, self._room)
-        if self._found.segment >= first.end_offset:
+            return self._explain_rule(CompactionRule.NOTHING_DIRTY, text)
+        first = first_pass(self._target, span.first_dirty, self._boundary, self._map_buffer)
+        if self._explanation.segment >= first.end_offset:
             return self._beyond_map(first)
-        return self._control(piece) if is_control else self._data(piece, row, first)
+        return self._control(chunk) if is_control else self._data(chunk, row, first)
 
-    def _say(self, rule: CompactionRule, text: str, **fields: Any) -> CompactionExplanation:
-        found = replace(self._found, rule=rule, **fields)
+    def _explain_rule(
+        self, rule: CompactionRule, text: str, **fields: Any
+    ) -> CompactionExplanation:
+        found = replace(self._explanation, rule=rule, **fields)
         what = "control record" if rule.startswith(("control", "marker")) else "record"
-        key = "" if found.key is None else f" with key {_shown(found.key)}"
-        if rule in _NOT_THERE:
+        key = "" if found.key is None else f" with key {_format_key(found.key)}"
+        if rule in _RULES_WITHOUT_RECORD:
             return replace(found, text=f"There is no record at offset {self._offset}: {text}.")
         begins = f"The {what} at offset {self._offset}{key} {found.fate}"
         return replace(found, text=f"{begins}: {text}.")
 
     # ---- where it is ----
 
-    def _hole(self, piece: Piece | None) -> CompactionExplanation:
-        if piece is None:
+    def _hole(self, chunk: DecodedChunk | None) -> CompactionExplanation:
+        if chunk is None:
             text = "an earlier compaction removed its batch, or there never was one"
-            return self._say(CompactionRule.HOLE, text)
-        if len(piece.columns):
+            return self._explain_rule(CompactionRule.HOLE, text)
+        if len(chunk.columns):
             text = "its batch is there, and an earlier compaction took the record out of it"
-            return self._say(CompactionRule.HOLE, text)
-        header = parse_header(memoryview(piece.run.data)[piece.start : piece.end])
+            return self._explain_rule(CompactionRule.HOLE, text)
+        header = parse_header(memoryview(chunk.run.data)[chunk.start : chunk.end])
         producer = header.producer_id if header.producer_id >= 0 else None
         text = "compaction left the header of its batch, which shows how far the log was cleaned"
-        last = None if producer is None else self._subject.last_batches.get(producer)
+        last = None if producer is None else self._target.last_batches.get(producer)
         if last is not None and last.last_offset in (None, header.last_offset):
             text = f"compaction left the header of its batch, the last of producer {producer}"
-        return self._say(CompactionRule.EMPTY_BATCH, text, producer_id=producer)
+        return self._explain_rule(CompactionRule.EMPTY_BATCH, text, producer_id=producer)
 
     def _untouched(self) -> CompactionExplanation:
-        bound = bounds_of(self._subject, self._span)[0]
+        bound = bounds_of(self._target, self._span)[0]
         rules = {
             BoundKind.LAST_STABLE_OFFSET: CompactionRule.LAST_STABLE_OFFSET,
             BoundKind.MIN_LAG: CompactionRule.MIN_LAG,
         }
         rule = rules.get(bound.kind, CompactionRule.ACTIVE_SEGMENT)
         text = bound.text
-        if self._found.state is SegmentState.ACTIVE:
+        if self._explanation.state is SegmentState.ACTIVE:
             rule, text = CompactionRule.ACTIVE_SEGMENT, "the active segment is never cleaned"
-            return self._say(rule, text)
+            return self._explain_rule(rule, text)
         if bound.until_ms is not None:
             text += f", until {moment_text(bound.until_ms)}"
-        if bound.offset < self._found.segment:
+        if bound.offset < self._explanation.segment:
             text = f"it lies behind offset {bound.offset}, where cleaning ends: {text}"
-        return self._say(rule, text, until_ms=bound.until_ms, producer_id=bound.producer_id)
+        return self._explain_rule(
+            rule, text, until_ms=bound.until_ms, producer_id=bound.producer_id
+        )
 
     # ---- records of the system ----
 
-    def _control(self, piece: Piece) -> CompactionExplanation:
-        kind = piece.control_type(0)
-        producer = int(piece.header("producer_id")[0])
+    def _control(self, chunk: DecodedChunk) -> CompactionExplanation:
+        kind = chunk.control_type(0)
+        producer = int(chunk.header("producer_id")[0])
         if kind not in (ControlType.ABORT, ControlType.COMMIT):
             text = "it is no marker of a transaction, and such records are never removed"
-            return self._say(CompactionRule.CONTROL, text, producer_id=producer)
+            return self._explain_rule(CompactionRule.CONTROL, text, producer_id=producer)
         verb = "aborted" if kind is ControlType.ABORT else "committed"
         what = f"the transaction that producer {producer} {verb}"
         if not self._is_empty_marker():
             text = f"it is the marker of {what}, of which something is left"
-            return self._say(CompactionRule.MARKER_NEEDED, text, producer_id=producer)
-        horizon = self._horizon_of(piece)
+            return self._explain_rule(CompactionRule.MARKER_NEEDED, text, producer_id=producer)
+        horizon = self._horizon_of(chunk)
         nothing = f"nothing is left of {what}"
         if horizon is None:
-            horizon = self._subject.now_ms + self._subject.config.delete_retention_ms
+            horizon = self._target.now_ms + self._target.config.delete_retention_ms
             text = (
                 f"{nothing}, and this cleaning would find that first: until {moment_text(horizon)}"
             )
             rule = CompactionRule.MARKER_WAITS
-        elif horizon > self._subject.now_ms:
+        elif horizon > self._target.now_ms:
             rule, text = CompactionRule.MARKER_WAITS, f"{nothing}: until {moment_text(horizon)}"
         else:
             rule = CompactionRule.MARKER_EXPIRED
             text = f"{nothing}, and its time was over on {moment_text(horizon)}"
-        return self._say(rule, text, horizon_ms=horizon, producer_id=producer)
+        return self._explain_rule(rule, text, horizon_ms=horizon, producer_id=producer)
 
     def _is_empty_marker(self) -> bool:
         """Say whether nothing of a marker's transaction is left before it."""
-        subject = self._subject
-        start = subject.facts.segments[0].base_offset
-        tracker = subject.tracker(start, self._boundary)
-        reader = PieceReader(subject.config.decompressed_max_bytes)
+        target = self._target
+        start = target.facts.segments[0].base_offset
+        tracker = target.tracker(start, self._boundary)
+        reader = ChunkReader(target.config.decompressed_max_bytes)
         for slot in range(self._slot + 1):
-            for run in subject.runs(slot):
-                for piece in reader.pieces(run):
-                    offsets = piece.header("base_offset")
-                    for batch, _is_control, is_gone in tracker.judge(piece):
+            for run in target.runs(slot):
+                for chunk in reader.chunks(run):
+                    offsets = chunk.header("base_offset")
+                    for batch, _is_control, is_gone in tracker.judge(chunk):
                         if int(offsets[batch]) == self._offset:
                             return is_gone
         raise AssertionError(f"the marker at offset {self._offset} was seen, and is not there")
 
     # ---- data ----
 
-    def _data(self, piece: Piece, row: int, first: FirstPass) -> CompactionExplanation:
-        if (aborted := self._aborted(piece)) is not None:
+    def _data(self, chunk: DecodedChunk, row: int, first: FirstPass) -> CompactionExplanation:
+        if (aborted := self._aborted(chunk)) is not None:
             return aborted
-        is_old = int(piece.magic[0]) < MAGIC_V2
-        found = self._judge(piece, row, first, is_old=is_old)
+        is_old = int(chunk.magic[0]) < MAGIC_V2
+        found = self._judge(chunk, row, first, is_old=is_old)
         if found.fate == "goes" and is_old and self._offset + 1 == self._boundary:
             text = "it is the last message of what is cleaned, and shows how far that goes"
-            return self._say(CompactionRule.LAST_MESSAGE, text)
+            return self._explain_rule(CompactionRule.LAST_MESSAGE, text)
         return found
 
     def _judge(
-        self, piece: Piece, row: int, first: FirstPass, *, is_old: bool
+        self, chunk: DecodedChunk, row: int, first: FirstPass, *, is_old: bool
     ) -> CompactionExplanation:
         if self._offset >= first.end_offset:
             return self._beyond_map(first)
-        key = self._found.key
+        key = self._explanation.key
         if key is None:
             text = "a compacted log cannot keep what has no key"
-            return self._say(CompactionRule.KEYLESS, text)
+            return self._explain_rule(CompactionRule.KEYLESS, text)
         later = _latest(first, key)
         if later > self._offset:
             text = f"offset {later} has the same key"
-            if self._subject.key_at(later) != key:
+            if self._target.key_at(later) != key:
                 text = (
                     f"offset {later} has another key with the same hash, which"
                     " log.cleaner.hash.algorithm=siphash or exact would tell apart"
                 )
-            return self._say(CompactionRule.SUPERSEDED, text, later_offset=later)
-        if piece.columns.value_size[row] < 0:
-            return self._old_tombstone() if is_old else self._tombstone(piece)
-        return self._say(CompactionRule.LATEST, "nothing that is cleaned has its key later")
+            return self._explain_rule(CompactionRule.SUPERSEDED, text, later_offset=later)
+        if chunk.columns.value_size[row] < 0:
+            return self._old_tombstone() if is_old else self._tombstone(chunk)
+        return self._explain_rule(
+            CompactionRule.LATEST, "nothing that is cleaned has its key later"
+        )
 
     def _beyond_map(self, first: FirstPass) -> CompactionExplanation:
         text = (
             f"the memory for keys is full with those below offset {first.end_offset}, and what lies"
             " above waits for the next cleaning"
         )
-        return self._say(CompactionRule.MEMORY, text)
+        return self._explain_rule(CompactionRule.MEMORY, text)
 
-    def _aborted(self, piece: Piece) -> CompactionExplanation | None:
-        if not piece.has_bits(TRANSACTIONAL_MASK)[0]:
+    def _aborted(self, chunk: DecodedChunk) -> CompactionExplanation | None:
+        if not chunk.has_bits(TRANSACTIONAL_MASK)[0]:
             return None
-        producer, last = int(piece.header("producer_id")[0]), int(piece.header("last_offset")[0])
-        first = int(piece.header("base_offset")[0])
-        if not self._subject.tracker(first, last + 1).is_aborted(producer, last):
+        producer, last = int(chunk.header("producer_id")[0]), int(chunk.header("last_offset")[0])
+        first = int(chunk.header("base_offset")[0])
+        if not self._target.tracker(first, last + 1).is_aborted(producer, last):
             return None
         text = f"producer {producer} aborted the transaction that it belongs to"
-        return self._say(CompactionRule.ABORTED, text, producer_id=producer)
+        return self._explain_rule(CompactionRule.ABORTED, text, producer_id=producer)
 
-    def _tombstone(self, piece: Piece) -> CompactionExplanation:
-        horizon, now_ms = self._horizon_of(piece), self._subject.now_ms
+    def _tombstone(self, chunk: DecodedChunk) -> CompactionExplanation:
+        horizon, now_ms = self._horizon_of(chunk), self._target.now_ms
         if horizon is None:
-            horizon = now_ms + self._subject.config.delete_retention_ms
+            horizon = now_ms + self._target.config.delete_retention_ms
             text = (
                 "it is the latest of its key, a tombstone that this cleaning would see first: it"
                 f" stays until {moment_text(horizon)}"
@@ -348,28 +354,28 @@ class _Explainer:
         else:
             text = f"it is a tombstone whose time was over on {moment_text(horizon)}"
             rule = CompactionRule.TOMBSTONE_EXPIRED
-        return self._say(rule, text, horizon_ms=horizon)
+        return self._explain_rule(rule, text, horizon_ms=horizon)
 
     def _old_tombstone(self) -> CompactionExplanation:
-        subject = self._subject
-        horizon = subject.modified_ms[self._slot] + subject.config.delete_retention_ms
-        if subject.old_tombstones_stay(self._slot, self._span.first_dirty):
+        target = self._target
+        horizon = target.modified_ms[self._slot] + target.config.delete_retention_ms
+        if target.old_tombstones_stay(self._slot, self._span.first_dirty):
             text = (
                 "it is the latest of its key, a tombstone of an old format: it stays until a"
                 " cleaning finds a clean segment that was written on"
                 f" {moment_text(horizon)} or later"
             )
-            return self._say(CompactionRule.TOMBSTONE_WAITS, text, horizon_ms=horizon)
+            return self._explain_rule(CompactionRule.TOMBSTONE_WAITS, text, horizon_ms=horizon)
         text = (
             "it is a tombstone of an old format, and the last clean segment was written"
             f" on {moment_text(horizon)} or later"
         )
-        return self._say(CompactionRule.TOMBSTONE_EXPIRED, text, horizon_ms=horizon)
+        return self._explain_rule(CompactionRule.TOMBSTONE_EXPIRED, text, horizon_ms=horizon)
 
     @staticmethod
-    def _horizon_of(piece: Piece) -> int | None:
-        has_horizon = bool(piece.has_bits(DELETE_HORIZON_MASK)[0])
-        return int(piece.header("base_timestamp")[0]) if has_horizon else None
+    def _horizon_of(chunk: DecodedChunk) -> int | None:
+        has_horizon = bool(chunk.has_bits(DELETE_HORIZON_MASK)[0])
+        return int(chunk.header("base_timestamp")[0]) if has_horizon else None
 
 
 def _latest(first: FirstPass, key: bytes) -> int:
@@ -381,5 +387,9 @@ def _latest(first: FirstPass, key: bytes) -> int:
     return ABSENT
 
 
-def _shown(key: bytes) -> str:
-    return repr(key) if len(key) <= _KEY_SHOWN else f"{key[:_KEY_SHOWN]!r}... ({len(key)} bytes)"
+def _format_key(key: bytes) -> str:
+    return (
+        repr(key)
+        if len(key) <= _KEY_BYTES_SHOWN_MAX
+        else f"{key[:_KEY_BYTES_SHOWN_MAX]!r}... ({len(key)} bytes)"
+    )

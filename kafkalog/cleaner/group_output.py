@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 
 from typing_extensions import Buffer
 
-from kafkalog.cleaner.retained import BatchFilter
+from kafkalog.cleaner.record_filter import RecordFilter
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.log.conversion.source import SegmentSource
-from kafkalog.log.segment_writer import OutputPlace, SegmentWriter
+from kafkalog.log.segment_writer import OutputTarget, SegmentWriter
 from kafkalog.records.conversion.conversion_units import FileRecords
 
 __all__ = ["GroupOutput"]
@@ -26,22 +26,22 @@ class GroupOutput:
     Takes the runs of a group.
 
     Args:
-        place: where the new segment is written.
+        target: where the new segment is written.
         group: the segments.
-        batch_filter: says what stays.
+        record_filter: says what stays.
         throttle: called with the bytes of each write.
     """
 
     def __init__(
         self,
-        place: OutputPlace,
+        target: OutputTarget,
         group: Sequence[SegmentSource],
-        batch_filter: BatchFilter,
+        record_filter: RecordFilter,
         throttle: Callable[[int], object],
     ) -> None:
-        self._place = place
+        self._target = target
         self._group = group
-        self._filter = batch_filter
+        self._filter = record_filter
         self._throttle = throttle
         self._unchanged: list[tuple[int, int]] = []
         self._writer: SegmentWriter | None = None
@@ -93,7 +93,7 @@ class GroupOutput:
         if self._writer is None:
             first, last = self._group[0], self._group[-1]
             self._writer = SegmentWriter(
-                self._place, first.segment.base_offset, last.bound.following_offset
+                self._target, first.segment.base_offset, last.bound.following_offset
             )
             unchanged, self._unchanged = self._unchanged, []
             for position, size in unchanged:

@@ -33,16 +33,16 @@ class KeyReader:
     Reads keys by offset.
 
     Args:
-        take: returns the log as it is now.
+        read_snapshot: returns the log as it is now.
         limit_bytes: largest size of one batch uncompressed.
     """
 
-    def __init__(self, take: Callable[[], Snapshot], limit_bytes: int) -> None:
-        self._take = take
+    def __init__(self, read_snapshot: Callable[[], Snapshot], limit_bytes: int) -> None:
+        self._read_snapshot = read_snapshot
         self._limit_bytes = limit_bytes
         # By base offset of the segments of one snapshot: others would hold the room of what left.
         self._readers: dict[int, PointReader] = {}
-        self._owner: object = None
+        self._segments_of_readers: object = None
         # Base offset of a segment, and position in it -> keys by offset.
         self._batches: OrderedDict[tuple[int, int], dict[int, bytes | None]] = OrderedDict()
 
@@ -54,9 +54,9 @@ class KeyReader:
             CorruptRecordError: a batch is damaged.
             OSError: the disk failed.
         """
-        snapshot = self._take()
-        if self._owner is not snapshot.segments:
-            self._readers, self._owner = {}, snapshot.segments
+        snapshot = self._read_snapshot()
+        if self._segments_of_readers is not snapshot.segments:
+            self._readers, self._segments_of_readers = {}, snapshot.segments
         same = [False] * len(offsets)
         order = np.argsort(offsets)
         slots = np.searchsorted(snapshot.segments.bases, np.take(offsets, order), side="right") - 1
@@ -87,13 +87,13 @@ class KeyReader:
         position = segment.find_position(offset, snapshot.bound_of(slot))
         if position is None:
             return {}
-        place = (segment.base_offset, position)
-        keys = self._batches.get(place)
+        batch_key = (segment.base_offset, position)
+        keys = self._batches.get(batch_key)
         if keys is None or offset not in keys:
             batches = read_batches(snapshot, offset, snapshot.end_offset, on_corrupt="raise")
             records = next(batches).records(limit_bytes=self._limit_bytes)
             keys = {record.offset: record.key for record in records}
-            self._batches[place] = keys
+            self._batches[batch_key] = keys
             if len(self._batches) > _BATCHES_MAX:
                 self._batches.popitem(last=False)
         return keys

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kafkalog._core.key_run import put_keys
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog._core.status import STATUS_CODES
-from kafkalog.cleaner.pieces import Piece, PieceReader
+from kafkalog.cleaner.decoded_chunks import ChunkReader, DecodedChunk
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.errors import KafkaLogError
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, decompress
@@ -64,7 +64,7 @@ class KeyCollector:
         self._map = offset_map
         self._transactions = transactions
         self._have_keys = have_keys
-        self._reader = PieceReader(limit_bytes)
+        self._reader = ChunkReader(limit_bytes)
         self._decompress = partial(decompress, limit_bytes=limit_bytes)
 
     def add(self, run: FileRecords, *, start_offset: int = 0) -> bool:
@@ -78,60 +78,60 @@ class KeyCollector:
         Raises:
             CorruptRecordError: a batch is damaged.
         """
-        is_whole = self._add_ordinary(run, start_offset)
+        is_whole = self._add_fast(run, start_offset)
         if is_whole is None:
-            is_whole = all(self._add(piece, start_offset) for piece in self._reader.pieces(run))
+            is_whole = all(self._add(chunk, start_offset) for chunk in self._reader.chunks(run))
         return is_whole
 
-    def _add_ordinary(self, run: FileRecords, start_offset: int) -> bool | None:
+    def _add_fast(self, run: FileRecords, start_offset: int) -> bool | None:
         """Put the keys of a run in one call; None if it cannot be done so."""
         if not self.takes_runs or self._map.exact:
             return None
-        ordinary = self._reader.ordinary(run)
-        if ordinary is None:
+        fast = self._reader.fast_path(run)
+        if fast is None:
             return None
         try:
             count, is_whole, status = put_keys(
-                self._map, run.data, ordinary.columns, self._decompress, start_offset=start_offset
+                self._map, run.data, fast.columns, self._decompress, start_offset=start_offset
             )
         except KafkaLogError:
-            # Read in pieces it fails again, with words for it.
+            # Read in chunks it fails again, with words for it.
             return None
         if status != _OK:
             return None
         self.records_read += count
-        self._reader.passed(ordinary)
+        self._reader.advance(fast)
         return is_whole
 
-    def _add(self, piece: Piece, start_offset: int) -> bool:
-        columns, first_rows = piece.columns, piece.first_rows
+    def _add(self, chunk: DecodedChunk, start_offset: int) -> bool:
+        columns, first_rows = chunk.columns, chunk.first_rows
         self.records_read += len(columns)
-        for batch, is_control, is_gone in self._transactions.judge(piece):
+        for batch, is_control, is_gone in self._transactions.judge(chunk):
             if is_control or is_gone:
                 # As if they had no key.
                 columns.key_size[first_rows[batch] : first_rows[batch + 1]] = -1
         _, status = self._map.put_run(
-            piece.data,
+            chunk.data,
             columns.key_position,
             columns.key_size,
             columns.offset,
             start=int(np.searchsorted(columns.offset, start_offset)),
-            same_keys=row_comparison(piece, self._have_keys),
+            same_keys=row_comparison(chunk, self._have_keys),
         )
         if status == _FULL:
             return False
-        last_offset = int(piece.header("last_offset")[-1])
+        last_offset = int(chunk.header("last_offset")[-1])
         if last_offset >= start_offset:
             self._map.advance_to(last_offset)
         return True
 
 
-def row_comparison(piece: Piece, have_keys: HaveKeys | None) -> _SameKeys | None:
-    """Return what an exact map asks about the rows of a piece; None for another map."""
+def row_comparison(chunk: DecodedChunk, have_keys: HaveKeys | None) -> _SameKeys | None:
+    """Return what an exact map asks about the rows of a chunk; None for another map."""
     if have_keys is None:
         return None
-    data = memoryview(piece.data)
-    positions, sizes = piece.columns.key_position, piece.columns.key_size
+    data = memoryview(chunk.data)
+    positions, sizes = chunk.columns.key_position, chunk.columns.key_size
 
     def same_keys(offsets: NDArray[np.int64], rows: NDArray[np.int64]) -> Sequence[bool]:
         keys = [

@@ -15,8 +15,9 @@ from typing import Final
 
 from kafkalog.cleaner.dry_run import FirstPass, SecondPass, first_pass, second_pass
 from kafkalog.cleaner.grouping import group_segments, map_bytes_for
-from kafkalog.cleaner.key_room import KeyRoom
-from kafkalog.cleaner.plan_facts import (
+from kafkalog.cleaner.log_to_clean import LogToClean, log_to_clean
+from kafkalog.cleaner.offset_map_buffer import OffsetMapBuffer
+from kafkalog.cleaner.plan_model import (
     BoundKind,
     CompactionBound,
     CompactionPlan,
@@ -28,7 +29,6 @@ from kafkalog.cleaner.plan_facts import (
     state_of,
 )
 from kafkalog.cleaner.statistics import CleaningStatistics
-from kafkalog.cleaner.subject import CleaningSubject, subject_of
 from kafkalog.log.log import Log
 from kafkalog.manager_config import CleanerConfig
 
@@ -67,9 +67,9 @@ def plan_compaction(
         CorruptRecordError: what would be cleaned is damaged; a cleaning would end there, too.
         LogStorageError: the disk failed.
     """
-    subject = subject_of(log, include_active=include_active, checkpoint=checkpoint, now_ms=now_ms)
-    room = KeyRoom(config or CleanerConfig(), memory_bytes)
-    return _Planner(subject, room, on_progress).plan(timer)
+    target = log_to_clean(log, include_active=include_active, checkpoint=checkpoint, now_ms=now_ms)
+    map_buffer = OffsetMapBuffer(config or CleanerConfig(), memory_bytes)
+    return _Planner(target, map_buffer, on_progress).plan(timer)
 
 
 class _Planner:
@@ -77,48 +77,48 @@ class _Planner:
     The making of one plan.
 
     Args:
-        subject: the log.
-        room: memory for the keys.
+        target: the log.
+        map_buffer: memory for the keys.
         on_progress: as for `plan_compaction`.
     """
 
     def __init__(
-        self, subject: CleaningSubject, room: KeyRoom, on_progress: Progress | None
+        self, target: LogToClean, map_buffer: OffsetMapBuffer, on_progress: Progress | None
     ) -> None:
-        self._subject = subject
-        self._room = room
+        self._target = target
+        self._map_buffer = map_buffer
         self._on_progress = on_progress
-        self._span = subject.span()
-        self._boundary = subject.boundary(self._span)
-        self._start = subject.facts.segments[0].base_offset
+        self._span = target.span()
+        self._boundary = target.boundary(self._span)
+        self._start = target.facts.segments[0].base_offset
         self._done_bytes = 0
-        segments = subject.facts.segments
+        segments = target.facts.segments
         self._total_bytes = sum(
             segments[slot].size_bytes
             for start in (self._span.first_dirty, self._start)
-            for slot in subject.slots_between(start, self._boundary)
+            for slot in target.slots_between(start, self._boundary)
         )
 
     def plan(self, timer: Callable[[], int]) -> CompactionPlan:
         """Make both passes, and say what they would do."""
-        subject, span, room = self._subject, self._span, self._room
+        target, span, map_buffer = self._target, self._span, self._map_buffer
         started = timer()
-        first = first_pass(subject, span.first_dirty, self._boundary, room, self._tell)
+        first = first_pass(target, span.first_dirty, self._boundary, map_buffer, self._report)
         if span.first_dirty < self._boundary:
-            second = second_pass(subject, first, span, self._tell)
+            second = second_pass(target, first, span, self._report)
         else:
             # Without anything dirty the clean part is left alone.
             second = SecondPass(CleaningStatistics())
         elapsed_ms = (timer() - started) / _NANOSECONDS_PER_MS
-        candidate = subject.candidate()
+        candidate = target.candidate()
         end_offset = max(first.end_offset, span.first_dirty)
         segments = self._segments(second, first.end_offset)
         return CompactionPlan(
-            topic_partition=subject.topic_partition,
-            now_ms=subject.now_ms,
-            log_start_offset=subject.facts.log_start_offset,
-            log_end_offset=subject.facts.log_end_offset,
-            begins=begin_of(subject, span),
+            topic_partition=target.topic_partition,
+            now_ms=target.now_ms,
+            log_start_offset=target.facts.log_start_offset,
+            log_end_offset=target.facts.log_end_offset,
+            begins=begin_of(target, span),
             ends=tuple(self._ends(first)),
             end_offset=end_offset,
             clean_bytes=candidate.clean_bytes,
@@ -127,14 +127,16 @@ class _Planner:
             min_dirty_ratio=candidate.min_dirty_ratio,
             must_be_cleaned=candidate.must_be_cleaned,
             is_due=candidate.is_due,
-            due_ms=due_ms_of(subject, span),
+            due_ms=due_ms_of(target, span),
             statistics=second.statistics,
             segments=segments,
             groups=_groups_of(segments),
             keys=first.key_count,
             keys_are_estimate=first.is_estimate,
-            memory_bytes=len(room.memory),
-            bytes_for_one_pass=map_bytes_for(first.key_count, room.config.io_buffer_load_factor),
+            memory_bytes=len(map_buffer.memory),
+            bytes_for_one_pass=map_bytes_for(
+                first.key_count, map_buffer.config.io_buffer_load_factor
+            ),
             passes=len(first.parts),
             waiting=tuple(self._waiting(second)),
             duration_ms=round(max(elapsed_ms, self._throttled_ms(first, second))),
@@ -144,25 +146,27 @@ class _Planner:
         """Return what the throttle would make of both passes, and of the writing."""
         found = second.statistics
         moved_bytes = first.bytes_read + found.bytes_read + found.bytes_written
-        return moved_bytes * 1000 * len(first.parts) / self._room.config.io_max_bytes_per_second
+        return (
+            moved_bytes * 1000 * len(first.parts) / self._map_buffer.config.io_max_bytes_per_second
+        )
 
     def _waiting(self, second: SecondPass) -> Iterator[WaitingRecords]:
-        subject = self._subject
+        target = self._target
         for slot, count in second.old_tombstones.items():
-            until = subject.modified_ms[slot] + subject.config.delete_retention_ms
+            until = target.modified_ms[slot] + target.config.delete_retention_ms
             yield WaitingRecords("old tombstones", count, until)
         for kind, counts in (("tombstones", second.tombstones), ("markers", second.markers)):
             for until, count in sorted(counts.items()):
                 if count:
                     yield WaitingRecords(kind, count, until)
 
-    def _tell(self, size: int) -> None:
+    def _report(self, size: int) -> None:
         self._done_bytes += size
         if self._on_progress is not None:
             self._on_progress(self._done_bytes, max(self._total_bytes, self._done_bytes))
 
     def _ends(self, first: FirstPass) -> list[CompactionBound]:
-        bounds = bounds_of(self._subject, self._span)
+        bounds = bounds_of(self._target, self._span)
         if first.end_offset < self._boundary:
             text = (
                 f"the map of keys takes {first.usable:,} of about {first.key_count:,}: what lies"
@@ -172,20 +176,20 @@ class _Planner:
         return bounds
 
     def _segments(self, second: SecondPass, end_offset: int) -> tuple[SegmentPlan, ...]:
-        subject = self._subject
-        rewritten = [subject.facts.segments[slot] for slot in second.segments]
+        target = self._target
+        rewritten = [target.facts.segments[slot] for slot in second.segments]
         groups = group_segments(
             rewritten,
-            segment_bytes=subject.config.segment_bytes,
-            index_bytes=subject.config.segment_index_bytes,
+            segment_bytes=target.config.segment_bytes,
+            index_bytes=target.config.segment_index_bytes,
             end_offset=self._boundary,
         )
         group_of = {
             segment.base_offset: number for number, group in enumerate(groups) for segment in group
         }
         planned = []
-        for slot, segment in enumerate(subject.facts.segments):
-            state = state_of(subject, slot, self._span.first_dirty, end_offset)
+        for slot, segment in enumerate(target.facts.segments):
+            state = state_of(target, slot, self._span.first_dirty, end_offset)
             outcome = second.segments.get(slot)
             planned.append(
                 SegmentPlan(

@@ -1,8 +1,9 @@
 """A cleaning in two places: what stays is written elsewhere by one process, and taken over later.
 
-Who has found out which records are the latest of their keys (`marks`) lets the segments of a log be
+Who has found out which records are the latest of their keys (`live_records`) lets the segments of a
+log be
 written anew, without touching it and without a lock: `stage_cleaning`, in any process that reads
-the log. What that took may be hours. Then `adopt_cleaning`, by whoever has the log open for
+the log. What that took may be hours. Then `install_cleaning`, by whoever has the log open for
 writing, looks whether its segments are still those that were read, and exchanges them.
 
 A large log may be staged by several at a time: `staging_runs` says where it can be parted, which is
@@ -27,11 +28,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from kafkalog.cleaner.group_output import GroupOutput
-from kafkalog.cleaner.marks import LatestMarks
-from kafkalog.cleaner.output_places import Elsewhere
-from kafkalog.cleaner.retained import BatchFilter
-from kafkalog.cleaner.source import grouped, segments_between
-from kafkalog.cleaner.subject import CleaningSubject
+from kafkalog.cleaner.live_records import LiveRecordBitmap
+from kafkalog.cleaner.log_to_clean import LogToClean
+from kafkalog.cleaner.output_targets import StagingTarget
+from kafkalog.cleaner.record_filter import RecordFilter
+from kafkalog.cleaner.segment_runs import grouped, segments_between
 from kafkalog.errors import LogCleaningAbortedError
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
@@ -48,8 +49,8 @@ __all__ = [
     "StagedCleaning",
     "StagedGroup",
     "StagingRun",
-    "adopt_cleaning",
     "identify_segments",
+    "install_cleaning",
     "stage_cleaning",
     "staging_runs",
 ]
@@ -170,8 +171,8 @@ def _identities(values: Sequence[Mapping[str, int]]) -> tuple[SegmentIdentity, .
 
 def stage_cleaning(
     log: Log,
-    subject: CleaningSubject,
-    latest: LatestMarks,
+    target: LogToClean,
+    latest: LiveRecordBitmap,
     directory: Path,
     *,
     expected: Sequence[SegmentIdentity] | None = None,
@@ -183,7 +184,7 @@ def stage_cleaning(
 
     Args:
         log: open in any way.
-        subject: the same log, as it is to be cleaned.
+        target: the same log, as it is to be cleaned.
         latest: which of its records are their keys' latest, from its first segment, or that of the
             run, up to the base of one that may be cleaned up to, which is how far it goes.
         directory: there, empty, and of one cleaning only.
@@ -196,13 +197,13 @@ def stage_cleaning(
         CorruptRecordError: a batch is damaged.
         DiskFullError, LogStorageError: the disk refused.
     """
-    staging = _Staging(log, subject, latest, directory, run, on_bytes or _untold)
+    staging = _Staging(log, target, latest, directory, run, on_bytes or _unreported)
     if expected is not None:
         staging.ensure_same(expected)
     return staging.stage()
 
 
-def staging_runs(log: Log, subject: CleaningSubject, run_bytes: int) -> list[StagingRun]:
+def staging_runs(log: Log, target: LogToClean, run_bytes: int) -> list[StagingRun]:
     """
     Return how the staging of a log can be parted: runs of about so many bytes, or as can be.
 
@@ -211,15 +212,15 @@ def staging_runs(log: Log, subject: CleaningSubject, run_bytes: int) -> list[Sta
 
     Args:
         log: open in any way.
-        subject: the same log, as it is to be cleaned.
+        target: the same log, as it is to be cleaned.
         run_bytes: about how much one run has; a group of segments is never parted.
 
     Raises:
         LogStorageError: the disk refused.
     """
-    end = subject.boundary(subject.span())
-    start = subject.facts.segments[0].base_offset
-    groups = _groups_of(log, subject, start, end)
+    end = target.boundary(target.span())
+    start = target.facts.segments[0].base_offset
+    groups = _groups_of(log, target, start, end)
     context = log.segment_context()
     is_free = _has_no_producer(log)
     runs: list[StagingRun] = []
@@ -248,13 +249,11 @@ def _has_no_producer(log: Log) -> bool:
     return not states.entries
 
 
-def _groups_of(
-    log: Log, subject: CleaningSubject, start: int, end: int
-) -> list[list[SegmentSource]]:
+def _groups_of(log: Log, target: LogToClean, start: int, end: int) -> list[list[SegmentSource]]:
     sources = segments_between(log.snapshot(), start, end)
     bases = {source.segment.base_offset for source in sources}
-    facts = [each for each in subject.facts.segments if each.base_offset in bases]
-    return grouped(sources, facts, subject.config, end)
+    facts = [each for each in target.facts.segments if each.base_offset in bases]
+    return grouped(sources, facts, target.config, end)
 
 
 def identify_segments(log: Log, end_offset: int) -> tuple[SegmentIdentity, ...]:
@@ -279,35 +278,35 @@ class _Staging:
     def __init__(
         self,
         log: Log,
-        subject: CleaningSubject,
-        latest: LatestMarks,
+        target: LogToClean,
+        latest: LiveRecordBitmap,
         directory: Path,
         run: StagingRun | None,
-        tell: Callable[[int], object],
+        on_bytes: Callable[[int], object],
     ) -> None:
-        span = subject.span()
+        span = target.span()
         self._log = log
-        self._subject = subject
-        self._place = Elsewhere(log, directory)
+        self._target = target
+        self._output = StagingTarget(log, directory)
         self._first_dirty = span.first_dirty
-        self._start = subject.facts.segments[0].base_offset
+        self._start = target.facts.segments[0].base_offset
         self._boundary = latest.latest_offset + 1
-        bases = {segment.base_offset for segment in subject.facts.segments}
-        if self._boundary > subject.boundary(span) or self._boundary not in bases:
+        bases = {segment.base_offset for segment in target.facts.segments}
+        if self._boundary > target.boundary(span) or self._boundary not in bases:
             raise LogCleaningAbortedError(
                 f"{log.directory} is not what it was: it cannot be cleaned up to {self._boundary}",
                 path=log.directory,
             )
         self._run = run
         begins = self._start if run is None else run.start_offset
-        self._tracker = subject.tracker(begins, self._boundary)
-        self._filter = BatchFilter(
+        self._tracker = target.tracker(begins, self._boundary)
+        self._filter = RecordFilter(
             latest,
-            subject.rules(self._boundary),
+            target.rules(self._boundary),
             self._tracker,
-            limit_bytes=subject.config.decompressed_max_bytes,
+            limit_bytes=target.config.decompressed_max_bytes,
         )
-        self._tell = tell
+        self._on_bytes = on_bytes
 
     def ensure_same(self, expected: Sequence[SegmentIdentity]) -> None:
         """Raise LogCleaningAbortedError where the segments are others than these."""
@@ -322,12 +321,12 @@ class _Staging:
 
     def stage(self) -> StagedCleaning:
         """Do it."""
-        with storage_errors(self._place.context.directory, doing="staging a cleaning in"):
-            chosen = _groups_of(self._log, self._subject, self._start, self._boundary)
+        with storage_errors(self._output.context.directory, doing="staging a cleaning in"):
+            chosen = _groups_of(self._log, self._target, self._start, self._boundary)
             if self._run is not None:
                 chosen = chosen[self._run.first : self._run.stop]
             groups = tuple(self._stage_group(group) for group in chosen)
-            self._place.context.filesystem.sync_directory(self._place.context.directory)
+            self._output.context.filesystem.sync_directory(self._output.context.directory)
         return StagedCleaning(
             self._first_dirty,
             max(self._boundary, self._first_dirty),
@@ -336,25 +335,25 @@ class _Staging:
         )
 
     def _stage_group(self, group: Sequence[SegmentSource]) -> StagedGroup:
-        filesystem = self._place.context.filesystem
+        filesystem = self._output.context.filesystem
         leaving = tuple(
             identity_of(filesystem, source.segment.path, source.segment.base_offset)
             for source in group
         )
-        output = GroupOutput(self._place, group, self._filter, self._tell)
+        output = GroupOutput(self._output, group, self._filter, self._on_bytes)
         try:
             for source in group:
-                slot = self._subject.slot_of(source.segment.base_offset)
-                stay = self._subject.old_tombstones_stay(slot, self._first_dirty)
-                for run in self._subject.runs(slot):
+                slot = self._target.slot_of(source.segment.base_offset)
+                stay = self._target.old_tombstones_stay(slot, self._first_dirty)
+                for run in self._target.runs(slot):
                     output.add(run, old_tombstones_stay=stay)
-                    self._tell(len(run.data))
+                    self._on_bytes(len(run.data))
             aborted, self._tracker.kept = self._tracker.kept, []
             bases = output.finish(leaving[-1].modified_ms, aborted)
         except BaseException:
             output.abandon()
             raise
-        context = self._place.context
+        context = self._output.context
         fresh = tuple(identity_of(filesystem, context.files(base).log, base) for base in bases)
         return StagedGroup(leaving, fresh, str(context.directory))
 
@@ -372,7 +371,7 @@ def identity_of(filesystem: FileSystem, path: Path, base_offset: int) -> Segment
     return SegmentIdentity(base_offset, facts.size_bytes, facts.modified_ms, facts.file_id)
 
 
-def adopt_cleaning(log: Log, staged: StagedCleaning) -> int:
+def install_cleaning(log: Log, staged: StagedCleaning) -> int:
     """
     Exchange segments of a log for those that were staged.
 
@@ -388,20 +387,20 @@ def adopt_cleaning(log: Log, staged: StagedCleaning) -> int:
         # What is left out for a later record, or by a marker, goes once these are safe.
         if log.durable_offset < log.log_end_offset:
             log.flush()
-        adopted = _Adoption(log, staged).adopt()
+        installed = _Installation(log, staged).install()
         if log.durable_offset >= staged.end_offset:
             log.note_cleaned(staged.end_offset)
-    return adopted
+    return installed
 
 
-class _Adoption:
+class _Installation:
     """One adoption on its way."""
 
     def __init__(self, log: Log, staged: StagedCleaning) -> None:
         self._log = log
         self._context = log.segment_context()
         self._staged = staged
-        self._places = {
+        self._slots = {
             each.base_offset: Path(group.directory)
             for group in staged.groups
             for each in group.fresh
@@ -409,9 +408,9 @@ class _Adoption:
         segments = log.snapshot().segments
         self._by_base = {each.base_offset: each for each in segments.segments}
 
-    def adopt(self) -> int:
+    def install(self) -> int:
         """Look at all groups before the first is touched, for each relies on those behind it."""
-        waiting = [group for group in self._staged.groups if not self._is_adopted(group)]
+        waiting = [group for group in self._staged.groups if not self._is_installed(group)]
         for group in waiting:
             self._ensure_unchanged(group)
         kept = {
@@ -419,7 +418,7 @@ class _Adoption:
             for group in self._staged.groups
             for each in group.fresh or group.leaving
         }
-        adopted = 0
+        installed = 0
         for group in waiting:
             if not group.fresh:
                 continue
@@ -437,23 +436,23 @@ class _Adoption:
             self._log.replace_segments(leaving, bases, witnesses=witnesses)
             for base in gone:
                 del self._by_base[base]
-            adopted += 1
-        return adopted
+            installed += 1
+        return installed
 
     def _waiting_bases(self, waiting: Sequence[StagedGroup]) -> set[int]:
         return {each.base_offset for group in waiting for each in group.leaving}
 
-    def _is_adopted(self, group: StagedGroup) -> bool:
+    def _is_installed(self, group: StagedGroup) -> bool:
         """Whether the log has the new files already; renaming them changed neither of these."""
         return bool(group.fresh) and all(
-            (now := self._now(each.base_offset)) is not None
+            (now := self._current_identity(each.base_offset)) is not None
             and (now.file_id, now.size_bytes) == (each.file_id, each.size_bytes)
             for each in group.fresh
         )
 
     def _ensure_unchanged(self, group: StagedGroup) -> None:
         for each in group.leaving:
-            if self._now(each.base_offset) != each:
+            if self._current_identity(each.base_offset) != each:
                 raise LogCleaningAbortedError(
                     f"{self._log.directory}: the segment of offset {each.base_offset} is not the"
                     " one that was read",
@@ -480,7 +479,7 @@ class _Adoption:
                     path=self._log.directory,
                 )
 
-    def _now(self, base_offset: int) -> SegmentIdentity | None:
+    def _current_identity(self, base_offset: int) -> SegmentIdentity | None:
         segment: LogSegment | None = self._by_base.get(base_offset)
         if segment is None:
             return None
@@ -490,7 +489,7 @@ class _Adoption:
         return SegmentIdentity(base_offset, facts.size_bytes, facts.modified_ms, facts.file_id)
 
     def _files(self, base_offset: int) -> SegmentFiles:
-        return SegmentFiles(self._places[base_offset], base_offset, FileState.CLEANED)
+        return SegmentFiles(self._slots[base_offset], base_offset, FileState.CLEANED)
 
     def _move(self, base_offset: int) -> None:
         """Bring the files of a new segment beside the log, under the names they have."""
@@ -498,10 +497,10 @@ class _Adoption:
         targets = self._context.files(base_offset).in_state(FileState.CLEANED)
         for source, target in zip(sources, targets, strict=True):
             if self._context.filesystem.stat(source) is not None:
-                _bring(self._context.filesystem, source, target)
+                _move_file(self._context.filesystem, source, target)
 
 
-def _bring(filesystem: FileSystem, source: Path, target: Path) -> None:
+def _move_file(filesystem: FileSystem, source: Path, target: Path) -> None:
     """Rename a file; between two file systems it is copied, and on the disk before it counts."""
     try:
         filesystem.rename(source, target)
@@ -528,5 +527,5 @@ def _bring(filesystem: FileSystem, source: Path, target: Path) -> None:
     filesystem.unlink(source)
 
 
-def _untold(_size: int) -> None:
+def _unreported(_size: int) -> None:
     """Nobody watches."""

@@ -22,18 +22,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafkalog._core.offset_map import ELSEWHERE, OffsetMap
+from kafkalog.cleaner.decoded_chunks import ChunkReader, DecodedChunk
 from kafkalog.cleaner.dry_run import collect_keys, estimate_keys
 from kafkalog.cleaner.grouping import parts_for
-from kafkalog.cleaner.key_room import KeyRoom
-from kafkalog.cleaner.pieces import Piece, PieceReader
-from kafkalog.cleaner.plan_facts import (
+from kafkalog.cleaner.log_to_clean import LogToClean, log_to_clean
+from kafkalog.cleaner.offset_map_buffer import OffsetMapBuffer
+from kafkalog.cleaner.plan_model import (
     CompactionBound,
     SegmentState,
     begin_of,
     bounds_of,
     state_of,
 )
-from kafkalog.cleaner.subject import CleaningSubject, subject_of
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.layout import CONTROL_MASK, DELETE_HORIZON_MASK, MAGIC_V2
 from kafkalog.log.log import Log
@@ -210,9 +210,9 @@ def survey_log(
         CorruptRecordError: there is damage.
         LogStorageError: the disk failed.
     """
-    subject = subject_of(log, checkpoint=checkpoint, now_ms=now_ms)
-    room = KeyRoom(config or CleanerConfig(), memory_bytes)
-    return _Surveyor(subject, room, top, on_progress).survey()
+    target = log_to_clean(log, checkpoint=checkpoint, now_ms=now_ms)
+    map_buffer = OffsetMapBuffer(config or CleanerConfig(), memory_bytes)
+    return _Surveyor(target, map_buffer, top, on_progress).survey()
 
 
 class _Surveyor:
@@ -220,28 +220,28 @@ class _Surveyor:
     The making of one survey.
 
     Args:
-        subject: the log.
-        room: memory for the keys.
+        target: the log.
+        map_buffer: memory for the keys.
         top: how many of the biggest keys.
         on_progress: as for `survey_log`.
     """
 
     def __init__(
         self,
-        subject: CleaningSubject,
-        room: KeyRoom,
+        target: LogToClean,
+        map_buffer: OffsetMapBuffer,
         top: int,
         on_progress: Callable[[int, int], object] | None,
     ) -> None:
-        self._subject = subject
-        self._room = room
+        self._target = target
+        self._map_buffer = map_buffer
         self._top = top
         self._on_progress = on_progress
-        facts = subject.facts
+        facts = target.facts
         self._start = facts.segments[0].base_offset
         self._stable = facts.last_stable_offset
-        self._first_dirty = subject.span().first_dirty
-        self._is_compacted = subject.config.is_compacted or subject.checkpoint is not None
+        self._first_dirty = target.span().first_dirty
+        self._is_compacted = target.config.is_compacted or target.checkpoint is not None
         self._counts = [_SegmentCounts() for _ in facts.segments]
         self._waiting: Counter[int | None] = Counter()
         self._key_count = 0
@@ -261,62 +261,64 @@ class _Surveyor:
             self._total_bytes = 2 * (self._passes + 1 + len(waiting)) * self._size
             if not self._add_part(part, part_count):
                 waiting.extendleft(reversed(self._divided(part, part_count)))
-        return self._made()
+        return self._build()
 
     def _divided(self, part: int, part_count: int) -> list[tuple[int, int]]:
         """Return parts of the keys that may fit, instead of one that does not."""
         if part_count > 1:
             return [(2 * part, 2 * part_count), (2 * part + 1, 2 * part_count)]
-        estimate = estimate_keys(self._subject, self._start, self._stable, self._room)
-        part_count = max(2, parts_for(estimate, self._room.new_map().usable))
+        estimate = estimate_keys(self._target, self._start, self._stable, self._map_buffer)
+        part_count = max(2, parts_for(estimate, self._map_buffer.new_map().usable))
         return [(each, part_count) for each in range(part_count)]
 
-    def _tell(self, size: int) -> None:
+    def _report(self, size: int) -> None:
         self._done_bytes += size
         if self._on_progress is not None:
             self._on_progress(self._done_bytes, max(self._total_bytes, self._done_bytes))
 
     def _add_part(self, part: int, part_count: int) -> bool:
         """Count one part of the keys; return whether there was room for them."""
-        subject = self._subject
-        offset_map = self._room.new_map(part=part, part_count=part_count)
-        _, _, is_whole = collect_keys(subject, self._start, self._stable, offset_map, self._tell)
+        target = self._target
+        offset_map = self._map_buffer.new_map(part=part, part_count=part_count)
+        _, _, is_whole = collect_keys(target, self._start, self._stable, offset_map, self._report)
         if not is_whole:
             return False
-        tracker = subject.tracker(self._start, self._stable)
-        reader = PieceReader(subject.config.decompressed_max_bytes)
-        tally = _KeyTally()
-        for slot in subject.slots_between(self._start, subject.facts.log_end_offset):
-            for run in subject.runs(slot):
-                for piece in reader.pieces(run):
-                    self._add(slot, piece, offset_map, tracker, tally, is_first=self._passes == 0)
-                self._tell(len(run.data))
+        tracker = target.tracker(self._start, self._stable)
+        reader = ChunkReader(target.config.decompressed_max_bytes)
+        counters = _KeyCounters()
+        for slot in target.slots_between(self._start, target.facts.log_end_offset):
+            for run in target.runs(slot):
+                for chunk in reader.chunks(run):
+                    self._add(
+                        slot, chunk, offset_map, tracker, counters, is_first=self._passes == 0
+                    )
+                self._report(len(run.data))
         self._passes += 1
         self._key_count += len(offset_map)
-        self._by_records = _largest(self._by_records, tally.biggest(1, self._top), 1, self._top)
-        self._by_bytes = _largest(self._by_bytes, tally.biggest(2, self._top), 2, self._top)
+        self._by_records = _largest(self._by_records, counters.biggest(1, self._top), 1, self._top)
+        self._by_bytes = _largest(self._by_bytes, counters.biggest(2, self._top), 2, self._top)
         return True
 
     def _add(
         self,
         slot: int,
-        piece: Piece,
+        chunk: DecodedChunk,
         offset_map: OffsetMap,
         tracker: TransactionTracker,
-        tally: _KeyTally,
+        counters: _KeyCounters,
         *,
         is_first: bool,
     ) -> None:
-        """Count the records of a piece; with the first part also those that no map knows."""
-        columns, counts = piece.columns, self._counts[slot]
-        row_counts = np.diff(piece.first_rows)
+        """Count the records of a chunk; with the first part also those that no map knows."""
+        columns, counts = chunk.columns, self._counts[slot]
+        row_counts = np.diff(chunk.first_rows)
         is_keyed = columns.key_size >= 0
         is_dead = np.zeros(len(columns), np.bool_)
         unjudged = (columns.offset >= self._stable) | np.repeat(
-            piece.has_bits(CONTROL_MASK), row_counts
+            chunk.has_bits(CONTROL_MASK), row_counts
         )
-        for batch, is_control, is_gone in tracker.judge(piece):
-            rows = slice(int(piece.first_rows[batch]), int(piece.first_rows[batch + 1]))
+        for batch, is_control, is_gone in tracker.judge(chunk):
+            rows = slice(int(chunk.first_rows[batch]), int(chunk.first_rows[batch + 1]))
             if is_gone and not is_control:
                 unjudged[rows] = True
                 is_dead[rows] = is_first
@@ -326,35 +328,35 @@ class _Surveyor:
             if self._is_compacted:
                 is_dead |= ~is_keyed & ~unjudged
         found = np.empty(len(columns), np.int64)
-        offset_map.get_run(piece.data, columns.key_position, columns.key_size, found)
+        offset_map.get_run(chunk.data, columns.key_position, columns.key_size, found)
         is_judged = is_keyed & ~unjudged & (found != ELSEWHERE)
         is_superseded = is_judged & (found > columns.offset)
         is_dead |= is_superseded
         is_tombstone = is_judged & ~is_superseded & (columns.value_size < 0)
         if is_tombstone.any():
-            is_dead |= self._expired(slot, piece, is_tombstone)
-        sizes = _record_bytes(piece, row_counts)
+            is_dead |= self._expired(slot, chunk, is_tombstone)
+        sizes = _record_bytes(chunk, row_counts)
         counts.dead_records += int(np.count_nonzero(is_dead))
         counts.dead_bytes += float(sizes[is_dead].sum())
-        tally.add(found[is_judged], sizes[is_judged])
+        counters.add(found[is_judged], sizes[is_judged])
 
-    def _expired(self, slot: int, piece: Piece, is_tombstone: _Flags) -> _Flags:
+    def _expired(self, slot: int, chunk: DecodedChunk, is_tombstone: _Flags) -> _Flags:
         """Return which tombstones a cleaning would remove now; count the others by their time."""
-        subject = self._subject
+        target = self._target
         is_expired = np.zeros(len(is_tombstone), np.bool_)
-        has_horizon = piece.has_bits(DELETE_HORIZON_MASK)
-        horizons, is_old = piece.header("base_timestamp"), piece.magic < MAGIC_V2
-        found = piece.counts(is_tombstone)
+        has_horizon = chunk.has_bits(DELETE_HORIZON_MASK)
+        horizons, is_old = chunk.header("base_timestamp"), chunk.magic < MAGIC_V2
+        found = chunk.counts(is_tombstone)
         for batch in np.flatnonzero(found).tolist():
             until: int | None = None
             if is_old[batch]:
-                until = subject.modified_ms[slot] + subject.config.delete_retention_ms
-                is_over = not subject.old_tombstones_stay(slot, self._first_dirty)
+                until = target.modified_ms[slot] + target.config.delete_retention_ms
+                is_over = not target.old_tombstones_stay(slot, self._first_dirty)
             else:
-                is_over = bool(has_horizon[batch]) and int(horizons[batch]) <= subject.now_ms
+                is_over = bool(has_horizon[batch]) and int(horizons[batch]) <= target.now_ms
                 until = int(horizons[batch]) if has_horizon[batch] else None
             if is_over:
-                rows = slice(int(piece.first_rows[batch]), int(piece.first_rows[batch + 1]))
+                rows = slice(int(chunk.first_rows[batch]), int(chunk.first_rows[batch + 1]))
                 is_expired[rows] = is_tombstone[rows]
             else:
                 self._waiting[until] += int(found[batch])
@@ -363,14 +365,14 @@ class _Surveyor:
 
     # ---- the result ----
 
-    def _made(self) -> LogSurvey:
-        subject, facts = self._subject, self._subject.facts
-        span = subject.span()
-        boundary = subject.boundary(span)
+    def _build(self) -> LogSurvey:
+        target, facts = self._target, self._target.facts
+        span = target.span()
+        boundary = target.boundary(span)
         segments = tuple(
             SegmentSurvey(
                 base_offset=segment.base_offset,
-                state=state_of(subject, slot, span.first_dirty, boundary),
+                state=state_of(target, slot, span.first_dirty, boundary),
                 size_bytes=segment.size_bytes,
                 dead_bytes=min(segment.size_bytes, round(counts.dead_bytes)),
                 records=counts.records,
@@ -383,14 +385,14 @@ class _Surveyor:
         )
         waiting = sorted(self._waiting.items(), key=lambda each: (each[0] is None, each[0] or 0))
         return LogSurvey(
-            topic_partition=subject.topic_partition,
-            now_ms=subject.now_ms,
+            topic_partition=target.topic_partition,
+            now_ms=target.now_ms,
             log_start_offset=facts.log_start_offset,
             log_end_offset=facts.log_end_offset,
             last_stable_offset=facts.last_stable_offset,
             is_compacted=self._is_compacted,
-            begins=begin_of(subject, span),
-            ends=tuple(bounds_of(subject, span)),
+            begins=begin_of(target, span),
+            ends=tuple(bounds_of(target, span)),
             segments=segments,
             tombstones=tuple(TombstoneSurvey(count, until) for until, count in waiting),
             keys=self._key_count,
@@ -403,11 +405,11 @@ class _Surveyor:
     def _named(self, found: list[tuple[int, int, int]]) -> Iterator[KeySurvey]:
         """Yield keys with their bytes, which only the log has."""
         for offset, records, size in found:
-            yield KeySurvey(self._subject.key_at(offset) or b"", records, size, offset)
+            yield KeySurvey(self._target.key_at(offset) or b"", records, size, offset)
 
 
 @dataclass(slots=True)
-class _KeyTally:
+class _KeyCounters:
     """Records and bytes of each key, which is known by its latest offset."""
 
     offsets: _Longs = field(default_factory=lambda: np.empty(0, np.int64))
@@ -428,9 +430,9 @@ class _KeyTally:
         )
         self._fresh_count += len(unique)
         if self._fresh_count > max(_WAITING_KEYS, len(self.offsets)):
-            self._settle()
+            self._finish_key()
 
-    def _settle(self) -> None:
+    def _finish_key(self) -> None:
         parts = [(self.offsets, self.records, self.bytes), *self._fresh]
         offsets, records, sizes = (
             np.concatenate([part[number] for part in parts]) for number in range(3)
@@ -443,7 +445,7 @@ class _KeyTally:
 
     def biggest(self, by: int, top: int) -> list[tuple[int, int, int]]:
         """Return (latest offset, records, bytes) of keys that are first by the one or the other."""
-        self._settle()
+        self._finish_key()
         columns = (self.offsets, self.records, np.rint(self.bytes).astype(np.int64))
         # The later of two that are as big comes first, so that the answer is always the same.
         order = np.lexsort((self.offsets, columns[by]))[::-1][:top]
@@ -465,16 +467,16 @@ def _largest(
     return sorted((*known, *fresh), key=lambda each: (each[by], each[0]), reverse=True)[:top]
 
 
-def _record_bytes(piece: Piece, row_counts: _Longs) -> _Floats:
+def _record_bytes(chunk: DecodedChunk, row_counts: _Longs) -> _Floats:
     """Return each record's share of its batch."""
-    columns = piece.columns
+    columns = chunk.columns
     weights = np.maximum(columns.key_size, 0).astype(np.float64)
     weights += np.maximum(columns.value_size, 0)
     weights += _RECORD_BYTES
     sums = np.concatenate(([0.0], np.cumsum(weights)))
-    totals = np.diff(sums[piece.first_rows])
+    totals = np.diff(sums[chunk.first_rows])
     scales = np.divide(
-        piece.header("size_bytes"), totals, out=np.zeros(len(totals)), where=totals > 0
+        chunk.header("size_bytes"), totals, out=np.zeros(len(totals)), where=totals > 0
     )
     shares: _Floats = weights * np.repeat(scales, row_counts)
     return shares

@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from kafkalog.cleaner.pieces import Piece
+from kafkalog.cleaner.decoded_chunks import DecodedChunk
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from kafkalog.records.control import ControlType
@@ -52,10 +52,10 @@ class TransactionTracker:
     ) -> None:
         self._find_aborted = find_aborted
         self.kept: list[AbortedTransaction] = []
-        self._coming: list[tuple[int, int, AbortedTransaction]] = []
+        self._pending: list[tuple[int, int, AbortedTransaction]] = []
         self._count = 0
         self._aborted: dict[int, AbortedTransaction] = {}
-        self._met: set[int] = set()
+        self._aborted_with_data: set[int] = set()
         self._committed: set[int] = set()
 
     def add_aborted(self, transactions: Iterable[AbortedTransaction]) -> None:
@@ -63,25 +63,25 @@ class TransactionTracker:
         for transaction in transactions:
             # Numbered, so that transactions of one first offset keep their order.
             self._count += 1
-            heapq.heappush(self._coming, (transaction.first_offset, self._count, transaction))
+            heapq.heappush(self._pending, (transaction.first_offset, self._count, transaction))
 
-    def judge(self, piece: Piece) -> Iterator[tuple[int, bool, bool]]:
+    def judge(self, chunk: DecodedChunk) -> Iterator[tuple[int, bool, bool]]:
         """
         Yield a verdict on each control batch and each batch of a transaction.
 
         Yields:
-            (number in the piece, whether it is a control batch, whether it is gone: aborted data,
+            (number in the chunk, whether it is a control batch, whether it is gone: aborted data,
             or a marker that may go).
         """
-        special = piece.has_bits(TRANSACTIONAL_MASK | CONTROL_MASK)
+        special = chunk.has_bits(TRANSACTIONAL_MASK | CONTROL_MASK)
         if not special.any():
             return
-        control = piece.has_bits(CONTROL_MASK)
-        producer_id, last_offset = piece.header("producer_id"), piece.header("last_offset")
+        control = chunk.has_bits(CONTROL_MASK)
+        producer_id, last_offset = chunk.header("producer_id"), chunk.header("last_offset")
         for batch in np.flatnonzero(special).tolist():
             producer, offset = int(producer_id[batch]), int(last_offset[batch])
             if control[batch]:
-                kind = piece.control_type(batch)
+                kind = chunk.control_type(batch)
                 yield batch, True, self.may_drop_marker(producer, offset, kind)
             else:
                 yield batch, False, self.is_aborted(producer, offset)
@@ -96,7 +96,7 @@ class TransactionTracker:
         """
         self._begin_up_to(last_offset)
         if producer_id in self._aborted:
-            self._met.add(producer_id)
+            self._aborted_with_data.add(producer_id)
             return True
         self._committed.add(producer_id)
         return False
@@ -116,13 +116,13 @@ class TransactionTracker:
         if kind not in _ENDS:
             return False
         if kind is ControlType.COMMIT:
-            was_met = producer_id in self._committed
+            has_data = producer_id in self._committed
             self._committed.discard(producer_id)
-            return not was_met
+            return not has_data
         transaction = self._aborted.pop(producer_id, None)
-        if transaction is None or producer_id not in self._met:
+        if transaction is None or producer_id not in self._aborted_with_data:
             return True
-        self._met.discard(producer_id)
+        self._aborted_with_data.discard(producer_id)
         self.kept.append(transaction)
         return False
 
@@ -130,6 +130,6 @@ class TransactionTracker:
         if self._find_aborted is not None:
             find_aborted, self._find_aborted = self._find_aborted, None
             self.add_aborted(find_aborted())
-        while self._coming and self._coming[0][0] <= offset:
-            transaction = heapq.heappop(self._coming)[2]
+        while self._pending and self._pending[0][0] <= offset:
+            transaction = heapq.heappop(self._pending)[2]
             self._aborted.setdefault(transaction.producer_id, transaction)

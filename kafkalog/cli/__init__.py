@@ -11,7 +11,7 @@ def main() -> None:
     import traceback
 
     from kafkalog.cli.app import app
-    from kafkalog.cli.exits import NOT_DONE
+    from kafkalog.cli.exits import EXIT_FAILED
     from kafkalog.cli.terminal import install
 
     install()
@@ -20,4 +20,4 @@ def main() -> None:
     except Exception:  # noqa: BLE001 - whatever it is
         # Python's own status for it is 1, which says that something was found.
         traceback.print_exc()
-        sys.exit(NOT_DONE)
+        sys.exit(EXIT_FAILED)

@@ -14,7 +14,13 @@ from typing import Annotated
 import typer
 
 from kafkalog.cli.compact.verbs import compact, explain, plan, stat
-from kafkalog.cli.exits import AILING, DAMAGE_FOUND, PROMISE_BROKEN, WRONG_USAGE, told_errors
+from kafkalog.cli.exits import (
+    EXIT_CHECK_FAILED,
+    EXIT_DAMAGE_FOUND,
+    EXIT_UNHEALTHY,
+    EXIT_USAGE_ERROR,
+    error_boundary,
+)
 from kafkalog.cli.spark.verbs import app as spark_jobs
 
 __all__ = ["app"]
@@ -79,11 +85,11 @@ def dump(
     from kafkalog.files.posix import PosixFileSystem
 
     selection = Selection(records=records, batches=batches, others=others, as_json=as_json)
-    with told_errors(as_json=as_json):
+    with error_boundary(as_json=as_json):
         tally = dump_to(sys.stdout, PosixFileSystem(), paths, selection)
     typer.echo(tally.summary(), err=True)
     if tally.damages:
-        raise typer.Exit(DAMAGE_FOUND)
+        raise typer.Exit(EXIT_DAMAGE_FOUND)
 
 
 @app.command()
@@ -123,18 +129,18 @@ def convert(
     from kafkalog.files.posix import PosixFileSystem
 
     filesystem = PosixFileSystem()
-    with told_errors(status=WRONG_USAGE, as_json=as_json):
+    with error_boundary(status=EXIT_USAGE_ERROR, as_json=as_json):
         request = make_request(
             source, target, compression, level, on_corrupt, in_place, verify, as_json
         )
     if estimate:
-        with told_errors(as_json=as_json):
+        with error_boundary(as_json=as_json):
             run_estimate(SafeConsole(), filesystem, request)
         return
-    with told_errors():
+    with error_boundary():
         whole = run_convert(SafeConsole(), SafeConsole(stderr=True), filesystem, request)
     if not whole:
-        raise typer.Exit(DAMAGE_FOUND)
+        raise typer.Exit(EXIT_DAMAGE_FOUND)
 
 
 @app.command()
@@ -175,14 +181,14 @@ def doctor(
     from kafkalog.doctor.handover import HandOver
 
     broker = HandOver(epoch, offsets_partitions, transaction_partitions)
-    with told_errors(as_json=as_json):
+    with error_boundary(as_json=as_json):
         diagnosis = examine_directories(directories, handover=broker if handover else None)
     if as_json:
         write_json(sys.stdout, diagnosis)
     else:
         show_diagnosis(SafeConsole(highlight=False), diagnosis)
     if not diagnosis.is_well:
-        raise typer.Exit(AILING)
+        raise typer.Exit(EXIT_UNHEALTHY)
 
 
 @app.command()
@@ -207,7 +213,7 @@ def lower_epochs(
     from kafkalog.cli.handover.command import lower_epochs as lower
     from kafkalog.cli.handover.command import write_lowered
 
-    with told_errors(as_json=as_json):
+    with error_boundary(as_json=as_json):
         lowered = lower(directories, highest)
     write_lowered(sys.stdout, lowered, as_json=as_json)
 
@@ -238,10 +244,10 @@ def demo(
     from kafkalog.cli.demo.flights import MissingDataError
     from kafkalog.cli.terminal import SafeConsole
 
-    with told_errors(MissingDataError, DemoDirectoryError):
+    with error_boundary(MissingDataError, DemoDirectoryError):
         good = run_demo(SafeConsole(), DemoOptions(directory, keep, limit, golden))
     if not good:
-        raise typer.Exit(PROMISE_BROKEN)
+        raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 for verb in (compact, plan, explain, stat):

@@ -11,18 +11,25 @@ import typer
 
 from kafkalog.errors import ConfigError, KafkaLogError
 
-__all__ = ["AILING", "DAMAGE_FOUND", "NOT_DONE", "PROMISE_BROKEN", "WRONG_USAGE", "told_errors"]
+__all__ = [
+    "EXIT_CHECK_FAILED",
+    "EXIT_DAMAGE_FOUND",
+    "EXIT_FAILED",
+    "EXIT_UNHEALTHY",
+    "EXIT_USAGE_ERROR",
+    "error_boundary",
+]
 
-DAMAGE_FOUND: Final = 1
-AILING: Final = 1
-PROMISE_BROKEN: Final = 1
-WRONG_USAGE: Final = 2
-NOT_DONE: Final = 3
+EXIT_DAMAGE_FOUND: Final = 1
+EXIT_UNHEALTHY: Final = 1
+EXIT_CHECK_FAILED: Final = 1
+EXIT_USAGE_ERROR: Final = 2
+EXIT_FAILED: Final = 3
 
 
 @contextmanager
-def told_errors(
-    *others: type[Exception], status: int = NOT_DONE, as_json: bool = False
+def error_boundary(
+    *others: type[Exception], status: int = EXIT_FAILED, as_json: bool = False
 ) -> Iterator[None]:
     """
     Report what could not be done, and leave with the status for it.
@@ -40,4 +47,4 @@ def told_errors(
             typer.echo(json.dumps({"error": type(error).__name__, "message": str(error)}))
         typer.echo(f"kafkalog: {error}", err=True)
         is_usage = isinstance(error, ConfigError)
-        raise typer.Exit(WRONG_USAGE if is_usage else status) from error
+        raise typer.Exit(EXIT_USAGE_ERROR if is_usage else status) from error

@@ -75,11 +75,11 @@ def progress_bar(console: Console) -> Iterator[Callable[[str, int, int], None]]:
     ) as bars:
         tasks: dict[str, Any] = {}
 
-        def tell(what: str, done: int, total: int) -> None:
+        def update_bar(what: str, done: int, total: int) -> None:
             if what not in tasks:
                 for task in tasks.values():
                     bars.update(task, visible=False)
                 tasks[what] = bars.add_task(what, total=total)
             bars.update(tasks[what], completed=done, total=total)
 
-        yield tell
+        yield update_bar

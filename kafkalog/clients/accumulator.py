@@ -40,12 +40,12 @@ from kafkalog.log.log import Log
 from kafkalog.model import AppendInfo, Header, TopicPartition
 from kafkalog.records.codecs import Codec
 
-__all__ = ["Accumulator", "AccumulatorSettings", "Told"]
+__all__ = ["Accumulator", "AccumulatorSettings", "Acknowledgement"]
 
 # More than the lengths, deltas and attributes of any record without headers take.
 RECORD_OVERHEAD: Final = 24
 # Builders that wait to be used again, over all partitions: each is as large as a batch.
-SPARE_BUILDERS_MAX: Final = 64
+IDLE_BUILDERS_MAX: Final = 64
 SEQUENCE_MASK: Final = 2**31 - 1
 
 
@@ -64,7 +64,7 @@ class AccumulatorSettings:
         delivery_timeout_ms: when a batch that the disk has no room for is given up.
         durable: whether a record is told when it is on the disk, or when it is written.
         transactional: whether batches belong to transactions.
-        fresh_identity: gives the numbers of a partition another owner; None where the producer
+        new_identity: gives the numbers of a partition another owner; None where the producer
             decides it, or nothing is numbered.
         on_open: told of each batch that begins, and its number, with the lock held.
     """
@@ -78,11 +78,11 @@ class AccumulatorSettings:
     delivery_timeout_ms: int
     durable: bool
     transactional: bool
-    fresh_identity: Callable[[], Identity] | None
+    new_identity: Callable[[], Identity] | None
     on_open: Callable[[Accumulator, ProducerBatch, int], object]
 
 
-class Told(NamedTuple):
+class Acknowledgement(NamedTuple):
     """A batch whose records' futures may be told; `error` is None where it is in the log."""
 
     outcome: BatchOutcome
@@ -117,8 +117,8 @@ class Accumulator:
         self._size_limit = min(settings.batch_size, log.config.max_message_bytes)
         self._identity = Identity()
         self._next_sequence = -1
-        if settings.fresh_identity is not None:
-            self.number(settings.fresh_identity())
+        if settings.new_identity is not None:
+            self.number(settings.new_identity())
 
     def __repr__(self) -> str:
         return f"<Accumulator for {self.where}, {self.record_count} records>"
@@ -169,7 +169,7 @@ class Accumulator:
                 record = (key, value, headers, timestamp_ms)
                 return self._begin(self.bytes_for(size), reserved_bytes, record)
             if reserved_bytes:
-                self._settings.memory.give(reserved_bytes)
+                self._settings.memory.release(reserved_bytes)
             batch.size_bytes = batch.builder.append(key, value, timestamp_ms, headers)
             deliveries = batch.deliveries
             delivery = Delivery(batch.outcome, len(deliveries), timestamp_ms)
@@ -187,36 +187,36 @@ class Accumulator:
                 self._close_open()
             return bool(self.closed)
 
-    def write(self, now_ms: int) -> tuple[list[Told], KafkaLogError | None]:
+    def write(self, now_ms: int) -> tuple[list[Acknowledgement], KafkaLogError | None]:
         """
         Write the closed batches; return what became of them, and why one has to wait.
 
         With wait="durable" those that were written are kept for `sync`.
         """
-        told: list[Told] = []
+        acknowledged: list[Acknowledgement] = []
         with self._lock:
             while self.closed:
                 batch = self.closed[0]
                 try:
                     info = self._append(batch)
                 except RecordValidationError as error:
-                    told += self._sort_out(batch, error)
+                    acknowledged += self._drop_refused(batch, error)
                     continue
                 except KafkaLogError as error:
                     if error.retriable and now_ms - batch.opened_ms < self._timeout_ms:
-                        return told, error
-                    told.append(self._give_up(batch, error))
+                        return acknowledged, error
+                    acknowledged.append(self._give_up(batch, error))
                     continue
                 self.closed.popleft()
-                if len(self._settings.builders) < SPARE_BUILDERS_MAX:
+                if len(self._settings.builders) < IDLE_BUILDERS_MAX:
                     self._settings.builders.append(batch.builder)
                 if self._settings.durable:
                     self._unsynced.append((batch, info))
                 else:
-                    told.append(self._done(batch, info))
-        return told, None
+                    acknowledged.append(self._done(batch, info))
+        return acknowledged, None
 
-    def sync(self) -> list[Told]:
+    def sync(self) -> list[Acknowledgement]:
         """Wait until what was written is on the disk; return what may be told."""
         with self._lock:
             waiting, self._unsynced = self._unsynced, []
@@ -228,23 +228,23 @@ class Accumulator:
             log.flush()
         except KafkaLogError as failure:
             error = failure
-        told = []
+        acknowledged = []
         with self._lock:
             for batch, info in waiting:
                 # A log that was closed in order is on the disk as well.
                 if error is None or info.last_offset < log.durable_offset:
-                    told.append(self._done(batch, info))
+                    acknowledged.append(self._done(batch, info))
                 else:
-                    self._doubt()
-                    told.append(self._told(batch, None, error))
-        return told
+                    self._renew_identity()
+                    acknowledged.append(self._acknowledge(batch, None, error))
+        return acknowledged
 
-    def drop(self, error: KafkaLogError) -> list[Told]:
+    def drop(self, error: KafkaLogError) -> list[Acknowledgement]:
         """Give up what was not written."""
         with self._lock:
             self._close_open()
             dropped, self.closed = list(self.closed), deque()
-            return [self._told(batch, None, error) for batch in dropped]
+            return [self._acknowledge(batch, None, error) for batch in dropped]
 
     # ------------------------------------------------------------------ private, the lock is held
 
@@ -261,15 +261,15 @@ class Accumulator:
         """Begin a batch with a record, if there is memory for it."""
         self._close_open()
         if not reserved_bytes:
-            if not self._settings.memory.try_take(size_bytes):
+            if not self._settings.memory.try_reserve(size_bytes):
                 return None
             reserved_bytes = size_bytes
         now_ms = self._settings.clock.monotonic_ms()
-        batch = ProducerBatch(self.where, self._take_builder(), reserved_bytes, now_ms)
+        batch = ProducerBatch(self.where, self._reuse_builder(), reserved_bytes, now_ms)
         try:
             delivery = batch.append(*record)
         except BaseException:
-            self._settings.memory.give(reserved_bytes)
+            self._settings.memory.release(reserved_bytes)
             raise
         self._open = batch
         self._open_number += 1
@@ -281,7 +281,7 @@ class Accumulator:
             self.closed.append(self._open)
             self._open = None
 
-    def _take_builder(self) -> BatchBuilder:
+    def _reuse_builder(self) -> BatchBuilder:
         try:
             builder = self._settings.builders.pop()
         except IndexError:
@@ -300,10 +300,10 @@ class Accumulator:
             self.log = log
             info = self._append_to(log, batch)
         except OutOfOrderSequenceError:
-            if self._settings.fresh_identity is None:
+            if self._settings.new_identity is None:
                 raise
             # What came before is gone from the log: cut by a crash, or forgotten for its age.
-            self._doubt()
+            self._renew_identity()
             info = self._append_to(self.log, batch)
         if self._next_sequence >= 0:
             self._next_sequence = (self._next_sequence + len(batch.deliveries)) & SEQUENCE_MASK
@@ -319,47 +319,49 @@ class Accumulator:
         )
         return log.append_batches(data)
 
-    def _sort_out(self, batch: ProducerBatch, error: RecordValidationError) -> list[Told]:
+    def _drop_refused(
+        self, batch: ProducerBatch, error: RecordValidationError
+    ) -> list[Acknowledgement]:
         """Give up the records that the log's settings refuse, and keep the others of the batch."""
         faults = {each.index: each.message for each in error.record_errors}
         if not faults or len(faults) >= len(batch.deliveries):
             return [self._give_up(batch, error)]
-        told = []
+        acknowledged = []
         for slot, message in faults.items():
             outcome = BatchOutcome(self.where, batch.outcome.condition)
             batch.deliveries[slot].move(outcome, 0)
             refusal = type(error)(
                 f"{self.where}: {message}", record_errors=error.record_errors, path=error.path
             )
-            told.append(Told(outcome, 0, None, refusal))
+            acknowledged.append(Acknowledgement(outcome, 0, None, refusal))
         batch.without(faults, BatchBuilder())
-        return told
+        return acknowledged
 
-    def _give_up(self, batch: ProducerBatch, error: KafkaLogError) -> Told:
+    def _give_up(self, batch: ProducerBatch, error: KafkaLogError) -> Acknowledgement:
         self.closed.popleft()
         if error.retriable:
-            told = DeliveryTimeoutError(
+            timeout = DeliveryTimeoutError(
                 f"{self.where}: given up after delivery.timeout.ms = {self._timeout_ms}: {error}",
                 path=error.path,
             )
-            told.__cause__ = error
-            return self._told(batch, None, told)
+            timeout.__cause__ = error
+            return self._acknowledge(batch, None, timeout)
         if isinstance(error, LogStorageError):
-            self._doubt()
-        return self._told(batch, None, error)
+            self._renew_identity()
+        return self._acknowledge(batch, None, error)
 
-    def _doubt(self) -> None:
-        if self._settings.fresh_identity is not None:
-            self._number(self._settings.fresh_identity())
+    def _renew_identity(self) -> None:
+        if self._settings.new_identity is not None:
+            self._number(self._settings.new_identity())
 
     def _number(self, identity: Identity) -> None:
         self._identity = identity
         self._next_sequence = 0 if identity.producer_id >= 0 else -1
 
-    def _done(self, batch: ProducerBatch, info: AppendInfo) -> Told:
-        return self._told(batch, info, None)
+    def _done(self, batch: ProducerBatch, info: AppendInfo) -> Acknowledgement:
+        return self._acknowledge(batch, info, None)
 
-    def _told(
+    def _acknowledge(
         self, batch: ProducerBatch, info: AppendInfo | None, error: KafkaLogError | None
-    ) -> Told:
-        return Told(batch.outcome, batch.reserved_bytes, info, error)
+    ) -> Acknowledgement:
+        return Acknowledgement(batch.outcome, batch.reserved_bytes, info, error)

@@ -25,34 +25,34 @@ class BufferMemory:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self._taken_bytes = 0
+        self._reserved_bytes = 0
         self._freed = threading.Condition()
 
     @property
-    def taken_bytes(self) -> int:
+    def reserved_bytes(self) -> int:
         """How many are taken."""
-        return self._taken_bytes
+        return self._reserved_bytes
 
-    def try_take(self, size: int) -> bool:
+    def try_reserve(self, size: int) -> bool:
         """Take bytes if they are there; say whether they were."""
         with self._freed:
-            return self._take(size)
+            return self._try_reserve(size)
 
-    def take(self, size: int, timeout_ms: int) -> bool:
+    def reserve(self, size: int, timeout_ms: int) -> bool:
         """Take bytes, waiting for them that long; say whether they came."""
         with self._freed:
             return self._freed.wait_for(
-                lambda: self._take(size), min(timeout_ms / 1000, threading.TIMEOUT_MAX)
+                lambda: self._try_reserve(size), min(timeout_ms / 1000, threading.TIMEOUT_MAX)
             )
 
-    def give(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Give bytes back."""
         with self._freed:
-            self._taken_bytes -= size
+            self._reserved_bytes -= size
             self._freed.notify_all()
 
-    def _take(self, size: int) -> bool:
-        if self._taken_bytes and self._taken_bytes + size > self.limit_bytes:
+    def _try_reserve(self, size: int) -> bool:
+        if self._reserved_bytes and self._reserved_bytes + size > self.limit_bytes:
             return False
-        self._taken_bytes += size
+        self._reserved_bytes += size
         return True

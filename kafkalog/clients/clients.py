@@ -131,14 +131,14 @@ class Clients:
             on_lost=on_lost,
         )
 
-    def forget_partitions(self, partitions: Collection[TopicPartition]) -> None:
+    def remove_partitions(self, partitions: Collection[TopicPartition]) -> None:
         """Forget where groups stand in partitions that were deleted, as far as the disk lets us."""
         self._ensure_own()
         gone = {each for each in partitions if each.topic != CONSUMER_OFFSETS}
         if not gone:
             return
         try:
-            self._offsets.forget(gone, now_ms=self._clock.now_ms())
+            self._offsets.remove(gone, now_ms=self._clock.now_ms())
         except KafkaLogError as error:
             logger.warning("groups keep their positions in deleted partitions: %s", error)
 

@@ -62,12 +62,12 @@ class LostRecords(NamedTuple):
 
     Attributes:
         partition: where.
-        wanted_offset: the consumer's position.
+        requested_offset: the consumer's position.
         resumed_offset: where it goes on, as `auto.offset.reset` says.
     """
 
     partition: TopicPartition
-    wanted_offset: int
+    requested_offset: int
     resumed_offset: int
 
 
@@ -120,8 +120,8 @@ class Consumer(ClosingContextManager):
         self._topics: tuple[str, ...] = ()
         self._assigned: dict[TopicPartition, AssignedPartition] = {}
         # Of the topics: those that could not be opened when they were looked for last.
-        self._out_of_reach: set[TopicPartition] = set()
-        self._looked_ms = 0
+        self._unreachable: set[TopicPartition] = set()
+        self._discovered_ms = 0
         self._committed_ms = self._clock.monotonic_ms()
         self._closed = False
         self._is_inherited = False
@@ -158,7 +158,7 @@ class Consumer(ClosingContextManager):
             raise ValueError("subscribe to at least one topic")
         self._assign(())
         self._topics = tuple(dict.fromkeys(names))
-        self._look_for_partitions()
+        self._discover_partitions()
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """
@@ -355,7 +355,7 @@ class Consumer(ClosingContextManager):
             return
         try:
             if self.config.enable_auto_commit and self.group:
-                self._commit_known()
+                self._commit_positions()
         finally:
             self._closed = True
             self._wake()
@@ -397,9 +397,9 @@ class Consumer(ClosingContextManager):
         for assigned in leaving.values():
             assigned.close()
         for where in partitions:
-            self._take_in(where)
+            self._add_records(where)
 
-    def _take_in(self, where: TopicPartition) -> AssignedPartition:
+    def _add_records(self, where: TopicPartition) -> AssignedPartition:
         log = self._source.log(*where)
         isolation: Isolation = self.config.isolation_level  # type: ignore[assignment]
         if self._coordinator is not None:
@@ -412,25 +412,25 @@ class Consumer(ClosingContextManager):
         self._assigned[where] = assigned
         return assigned
 
-    def _look_for_partitions(self) -> None:
-        self._looked_ms = self._clock.monotonic_ms()
+    def _discover_partitions(self) -> None:
+        self._discovered_ms = self._clock.monotonic_ms()
         present = self._source.topics()
         for topic in self._topics:
             for number in sorted(present.get(topic, ())):
                 where = TopicPartition(topic, number)
                 if where not in self._assigned:
-                    self._try_to_take_in(where)
+                    self._try_add_records(where)
 
-    def _try_to_take_in(self, where: TopicPartition) -> None:
+    def _try_add_records(self, where: TopicPartition) -> None:
         """Take in a partition, or look for it again later: the others go on."""
         try:
-            self._take_in(where)
+            self._add_records(where)
         except LogStorageError as error:
-            if where not in self._out_of_reach:
-                self._out_of_reach.add(where)
+            if where not in self._unreachable:
+                self._unreachable.add(where)
                 logger.warning("%s does without %s for now: %s", self, where, error)
         else:
-            self._out_of_reach.discard(where)
+            self._unreachable.discard(where)
 
     def _position_of(self, assigned: AssignedPartition) -> int:
         if assigned.position is None:
@@ -456,11 +456,11 @@ class Consumer(ClosingContextManager):
 
     def _fetch(self, max_records: int | None) -> dict[TopicPartition, list[Record]]:
         now_ms = self._clock.monotonic_ms()
-        if self._topics and now_ms - self._looked_ms >= self.config.poll_interval_ms:
-            self._look_for_partitions()
+        if self._topics and now_ms - self._discovered_ms >= self.config.poll_interval_ms:
+            self._discover_partitions()
         due = now_ms - self._committed_ms >= self.config.auto_commit_interval_ms
         if self.config.enable_auto_commit and self.group and due:
-            self._commit_known()
+            self._commit_positions()
         left = self.config.max_poll_records if max_records is None else max_records
         found: dict[TopicPartition, list[Record]] = {}
         for where, assigned in list(self._assigned.items()):
@@ -485,7 +485,7 @@ class Consumer(ClosingContextManager):
                 raise
             assigned.seek(self._reset_position(assigned))
             assert assigned.position is not None
-            self._tell_lost(LostRecords(assigned.where, position, assigned.position))
+            self._report_lost(LostRecords(assigned.where, position, assigned.position))
             return assigned.fetch(count)
         except LogClosedError:
             try:
@@ -497,17 +497,17 @@ class Consumer(ClosingContextManager):
             # The directory was opened again since.
             paused = assigned.is_paused
             assigned.close()
-            fresh = self._take_in(assigned.where)
+            fresh = self._add_records(assigned.where)
             fresh.seek(position)
             fresh.is_paused = paused
             return fresh.fetch(count)
 
-    def _tell_lost(self, lost: LostRecords) -> None:
+    def _report_lost(self, lost: LostRecords) -> None:
         logger.warning(
             "%s: %s does not hold offset %d; goes on at %d",
             self,
             lost.partition,
-            lost.wanted_offset,
+            lost.requested_offset,
             lost.resumed_offset,
         )
         del self.lost[:-999]
@@ -536,9 +536,9 @@ class Consumer(ClosingContextManager):
             # What was not yielded is fetched again.
             for where in found:
                 if where in self._assigned:
-                    self._assigned[where].settle()
+                    self._assigned[where].rewind()
 
-    def _commit_known(self) -> None:
+    def _commit_positions(self) -> None:
         """Commit the positions that are known, of what was read at all."""
         known = {
             where: CommittedOffset(assigned.position)

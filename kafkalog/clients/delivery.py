@@ -97,7 +97,7 @@ class BatchOutcome:
             self.condition.notify_all()
             watched, self.watched = self.watched, []
         for delivery in watched:
-            delivery._tell()
+            delivery._notify()
 
 
 class Delivery(Future[RecordMetadata]):
@@ -190,7 +190,7 @@ class Delivery(Future[RecordMetadata]):
             self._timestamp_ms if append_time_ms is None else append_time_ms,
         )
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Call back, and wake those who wait by `concurrent.futures.wait`."""
         for waiter in tuple(self.__dict__.get("waiters", ())):
             if self._outcome.error is None:

@@ -98,7 +98,7 @@ class AssignedPartition:
                 if records is None:
                     break
             try:
-                self._take(records, count, found)
+                self._collect(records, count, found)
             except KafkaLogError:
                 self._records = None
                 if not found:
@@ -116,7 +116,7 @@ class AssignedPartition:
         if self._ahead is not None:
             self.position, self._ahead = self._ahead, None
 
-    def settle(self) -> None:
+    def rewind(self) -> None:
         """Fetch again what was fetched and not handed out."""
         if self._ahead is not None and self.position is not None:
             self.seek(self.position)
@@ -137,7 +137,7 @@ class AssignedPartition:
         )
         return self._records
 
-    def _take(self, records: Iterator[Record], count: int, found: list[Record]) -> None:
+    def _collect(self, records: Iterator[Record], count: int, found: list[Record]) -> None:
         """Move records to `found`; behind the last one the position is where reading ended."""
         for record in records:
             found.append(record)

@@ -122,7 +122,7 @@ class GroupOffsets:
             self.topic.ensure_absent()
         if number is None:
             return {}
-        if number not in self.topic.begun_partitions():
+        if number not in self.topic.started_partitions():
             if number not in self.topic.partitions():
                 with suppress(LookupError):
                     self.topic.log(number)
@@ -148,14 +148,14 @@ class GroupOffsets:
             log = self.topic.log(self.topic.ensure_partition_of(group))
             log.append(records, wait=wait)
 
-    def forget(self, partitions: Collection[TopicPartition], *, now_ms: int) -> None:
+    def remove(self, partitions: Collection[TopicPartition], *, now_ms: int) -> None:
         """
         Forget where groups stand in partitions that are no more.
 
         Raises:
             LogStorageError: as for an append; those of some groups may be forgotten then.
         """
-        for number in self.topic.begun_partitions():
+        for number in self.topic.started_partitions():
             followed = self._partition(number)
             for group, offsets in followed.positions_in(partitions).items():
                 followed.log.append(offset_records(group, offsets, now_ms))
@@ -168,7 +168,7 @@ class GroupOffsets:
             LogStorageError: as for an append; some groups may keep theirs.
         """
         count = 0
-        for number in self.topic.begun_partitions():
+        for number in self.topic.started_partitions():
             followed = self._partition(number)
             for group, offsets in followed.positions_above(highest).items():
                 followed.log.append(offset_records(group, offsets, now_ms), wait="durable")
@@ -255,12 +255,12 @@ class _FollowedPartition:
             self._next_offset = self.log.log_start_offset
         for batch in self.log.batches(self._next_offset, end, on_corrupt="skip"):
             try:
-                self._take(batch)
+                self._read_batch(batch)
             except CorruptRecordError as error:
                 logger.warning("%s: a position is passed over: %s", self.log.directory, error)
         self._next_offset, self._followed_ms = end, now_ms
 
-    def _take(self, batch: BatchView) -> None:
+    def _read_batch(self, batch: BatchView) -> None:
         header = batch.header
         if header.is_control:
             for control in batch.control_records():
@@ -291,6 +291,6 @@ class _FollowedPartition:
                     continue
                 position = None if record.value is None else decode_value(record.value)
             except CorruptRecordError as why:
-                self._topic.pass_over(self._number, record.offset, why)
+                self._topic.skip_record(self._number, record.offset, why)
                 continue
             yield record.offset, where, position

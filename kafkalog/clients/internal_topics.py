@@ -103,8 +103,8 @@ class InternalTopic:
         self._source = source
         self._count = partition_count
         self._is_own = is_own
-        self._is_settled = False
-        self._known_count = 0
+        self._is_resolved = False
+        self._cached_count = 0
         self._lock = threading.RLock()
 
     def partitions(self) -> tuple[int, ...]:
@@ -125,13 +125,13 @@ class InternalTopic:
         """Return a partition's log."""
         return self._source.log(self.name, partition)
 
-    def begun_partitions(self) -> tuple[int, ...]:
+    def started_partitions(self) -> tuple[int, ...]:
         """Return the numbers of the partitions that may have records; the others have no files."""
         return tuple(
             number for number in self.partitions() if self._source.has_files(self.name, number)
         )
 
-    def settle(self) -> None:
+    def resolve_partitions(self) -> None:
         """
         Have every key where a broker looks for it; nothing to do but the first time.
 
@@ -139,14 +139,14 @@ class InternalTopic:
             LogStorageError: the disk refused; the next call goes on.
             LogOfflineError: a partition may lie in a directory that is offline.
         """
-        if self._is_settled:
+        if self._is_resolved:
             return
         with self._lock:
-            if not self._is_settled and self.partitions():
+            if not self._is_resolved and self.partitions():
                 if self._is_own(self.name):
                     self._add_partitions()
                     self._move_keys()
-                self._is_settled = True
+                self._is_resolved = True
 
     def _add_partitions(self) -> None:
         present = self.partitions()
@@ -161,7 +161,7 @@ class InternalTopic:
 
     def _move_keys(self) -> None:
         count = self.count()
-        if count == 1 or 0 not in self.begun_partitions():
+        if count == 1 or 0 not in self.started_partitions():
             return
         origin = self.log(0)
         astray: dict[int, list[Record]] = {}
@@ -183,7 +183,9 @@ class InternalTopic:
             origin.append([Record(key=each.key, value=None) for each in records])
         origin.flush()
 
-    def pass_over(self, partition: int, offset: int, why: CorruptRecordError) -> CorruptRecordError:
+    def skip_record(
+        self, partition: int, offset: int, why: CorruptRecordError
+    ) -> CorruptRecordError:
         """Tell of a record that cannot be understood, and return what was told."""
         where = TopicPartition(self.name, partition)
         error = CorruptRecordError(f"{where}, offset {offset}: {why}")
@@ -197,10 +199,10 @@ class InternalTopic:
         Return the partition of a group or a transactional id, None while there is no topic.
 
         Raises:
-            LogStorageError: as for `settle`.
+            LogStorageError: as for `resolve_partitions`.
             LogOfflineError: it depends on what lies in a directory that is offline.
         """
-        self.settle()
+        self.resolve_partitions()
         return partition_for(key, self.count()) if self.partitions() else None
 
     def count(self) -> int:
@@ -212,17 +214,17 @@ class InternalTopic:
         """
         present = self.partitions()
         count = max(present, default=-1) + 1
-        if count > self._known_count:
+        if count > self._cached_count:
             if present != tuple(range(self._count)):
                 # The last ones may be where nobody can look.
                 with suppress(LookupError):
                     self._source.log(self.name, count)
-            self._known_count = count
-        return self._known_count
+            self._cached_count = count
+        return self._cached_count
 
     def is_whole(self) -> bool:
         """Return whether every partition of the topic can be seen."""
-        return len(self.partitions()) == self._known_count
+        return len(self.partitions()) == self._cached_count
 
     def ensure_partition_of(self, key: str) -> int:
         """Return the same, after making the topic where there is none."""

@@ -29,18 +29,18 @@ class StickyPartition:
         partition: the present one.
     """
 
-    __slots__ = ("_count", "_left", "_random", "_stick_bytes", "partition")
+    __slots__ = ("_count", "_left_bytes", "_random", "_stick_bytes", "partition")
 
     def __init__(self, partition_count: int, stick_bytes: int, random: Random) -> None:
         self._count = partition_count
         self._stick_bytes = stick_bytes
         self._random = random
         self.partition = random.randrange(partition_count)
-        self._left = stick_bytes
+        self._left_bytes = stick_bytes
 
-    def went(self, size: int) -> None:
+    def count_record(self, size: int) -> None:
         """Count a record that went to the present partition."""
-        self._left -= size
-        if self._left <= 0:
-            self._left = self._stick_bytes
+        self._left_bytes -= size
+        if self._left_bytes <= 0:
+            self._left_bytes = self._stick_bytes
             self.partition = self._random.randrange(self._count)

@@ -28,7 +28,7 @@ from random import Random, SystemRandom
 from typing import Final, Self, SupportsIndex
 
 from kafkalog._core.timestamps import to_timestamp_ms
-from kafkalog.clients.accumulator import Accumulator, AccumulatorSettings, Told
+from kafkalog.clients.accumulator import Accumulator, AccumulatorSettings, Acknowledgement
 from kafkalog.clients.buffer_memory import BufferMemory
 from kafkalog.clients.config import ProducerConfig
 from kafkalog.clients.delivery import BatchOutcome, Delivery
@@ -69,15 +69,15 @@ logger = logging.getLogger(__name__)
 class _Topic:
     """A topic that records were sent to."""
 
-    __slots__ = ("accumulators", "looked_ms", "partitions", "sticky")
+    __slots__ = ("accumulators", "partitions", "refreshed_ms", "sticky")
 
     def __init__(
-        self, partitions: tuple[int, ...], sticky: StickyPartition, looked_ms: int
+        self, partitions: tuple[int, ...], sticky: StickyPartition, refreshed_ms: int
     ) -> None:
         self.partitions = partitions
         self.accumulators: list[Accumulator | None] = [None] * (max(partitions) + 1)
         self.sticky = sticky
-        self.looked_ms = looked_ms
+        self.refreshed_ms = refreshed_ms
 
 
 class Producer(ClosingContextManager):
@@ -197,7 +197,7 @@ class Producer(ClosingContextManager):
             if key is None or self._ignores_keys:
                 sticky = found.sticky
                 partition = sticky.partition
-                sticky.went(len(value or b"") + len(key or b"") + 8)
+                sticky.count_record(len(value or b"") + len(key or b"") + 8)
             else:
                 try:
                     partition = partition_of(key, len(found.accumulators))
@@ -217,7 +217,7 @@ class Producer(ClosingContextManager):
         delivery = accumulator.append(key, value, headers, timestamp_ms)
         while delivery is None:
             size = accumulator.bytes_for(len(value or b"") + len(key or b""))
-            self._make_room(accumulator, size)
+            self._reclaim_memory(accumulator, size)
             delivery = accumulator.append(key, value, headers, timestamp_ms, size)
         if accumulator.closed:
             self._write(accumulator)
@@ -279,7 +279,7 @@ class Producer(ClosingContextManager):
         finally:
             error = ClientClosedError(f"{self}: the record was not delivered before")
             for accumulator in self._accumulators():
-                self._tell(accumulator.drop(error))
+                self._complete(accumulator.drop(error))
             if self._session is not None and self._coordinator is not None:
                 self._coordinator.close(self._session)
             if self._own_scheduler is not None:
@@ -410,7 +410,7 @@ class Producer(ClosingContextManager):
             delivery_timeout_ms=config.delivery_timeout_ms,
             durable=durable,
             transactional=bool(config.transactional_id),
-            fresh_identity=(
+            new_identity=(
                 self._draw_identity
                 if config.enable_idempotence and not config.transactional_id
                 else None
@@ -435,7 +435,7 @@ class Producer(ClosingContextManager):
         with self._lock:
             found = self._topics.get(topic)
             if found is not None and found.partitions == partitions:
-                found.looked_ms = now_ms
+                found.refreshed_ms = now_ms
                 return found
             sticky = StickyPartition(max(partitions) + 1, self.config.batch_size, self._random)
             made = _Topic(partitions, sticky, now_ms)
@@ -467,9 +467,9 @@ class Producer(ClosingContextManager):
         self._lingering.append((due_ms, accumulator, number))
         with self._lock:
             self._pending.add(batch.outcome)
-        self._later("producer-linger", self._write_lingering, self.config.linger_ms)
+        self._schedule("producer-linger", self._write_lingering, self.config.linger_ms)
 
-    def _later(self, name: str, task: Callable[[], object], delay_ms: int) -> None:
+    def _schedule(self, name: str, task: Callable[[], object], delay_ms: int) -> None:
         """Have a task run, unless it is going to anyway."""
         if name in self._tasks:
             return
@@ -489,7 +489,7 @@ class Producer(ClosingContextManager):
         while self._lingering:
             due_ms, accumulator, number = self._lingering[0]
             if due_ms > now_ms:
-                self._later("producer-linger", self._write_lingering, due_ms - now_ms)
+                self._schedule("producer-linger", self._write_lingering, due_ms - now_ms)
                 return
             self._lingering.popleft()
             if accumulator.close_open(number):
@@ -497,18 +497,18 @@ class Producer(ClosingContextManager):
 
     def _write(self, accumulator: Accumulator) -> None:
         now_ms = self._clock.monotonic_ms()
-        told, waiting = accumulator.write(now_ms)
+        acknowledged, waiting = accumulator.write(now_ms)
         if waiting is not None:
             with self._lock:
                 self._retrying.add(accumulator)
-            self._later("producer-retry", self._retry, self.config.retry_backoff_ms)
+            self._schedule("producer-retry", self._retry, self.config.retry_backoff_ms)
         if self._settings.durable:
             with self._lock:
                 self._unsynced.add(accumulator)
-            self._later("producer-sync", self._sync, 0)
-        self._tell(told)
+            self._schedule("producer-sync", self._sync, 0)
+        self._complete(acknowledged)
         topic = accumulator.where.topic
-        if now_ms - self._topics[topic].looked_ms >= self.config.metadata_max_age_ms:
+        if now_ms - self._topics[topic].refreshed_ms >= self.config.metadata_max_age_ms:
             with suppress(KafkaLogError):
                 self._topic(topic)
 
@@ -522,10 +522,10 @@ class Producer(ClosingContextManager):
         with self._lock:
             unsynced, self._unsynced = self._unsynced, set()
         for accumulator in unsynced:
-            self._tell(accumulator.sync())
+            self._complete(accumulator.sync())
 
-    def _tell(self, told: Iterable[Told]) -> None:
-        for outcome, reserved_bytes, info, error in told:
+    def _complete(self, acknowledged: Iterable[Acknowledgement]) -> None:
+        for outcome, reserved_bytes, info, error in acknowledged:
             if error is not None:
                 self._failure = error
                 outcome.fail(error)
@@ -534,16 +534,16 @@ class Producer(ClosingContextManager):
             if reserved_bytes:
                 with self._lock:
                     self._pending.discard(outcome)
-                self._memory.give(reserved_bytes)
+                self._memory.release(reserved_bytes)
 
-    def _make_room(self, accumulator: Accumulator, size: int) -> None:
+    def _reclaim_memory(self, accumulator: Accumulator, size: int) -> None:
         """Take memory for a batch: from what lingers, else from what others write meanwhile."""
         for each in self._accumulators():
             if each.close_open():
                 self._write(each)
-            if self._memory.try_take(size):
+            if self._memory.try_reserve(size):
                 return
-        if not self._memory.take(size, self.config.max_block_ms):
+        if not self._memory.reserve(size, self.config.max_block_ms):
             raise BufferExhaustedError(
                 f"{accumulator.where}: buffer.memory = {self.config.buffer_memory} was full for "
                 f"max.block.ms = {self.config.max_block_ms}"
@@ -581,7 +581,7 @@ class Producer(ClosingContextManager):
         assert coordinator is not None
         error = TransactionAbortedError("the transaction was aborted before this was written")
         for accumulator in self._accumulators():
-            self._tell(accumulator.drop(error))
+            self._complete(accumulator.drop(error))
         coordinator.abort(session)
         self._in_transaction = False
 

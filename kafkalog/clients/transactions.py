@@ -217,7 +217,7 @@ class TransactionCoordinator:
             identity = self._next_identity(transactional_id, record)
             session = TransactionSession(transactional_id, identity, timeout_ms)
             # On the disk: an epoch must not be given away twice.
-            self._note(session, _STATES.EMPTY, wait="durable")
+            self._record_state(session, _STATES.EMPTY, wait="durable")
             self._sessions[transactional_id] = session
             return session
 
@@ -251,7 +251,7 @@ class TransactionCoordinator:
                 session.start_ms = self._clock.now_ms()
             session.partitions |= fresh
             try:
-                self._note(session, _STATES.ONGOING)
+                self._record_state(session, _STATES.ONGOING)
             except BaseException:
                 session.partitions -= fresh
                 raise
@@ -287,10 +287,10 @@ class TransactionCoordinator:
                 )
             if decision is not _STATES.PREPARE_COMMIT:
                 self._sync(session.partitions)
-                self._note(session, _STATES.PREPARE_COMMIT, wait="durable")
+                self._record_state(session, _STATES.PREPARE_COMMIT, wait="durable")
             self._finish(name, self._states[name])
             session.committed = transaction
-            self._begin_anew(session)
+            self._restart(session)
 
     def abort(self, session: TransactionSession) -> None:
         """
@@ -312,9 +312,9 @@ class TransactionCoordinator:
                     producer_id=session.identity.producer_id,
                 )
             if decision is not _STATES.PREPARE_ABORT:
-                self._note(session, _STATES.PREPARE_ABORT, wait="durable")
+                self._record_state(session, _STATES.PREPARE_ABORT, wait="durable")
             self._finish(session.transactional_id, self._states[session.transactional_id])
-            self._begin_anew(session)
+            self._restart(session)
 
     def resolve(self, partition: TopicPartition, log: Log) -> None:
         """
@@ -330,7 +330,7 @@ class TransactionCoordinator:
                 self._follow()
                 for transaction in log.list_transactions():
                     owner = self._owners.get(transaction.producer_id)
-                    if owner is None or self._is_under_way(owner, partition):
+                    if owner is None or self._is_ongoing(owner, partition):
                         continue
                     producer = log.find_producer(transaction.producer_id)
                     assert producer is not None
@@ -340,7 +340,7 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------------ private, the lock is held
 
-    def _is_under_way(self, owner: str, partition: TopicPartition) -> bool:
+    def _is_ongoing(self, owner: str, partition: TopicPartition) -> bool:
         session, record = self._sessions.get(owner), self._states.get(owner)
         if session is not None and partition in session.partitions:
             return True
@@ -394,7 +394,7 @@ class TransactionCoordinator:
                     # It is found again by the id's records in the topic, while those are there.
                     logger.warning("%s: transactions of %d stay: %s", where, producer_id, error)
 
-    def _begin_anew(self, session: TransactionSession) -> None:
+    def _restart(self, session: TransactionSession) -> None:
         session.partitions = set()
         session.start_ms = -1
         record = self._states[session.transactional_id]
@@ -402,9 +402,9 @@ class TransactionCoordinator:
             session.identity = Identity(record.producer_id, record.producer_epoch)
             return
         session.identity = self._next_identity(session.transactional_id, record)
-        self._note(session, _STATES.EMPTY, wait="durable")
+        self._record_state(session, _STATES.EMPTY, wait="durable")
 
-    def _note(
+    def _record_state(
         self, session: TransactionSession, state: TransactionState, *, wait: Wait = "written"
     ) -> None:
         """Note how far a session's transaction is; who decides it raises the epoch."""
@@ -431,7 +431,7 @@ class TransactionCoordinator:
             key=key, value=value, timestamp_ms=record.last_update_ms, headers=EPOCH_HEADERS
         )
         log.append([made], wait=wait)
-        self._learn(transactional_id, record)
+        self._cache_state(transactional_id, record)
 
     def _finish(self, transactional_id: str, record: TransactionRecord) -> TransactionRecord:
         """Write the markers of a transaction that is decided, or has nobody to decide it."""
@@ -542,9 +542,9 @@ class TransactionCoordinator:
         if not self._topic.partitions():
             self._topic.ensure_absent()
             return
-        self._topic.settle()
+        self._topic.resolve_partitions()
         self._topic.count()
-        for number in self._topic.begun_partitions():
+        for number in self._topic.started_partitions():
             log = self._topic.log(number)
             followed, offset = self._followed.get(number, (None, -1))
             end = log.high_watermark
@@ -553,17 +553,17 @@ class TransactionCoordinator:
             if log.fences():
                 logger.warning("%s has damage, which is passed over: %s", log, log.fences())
             for record in log.records(offset, end, on_corrupt="skip"):
-                self._take(number, record)
+                self._read_record(number, record)
             self._followed[number] = log, end
 
-    def _take(self, partition: int, record: Record) -> None:
+    def _read_record(self, partition: int, record: Record) -> None:
         """Take note of what a record of the topic says."""
         transactional_id: str | None = None
         try:
             transactional_id = decode_key(record.key)
             state = None if record.value is None else decode_value(record.value)
         except CorruptRecordError as why:
-            error = self._topic.pass_over(partition, record.offset, why)
+            error = self._topic.skip_record(partition, record.offset, why)
             if transactional_id is not None:
                 self._states.pop(transactional_id, None)
                 self._unreadable[transactional_id] = error
@@ -573,12 +573,14 @@ class TransactionCoordinator:
         if partition == partition_for(transactional_id, self._topic.count()):
             self._unreadable.pop(transactional_id, None)
             if state is None:
-                self._forget(transactional_id)
+                self._remove(transactional_id)
                 return
             is_ours = set(EPOCH_HEADERS) <= set(record.headers)
-            self._learn(transactional_id, replace(state, has_own_epochs=True) if is_ours else state)
+            self._cache_state(
+                transactional_id, replace(state, has_own_epochs=True) if is_ours else state
+            )
 
-    def _learn(self, transactional_id: str, record: TransactionRecord) -> None:
+    def _cache_state(self, transactional_id: str, record: TransactionRecord) -> None:
         """Let a record of the topic be the last one of its transactional id."""
         self._states[transactional_id] = record
         for producer_id in (record.producer_id, *record.other_producer_ids):
@@ -587,7 +589,7 @@ class TransactionCoordinator:
         if decision is not None:
             self._decisions[transactional_id] = decision
 
-    def _forget(self, transactional_id: str) -> None:
+    def _remove(self, transactional_id: str) -> None:
         """Know nothing more of a transactional id, as its null value says."""
         self._states.pop(transactional_id, None)
         self._decisions.pop(transactional_id, None)

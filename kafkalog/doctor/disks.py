@@ -3,7 +3,7 @@
 The rules about file systems follow from what `docs/recovery.md` assumes of a disk: a sync puts
 bytes on stable storage, a rename is old or new, a lock keeps others out.
 
-Thread-safety: pure functions of a situation.
+Thread-safety: pure functions of a context.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kafkalog.doctor.check_context import CheckContext, size_text
 from kafkalog.doctor.findings import Advice, Finding, Severity
-from kafkalog.doctor.situation import Situation, size_text
 from kafkalog.files.machine import DiskSpace
 from kafkalog.files.mounts import MOUNTS, Mount, find_mount
 from kafkalog.files.names import FileKind
 from kafkalog.files.write_back import mount_keeps_errors
 
-__all__ = ["check_file_system", "check_inodes", "check_mount_options", "check_room"]
+__all__ = ["check_file_system", "check_free_space", "check_inodes", "check_mount_options"]
 
 MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 NETWORK: Final = frozenset(
@@ -34,8 +34,8 @@ CLUSTERED: Final = frozenset({"gfs2", "ocfs2"})
 FOREIGN: Final = frozenset({"exfat", "hfs", "hfsplus", "msdos", "ntfs", "ntfs3", "vfat"})
 
 # Below them nothing can be replaced any more, not even a checkpoint.
-ROOM_NEEDED_BYTES: Final = 16 << 20
-INODES_NEEDED: Final = 1_000
+FREE_BYTES_MIN: Final = 16 << 20
+FREE_INODES_MIN: Final = 1_000
 SCARCE_PERCENT: Final = 5
 # ext4's own is 5 s.
 COMMIT_SECONDS_MAX: Final = 30
@@ -100,9 +100,9 @@ _OPTION_RULES: Final = (
 )
 
 
-def check_file_system(situation: Situation) -> Iterator[Finding]:
+def check_file_system(context: CheckContext) -> Iterator[Finding]:
     """Say what is known of the file system's type."""
-    for path, mount in _mounts(situation):
+    for path, mount in _mounts(context):
         advice = _judged(mount)
         if advice is not None:
             seen = f"{path} is on {mount.kind} ({mount.source} on {mount.point})"
@@ -161,9 +161,9 @@ def _judged(mount: Mount) -> Advice | None:
     return None
 
 
-def check_mount_options(situation: Situation) -> Iterator[Finding]:
+def check_mount_options(context: CheckContext) -> Iterator[Finding]:
     """Say which options break a promise or cost time."""
-    for path, mount in _mounts(situation):
+    for path, mount in _mounts(context):
         every = mount.flags | mount.options
         if "ro" in every:
             yield Finding(
@@ -199,21 +199,23 @@ def check_mount_options(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def check_room(situation: Situation) -> Iterator[Finding]:
+def check_free_space(context: CheckContext) -> Iterator[Finding]:
     """Say whether there is room for what a log does besides growing."""
-    for paths, room, point in _rooms(situation):
+    for paths, space, point in _disk_spaces(context):
         largest = max(
             (
                 size
-                for survey, partition in situation.partitions()
+                for survey, partition in context.partitions()
                 if survey.path in paths
                 for size in partition.live_sizes(FileKind.LOG).values()
             ),
             default=0,
         )
-        needed = max(2 * largest, room.total_bytes * SCARCE_PERCENT // 100)
-        left = f"{size_text(room.available_bytes)} left of {size_text(room.total_bytes)} on {point}"
-        if room.available_bytes < ROOM_NEEDED_BYTES:
+        needed = max(2 * largest, space.total_bytes * SCARCE_PERCENT // 100)
+        left = (
+            f"{size_text(space.available_bytes)} left of {size_text(space.total_bytes)} on {point}"
+        )
+        if space.available_bytes < FREE_BYTES_MIN:
             yield Finding(
                 Severity.ERROR,
                 "disk.room",
@@ -223,7 +225,7 @@ def check_room(situation: Situation) -> Iterator[Finding]:
                 "delete what is not needed, lower retention.bytes or retention.ms, or enlarge it",
                 paths,
             )
-        elif room.available_bytes < needed:
+        elif space.available_bytes < needed:
             yield Finding(
                 Severity.WARNING,
                 "disk.room",
@@ -236,14 +238,14 @@ def check_room(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def check_inodes(situation: Situation) -> Iterator[Finding]:
+def check_inodes(context: CheckContext) -> Iterator[Finding]:
     """Say whether the file system can hold more files."""
-    for paths, room, point in _rooms(situation):
-        if room.total_inodes == 0:
+    for paths, space, point in _disk_spaces(context):
+        if space.total_inodes == 0:
             continue  # it makes them as they are needed
-        left = f"{room.available_inodes} inodes left of {room.total_inodes} on {point}"
-        too_few = room.available_inodes < INODES_NEEDED
-        if too_few or room.available_inodes * 100 < room.total_inodes * SCARCE_PERCENT:
+        left = f"{space.available_inodes} inodes left of {space.total_inodes} on {point}"
+        too_few = space.available_inodes < FREE_INODES_MIN
+        if too_few or space.available_inodes * 100 < space.total_inodes * SCARCE_PERCENT:
             yield Finding(
                 Severity.ERROR if too_few else Severity.WARNING,
                 "disk.inodes",
@@ -256,27 +258,27 @@ def check_inodes(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def _mounts(situation: Situation) -> Iterator[tuple[Path, Mount]]:
+def _mounts(context: CheckContext) -> Iterator[tuple[Path, Mount]]:
     """Yield what each directory is mounted from."""
-    table = situation.machine.read(MOUNTS)
-    for survey in situation.surveys:
+    table = context.machine.read(MOUNTS)
+    for survey in context.surveys:
         mount = None if table is None else find_mount(os.path.realpath(survey.path), table)
         if mount is None:
-            situation.not_seen(f"the mount of {survey.path}")
+            context.skip(f"the mount of {survey.path}")
         else:
             yield survey.path, mount
 
 
-def _rooms(situation: Situation) -> Iterator[tuple[tuple[Path, ...], DiskSpace, str]]:
+def _disk_spaces(context: CheckContext) -> Iterator[tuple[tuple[Path, ...], DiskSpace, str]]:
     """Yield the room of each file system once, with the directories on it and its place."""
-    points = {path: mount.point for path, mount in _mounts(situation)}
+    points = {path: mount.point for path, mount in _mounts(context)}
     together: dict[str, list[Path]] = {}
-    for survey in situation.surveys:
+    for survey in context.surveys:
         together.setdefault(points.get(survey.path, str(survey.path)), []).append(survey.path)
     for point, paths in together.items():
         try:
-            room = situation.machine.disk_space(paths[0])
+            space = context.machine.disk_space(paths[0])
         except OSError as error:
-            situation.not_seen(f"the room on {point}: {error.strerror or error}")
+            context.skip(f"the room on {point}: {error.strerror or error}")
         else:
-            yield tuple(paths), room, point
+            yield tuple(paths), space, point

@@ -10,11 +10,11 @@ from typing import Final
 
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
-from kafkalog.doctor import contents, disks, kernel, limits, state_files
+from kafkalog.doctor import directory_checks, disks, kernel, limits, state_files
+from kafkalog.doctor.check_context import Check, CheckContext
 from kafkalog.doctor.findings import Diagnosis, Finding
 from kafkalog.doctor.handover import HandOver, examine_handover
 from kafkalog.doctor.losses import examine_losses
-from kafkalog.doctor.situation import Check, Situation
 from kafkalog.doctor.survey import survey_directory
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.files.machine import LocalMachine, Machine
@@ -28,17 +28,17 @@ CHECKS: Final[tuple[Check, ...]] = (
     kernel.check_background_threshold,
     kernel.check_dirty_limit,
     kernel.check_expiry,
-    kernel.check_wake_up,
+    kernel.check_writeback_interval,
     kernel.check_laptop_mode,
     kernel.check_swapping,
     limits.check_descriptors,
     limits.check_mappings,
     disks.check_file_system,
     disks.check_mount_options,
-    disks.check_room,
+    disks.check_free_space,
     disks.check_inodes,
-    contents.check_clock,
-    contents.check_owners,
+    directory_checks.check_clock,
+    directory_checks.check_owners,
     state_files.check_damaged_files,
     state_files.check_identity,
     state_files.check_agreement,
@@ -48,14 +48,14 @@ CHECKS: Final[tuple[Check, ...]] = (
     state_files.check_ends,
     state_files.check_partition_metadata,
     state_files.check_topic_ids,
-    contents.check_unfinished_work,
-    contents.check_broken_bytes,
-    contents.check_directory_states,
-    contents.check_collisions,
-    contents.check_strangers,
-    contents.check_moves,
-    contents.check_links,
-    contents.check_indexes,
+    directory_checks.check_unfinished_work,
+    directory_checks.check_broken_bytes,
+    directory_checks.check_directory_states,
+    directory_checks.check_collisions,
+    directory_checks.check_unknown_files,
+    directory_checks.check_moves,
+    directory_checks.check_links,
+    directory_checks.check_indexes,
 )
 
 
@@ -92,23 +92,23 @@ def examine_directories(
     clock = SystemClock() if clock is None else clock
     filesystem = PosixFileSystem() if filesystem is None else filesystem
     paths = as_paths(directories)
-    situation = Situation(
+    context = CheckContext(
         machine=LocalMachine() if machine is None else machine,
         surveys=tuple(survey_directory(filesystem, path, clock) for path in paths),
         config=LogConfig() if config is None else config,
         now_ms=clock.now_ms(),
     )
-    findings: list[Finding] = [finding for check in CHECKS for finding in check(situation)]
-    findings += examine_losses(situation, filesystem, clock)
+    findings: list[Finding] = [finding for check in CHECKS for finding in check(context)]
+    findings += examine_losses(context, filesystem, clock)
     if handover is not None:
-        findings += examine_handover(situation, filesystem, handover)
+        findings += examine_handover(context, filesystem, handover)
     findings.sort(key=lambda finding: -finding.severity)
-    logs = [partition.live_sizes() for _survey, partition in situation.partitions()]
+    logs = [partition.live_sizes() for _survey, partition in context.partitions()]
     return Diagnosis(
         directories=paths,
         partition_count=len(logs),
         segment_count=sum(map(len, logs)),
         log_bytes=sum(sum(sizes.values()) for sizes in logs),
         findings=tuple(findings),
-        unseen=tuple(situation.unseen),
+        unseen=tuple(context.unseen),
     )

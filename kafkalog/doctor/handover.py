@@ -4,7 +4,7 @@ Beside the other checks, before data directories go from a manager to a broker. 
 read: the headers of all batches of all logs, the topics `__consumer_offsets` and
 `__transaction_state`, and the small files. A writer must not be at work.
 
-Thread-safety: functions of a situation, which they do not change but for `unseen`.
+Thread-safety: functions of a check_context, which they do not change but for `unseen`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from kafkalog.clients.transaction_records import decode_key as decode_transactio
 from kafkalog.clients.transaction_records import decode_value as decode_transaction_value
 from kafkalog.clock import SystemClock
 from kafkalog.config import LogConfig
+from kafkalog.doctor.check_context import CheckContext
 from kafkalog.doctor.findings import Finding, Severity, named
-from kafkalog.doctor.situation import Situation
 from kafkalog.doctor.survey import PartitionSurvey
 from kafkalog.errors import CorruptRecordError, CorruptStateError, KafkaLogError
 from kafkalog.files.filesystem import FileSystem
@@ -98,32 +98,32 @@ class _Facts:
 
 
 def examine_handover(
-    situation: Situation, filesystem: FileSystem, broker: HandOver
+    check_context: CheckContext, filesystem: FileSystem, broker: HandOver
 ) -> Iterator[Finding]:
     """Yield what stands against a hand-over, and what it takes along."""
-    yield from _check_closed(situation)
-    yield from _check_identities(situation)
-    yield from _check_leftovers(situation)
-    yield from _check_states(situation)
-    yield from _check_moves(situation)
-    yield from _check_own_files(situation)
-    yield from _check_internal_topics(situation, broker)
-    if any(survey.lock_holder is not None for survey in situation.surveys):
+    yield from _check_closed(check_context)
+    yield from _check_identities(check_context)
+    yield from _check_leftovers(check_context)
+    yield from _check_states(check_context)
+    yield from _check_moves(check_context)
+    yield from _check_own_files(check_context)
+    yield from _check_internal_topics(check_context, broker)
+    if any(survey.lock_holder is not None for survey in check_context.surveys):
         return
-    yield from _check_batches(situation, filesystem, broker)
-    yield from _check_positions(situation, filesystem, broker)
-    yield from _check_transactions(situation, filesystem)
+    yield from _check_batches(check_context, filesystem, broker)
+    yield from _check_positions(check_context, filesystem, broker)
+    yield from _check_transactions(check_context, filesystem)
 
 
-def _logs(situation: Situation) -> Iterator[PartitionSurvey]:
-    for _survey, partition in situation.partitions():
+def _logs(check_context: CheckContext) -> Iterator[PartitionSurvey]:
+    for _survey, partition in check_context.partitions():
         if partition.name.topic_partition.topic != CLUSTER_METADATA_TOPIC:
             yield partition
 
 
-def _topics(situation: Situation) -> dict[str, list[PartitionSurvey]]:
+def _topics(check_context: CheckContext) -> dict[str, list[PartitionSurvey]]:
     topics: dict[str, list[PartitionSurvey]] = defaultdict(list)
-    for partition in _logs(situation):
+    for partition in _logs(check_context):
         topics[partition.name.topic_partition.topic].append(partition)
     return topics
 
@@ -134,8 +134,8 @@ def _finding(
     return Finding(severity, f"handover.{check}", seen, matters, remedy, tuple(paths))
 
 
-def _check_closed(situation: Situation) -> Iterator[Finding]:
-    for survey in situation.surveys:
+def _check_closed(check_context: CheckContext) -> Iterator[Finding]:
+    for survey in check_context.surveys:
         if survey.lock_holder is not None:
             yield _finding(
                 Severity.ERROR,
@@ -157,8 +157,8 @@ def _check_closed(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def _check_identities(situation: Situation) -> Iterator[Finding]:
-    for survey in situation.surveys:
+def _check_identities(check_context: CheckContext) -> Iterator[Finding]:
+    for survey in check_context.surveys:
         if survey.meta is None and not survey.is_partition:
             yield _finding(
                 Severity.ERROR,
@@ -168,7 +168,7 @@ def _check_identities(situation: Situation) -> Iterator[Finding]:
                 "open it with a manager that has the broker's cluster_id and node_id",
                 [survey.path],
             )
-    without = [each.path for each in _logs(situation) if each.topic_id is None]
+    without = [each.path for each in _logs(check_context) if each.topic_id is None]
     if without:
         yield _finding(
             Severity.ERROR,
@@ -181,9 +181,9 @@ def _check_identities(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def _check_leftovers(situation: Situation) -> Iterator[Finding]:
+def _check_leftovers(check_context: CheckContext) -> Iterator[Finding]:
     for state, (severity, matters) in _LEFTOVERS.items():
-        found = [path for each in _logs(situation) for path in each.in_state(state)]
+        found = [path for each in _logs(check_context) for path in each.in_state(state)]
         if found:
             yield _finding(
                 severity,
@@ -195,10 +195,10 @@ def _check_leftovers(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def _check_states(situation: Situation) -> Iterator[Finding]:
+def _check_states(check_context: CheckContext) -> Iterator[Finding]:
     found = [
         partition.path
-        for survey in situation.surveys
+        for survey in check_context.surveys
         for partition in survey.partitions
         if partition.name.state is not DirectoryState.LIVE
     ]
@@ -214,8 +214,8 @@ def _check_states(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def _check_moves(situation: Situation) -> Iterator[Finding]:
-    notes = [path for survey in situation.surveys for path in survey.moves]
+def _check_moves(check_context: CheckContext) -> Iterator[Finding]:
+    notes = [path for survey in check_context.surveys for path in survey.moves]
     if notes:
         yield _finding(
             Severity.ERROR,
@@ -227,14 +227,16 @@ def _check_moves(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def _check_own_files(situation: Situation) -> Iterator[Finding]:
+def _check_own_files(check_context: CheckContext) -> Iterator[Finding]:
     found = [
         survey.path / name
-        for survey in situation.surveys
+        for survey in check_context.surveys
         for name in (TOPIC_OVERRIDES, SESSION_NOTE)
         if name in survey.files
     ]
-    found += [each.path / SYNC_JOURNAL for each in _logs(situation) if SYNC_JOURNAL in each.files]
+    found += [
+        each.path / SYNC_JOURNAL for each in _logs(check_context) if SYNC_JOURNAL in each.files
+    ]
     if found:
         yield _finding(
             Severity.NOTE,
@@ -247,8 +249,8 @@ def _check_own_files(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def _check_internal_topics(situation: Situation, broker: HandOver) -> Iterator[Finding]:
-    topics = _topics(situation)
+def _check_internal_topics(check_context: CheckContext, broker: HandOver) -> Iterator[Finding]:
+    topics = _topics(check_context)
     wanted = {
         CONSUMER_OFFSETS: (broker.offsets_partitions, "offsets.topic.num.partitions"),
         TRANSACTION_STATE: (broker.transaction_partitions, "transaction.state.log.num.partitions"),
@@ -271,13 +273,13 @@ def _check_internal_topics(situation: Situation, broker: HandOver) -> Iterator[F
 
 
 def _check_batches(
-    situation: Situation, filesystem: FileSystem, broker: HandOver
+    check_context: CheckContext, filesystem: FileSystem, broker: HandOver
 ) -> Iterator[Finding]:
     above: list[Path] = []
     old: list[Path] = []
     overflows: list[Path] = []
-    for partition in _logs(situation):
-        facts = _facts_of(situation, filesystem, partition)
+    for partition in _logs(check_context):
+        facts = _facts_of(check_context, filesystem, partition)
         if max(facts.highest_epoch, _listed_epoch(filesystem, partition)) > broker.highest_epoch:
             above.append(partition.path)
         if facts.old_batches:
@@ -326,7 +328,9 @@ def _listed_epoch(filesystem: FileSystem, partition: PartitionSurvey) -> int:
     return max((entry.epoch for entry in entries), default=-1)
 
 
-def _facts_of(situation: Situation, filesystem: FileSystem, partition: PartitionSurvey) -> _Facts:
+def _facts_of(
+    check_context: CheckContext, filesystem: FileSystem, partition: PartitionSurvey
+) -> _Facts:
     """Walk the headers of a log, as far as they are whole."""
     facts, columns = _Facts(), BatchColumns(4096)
     context = make_context(filesystem, partition.path, _SETTINGS, SystemClock(), read_only=True)
@@ -342,18 +346,18 @@ def _facts_of(situation: Situation, filesystem: FileSystem, partition: Partition
                 walk = scan_batches(
                     data, position, columns=columns, next_offset=expected, check_crc=False
                 )
-                _take(facts, columns, walk.count, base, segment.path)
+                _collect_facts(facts, columns, walk.count, base, segment.path)
                 position, expected, status = walk.position, walk.next_offset, walk.status
             if status != OK:
-                situation.not_seen(f"{segment.path} from position {position} on, which is damaged")
+                check_context.skip(f"{segment.path} from position {position} on, which is damaged")
     except (KafkaLogError, OSError) as error:
-        situation.not_seen(f"{partition.path}: {error}")
+        check_context.skip(f"{partition.path}: {error}")
     finally:
         context.pool.close()
     return facts
 
 
-def _take(facts: _Facts, columns: BatchColumns, count: int, base: int, path: Path) -> None:
+def _collect_facts(facts: _Facts, columns: BatchColumns, count: int, base: int, path: Path) -> None:
     if not count:
         return
     is_new = columns.magic[:count] >= MAGIC_V2
@@ -367,17 +371,17 @@ def _take(facts: _Facts, columns: BatchColumns, count: int, base: int, path: Pat
 
 
 def _check_positions(
-    situation: Situation, filesystem: FileSystem, broker: HandOver
+    check_context: CheckContext, filesystem: FileSystem, broker: HandOver
 ) -> Iterator[Finding]:
     groups: dict[tuple[str, str, int], int] = {}
 
-    def take(key: bytes | None, value: bytes | None) -> None:
+    def on_record(key: bytes | None, value: bytes | None) -> None:
         where = decode_key(key)
         if where is not None:
             epoch = None if value is None else decode_value(value).leader_epoch
             groups[where] = -1 if epoch is None else epoch
 
-    paths = _read_topic(situation, filesystem, CONSUMER_OFFSETS, take)
+    paths = _read_topic(check_context, filesystem, CONSUMER_OFFSETS, on_record)
     above = sorted({group for (group, *_), epoch in groups.items() if epoch > broker.highest_epoch})
     if above:
         yield _finding(
@@ -392,17 +396,17 @@ def _check_positions(
         )
 
 
-def _check_transactions(situation: Situation, filesystem: FileSystem) -> Iterator[Finding]:
+def _check_transactions(check_context: CheckContext, filesystem: FileSystem) -> Iterator[Finding]:
     states: dict[str, TransactionState] = {}
 
-    def take(key: bytes | None, value: bytes | None) -> None:
+    def on_record(key: bytes | None, value: bytes | None) -> None:
         name = decode_transaction_key(key)
         if name is not None:
             states[name] = (
                 TransactionState.EMPTY if value is None else decode_transaction_value(value).state
             )
 
-    paths = _read_topic(situation, filesystem, TRANSACTION_STATE, take)
+    paths = _read_topic(check_context, filesystem, TRANSACTION_STATE, on_record)
     unfinished = sorted(name for name, state in states.items() if state.is_unfinished)
     if unfinished:
         yield _finding(
@@ -416,7 +420,7 @@ def _check_transactions(situation: Situation, filesystem: FileSystem) -> Iterato
             paths,
         )
     hanging: list[Path] = []
-    for partition in _logs(situation):
+    for partition in _logs(check_context):
         if not partition.live_sizes():
             continue
         try:
@@ -424,7 +428,7 @@ def _check_transactions(situation: Situation, filesystem: FileSystem) -> Iterato
                 if log.list_transactions():
                     hanging.append(partition.path)
         except KafkaLogError as error:
-            situation.not_seen(f"{partition.path}: {error}")
+            check_context.skip(f"{partition.path}: {error}")
     if hanging:
         yield _finding(
             Severity.ERROR,
@@ -439,19 +443,20 @@ def _check_transactions(situation: Situation, filesystem: FileSystem) -> Iterato
 
 
 def _read_topic(
-    situation: Situation,
+    check_context: CheckContext,
     filesystem: FileSystem,
     topic: str,
-    take: Callable[[bytes | None, bytes | None], None],
+    on_record: Callable[[bytes | None, bytes | None], None],
 ) -> list[Path]:
-    """Give keys and values of a topic's records to `take`, in order; return its directories."""
-    partitions = [each for each in _topics(situation).get(topic, []) if each.live_sizes()]
+    """Give keys and values of a topic's records to `on_record`, in order; return its directories.
+    """
+    partitions = [each for each in _topics(check_context).get(topic, []) if each.live_sizes()]
     for partition in partitions:
         try:
             with open_log(partition.path, read_only=True, filesystem=filesystem) as log:
                 records = log.records(isolation="read_committed", on_corrupt="skip")
                 for record in records:
-                    take(record.key, record.value)
+                    on_record(record.key, record.value)
         except (CorruptRecordError, KafkaLogError) as error:
-            situation.not_seen(f"{partition.path}: {error}")
+            check_context.skip(f"{partition.path}: {error}")
     return [each.path for each in partitions]

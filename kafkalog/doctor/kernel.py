@@ -6,7 +6,7 @@ up every `vm.dirty_writeback_centisecs`; a process that writes when `vm.dirty_*`
 to wait. So these settings say how much a power cut takes of what was only `written`, and how long
 a sync may have to queue.
 
-Thread-safety: pure functions of a situation.
+Thread-safety: pure functions of a context.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kafkalog.doctor.check_context import CheckContext, size_text
 from kafkalog.doctor.findings import Finding, Severity
-from kafkalog.doctor.situation import Situation, size_text
 from kafkalog.files.write_back import FIRST_KERNEL, kernel_version
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "check_kernel",
     "check_laptop_mode",
     "check_swapping",
-    "check_wake_up",
+    "check_writeback_interval",
 ]
 
 # Before it, the first sync of anybody took the error away from all others.
@@ -43,14 +43,14 @@ def _change(name: str, value: int) -> str:
     return f"sysctl -w vm.{name}={value}   ({_PERMANENT})"
 
 
-def check_kernel(situation: Situation) -> Iterator[Finding]:
+def check_kernel(context: CheckContext) -> Iterator[Finding]:
     """Say whether the kernel keeps the error of a write-back for the sync that comes after it."""
-    release = situation.machine.release()
-    if not situation.is_linux:
+    release = context.machine.release()
+    if not context.is_linux:
         yield Finding(
             Severity.WARNING,
             "kernel.release",
-            f"{situation.machine.system()} {release}",
+            f"{context.machine.system()} {release}",
             "only of Linux it is known what a sync that succeeds says; recoveries write again all"
             " that lies above the recovery point",
             "keep data that has to survive a power cut on Linux",
@@ -58,7 +58,7 @@ def check_kernel(situation: Situation) -> Iterator[Finding]:
         return
     version = kernel_version(release)
     if version is None:
-        situation.not_seen(f"the kernel's version: its release is {release!r}")
+        context.skip(f"the kernel's version: its release is {release!r}")
     elif version < FIRST_RELIABLE_KERNEL:
         yield Finding(
             Severity.ERROR,
@@ -79,9 +79,9 @@ def check_kernel(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def check_background_threshold(situation: Situation) -> Iterator[Finding]:
+def check_background_threshold(context: CheckContext) -> Iterator[Finding]:
     """Say whether much may be dirty before the kernel begins to write."""
-    threshold = _threshold(situation, "dirty_background_bytes", "dirty_background_ratio")
+    threshold = _threshold(context, "dirty_background_bytes", "dirty_background_ratio")
     if threshold is None:
         return
     size, shown = threshold
@@ -96,10 +96,10 @@ def check_background_threshold(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def check_dirty_limit(situation: Situation) -> Iterator[Finding]:
+def check_dirty_limit(context: CheckContext) -> Iterator[Finding]:
     """Say whether writers are stopped long before or at the moment at which write-back begins."""
-    background = _threshold(situation, "dirty_background_bytes", "dirty_background_ratio")
-    limit = _threshold(situation, "dirty_bytes", "dirty_ratio")
+    background = _threshold(context, "dirty_background_bytes", "dirty_background_ratio")
+    limit = _threshold(context, "dirty_bytes", "dirty_ratio")
     if background is None or limit is None:
         return
     if background[0] >= limit[0]:
@@ -114,9 +114,9 @@ def check_dirty_limit(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def check_expiry(situation: Situation) -> Iterator[Finding]:
+def check_expiry(context: CheckContext) -> Iterator[Finding]:
     """Say for how long bytes may wait for the disk when nobody asks for a sync."""
-    expiry = situation.kernel_setting("dirty_expire_centisecs")
+    expiry = context.kernel_setting("dirty_expire_centisecs")
     if expiry is not None and expiry * 10 > EXPIRY_MS_MAX:
         yield Finding(
             Severity.WARNING,
@@ -127,9 +127,9 @@ def check_expiry(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def check_wake_up(situation: Situation) -> Iterator[Finding]:
+def check_writeback_interval(context: CheckContext) -> Iterator[Finding]:
     """Say whether dirty pages are written by age at all."""
-    if situation.kernel_setting("dirty_writeback_centisecs") == 0:
+    if context.kernel_setting("dirty_writeback_centisecs") == 0:
         yield Finding(
             Severity.ERROR,
             "vm.dirty_writeback",
@@ -140,10 +140,10 @@ def check_wake_up(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def check_laptop_mode(situation: Situation) -> Iterator[Finding]:
+def check_laptop_mode(context: CheckContext) -> Iterator[Finding]:
     """Say whether writing is put off to let a disk sleep."""
     # Newer kernels have it no more: then there is nothing to look at.
-    if situation.optional_setting("laptop_mode"):
+    if context.optional_setting("laptop_mode"):
         yield Finding(
             Severity.WARNING,
             "vm.laptop_mode",
@@ -154,10 +154,10 @@ def check_laptop_mode(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def check_swapping(situation: Situation) -> Iterator[Finding]:
+def check_swapping(context: CheckContext) -> Iterator[Finding]:
     """Say whether the kernel may swap the process out to keep pages of files."""
-    swappiness = situation.kernel_setting("swappiness")
-    swap = situation.memory_bytes("SwapTotal")
+    swappiness = context.kernel_setting("swappiness")
+    swap = context.memory_bytes("SwapTotal")
     if swappiness is None or not swap:
         return
     if swappiness > SWAPPINESS_MAX:
@@ -171,16 +171,16 @@ def check_swapping(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def _threshold(situation: Situation, name: str, ratio_name: str) -> tuple[int, str] | None:
+def _threshold(context: CheckContext, name: str, ratio_name: str) -> tuple[int, str] | None:
     """Return a threshold in bytes and the setting it comes from; None where that is not known."""
-    size = situation.kernel_setting(name)
+    size = context.kernel_setting(name)
     if size is None:
         return None
     if size:
         return size, f"vm.{name} = {size}"
-    ratio = situation.kernel_setting(ratio_name)
+    ratio = context.kernel_setting(ratio_name)
     # The kernel takes the ratio of what could be had: free memory and page cache.
-    memory = situation.memory_bytes("MemAvailable")
+    memory = context.memory_bytes("MemAvailable")
     if ratio is None or memory is None:
         return None
     return memory * ratio // 100, f"vm.{ratio_name} = {ratio} of {size_text(memory)}"

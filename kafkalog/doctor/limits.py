@@ -5,7 +5,7 @@ and mappings, which gives back what was not used for long. Where the limit is lo
 logs rest that nobody appends to, so it gets on with less, and takes longer. A broker on the same
 directory can do neither: it keeps every segment open and both its indexes mapped.
 
-Thread-safety: pure functions of a situation.
+Thread-safety: pure functions of a context.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
+from kafkalog.doctor.check_context import CheckContext
 from kafkalog.doctor.findings import Finding, Severity
-from kafkalog.doctor.situation import Situation
 from kafkalog.files.names import FileKind
 from kafkalog.log.resting import FILES_OF_AWAKE_LOG
 
@@ -34,24 +34,24 @@ MAPPINGS_HOLD_DESCRIPTORS: Final = sys.version_info < (3, 13)
 _PERMANENT: Final = "LimitNOFILE= of the service, or /etc/security/limits.conf"
 
 
-def needs(situation: Situation) -> tuple[int, int]:
+def needs(context: CheckContext) -> tuple[int, int]:
     """Return how many descriptors and mappings there are when every log is written and read."""
-    partitions = [partition for _survey, partition in situation.partitions()]
+    partitions = [partition for _survey, partition in context.partitions()]
     files = sum(len(each.live_sizes(kind)) for each in partitions for kind in POOLED_KINDS)
-    opened = min(files, situation.config.open_files_max)
-    mapped = min(files, situation.config.mappings_max)
+    opened = min(files, context.config.open_files_max)
+    mapped = min(files, context.config.mappings_max)
     held = opened + (mapped if MAPPINGS_HOLD_DESCRIPTORS else 0)
     descriptors = OTHER_DESCRIPTORS + held + WRITER_DESCRIPTORS * len(partitions)
     return descriptors, OTHER_MAPPINGS + mapped
 
 
-def check_descriptors(situation: Situation) -> Iterator[Finding]:
+def check_descriptors(context: CheckContext) -> Iterator[Finding]:
     """Hold the limit of descriptors against what is needed, here and by a broker."""
-    soft, hard = situation.machine.descriptor_limits()
+    soft, hard = context.machine.descriptor_limits()
     if soft is None:
         return
-    needed, _ = needs(situation)
-    partitions = sum(1 for _ in situation.partitions())
+    needed, _ = needs(context)
+    partitions = sum(1 for _ in context.partitions())
     if needed > soft:
         enough_room = hard is None or hard >= needed
         yield Finding(
@@ -63,7 +63,7 @@ def check_descriptors(situation: Situation) -> Iterator[Finding]:
             " append; who opens logs without one fails where no descriptor is left",
             f"ulimit -n {needed}   ({'' if enough_room else 'as root: '}{_PERMANENT})",
         )
-    segments = _segment_count(situation)
+    segments = _segment_count(context)
     broker = segments + OTHER_DESCRIPTORS
     if broker > soft:
         yield Finding(
@@ -76,12 +76,12 @@ def check_descriptors(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def check_mappings(situation: Situation) -> Iterator[Finding]:
+def check_mappings(context: CheckContext) -> Iterator[Finding]:
     """Hold `vm.max_map_count` against what is needed, here and by a broker."""
-    limit = situation.kernel_setting("max_map_count")
+    limit = context.kernel_setting("max_map_count")
     if limit is None:
         return
-    _, needed = needs(situation)
+    _, needed = needs(context)
     if needed > limit:
         yield Finding(
             Severity.WARNING,
@@ -90,7 +90,7 @@ def check_mappings(situation: Situation) -> Iterator[Finding]:
             "a mapping that is refused is an error of that read or that opening",
             f"sysctl -w vm.max_map_count={2 * needed}, or a lower kafkalog.mappings.max",
         )
-    segments = _segment_count(situation)
+    segments = _segment_count(context)
     broker = 2 * segments + OTHER_MAPPINGS
     if broker > limit:
         yield Finding(
@@ -103,5 +103,5 @@ def check_mappings(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def _segment_count(situation: Situation) -> int:
-    return sum(len(partition.live_sizes()) for _survey, partition in situation.partitions())
+def _segment_count(context: CheckContext) -> int:
+    return sum(len(partition.live_sizes()) for _survey, partition in context.partitions())

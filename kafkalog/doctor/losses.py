@@ -4,7 +4,7 @@ Of each log the last batches of every segment are read, from the last entry of i
 and the headers of those segments that have a transaction index. A log that a process has locked is
 left alone: its `Log.fences` and `LogManager.health` say what it has met.
 
-Thread-safety: functions of a situation, which they do not change but for `unseen`.
+Thread-safety: functions of a check_context, which they do not change but for `unseen`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from kafkalog.clock import Clock
 from kafkalog.config import LogConfig
+from kafkalog.doctor.check_context import CheckContext
 from kafkalog.doctor.findings import Finding, Severity, named
-from kafkalog.doctor.situation import Situation
 from kafkalog.doctor.survey import DirectorySurvey, PartitionSurvey
 from kafkalog.errors import KafkaLogError
 from kafkalog.files.filesystem import FileSystem
@@ -40,42 +40,44 @@ __all__ = ["examine_losses"]
 class _Losses:
     """What was found in the logs."""
 
-    fenced: list[FencedRange] = field(default_factory=list)
+    corrupt_ranges: list[FencedRange] = field(default_factory=list)
     contradicted: list[RepairedIndex] = field(default_factory=list)
 
 
-def examine_losses(situation: Situation, filesystem: FileSystem, clock: Clock) -> Iterator[Finding]:
+def examine_losses(
+    check_context: CheckContext, filesystem: FileSystem, clock: Clock
+) -> Iterator[Finding]:
     """Yield what is missing in logs, and which transaction indexes contradict them."""
     losses = _Losses()
-    for survey, partition in situation.partitions():
+    for survey, partition in check_context.partitions():
         if partition.name.topic_partition.topic == CLUSTER_METADATA_TOPIC:
             continue
         if not partition.live_sizes() or partition.problems:
             continue
         if survey.lock_holder is not None:
-            situation.not_seen(f"the batches of {survey.path}, which a process has locked")
+            check_context.skip(f"the batches of {survey.path}, which a process has locked")
             continue
-        context = _context_of(situation, filesystem, clock, survey, partition)
+        context = _context_of(check_context, filesystem, clock, survey, partition)
         try:
-            _look(context, survey, partition, losses)
+            _check_partition(context, survey, partition, losses)
         except (KafkaLogError, OSError) as error:
-            situation.not_seen(f"{partition.path}: {error}")
+            check_context.skip(f"{partition.path}: {error}")
         finally:
             context.pool.close()
     yield from _findings(losses)
 
 
 def _context_of(
-    situation: Situation,
+    check_context: CheckContext,
     filesystem: FileSystem,
     clock: Clock,
     survey: DirectorySurvey,
     partition: PartitionSurvey,
 ) -> SegmentContext:
     """Return what the segments of a log share, with whether a cleaner was there."""
-    context = make_context(filesystem, partition.path, situation.config, clock, read_only=True)
+    context = make_context(filesystem, partition.path, check_context.config, clock, read_only=True)
     is_cleaned = (
-        "compact" in _policy(situation.config, survey, partition)
+        "compact" in _policy(check_context.config, survey, partition)
         or survey.checkpointed(CLEANER_OFFSET_CHECKPOINT, partition) is not None
     )
     context.was_cleaned = lambda: is_cleaned
@@ -92,7 +94,7 @@ def _policy(config: LogConfig, survey: DirectorySurvey, partition: PartitionSurv
     return saved.topics.get(partition.name.topic_partition.topic, {}).get("cleanup.policy", policy)
 
 
-def _look(
+def _check_partition(
     context: SegmentContext, survey: DirectorySurvey, partition: PartitionSurvey, losses: _Losses
 ) -> None:
     start_offset = survey.checkpointed(LOG_START_OFFSET_CHECKPOINT, partition)
@@ -111,36 +113,38 @@ def _look(
             losses.contradicted += [] if repaired is None else [repaired]
     # What is torn at the end of a log that was not closed in order is for its recovery to judge.
     judged = segments if survey.has_marker else segments[:-1]
-    losses.fenced += [
-        fence
+    losses.corrupt_ranges += [
+        corrupt_range
         for segment in judged
-        for fence in segment.fences
-        if fence.next_offset > snapshot.start_offset
+        for corrupt_range in segment.fences
+        if corrupt_range.next_offset > snapshot.start_offset
     ]
 
 
 def _findings(losses: _Losses) -> Iterator[Finding]:
-    holes = [fence for fence in losses.fenced if not fence.size_bytes]
+    holes = [
+        corrupt_range for corrupt_range in losses.corrupt_ranges if not corrupt_range.size_bytes
+    ]
     if holes:
         yield Finding(
             Severity.ERROR,
             "logs.holes",
             f"{len(holes)} segments end below the base offset of the next one"
-            f" ({named([_text(fence) for fence in holes])})",
+            f" ({named([_text(corrupt_range) for corrupt_range in holes])})",
             "the records at these offsets are missing, and no compaction has removed them",
             "restore the segments from a copy, if they matter; readers go on behind the hole",
-            tuple(fence.path for fence in holes),
+            tuple(corrupt_range.path for corrupt_range in holes),
         )
-    damaged = [fence for fence in losses.fenced if fence.size_bytes]
+    damaged = [corrupt_range for corrupt_range in losses.corrupt_ranges if corrupt_range.size_bytes]
     if damaged:
         yield Finding(
             Severity.ERROR,
             "logs.damaged",
-            f"{len(damaged)} damaged ranges ({named([_text(fence) for fence in damaged])})",
+            f"{len(damaged)} damaged ranges ({named([_text(each) for each in damaged])})",
             "the records in them cannot be read; readers raise there, or pass them as they are"
             " asked to",
             "restore the segments from a copy, if they matter",
-            tuple(fence.path for fence in damaged),
+            tuple(corrupt_range.path for corrupt_range in damaged),
         )
     if losses.contradicted:
         paths = tuple(index.path for index in losses.contradicted)
@@ -158,6 +162,6 @@ def _findings(losses: _Losses) -> Iterator[Finding]:
         )
 
 
-def _text(fence: FencedRange) -> str:
-    place = f"{fence.path.parent.name}/{fence.path.name}"
-    return f"{place}: offsets {fence.first_offset} to {fence.next_offset - 1}"
+def _text(corrupt_range: FencedRange) -> str:
+    place = f"{corrupt_range.path.parent.name}/{corrupt_range.path.name}"
+    return f"{place}: offsets {corrupt_range.first_offset} to {corrupt_range.next_offset - 1}"

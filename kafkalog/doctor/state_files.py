@@ -1,6 +1,6 @@
 """What the small files of a directory say: identity, checkpoints, lock, clean shutdown.
 
-Thread-safety: pure functions of a situation.
+Thread-safety: pure functions of a context.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from kafkalog.doctor.check_context import CheckContext, size_text
 from kafkalog.doctor.findings import Advice, Finding, Severity, named
-from kafkalog.doctor.situation import Situation, size_text
 from kafkalog.doctor.survey import DirectorySurvey, PartitionSurvey
 from kafkalog.files.names import (
     CLEAN_SHUTDOWN_MARKER,
@@ -94,9 +94,9 @@ _UNREADABLE: Final = Advice(
 )
 
 
-def check_damaged_files(situation: Situation) -> Iterator[Finding]:
+def check_damaged_files(context: CheckContext) -> Iterator[Finding]:
     """Say which small files cannot be understood, or not be read."""
-    for survey in situation.surveys:
+    for survey in context.surveys:
         problems = dict(survey.problems)
         for partition in survey.partitions:
             problems |= partition.problems
@@ -107,9 +107,9 @@ def check_damaged_files(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def check_identity(situation: Situation) -> Iterator[Finding]:
+def check_identity(context: CheckContext) -> Iterator[Finding]:
     """Say whether `meta.properties` is there, and of a version that brokers of today take."""
-    for survey in situation.surveys:
+    for survey in context.surveys:
         path = survey.path / META_PROPERTIES
         if survey.is_partition or path in survey.problems:
             continue
@@ -135,9 +135,9 @@ def check_identity(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def check_agreement(situation: Situation) -> Iterator[Finding]:
+def check_agreement(context: CheckContext) -> Iterator[Finding]:
     """Say whether several directories are of one node, and hold no partition twice."""
-    stated = [(survey.path, survey.meta) for survey in situation.surveys if survey.meta is not None]
+    stated = [(survey.path, survey.meta) for survey in context.surveys if survey.meta is not None]
     paths = tuple(path for path, _ in stated)
     for name in ("cluster_id", "node_id"):
         values = {str(getattr(meta, name)) for _, meta in stated}
@@ -162,7 +162,7 @@ def check_agreement(situation: Situation) -> Iterator[Finding]:
             paths,
         )
     places = defaultdict(list)
-    for _survey, partition in situation.partitions():
+    for _survey, partition in context.partitions():
         places[partition.name.topic_partition].append(partition.path)
     for topic_partition, found in sorted(places.items()):
         if len(found) > 1:
@@ -177,9 +177,9 @@ def check_agreement(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def check_lock(situation: Situation) -> Iterator[Finding]:
+def check_lock(context: CheckContext) -> Iterator[Finding]:
     """Say who has the directory."""
-    for survey in situation.surveys:
+    for survey in context.surveys:
         if survey.lock_holder is not None:
             yield Finding(
                 Severity.NOTE,
@@ -191,9 +191,9 @@ def check_lock(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def check_shutdown(situation: Situation) -> Iterator[Finding]:
+def check_shutdown(context: CheckContext) -> Iterator[Finding]:
     """Say which logs were not closed in order, and how much their recovery reads."""
-    for survey in situation.surveys:
+    for survey in context.surveys:
         if survey.has_marker or survey.lock_holder is not None:
             continue
         unclean = [partition for partition in _openable(survey) if partition.live_sizes()]
@@ -221,9 +221,9 @@ def _bytes_to_recover(survey: DirectorySurvey, partition: PartitionSurvey) -> in
     return sum(size for base, size in sizes.items() if base >= first)
 
 
-def check_orphans(situation: Situation) -> Iterator[Finding]:
+def check_orphans(context: CheckContext) -> Iterator[Finding]:
     """Say which lines of checkpoints are of partitions that are not there."""
-    for survey in situation.surveys:
+    for survey in context.surveys:
         if survey.is_partition:
             continue
         there = {partition.name.topic_partition for partition in survey.partitions}
@@ -241,9 +241,9 @@ def check_orphans(situation: Situation) -> Iterator[Finding]:
                 )
 
 
-def check_ends(situation: Situation) -> Iterator[Finding]:
+def check_ends(context: CheckContext) -> Iterator[Finding]:
     """Hold what the checkpoints say of each log against where it ends."""
-    for survey, partition in situation.partitions():
+    for survey, partition in context.partitions():
         end = partition.log_end_offset
         if end is None or survey.lock_holder is not None:
             continue
@@ -282,9 +282,9 @@ def check_ends(situation: Situation) -> Iterator[Finding]:
                 )
 
 
-def check_partition_metadata(situation: Situation) -> Iterator[Finding]:
+def check_partition_metadata(context: CheckContext) -> Iterator[Finding]:
     """Say which partitions a broker would not take for its own."""
-    for survey in situation.surveys:
+    for survey in context.surveys:
         if survey.is_partition or survey.meta is None:
             continue
         without = [
@@ -307,10 +307,10 @@ def check_partition_metadata(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def check_topic_ids(situation: Situation) -> Iterator[Finding]:
+def check_topic_ids(context: CheckContext) -> Iterator[Finding]:
     """Say which topics have partitions of several ids."""
     topics = defaultdict(list)
-    for survey, partition in situation.partitions():
+    for survey, partition in context.partitions():
         if not survey.is_partition and partition.topic_id is not None:
             topics[partition.name.topic_partition.topic].append(partition)
     for topic, partitions in sorted(topics.items()):

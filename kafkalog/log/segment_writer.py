@@ -34,14 +34,14 @@ from kafkalog.log.scanner import RELATIVE_OFFSET_MAX
 from kafkalog.log.segment import open_segment
 from kafkalog.log.segment_types import SegmentContext
 
-__all__ = ["SEGMENT_BYTES_MAX", "OutputPlace", "SegmentWriter", "cleaned_context"]
+__all__ = ["SEGMENT_BYTES_MAX", "OutputTarget", "SegmentWriter", "cleaned_context"]
 
 # Positions in an offset index are 32 bits with a sign.
 SEGMENT_BYTES_MAX: Final = 2**31 - 1
 _SCANNED_BATCHES: Final = 1024
 
 
-class OutputPlace(Protocol):
+class OutputTarget(Protocol):
     """
     Where new segments are written.
 
@@ -69,7 +69,7 @@ class SegmentWriter:
     Writes new segments.
 
     Args:
-        place: where.
+        target: where.
         base_offset: of the first one.
         end_offset: what is written lies below it.
 
@@ -78,9 +78,9 @@ class SegmentWriter:
         OSError: the disk refused.
     """
 
-    def __init__(self, place: OutputPlace, base_offset: int, end_offset: int) -> None:
-        self._place = place
-        self._context = place.context
+    def __init__(self, target: OutputTarget, base_offset: int, end_offset: int) -> None:
+        self._target = target
+        self._context = target.context
         self._may_split = end_offset - 1 - base_offset > RELATIVE_OFFSET_MAX
         self._next_offset = base_offset
         self._size = 0
@@ -134,7 +134,7 @@ class SegmentWriter:
     def abandon(self) -> None:
         """Remove what was written, as far as the disk lets."""
         self._handle.close()
-        if self._place.is_given_up:
+        if self._target.is_given_up:
             # The directory may be somebody else's by now; who opens it removes what is left.
             return
         with contextlib.suppress(OSError):
@@ -142,7 +142,7 @@ class SegmentWriter:
 
     def _begin(self, base_offset: int) -> FileHandle:
         filesystem, files = self._context.filesystem, self._context.files(base_offset)
-        with self._place.in_charge():
+        with self._target.in_charge():
             remove_cleaned(self._context, [base_offset])
             handle = filesystem.create_new(files.log)
         self.bases.append(base_offset)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafkalog.cleaner.cleaning import Cleaning, CleaningProgress
+from kafkalog.cleaner.cleaning import CleaningProgress, CleaningResult
 from kafkalog.cleaner.explain import CompactionExplanation, explain_compaction
 from kafkalog.cleaner.plan import plan_compaction
-from kafkalog.cleaner.plan_facts import CompactionPlan
+from kafkalog.cleaner.plan_model import CompactionPlan
 from kafkalog.log.log import Log
 from kafkalog.manager.cleaning.compaction import Compaction
 from kafkalog.manager.opening import LogOpener
@@ -37,7 +37,7 @@ class CompactingManager(ManagerStanding):
         *,
         include_active: bool = False,
         on_progress: Callable[[CleaningProgress], object] | None = None,
-    ) -> Cleaning:
+    ) -> CleaningResult:
         """
         Compact a partition now, in the calling thread, as far as its settings let it be.
 

@@ -386,7 +386,7 @@ class LogManager(CompactingManager, ClosingContextManager):
         name = TopicPartition(topic, partition)
         with self._without_cleaning(lambda: [self._registry.get(name)]):
             self._topics.delete_partition(name)
-        self._clients.forget_partitions([name])
+        self._clients.remove_partitions([name])
 
     def move_partition(self, topic: str, partition: int, directory: str | PathLike[str]) -> None:
         """
@@ -657,7 +657,7 @@ class LogManager(CompactingManager, ClosingContextManager):
 
     def _remove_positions(self, deleted: Sequence[TopicPartition]) -> None:
         """Forget where groups stood in deleted partitions, unless others have their names."""
-        self._clients.forget_partitions([each for each in deleted if each not in self._registry])
+        self._clients.remove_partitions([each for each in deleted if each not in self._registry])
 
     def _on_unreadable(self, where: TopicPartition, error: BaseException) -> None:
         self._supervisor.faults.record_failure(READ, where, error)

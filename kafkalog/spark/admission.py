@@ -21,12 +21,12 @@ import numpy.typing as npt
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.spark.options import StreamLimits
 
-__all__ = ["AdmissionControl", "ByteRuler", "share_out"]
+__all__ = ["AdmissionControl", "ByteEstimator", "share_out"]
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 
-class ByteRuler(Protocol):
+class ByteEstimator(Protocol):
     """Knows how many bytes offsets are, without decoding them."""
 
     def bytes_between(self, starts: Int64Array, ends: Int64Array) -> Int64Array:
@@ -82,7 +82,7 @@ class AdmissionControl:
         self,
         starts: Int64Array,
         ends: Int64Array,
-        ruler: Callable[[], ByteRuler],
+        estimator: Callable[[], ByteEstimator],
         *,
         may_wait: bool,
     ) -> Int64Array:
@@ -91,7 +91,7 @@ class AdmissionControl:
 
         Args:
             starts, ends: what there is to read, int64 of shape (p,); no end below its start.
-            ruler: makes what is asked where bytes are limited.
+            estimator: makes what is asked where bytes are limited.
             may_wait: whether it may be held back altogether; a query that ends must not be.
         """
         limits = self._limits
@@ -102,7 +102,7 @@ class AdmissionControl:
         if limits.max_offsets_per_trigger is not None:
             ends = starts + share_out(limits.max_offsets_per_trigger, backlogs)
         if limits.max_bytes_per_trigger is not None:
-            measure = ruler()
+            measure = estimator()
             sizes = measure.bytes_between(starts, ends)
             if int(sizes.sum()) > limits.max_bytes_per_trigger:
                 shares = share_out(limits.max_bytes_per_trigger, np.maximum(sizes, ends > starts))

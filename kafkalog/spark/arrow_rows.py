@@ -20,14 +20,14 @@ from kafkalog._core.key_hash import hash_cells
 from kafkalog.spark.arrow_cells import array_of, numbers_of
 from kafkalog.spark.schema import Column
 
-__all__ = ["RowShaper", "times_of"]
+__all__ = ["RowConverter", "times_of"]
 
 # Microseconds are what Spark counts in; a time beyond them is the last one that it has.
 _MS_MAX: Final = (2**63 - 1) // 1000
 _HASH_BYTES: Final = 16
 
 
-class RowShaper:
+class RowConverter:
     """
     Makes record batches of one schema.
 
@@ -49,7 +49,7 @@ class RowShaper:
         self._segment_of = segment_of
         self.engine_columns = _engine_columns(columns)
 
-    def shape(self, batch: ArrowBatch) -> pa.RecordBatch:
+    def convert(self, batch: ArrowBatch) -> pa.RecordBatch:
         """Return the rows of a batch of `engine_columns`."""
         given = pa.record_batch(batch)
         arrays = [

@@ -41,7 +41,7 @@ from kafkalog.records.codecs import Codec, compress_if_smaller
 from kafkalog.spark.arrow_cells import array_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.partitioning import Partitioner, Rule
-from kafkalog.spark.txn.checking import partition_count
+from kafkalog.spark.txn.commit_checks import partition_count
 from kafkalog.spark.txn.model import StagedFile, TransactionId, smallest_segment
 from kafkalog.spark.txn.staging import StagingArea
 from kafkalog.spark.write_behind import WriteBehind
@@ -202,7 +202,7 @@ class TaskWriter:
         if not batch.num_rows:
             return
         for topic, rows in self._by_topic(batch):
-            self._take(topic, rows)
+            self._add_rows(topic, rows)
         self._bound_memory()
 
     def finish(self) -> list[StagedFile]:
@@ -219,7 +219,7 @@ class TaskWriter:
         """Remove what was written: the attempt has failed."""
         paths = [file.path for file in self._finished]
         for target in self._targets.values():
-            self._let_go(target)
+            self._release(target)
             if target.path is not None:
                 paths.append(str(target.path))
         with contextlib.suppress(KafkaLogError):
@@ -245,7 +245,7 @@ class TaskWriter:
             return
         yield from ((names[code], part) for code, part in _split(batch, np.asarray(coded.indices)))
 
-    def _take(self, topic: str, rows: pa.RecordBatch) -> None:
+    def _add_rows(self, topic: str, rows: pa.RecordBatch) -> None:
         """Encode the rows of a topic."""
         partitioner = self._partitioner(topic)
         partitions = partitioner.partitions(
@@ -369,7 +369,7 @@ class TaskWriter:
             return target.handle
         if self._open_count >= _OPEN_FILES:
             for other in self._targets.values():
-                self._let_go(other)
+                self._release(other)
         with storage_errors(self._staging.root, doing="creating a staged file"):
             if target.path is None:
                 label = f"{self._task}-{self._attempt}-{target.partition}"
@@ -387,12 +387,12 @@ class TaskWriter:
         handle = self._open(target)
         with storage_errors(target.path, doing="syncing"):
             handle.sync()
-        self._let_go(target)
+        self._release(target)
         self._finished.append(target.staged(self._task))
         target.sequence += 1
         target.begin()
 
-    def _let_go(self, target: _Target) -> None:
+    def _release(self, target: _Target) -> None:
         handle, target.handle = target.handle, None
         if handle is not None:
             handle.close()

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from kafkalog.spark.options import TOPIC_IDS, ReadOptions
-from kafkalog.spark.plan.ruler import SnapshotRuler
+from kafkalog.spark.plan.size_estimator import SizeEstimator
 from kafkalog.spark.plan.snapshot import LogSnapshot
-from kafkalog.spark.stream_offsets import NO_OFFSET, OffsetJson, PartitionRows
+from kafkalog.spark.stream_offsets import NO_OFFSET, OffsetJson, PartitionOffsets
 
 __all__ = ["StreamLag", "bytes_behind", "lag_between"]
 
@@ -66,11 +66,11 @@ def bytes_behind(options: ReadOptions, read: OffsetJson | str) -> int:
         read: where it is.
     """
     snapshot = LogSnapshot.take(options)
-    starts, _foreign = PartitionRows(snapshot.names()).from_json(_parsed(read))
+    starts, _foreign = PartitionOffsets(snapshot.names()).from_json(_parsed(read))
     starts = np.where(starts == NO_OFFSET, snapshot.log_starts, starts)
     starts = np.maximum(starts, snapshot.log_starts)
     ends = np.maximum(starts, snapshot.visible_ends)
-    return int(SnapshotRuler(snapshot).bytes_between(starts, ends).sum())
+    return int(SizeEstimator(snapshot).bytes_between(starts, ends).sum())
 
 
 def _parsed(offsets: OffsetJson | str) -> OffsetJson:

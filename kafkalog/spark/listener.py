@@ -95,11 +95,11 @@ class LagListener(StreamingQueryListener):
             except (ValueError, AttributeError, TypeError, KafkaLogError) as error:
                 logger.warning("%s: its lag is not known: %s", source.description, error)
                 continue
-            told = QueryLag(
+            query_lag = QueryLag(
                 str(progress.id), progress.name, progress.batchId, source.description, lag
             )
-            self.latest[told.query_id, told.source] = told
-            self._tell(told)
+            self.latest[query_lag.query_id, query_lag.source] = query_lag
+            self._report(query_lag)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """What was told last still holds."""
@@ -110,13 +110,13 @@ class LagListener(StreamingQueryListener):
         for key in gone:
             del self.latest[key]
 
-    def _tell(self, told: QueryLag) -> None:
+    def _report(self, query_lag: QueryLag) -> None:
         if self._on_lag is None:
             return
         try:
-            self._on_lag(told)
+            self._on_lag(query_lag)
         except Exception:
-            logger.exception("%s: whoever listens to its lag has failed", told.source)
+            logger.exception("%s: whoever listens to its lag has failed", query_lag.source)
 
 
 def _is_ours(offsets: str) -> bool:

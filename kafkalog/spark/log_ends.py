@@ -42,7 +42,7 @@ from kafkalog.spark.plan.snapshot import (
     look_at_partition,
     patiently,
 )
-from kafkalog.spark.stream_offsets import PartitionRows
+from kafkalog.spark.stream_offsets import PartitionOffsets
 from kafkalog.state.kafka_uuid import format_id
 from kafkalog.state.partition_metadata import read_partition_metadata
 
@@ -56,8 +56,8 @@ _NOTHING: Final = PartitionFacts(0, 0, 0, (), ())
 _TICK_NS: Final = 50_000_000
 # Looks at partitions that did not grow since the last time, and at directories among them: so many,
 # or what brings every directory's turn within so many looks.
-LOOKS_MAX: Final = 15_000
-DIRECTORY_LOOKS_MAX: Final = 250
+CHECKS_MAX: Final = 15_000
+DIRECTORY_CHECKS_MAX: Final = 250
 _TURNS_MAX: Final = 25
 _NEVER: Final = -1
 
@@ -117,9 +117,9 @@ class LogEnds:
         self._turn = self._directory_turn = 0
         self._now_ns = 0
         self._was_refreshed = False
-        self.rows = PartitionRows([])
+        self.rows = PartitionOffsets([])
         self.topic_ids: dict[str, str] = {}
-        self._take_columns()
+        self._rebuild_columns()
 
     @coded_errors()
     def refresh(self, *, fully: bool = False) -> None:
@@ -139,15 +139,15 @@ class LogEnds:
         rows, directory_rows = self._chosen(fully=fully)
         changed = self._changed_rows(rows, directory_rows)
         for row in changed:
-            if not self._look(self._watched[row]):
+            if not self._refresh_if_changed(self._watched[row]):
                 # Gone, or about to be something else: the listing will say.
                 self._root_stamps.clear()
         self._active = set(changed)
         self._was_refreshed = True
         if is_new:
-            self._take_columns()
+            self._rebuild_columns()
         elif changed:
-            self._take_columns_of(changed)
+            self._update_columns(changed)
 
     def ensure_refreshed(self) -> None:
         """Look, if nobody has yet."""
@@ -167,15 +167,15 @@ class LogEnds:
         """Return the rows that are looked at this time, and those of which the directory is."""
         count = len(self._watched)
         in_turn = directories = range(count)
-        at_once = max(DIRECTORY_LOOKS_MAX, -(-count // _TURNS_MAX))
+        at_once = max(DIRECTORY_CHECKS_MAX, -(-count // _TURNS_MAX))
         if not fully and count > at_once:
             first = self._directory_turn % count
             self._directory_turn = first + at_once
             directories = range(first, min(first + at_once, count))
-        if not fully and count > LOOKS_MAX:
+        if not fully and count > CHECKS_MAX:
             first = self._turn % count
-            self._turn = first + LOOKS_MAX
-            in_turn = range(first, min(first + LOOKS_MAX, count))
+            self._turn = first + CHECKS_MAX
+            in_turn = range(first, min(first + CHECKS_MAX, count))
         rest = self._active.union(directories).difference(in_turn)
         return [*in_turn, *sorted(rest)] if rest else in_turn, directories
 
@@ -227,7 +227,7 @@ class LogEnds:
             return False
         self._watched, self._active = watched, set(range(len(watched)))
         self._state_directories = {each.state_directory for each in watched}
-        self.rows = PartitionRows([each.name for each in watched])
+        self.rows = PartitionOffsets([each.name for each in watched])
         self._start_stamps = None
         return True
 
@@ -247,7 +247,7 @@ class LogEnds:
                 each.checkpointed_start = start
                 each.directory_ns = _NEVER
 
-    def _look(self, watched: _Watched) -> bool:
+    def _refresh_if_changed(self, watched: _Watched) -> bool:
         """Look at a partition that has changed; return whether it is still there."""
         try:
             directory = os.stat(watched.directory)  # noqa: PTH116 - as above
@@ -260,7 +260,7 @@ class LogEnds:
             if not os.path.isdir(watched.directory):  # noqa: PTH112
                 return False
             directory = os.stat(watched.directory)  # noqa: PTH116
-        self._look_anew(watched)
+        self._refresh(watched)
         watched.directory_ns = self._believed(directory.st_mtime_ns)
         return True
 
@@ -289,7 +289,7 @@ class LogEnds:
             )
         return True
 
-    def _look_anew(self, watched: _Watched) -> None:
+    def _refresh(self, watched: _Watched) -> None:
         directory, options = watched.directory, self._options
         start = watched.checkpointed_start
         watched.log_size = watched.log_ns = _NEVER
@@ -316,13 +316,13 @@ class LogEnds:
         else:
             self.topic_ids[topic] = format_id(topic_id)
 
-    def _take_columns(self) -> None:
+    def _rebuild_columns(self) -> None:
         facts = [each.facts for each in self._watched]
         self.log_starts = np.array([each.log_start_offset for each in facts], np.int64)
         self.log_ends = np.array([each.log_end_offset for each in facts], np.int64)
         self.visible_ends = np.array([each.visible_end for each in facts], np.int64)
 
-    def _take_columns_of(self, rows: list[int]) -> None:
+    def _update_columns(self, rows: list[int]) -> None:
         """Take what some rows have; who holds the columns of before keeps them as they were."""
         facts = [self._watched[row].facts for row in rows]
         starts, ends, visible = (

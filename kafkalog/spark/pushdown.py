@@ -56,7 +56,7 @@ def push_filters(filters: Sequence[Filter], options: ReadOptions) -> tuple[Filte
     times: list[Term] = []
     rest: list[Filter] = []
     for each in filters:
-        if _holds_anyway(each, options):
+        if _is_always_true(each, options):
             continue
         term = _term_of(each, options)
         if term is None:
@@ -66,19 +66,19 @@ def push_filters(filters: Sequence[Filter], options: ReadOptions) -> tuple[Filte
             rest.append(each)
         else:
             terms.append(term)
-    if any(_leaves_out_no_time(term) for term in times):
+    if any(_matches_every_time(term) for term in times):
         terms += times
     if any(name == "key" and value is not None for name, _, value in terms):
         # Spark adds it to every comparison, which leaves out null by itself.
-        rest = [each for each in rest if not _is_of_key_that_is_there(each)]
+        rest = [each for each in rest if not _is_key_not_null(each)]
     return FilterSet.of(terms), rest
 
 
-def _is_of_key_that_is_there(each: Filter) -> bool:
+def _is_key_not_null(each: Filter) -> bool:
     return isinstance(each, IsNotNull) and each.attribute == ("key",)
 
 
-def _holds_anyway(each: Filter, options: ReadOptions) -> bool:
+def _is_always_true(each: Filter, options: ReadOptions) -> bool:
     if not isinstance(each, IsNotNull) or options.view != "records":
         return False
     never: tuple[str, ...] = _NEVER_NULL
@@ -94,7 +94,7 @@ def _term_of(each: Filter, options: ReadOptions) -> Term | None:
     is_fit = _FIT.get(name)
     if is_fit is None or (options.view != "records" and name not in ("topic", "partition")):
         return None
-    if name == "key" and _wants_null(each):
+    if name == "key" and _tests_null(each):
         return "key", "==", None
     value = getattr(each, "value", None)
     if isinstance(each, In):
@@ -108,7 +108,7 @@ def _term_of(each: Filter, options: ReadOptions) -> Term | None:
     return name, operator, value
 
 
-def _wants_null(each: Filter) -> bool:
+def _tests_null(each: Filter) -> bool:
     return isinstance(each, IsNull) or (isinstance(each, EqualNullSafe) and each.value is None)
 
 
@@ -133,7 +133,7 @@ _FIT: Final[dict[str, Callable[[Any], bool]]] = {
 }
 
 
-def _leaves_out_no_time(term: Term) -> bool:
+def _matches_every_time(term: Term) -> bool:
     """Say whether a filter of times leaves out records that have none."""
     _, operator, value = term
     if operator == "in":

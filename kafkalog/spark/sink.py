@@ -40,7 +40,7 @@ from kafkalog.spark.options.write import WriteOptions
 from kafkalog.spark.schema import ensure_type
 from kafkalog.spark.txn.model import StagedFile, TransactionId
 from kafkalog.spark.txn.transaction import CommitReport, SinkTransaction
-from kafkalog.spark.workers import spare_collector
+from kafkalog.spark.workers import disable_gc
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 }
 _TIMES: Final = ("timestamp", "timestamp_ntz", "bigint")
 # What the source gives beside these; a copy of a log need not drop them first.
-_PASSED_OVER: Final = frozenset({"offset", "timestamp", "timestampType"})
+_SKIPPED: Final = frozenset({"offset", "timestamp", "timestampType"})
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class _Plan:
 
     def write(self, transaction: TransactionId, batches: Iterable[pa.RecordBatch]) -> StagedMessage:
         """Stage the rows of one task attempt; nothing of it stays if that fails."""
-        spare_collector()
+        disable_gc()
         context = TaskContext.get()
         filesystem = PosixFileSystem()
         sink = self.transaction(transaction)
@@ -144,7 +144,7 @@ class _Plan:
 
     def commit(self, transaction: TransactionId, files: Sequence[StagedFile]) -> CommitReport:
         """Publish what the tasks have staged."""
-        spare_collector()
+        disable_gc()
         emptied: set[str] = set()
         if self.overwrite:
             emptied = {file.topic for file in files}
@@ -281,7 +281,7 @@ def _transaction_of(
 
 def _plan_of(options: WriteOptions, schema: StructType, *, overwrite: bool) -> _Plan:
     """Check what is asked for; return it."""
-    spare_collector()
+    disable_gc()
     if overwrite and not options.allow_truncate:
         raise KafkaLogSparkError(
             ErrorCode.OVERWRITE_UNSUPPORTED,
@@ -330,7 +330,7 @@ def _ensure_columns(types: dict[str, str], timestamp: str | None, options: Write
     for name, kind in types.items():
         allowed = _TIMES if name == timestamp else _COLUMNS.get(name, ())
         if not allowed:
-            if name in _PASSED_OVER:
+            if name in _SKIPPED:
                 continue
             raise KafkaLogSparkError(
                 ErrorCode.COLUMN_UNKNOWN,

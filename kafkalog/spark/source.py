@@ -37,7 +37,6 @@ from kafkalog.spark.plan import (
     split_and_pack,
 )
 from kafkalog.spark.pushdown import push_filters
-from kafkalog.spark.reading import read_split
 from kafkalog.spark.schema import (
     Column,
     check_fields,
@@ -46,8 +45,9 @@ from kafkalog.spark.schema import (
     known_columns,
     never_null,
 )
+from kafkalog.spark.split_reader import read_split
 from kafkalog.spark.views import ViewSplit, plan_view, read_view
-from kafkalog.spark.workers import spare_collector
+from kafkalog.spark.workers import disable_gc
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -76,7 +76,7 @@ class KafkaLogDataSource(DataSource):
     """
 
     def __init__(self, options: MutableMapping[str, str], load_id: str | None = None) -> None:
-        spare_collector()
+        disable_gc()
         super().__init__(options)
         self.load_id = uuid4().hex if load_id is None else load_id
 
@@ -167,7 +167,7 @@ class KafkaLogReader(DataSourceReader):
     @coded_errors()
     def partitions(self) -> list[InputPartition]:
         """Return what the tasks read; one that reads nothing where there is nothing."""
-        spare_collector()
+        disable_gc()
         options = self.options
         snapshot = LogSnapshot.take(options, filters=self.filters)
         bounds = resolve_bounds(snapshot, options)
@@ -187,7 +187,7 @@ class KafkaLogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what one task reads."""
-        spare_collector()
+        disable_gc()
         split: ViewSplit = partition.value
         if self.options.view != "records" or not isinstance(split, LogSplit):
             return read_view(split, self.fields, self.options)

@@ -33,10 +33,10 @@ from pyspark.sql.streaming.datasource import (
 
 from kafkalog.clock import Clock
 from kafkalog.spark.options import ReadOptions
-from kafkalog.spark.reading import read_split
+from kafkalog.spark.split_reader import read_split
 from kafkalog.spark.stream_offsets import OffsetJson
 from kafkalog.spark.stream_plan import StreamPlan
-from kafkalog.spark.workers import spare_collector
+from kafkalog.spark.workers import disable_gc
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +115,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what one task reads."""
-        spare_collector()
+        disable_gc()
         return read_split(partition.value, self.columns, self.fields, self.options)
 
     def commit(self, end: OffsetJson) -> None:

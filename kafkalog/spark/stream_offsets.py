@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from kafkalog.spark.options import TOPIC_IDS
 
-__all__ = ["NO_OFFSET", "OffsetJson", "PartitionRows", "topic_ids_of"]
+__all__ = ["NO_OFFSET", "OffsetJson", "PartitionOffsets", "topic_ids_of"]
 
 OffsetJson: TypeAlias = dict[str, dict[str, Any]]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 NO_OFFSET: Final = -1
 
 
-class PartitionRows:
+class PartitionOffsets:
     """
     Partitions in the order of the columns: by topic, and then by number.
 

@@ -28,8 +28,8 @@ from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.group_progress import GroupProgress
 from kafkalog.spark.log_ends import LogEnds
 from kafkalog.spark.options import ReadOptions
-from kafkalog.spark.plan import Bounds, LogSplit, find_loss, resolve, settle_loss, split_and_pack
-from kafkalog.spark.plan.ruler import SnapshotRuler
+from kafkalog.spark.plan import Bounds, LogSplit, find_loss, resolve, resolve_loss, split_and_pack
+from kafkalog.spark.plan.size_estimator import SizeEstimator
 from kafkalog.spark.stream_offsets import NO_OFFSET, OffsetJson, topic_ids_of
 
 __all__ = ["StreamPlan"]
@@ -57,7 +57,7 @@ class StreamPlan:
         self._initial: OffsetJson | None = None
         # Where a run ends that reads what was there when it began.
         self._frozen: dict[tuple[str, int], int] | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         # The ends of the logs, and what they are in JSON.
         self._newest: tuple[Int64Array, OffsetJson] | None = None
         self._group = None
@@ -115,7 +115,7 @@ class StreamPlan:
         if is_limited:
             backlog = np.where(chosen, ends, starts)
             ends = self._admission.admit(
-                starts, backlog, self._ruler, may_wait=self._frozen is None
+                starts, backlog, self._estimator, may_wait=self._frozen is None
             )
             if self._holds_back(starts, ends, backlog):
                 return start
@@ -147,7 +147,7 @@ class StreamPlan:
         ends = np.minimum(ends, self._logs.log_ends)
         for row in self._renamed_rows(topic_ids_of(end), self._logs.topic_ids):
             # What was to be read went with the topic, since the end was decided.
-            self._settle(row, int(starts[row]), int(ends[row]), same_topic=False)
+            self._resolve_range(row, int(starts[row]), int(ends[row]), same_topic=False)
             starts[row] = ends[row]
         rows = np.flatnonzero(starts < ends)
         if not len(rows):
@@ -166,8 +166,8 @@ class StreamPlan:
         if self._group is not None:
             self._group.publish(end)
 
-    def _ruler(self) -> SnapshotRuler:
-        return SnapshotRuler(self._logs.snapshot())
+    def _estimator(self) -> SizeEstimator:
+        return SizeEstimator(self._logs.snapshot())
 
     def _holds_back(self, starts: Int64Array, ends: Int64Array, backlog: Int64Array) -> bool:
         """Say whether there is something to read, and the limits want to wait for more."""
@@ -205,7 +205,9 @@ class StreamPlan:
         is_strange[list(renamed)] = True
         for row in np.flatnonzero(is_strange & ~is_new).tolist():
             end = None if ends is None or row in renamed else int(ends[row])
-            starts[row] = self._settle(row, int(starts[row]), end, same_topic=row not in renamed)
+            starts[row] = self._resolve_range(
+                row, int(starts[row]), end, same_topic=row not in renamed
+            )
         return starts, given, is_new
 
     def _renamed_rows(self, before: Mapping[str, str], after: Mapping[str, str]) -> list[int]:
@@ -215,7 +217,7 @@ class StreamPlan:
             return []
         return [row for row, (topic, _) in enumerate(self._logs.rows.names) if topic in renamed]
 
-    def _settle(self, row: int, start: int, end: int | None, *, same_topic: bool) -> int:
+    def _resolve_range(self, row: int, start: int, end: int | None, *, same_topic: bool) -> int:
         logs = self._logs
         topic, partition = logs.rows.names[row]
         loss = find_loss(
@@ -227,8 +229,8 @@ class StreamPlan:
         )
         if loss is None:
             return start
-        settled = settle_loss(loss, self._options.on_data_loss, topic, partition)
-        self._tell(
+        settled = resolve_loss(loss, self._options.on_data_loss, topic, partition)
+        self._report(
             f"{topic}-{partition}: {loss.cause}: offsets {loss.first} to {loss.end} are lost"
         )
         # Offsets that are there are read, whatever is missing behind them.
@@ -245,9 +247,9 @@ class StreamPlan:
                 partition=partition,
                 cause="deleted",
             )
-        self._tell(f"{topic}-{partition} is gone")
+        self._report(f"{topic}-{partition} is gone")
 
-    def _tell(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
+    def _report(self, message: str) -> None:
+        if message not in self._reported:
+            self._reported.add(message)
             logger.warning("%s", message)

@@ -42,11 +42,11 @@ from kafkalog.log.scan.rows import check_crcs
 from kafkalog.log.scan.stretches import Stretch
 from kafkalog.records.codecs import Codec
 from kafkalog.spark.arrow_rows import times_of
-from kafkalog.spark.damaged import error_of_damage, go_on_behind
+from kafkalog.spark.damage_errors import error_of_damage, resume_after
 from kafkalog.spark.errors import of_engine
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import Bounds, LogSnapshot, LogSplit, SplitRange
-from kafkalog.spark.verifying import verified_segment
+from kafkalog.spark.segment_verification import verify_segment
 
 __all__ = ["PartitionRows", "ViewSplit", "plan_view", "read_view"]
 
@@ -138,17 +138,19 @@ def read_view(
     if isinstance(split, PartitionRows):
         yield _of_rows(split.rows, schema)
         return
-    for wanted in split.ranges:
+    for split_range in split.ranges:
         try:
             match options.view:
                 case "batches":
-                    yield from _batch_rows(disk, wanted, schema, options)
+                    yield from _batch_rows(disk, split_range, schema, options)
                 case "segments":
-                    yield _of_rows([_segment_row(disk, wanted, options)], schema)
+                    yield _of_rows([_segment_row(disk, split_range, options)], schema)
                 case _:
-                    yield _of_rows([verified_segment(disk, wanted, options)], schema)
+                    yield _of_rows([verify_segment(disk, split_range, options)], schema)
         except KafkaLogError as error:
-            raise of_engine(error, topic=wanted.topic, partition=wanted.partition) from error
+            raise of_engine(
+                error, topic=split_range.topic, partition=split_range.partition
+            ) from error
 
 
 def _of_rows(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
@@ -156,31 +158,33 @@ def _of_rows(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _stretches(disk: FileSystem, wanted: SplitRange, options: ReadOptions) -> Iterator[Stretch]:
+def _stretches(
+    disk: FileSystem, split_range: SplitRange, options: ReadOptions
+) -> Iterator[Stretch]:
     """Yield the batches of a range, with the query's rules for damage and loss."""
 
     def meet(damage: Damage) -> None:
-        found = error_of_damage(wanted, damage, options.max_batch_bytes)
+        found = error_of_damage(split_range, damage, options.max_batch_bytes)
         if options.mode == "FAILFAST" or damage.unknown_magic is not None:
             raise found
         logger.warning("%s", found)
 
-    directory = Path(wanted.directory)
+    directory = Path(split_range.directory)
     hides = None
     if options.isolation == "read_committed":
-        hides = AbortedOnDisk(disk, directory, wanted.end).hides
+        hides = AbortedOnDisk(disk, directory, split_range.end).hides
     reader = RangeReader(
         disk,
         directory,
-        wanted.start,
-        wanted.end,
+        split_range.start,
+        split_range.end,
         timestamps=_ANY_TIME,
         hides=hides,
         check_crcs=options.check_crcs,
         max_batch_bytes=options.max_batch_bytes,
         retries=options.retries,
         on_damage=meet,
-        on_missing=lambda error: go_on_behind(wanted, error, options.on_data_loss),
+        on_missing=lambda error: resume_after(split_range, error, options.on_data_loss),
     )
     return reader.stretches()
 
@@ -189,17 +193,17 @@ def _stretches(disk: FileSystem, wanted: SplitRange, options: ReadOptions) -> It
 
 
 def _batch_rows(
-    disk: FileSystem, wanted: SplitRange, schema: pa.Schema, options: ReadOptions
+    disk: FileSystem, split_range: SplitRange, schema: pa.Schema, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    for stretch in _stretches(disk, wanted, options):
+    for stretch in _stretches(disk, split_range, options):
         check_crcs(stretch)
         stop = stretch.stop if stretch.doubted is None else stretch.doubted
         rows = np.arange(stretch.first, stop)
         # Of a batch on the border of two tasks the one has it that has its last offset.
         last = stretch.batches.last_offset[rows]
-        rows = rows[(last >= wanted.start) & (last < wanted.end)]
+        rows = rows[(last >= split_range.start) & (last < split_range.end)]
         if len(rows):
-            cells = _batch_cells(stretch, rows, wanted)
+            cells = _batch_cells(stretch, rows, split_range)
             arrays = [_array(cells[field.name], field.type) for field in schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -211,7 +215,7 @@ def _array(cells: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _batch_cells(
-    stretch: Stretch, rows: npt.NDArray[np.int64], wanted: SplitRange
+    stretch: Stretch, rows: npt.NDArray[np.int64], split_range: SplitRange
 ) -> dict[str, Any]:
     """Return the cells of some batches, by column."""
     batches, count = stretch.batches, len(rows)
@@ -219,8 +223,8 @@ def _batch_cells(
     types = np.where(attributes & TIMESTAMP_TYPE_MASK != 0, 1, 0)
     codecs = (attributes & CODEC_MASK).tolist()
     return {
-        "topic": [wanted.topic] * count,
-        "partition": np.full(count, wanted.partition, np.int32),
+        "topic": [split_range.topic] * count,
+        "partition": np.full(count, split_range.partition, np.int32),
         "segment": [stretch.path.name] * count,
         "position": batches.position[rows] + stretch.origin,
         "sizeBytes": batches.size_bytes[rows],
@@ -254,11 +258,11 @@ class _Counts:
     size_bytes: int = 0
     max_timestamp: int = -1
 
-    def add(self, stretch: Stretch, wanted: SplitRange) -> None:
+    def add(self, stretch: Stretch, split_range: SplitRange) -> None:
         """Take in a stretch; where it reaches over the border of the range, what lies inside."""
         batches = stretch.batches
         rows = np.arange(stretch.first, stretch.stop)
-        rows = rows[batches.last_offset[rows] >= wanted.start]
+        rows = rows[batches.last_offset[rows] >= split_range.start]
         if not len(rows):
             return
         self.batches += len(rows)
@@ -270,27 +274,29 @@ class _Counts:
             return
         counts = batches.record_count[rows]
         # A wrapper of an old format does not say how many it has: -1.
-        is_open = (batches.base_offset[rows] < wanted.start) | (counts < 0)
-        is_open |= batches.last_offset[rows] >= wanted.end
+        is_open = (batches.base_offset[rows] < split_range.start) | (counts < 0)
+        is_open |= batches.last_offset[rows] >= split_range.end
         self.records += int(counts[~is_open].sum())
         for row in rows[is_open].tolist():
             records = stretch.view(row).records(strict=False)
-            self.records += sum(wanted.start <= each.offset < wanted.end for each in records)
+            self.records += sum(
+                split_range.start <= each.offset < split_range.end for each in records
+            )
 
 
-def _segment_row(disk: FileSystem, wanted: SplitRange, options: ReadOptions) -> dict[str, Any]:
+def _segment_row(disk: FileSystem, split_range: SplitRange, options: ReadOptions) -> dict[str, Any]:
     counts = _Counts()
     name = None
-    for stretch in _stretches(disk, wanted, options):
-        counts.add(stretch, wanted)
+    for stretch in _stretches(disk, split_range, options):
+        counts.add(stretch, split_range)
         name = stretch.path.name
     return {
-        "topic": wanted.topic,
-        "partition": wanted.partition,
+        "topic": split_range.topic,
+        "partition": split_range.partition,
         "segment": name,
         "sizeBytes": counts.size_bytes,
-        "startOffset": wanted.start,
-        "endOffset": wanted.end,
+        "startOffset": split_range.start,
+        "endOffset": split_range.end,
         "batchCount": counts.batches,
         "recordCount": counts.records,
         "controlBatchCount": counts.controls,

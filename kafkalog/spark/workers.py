@@ -13,12 +13,12 @@ import gc
 import sys
 from typing import Final
 
-__all__ = ["spare_collector"]
+__all__ = ["disable_gc"]
 
 _DAEMON: Final = "pyspark.daemon"
 
 
-def spare_collector() -> None:
+def disable_gc() -> None:
     """Let the collector pass over what there is now, once in a process that Spark has forked."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is not None and spec.name == _DAEMON and not gc.get_freeze_count():

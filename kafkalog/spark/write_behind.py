@@ -20,7 +20,7 @@ from kafkalog.files.filesystem import FileHandle
 
 __all__ = ["WriteBehind"]
 
-_STRETCH_BYTES: Final = 8 * 1024 * 1024
+_RANGE_BYTES: Final = 8 * 1024 * 1024
 _PAGE_BYTES: Final = 4096
 _BATCH_BYTES_MIN: Final = 64 * 1024
 
@@ -48,7 +48,7 @@ class WriteBehind:
         if size >= _BATCH_BYTES_MIN:
             self._waiting.append((position + _PAGE_BYTES, size - _PAGE_BYTES))
         begun, end = self._begun, position + size
-        if end - begun < _STRETCH_BYTES:
+        if end - begun < _RANGE_BYTES:
             return
         handle.begin_write_back(begun, end - begun)
         self._begun = end

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from kafkalog import LogConfig, LogManager, ManagerConfig, Record, open_log
 from kafkalog.cli.app import app
-from kafkalog.cli.compact import cleanings as cleanings_module
+from kafkalog.cli.compact import compact_logs as compact_logs_module
 from tests.support.damage import flip
 from tests.support.golden import unchanged, vectors
 from tests.support.manual_time import ManualClock
@@ -105,8 +105,8 @@ def test_compact_keeps_to_the_bytes_a_second(alone: Path, monkeypatch: pytest.Mo
         waits.append(duration_ms)
         clock.advance(int(duration_ms) + 1)
 
-    monkeypatch.setattr(cleanings_module, "SystemClock", lambda: clock)
-    monkeypatch.setattr(cleanings_module, "_wait", wait)
+    monkeypatch.setattr(compact_logs_module, "SystemClock", lambda: clock)
+    monkeypatch.setattr(compact_logs_module, "_wait", wait)
     (found,) = cleanings(alone, *COMPACT, "--throttle", "1000")
     size = found["map_bytes"] + found["statistics"]["bytes_read"]
     size += found["statistics"]["bytes_written"]

@@ -17,7 +17,7 @@ import kafkalog
 from kafkalog.cli.app import app
 from kafkalog.cli.demo import command
 from kafkalog.cli.demo.crash import crash_and_recover
-from kafkalog.cli.demo.flight_log import append_flights, look_up, open_flight_log, read_back
+from kafkalog.cli.demo.flight_log import append_flights, check_look_ups, open_flight_log, read_back
 from kafkalog.cli.demo.flights import MissingDataError, find_flights, flights
 from kafkalog.cli.demo.writer import expected_record
 from tests.support.golden import CLEAN, GOLDEN, unchanged
@@ -121,13 +121,13 @@ def test_flight_log_checks_find_what_is_wrong(tmp_path: Path) -> None:
     with open_flight_log(tmp_path / "flights-0") as log:
         appended = append_flights(log, flights(find_flights(), 1000), nothing)
         assert 0 == read_back(log, appended, nothing).wrong
-        assert [0, 0] == [found.wrong for found in look_up(log, appended, 50)]
+        assert [0, 0] == [found.wrong for found in check_look_ups(log, appended, 50)]
 
         appended.checksums[500] ^= np.uint32(1)
         assert 1 == read_back(log, appended, nothing).wrong
         appended.timestamps[:] += 60_000
         assert 1000 == read_back(log, appended, nothing).wrong
-        assert look_up(log, appended, 50)[1].wrong > 0
+        assert check_look_ups(log, appended, 50)[1].wrong > 0
 
 
 def test_crash_and_recover_keeps_every_acknowledged_record(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kafkalog import LogConfig, Record, open_log
-from kafkalog.cleaner.plan_facts import SegmentState
+from kafkalog.cleaner.plan_model import SegmentState
 from kafkalog.cleaner.survey import SegmentSurvey
 from kafkalog.cli.app import app
+from kafkalog.cli.stat.html_report import WIDTH, segment_bars
 from kafkalog.cli.stat.keys import key_text
-from kafkalog.cli.stat.picture import WIDTH, segment_bars
 from tests.support.damage import flip
 from tests.support.golden import data_directory, unchanged
 

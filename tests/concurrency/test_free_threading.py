@@ -147,7 +147,7 @@ def test_log_is_shared_by_writers_and_readers(tmp_path: Path) -> None:
         def fetch() -> None:
             reader = FetchReader(0, max_bytes=2000)
             for _ in range(ROUNDS):
-                reader.take(log.read(reader.offset, reader.max_bytes).data)
+                reader.read(log.read(reader.offset, reader.max_bytes).data)
 
         together(append, append_one_by_one, scan, get, fetch, times=2)
         appender.close()

@@ -24,7 +24,7 @@ NAMES = [
     "BytesColumn",
     "CleanerConfig",
     "CleanerHealth",
-    "Cleaning",
+    "CleaningResult",
     "CleaningProgress",
     "CleaningStatistics",
     "CleaningUnderWay",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog._core.header import parse_header
-from kafkalog.cleaner.retained import LastBatch
+from kafkalog.cleaner.record_filter import LastBatch
 from kafkalog.state.producer_snapshot import decode_snapshot
 from tests.support.cleaning import Cleaning
 from tests.support.golden import GOLDEN

@@ -77,7 +77,7 @@ def fill(manager: LogManager) -> None:
     deciding.send_offsets_to_transaction({ORDERS: OURS["decided"]}, "decided")
     deciding.flush()
     session, coordinator = deciding._require_transaction()
-    coordinator._note(session, TransactionState.PREPARE_COMMIT, wait="durable")
+    coordinator._record_state(session, TransactionState.PREPARE_COMMIT, wait="durable")
 
 
 def positions_of(address: str, groups: list[str]) -> dict[str, tuple[int, str]]:

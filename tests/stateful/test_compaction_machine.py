@@ -36,7 +36,7 @@ from kafkalog import (
     Record,
     open_log,
 )
-from kafkalog.cleaner.cleaning import Cleaner, Cleaning
+from kafkalog.cleaner.cleaning import Cleaner, CleaningResult
 from kafkalog.cleaner.selection import CleanableRange
 from tests.support.compaction_rules import (
     Served,
@@ -266,7 +266,9 @@ class CompactionMachine(RuleBasedStateMachine):
             self.first_dirty, max(self.first_dirty, min(active, self.log.last_stable_offset))
         )
 
-    def cleaned(self, entries: int, identity: str, check: Callable[[], object]) -> Cleaning | None:
+    def cleaned(
+        self, entries: int, identity: str, check: Callable[[], object]
+    ) -> CleaningResult | None:
         """Clean; what is served is judged at each check, and at the end."""
         cleaner = self.cleaners.setdefault(
             (entries, identity),

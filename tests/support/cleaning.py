@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog.cleaner.keys import KeyCollector
-from kafkalog.cleaner.retained import BatchFilter, CleaningRules, LastBatch
+from kafkalog.cleaner.record_filter import CleaningRules, LastBatch, RecordFilter
 from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.indexes.transaction_index import AbortedTransaction
@@ -31,7 +31,7 @@ class _PieceCollector(KeyCollector):
     takes_runs = False
 
 
-class _PieceFilter(BatchFilter):
+class _PieceFilter(RecordFilter):
     """One that looks at every batch, also of ordinary runs."""
 
     takes_runs = False
@@ -116,7 +116,7 @@ class Cleaning:
         if not full:
             offset_map.advance_to(self.end_offset - 1)
         transactions = self._tracker()
-        make_filter = _PieceFilter if in_pieces else BatchFilter
+        make_filter = _PieceFilter if in_pieces else RecordFilter
         batch_filter = make_filter(offset_map, self.rules(), transactions)
         kept = [
             b"".join(

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog import Log
-from kafkalog.cleaner.retained import CleaningRules
-from kafkalog.cleaner.subject import CleaningSubject
+from kafkalog.cleaner.log_to_clean import LogToClean
+from kafkalog.cleaner.record_filter import CleaningRules
 from tests.support.cleaning_cases import DirtyLog
 from tests.support.logs import manual_log
 from tests.support.manual_time import ManualClock
@@ -55,22 +55,22 @@ def laid_out(
 
 
 def reference_of(
-    log: DirtyLog, subject: CleaningSubject, end_offset: int, latest_offset: int | None = None
+    log: DirtyLog, target: LogToClean, end_offset: int, latest_offset: int | None = None
 ) -> ReferenceCleaning:
     """Return what a cleaning of the log up to an offset must leave of the batches below it."""
     count = sum(end <= end_offset for end in log.ends)
-    first_dirty = subject.span().first_dirty
+    first_dirty = target.span().first_dirty
     return ReferenceCleaning(
         data=b"".join(log.batches[:count]),
         rules=CleaningRules(
-            now_ms=subject.now_ms,
-            delete_retention_ms=subject.config.delete_retention_ms,
+            now_ms=target.now_ms,
+            delete_retention_ms=target.config.delete_retention_ms,
             end_offset=end_offset,
-            last_batches=subject.last_batches,
-            max_message_bytes=subject.config.max_message_bytes,
+            last_batches=target.last_batches,
+            max_message_bytes=target.config.max_message_bytes,
         ),
         first_dirty=first_dirty,
         latest_offset=end_offset - 1 if latest_offset is None else latest_offset,
         aborted=log.aborted,
-        old_tombstones_stay=subject.old_tombstones_stay(0, first_dirty),
+        old_tombstones_stay=target.old_tombstones_stay(0, first_dirty),
     )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from kafkalog import AppendOrigin, CleanerConfig, Codec, KafkaLogError, Log, LogConfig, open_log
-from kafkalog.cleaner.cleaning import Cleaner, Cleaning
+from kafkalog.cleaner.cleaning import Cleaner, CleaningResult
 from kafkalog.cleaner.selection import CleanableRange
 from tests.support.compaction_rules import Served, Tombstones, verify_compacted
 from tests.support.crash_rig import Place
@@ -137,7 +137,7 @@ class Scene:
         """All that is not clean, and sealed."""
         return CleanableRange(self.first_dirty, self.end_offset)
 
-    def clean(self, *, entries: int = 400, identity: str = "md5") -> Cleaning:
+    def clean(self, *, entries: int = 400, identity: str = "md5") -> CleaningResult:
         """Clean it, and look at each check."""
         return self.cleaner(entries, identity).clean(self.log, self.span, check=self.look)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kafkalog.cleaner.retained import CleaningRules
+from kafkalog.cleaner.record_filter import CleaningRules
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from tests.support.reference import Header
 from tests.support.reference_conversion import PlainBatch, PlainRecord, decode_run

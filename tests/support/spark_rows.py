@@ -18,8 +18,8 @@ from kafkalog.spark.plan import (
     resolve_bounds,
     split_and_pack,
 )
-from kafkalog.spark.reading import read_split
 from kafkalog.spark.schema import arrow_type, columns_of, known_columns
+from kafkalog.spark.split_reader import read_split
 from kafkalog.spark.views import ViewSplit, plan_view, read_view
 
 __all__ = ["map_nothing", "planned", "read_batches", "read_table", "schema_of"]

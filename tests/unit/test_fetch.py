@@ -259,11 +259,11 @@ def test_reader_refuses_damage_and_what_leads_nowhere(directory: Path) -> None:
         flipped = bytearray(data)
         flipped[positions[1] + 70] ^= 1
         with pytest.raises(CorruptRecordError):
-            FetchReader(0).take(flipped)
+            FetchReader(0).read(flipped)
         with pytest.raises(CorruptRecordError, match="a batch of -1 bytes"):
-            FetchReader(0).take(struct.pack(">qi", 0, -1) + data)
+            FetchReader(0).read(struct.pack(">qi", 0, -1) + data)
         with pytest.raises(CorruptRecordError, match="ends below it"):
-            FetchReader(20).take(data[: positions[2]])
+            FetchReader(20).read(data[: positions[2]])
         # A size that damage has raised is asked for, and not found.
         flip(log.segments()[0].path, 9, 1)
         with pytest.raises(FetchTooLargeError):

@@ -23,7 +23,7 @@ class Compact:
         (batch_run,) = load("kafkalog.records.conversion.conversion_units", "FileRecords")
         (self.tracker,) = load("kafkalog.cleaner.transactions", "TransactionTracker")
         (self.collector,) = load("kafkalog.cleaner.keys", "KeyCollector")
-        self.filter, rules = load("kafkalog.cleaner.retained", "BatchFilter", "CleaningRules")
+        self.filter, rules = load("kafkalog.cleaner.record_filter", "RecordFilter", "CleaningRules")
         (offset_map,) = load("kafkalog._core.offset_map", "OffsetMap")
         (builder_type,) = load("kafkalog._core.builder", "BatchBuilder")
         keys = [b"key-%012d" % number for number in range(RECORDS)]
@@ -53,8 +53,8 @@ class Compact:
 
     def time_filter(self, superseded_of_ten):
         """The second pass."""
-        batch_filter = self.filter(self.map, self.rules, self.tracker())
-        batch_filter.filter(self.data, old_tombstones_stay=True)
+        record_filter = self.filter(self.map, self.rules, self.tracker())
+        record_filter.filter(self.data, old_tombstones_stay=True)
 
 
 class CompactLog(InDirectory):

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from kafkalog.cleaner.explain import explain_compaction
 from kafkalog.cleaner.plan import plan_compaction
-from kafkalog.cleaner.plan_facts import CompactionPlan
-from kafkalog.cli.compact.places import Place, PlacesRequest, compacted, find_places
+from kafkalog.cleaner.plan_model import CompactionPlan
 from kafkalog.cli.compact.plans import show_plan
+from kafkalog.cli.compact.targets import LogTarget, TargetRequest, find_targets, select_compacted
 from kafkalog.cli.printing import print_json, print_line, progress_bar
 from kafkalog.errors import ConfigError
 from kafkalog.files.filesystem import FileSystem
@@ -30,14 +30,14 @@ class CompactRequest:
     What the words on the command line ask for.
 
     Attributes:
-        places: which logs.
+        targets: which logs.
         include_active: whether the active segment is rolled first.
         memory_bytes: for the map of keys; as in the settings if None.
         throttle: bytes a second that may be read and written; as in the settings if None.
         as_json: the result as one JSON object.
     """
 
-    places: PlacesRequest
+    targets: TargetRequest
     include_active: bool = False
     memory_bytes: int | None = None
     throttle: float | None = None
@@ -53,18 +53,18 @@ def run_plan(
     Raises:
         KafkaLogError: a log cannot be read, or is not to be compacted.
     """
-    places = find_places(filesystem, request.places)
+    targets = find_targets(filesystem, request.targets)
     plans: list[CompactionPlan] = []
     with progress_bar(progress) as move:
-        for place in compacted(places, request.places):
-            with open_read_only(filesystem, place) as log:
+        for target in select_compacted(targets, request.targets):
+            with open_read_only(filesystem, target) as log:
                 plans.append(
                     plan_compaction(
                         log,
                         include_active=request.include_active,
-                        config=places.cleaner,
+                        config=targets.cleaner,
                         memory_bytes=request.memory_bytes,
-                        on_progress=partial(move, f"planning {place.name}"),
+                        on_progress=partial(move, f"planning {target.name}"),
                     )
                 )
     if request.as_json:
@@ -83,19 +83,19 @@ def run_explain(
     Raises:
         KafkaLogError: the log cannot be read, is not to be compacted, or has no such offset.
     """
-    places = find_places(filesystem, request.places)
-    if len(places.logs) != 1:
+    targets = find_targets(filesystem, request.targets)
+    if len(targets.logs) != 1:
         raise ConfigError(
-            f"{places.directory} holds {len(places.logs)} partitions: name the one that is meant"
+            f"{targets.directory} holds {len(targets.logs)} partitions: name the one that is meant"
             " with --partition"
         )
-    (place,) = compacted(places, request.places)
-    with open_read_only(filesystem, place) as log:
+    (target,) = select_compacted(targets, request.targets)
+    with open_read_only(filesystem, target) as log:
         found = explain_compaction(
             log,
             offset,
             include_active=request.include_active,
-            config=places.cleaner,
+            config=targets.cleaner,
             memory_bytes=request.memory_bytes,
         )
     if request.as_json:
@@ -104,6 +104,6 @@ def run_explain(
         print_line(output, found.text)
 
 
-def open_read_only(filesystem: FileSystem, place: Place) -> Log:
+def open_read_only(filesystem: FileSystem, target: LogTarget) -> Log:
     """Open a log that may be somebody else's; NotALogError, LogStorageError as `open_log`."""
-    return open_log(place.path, config=place.config, read_only=True, filesystem=filesystem)
+    return open_log(target.path, config=target.config, read_only=True, filesystem=filesystem)

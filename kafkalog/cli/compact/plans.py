@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from kafkalog.cleaner.plan_facts import CompactionPlan, SegmentPlan, moment_text
+from kafkalog.cleaner.plan_model import CompactionPlan, SegmentPlan, moment_text
 from kafkalog.cli.printing import make_table, percent, print_line, print_table
 
 __all__ = ["show_plan"]

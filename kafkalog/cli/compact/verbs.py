@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from kafkalog.cli.exits import DAMAGE_FOUND, told_errors
+from kafkalog.cli.exits import EXIT_DAMAGE_FOUND, error_boundary
 
 __all__ = ["compact", "explain", "plan", "stat"]
 
@@ -60,13 +60,13 @@ def plan(
     Both passes are made, nothing is written, and a running broker is not disturbed.
     """
     from kafkalog.cli.compact.command import CompactRequest, run_plan
-    from kafkalog.cli.compact.places import PlacesRequest
+    from kafkalog.cli.compact.targets import TargetRequest
     from kafkalog.cli.terminal import SafeConsole
     from kafkalog.files.posix import PosixFileSystem
 
-    places = PlacesRequest(directory, partition or (), properties, settings or (), key_hash)
-    request = CompactRequest(places, include_active, memory, as_json=as_json)
-    with told_errors(as_json=as_json):
+    targets = TargetRequest(directory, partition or (), properties, settings or (), key_hash)
+    request = CompactRequest(targets, include_active, memory, as_json=as_json)
+    with error_boundary(as_json=as_json):
         run_plan(SafeConsole(), SafeConsole(stderr=True), PosixFileSystem(), request)
 
 
@@ -87,13 +87,13 @@ def explain(
     Nothing is written, and a running broker is not disturbed.
     """
     from kafkalog.cli.compact.command import CompactRequest, run_explain
-    from kafkalog.cli.compact.places import PlacesRequest
+    from kafkalog.cli.compact.targets import TargetRequest
     from kafkalog.cli.terminal import SafeConsole
     from kafkalog.files.posix import PosixFileSystem
 
-    places = PlacesRequest(directory, partition or (), properties, settings or (), key_hash)
-    request = CompactRequest(places, include_active, memory, as_json=as_json)
-    with told_errors(as_json=as_json):
+    targets = TargetRequest(directory, partition or (), properties, settings or (), key_hash)
+    request = CompactRequest(targets, include_active, memory, as_json=as_json)
+    with error_boundary(as_json=as_json):
         run_explain(SafeConsole(), PosixFileSystem(), request, offset)
 
 
@@ -118,17 +118,17 @@ def stat(
     The picture is one file without scripts, and needs no network. Nothing else is written, and a
     running broker is not disturbed. The exit status is 1 if a log is damaged.
     """
-    from kafkalog.cli.compact.places import PlacesRequest
+    from kafkalog.cli.compact.targets import TargetRequest
     from kafkalog.cli.stat.command import StatRequest, run_stat
     from kafkalog.cli.terminal import SafeConsole
     from kafkalog.files.posix import PosixFileSystem
 
-    places = PlacesRequest(directory, partition or (), properties, settings or ())
-    request = StatRequest(places, html, top, memory, hide_keys, as_json)
-    with told_errors(as_json=as_json):
+    targets = TargetRequest(directory, partition or (), properties, settings or ())
+    request = StatRequest(targets, html, top, memory, hide_keys, as_json)
+    with error_boundary(as_json=as_json):
         whole = run_stat(SafeConsole(), SafeConsole(stderr=True), PosixFileSystem(), request)
     if not whole:
-        raise typer.Exit(DAMAGE_FOUND)
+        raise typer.Exit(EXIT_DAMAGE_FOUND)
 
 
 def compact(
@@ -152,13 +152,13 @@ def compact(
     Segments are exchanged one by one, each at once; a crash leaves the old or the new one.
     `kafkalog plan` says before what this does.
     """
-    from kafkalog.cli.compact.cleanings import run_compact
     from kafkalog.cli.compact.command import CompactRequest
-    from kafkalog.cli.compact.places import PlacesRequest
+    from kafkalog.cli.compact.compact_logs import run_compact
+    from kafkalog.cli.compact.targets import TargetRequest
     from kafkalog.cli.terminal import SafeConsole
     from kafkalog.files.posix import PosixFileSystem
 
-    places = PlacesRequest(directory, partition or (), properties, settings or (), key_hash)
-    request = CompactRequest(places, include_active, memory, throttle, as_json)
-    with told_errors(as_json=as_json):
+    targets = TargetRequest(directory, partition or (), properties, settings or (), key_hash)
+    request = CompactRequest(targets, include_active, memory, throttle, as_json)
+    with error_boundary(as_json=as_json):
         run_compact(SafeConsole(), SafeConsole(stderr=True), PosixFileSystem(), request)

@@ -115,10 +115,10 @@ def run_convert(
     try:
         with progress_bar(progress) as move:
 
-            def tell(step: ConversionProgress) -> None:
+            def on_progress(step: ConversionProgress) -> None:
                 move(f"{step.stage} {step.source.name}", step.done_bytes, step.total_bytes)
 
-            made = _convert(filesystem, request, tell, done.append)
+            made = _convert(filesystem, request, on_progress, done.append)
     except BaseException as error:
         if done or request.as_json:
             so_far = DirectoryConversion(request.source, request.source, tuple(done), (), ())
@@ -160,7 +160,7 @@ def _not_done(filesystem: FileSystem, source: Path, done: list[LogConversion]) -
 def _convert(
     filesystem: FileSystem,
     request: ConvertRequest,
-    tell: Callable[[ConversionProgress], None],
+    on_progress: Callable[[ConversionProgress], None],
     done: Callable[[LogConversion], None],
 ) -> DirectoryConversion:
     options: dict[str, Any] = {
@@ -169,7 +169,7 @@ def _convert(
         "level": request.level,
         "on_corrupt": request.on_corrupt,
         "verify": request.verify,
-        "progress": tell,
+        "progress": on_progress,
         "done": done,
         "filesystem": filesystem,
     }

@@ -30,10 +30,10 @@ from .crash import CrashOutcome, crash_and_recover
 from .flight_log import (
     Appended,
     append_flights,
-    look_up,
+    check_look_ups,
     open_flight_log,
     read_back,
-    segment_facts,
+    segment_summaries,
 )
 from .flights import FLIGHT_COUNT, by_departure, find_flights, flights
 
@@ -46,7 +46,7 @@ KILL_AFTER_APPENDS = 60
 LISTED_PARTITION = "plain-small-0"
 LISTED_RECORDS = 8
 # Noon of Independence Day in New York: a time that a person can check.
-ASKED_TIME_MS = int(datetime(2013, 7, 4, 16, tzinfo=UTC).timestamp() * 1000)
+LOOK_UP_TIME_MS = int(datetime(2013, 7, 4, 16, tzinfo=UTC).timestamp() * 1000)
 
 
 class DemoDirectoryError(Exception):
@@ -142,7 +142,7 @@ def act_append(
     total = min(FLIGHT_COUNT, options.limit or FLIGHT_COUNT)
     with progress_bar(console, "appending", total) as advance:
         appended = append_flights(log, records, advance)
-    facts = segment_facts(log)
+    facts = segment_summaries(log)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("segment", ".log", ".index", ".timeindex"):
         table.add_column(name, justify="left" if name == "segment" else "right")
@@ -180,10 +180,10 @@ def act_read(console: Console, log: Log, appended: Appended, findings: Findings)
         back.wrong == 0,
     )
     show_one(console, f"offset {appended.count // 2:,}", log, appended.count // 2)
-    answer = log.offset_for_timestamp(ASKED_TIME_MS)
+    answer = log.offset_for_timestamp(LOOK_UP_TIME_MS)
     if answer is not None:
         show_one(console, "first at or after noon of July 4th", log, answer.offset)
-    by_offset, by_time = look_up(log, appended, min(LOOK_UPS, appended.count))
+    by_offset, by_time = check_look_ups(log, appended, min(LOOK_UPS, appended.count))
     for name, found in (("offset", by_offset), ("time", by_time)):
         findings.add(
             f"{found.count} look-ups by {name}, {found.microseconds_each:,.0f} us each, "

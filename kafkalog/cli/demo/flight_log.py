@@ -21,13 +21,13 @@ from kafkalog import Log, LogConfig, Record, open_log
 
 __all__ = [
     "Appended",
+    "DemoSegmentSummary",
     "LookUps",
     "ReadBack",
-    "SegmentFacts",
     "append_flights",
-    "look_up",
+    "check_look_ups",
     "read_back",
-    "segment_facts",
+    "segment_summaries",
 ]
 
 RECORDS_PER_APPEND = 4096
@@ -78,7 +78,7 @@ class LookUps:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentFacts:
+class DemoSegmentSummary:
     """One segment on disk: sizes of its files in bytes."""
 
     base_offset: int
@@ -118,14 +118,14 @@ def append_flights(log: Log, records: Iterator[Record], progress: Progress) -> A
     )
 
 
-def segment_facts(log: Log) -> list[SegmentFacts]:
+def segment_summaries(log: Log) -> list[DemoSegmentSummary]:
     """Return the segments with the sizes of their files, as they lie on the disk now."""
 
     def size(path: Path) -> int:
         return path.stat().st_size if path.exists() else 0
 
     return [
-        SegmentFacts(
+        DemoSegmentSummary(
             base_offset=segment.base_offset,
             log_bytes=size(segment.path),
             index_bytes=size(segment.path.with_suffix(".index")),
@@ -153,7 +153,7 @@ def read_back(log: Log, appended: Appended, progress: Progress) -> ReadBack:
     return ReadBack(count, wrong + abs(appended.count - count), time.perf_counter() - started)
 
 
-def look_up(log: Log, appended: Appended, count: int) -> tuple[LookUps, LookUps]:
+def check_look_ups(log: Log, appended: Appended, count: int) -> tuple[LookUps, LookUps]:
     """Look up `count` offsets and `count` times, spread over the log, and check every answer."""
     offsets = np.linspace(0, appended.count - 1, count).astype(np.int64).tolist()
     wrong = 0

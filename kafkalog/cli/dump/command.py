@@ -13,8 +13,8 @@ from kafkalog.errors import KafkaLogError
 from kafkalog.files.filesystem import FileSystem
 
 from .facts import BatchFact, DamageFact, Fact, FileFact, RecordFact
+from .file_selection import DumpOptions, dump_path
 from .records import batch_records
-from .walk import DumpOptions, dump_path
 
 __all__ = ["Selection", "Tally", "dump_to"]
 

@@ -90,12 +90,12 @@ class _BelievedBatches:
         self._data = data
         self._path = path
         self._base_offset = base_offset
-        self._fences: tuple[FencedRange, ...] | None = None
+        self._corrupt_ranges: tuple[FencedRange, ...] | None = None
 
     def has(self, position: int) -> bool:
         """Say whether the batch at a position is one of them."""
-        if self._fences is None:
-            self._fences = judge_batches(
+        if self._corrupt_ranges is None:
+            self._corrupt_ranges = judge_batches(
                 self._data,
                 self._path,
                 first_offset=self._base_offset,
@@ -103,7 +103,9 @@ class _BelievedBatches:
                 following_offset=0,
                 known_end=KnownEnd(),
             ).fences
-        return not any(each.position <= position < each.end_position for each in self._fences)
+        return not any(
+            each.position <= position < each.end_position for each in self._corrupt_ranges
+        )
 
 
 def _damage(

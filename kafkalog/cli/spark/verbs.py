@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from kafkalog.cli.exits import DAMAGE_FOUND, told_errors
+from kafkalog.cli.exits import EXIT_DAMAGE_FOUND, error_boundary
 from kafkalog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,16 +74,16 @@ def _pairs(given: list[str] | None) -> dict[str, str]:
 @contextmanager
 def _session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
     """Start a session and stop it; errors become exits."""
-    with told_errors():
+    with error_boundary():
         from kafkalog.spark import start_session
         from kafkalog.spark.prerequisites import require_pyspark
 
         require_pyspark()
-        from kafkalog.spark.carried_errors import carried_errors
+        from kafkalog.spark.wrapped_errors import wrapped_errors
 
         settings = {"spark.ui.showConsoleProgress": "true", **_pairs(conf)}
         named = {name.replace(".", "__"): value for name, value in settings.items()}
-        with carried_errors():
+        with wrapped_errors():
             spark = start_session(master, **named)
             try:
                 yield spark
@@ -91,26 +91,26 @@ def _session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
                 spark.stop()
 
 
-def _tell(progress: JobProgress) -> None:
+def _print_progress(progress: JobProgress) -> None:
     typer.echo(f"{progress.stage}: {progress.done} of {progress.total} tasks", err=True)
 
 
-def _once(tell: Callable[[JobProgress], None]) -> Callable[[JobProgress], None]:
+def _once(report: Callable[[JobProgress], None]) -> Callable[[JobProgress], None]:
     """Leave out what was said already."""
     told: list[JobProgress] = []
 
-    def tell_new(progress: JobProgress) -> None:
+    def report_new(progress: JobProgress) -> None:
         if told != [progress]:
             told[:] = [progress]
-            tell(progress)
+            report(progress)
 
-    return tell_new
+    return report_new
 
 
 def _show(report: JobReport, *, as_json: bool) -> None:
     typer.echo(json.dumps(report.to_json()) if as_json else str(report))
     if report.status != "done":
-        raise typer.Exit(DAMAGE_FOUND)
+        raise typer.Exit(EXIT_DAMAGE_FOUND)
 
 
 def _as_plain(frame: DataFrame) -> DataFrame:
@@ -157,7 +157,7 @@ def verify(
             options=_pairs(options),
             work_dir=work_dir,
             job_id=job_id,
-            on_progress=_once(_tell),
+            on_progress=_once(_print_progress),
         )
         bad = "bad > 0 or error is not null or tail = 'torn' or not indexOk"
         rows = _show_rows(frame.where(bad), as_json=as_json)
@@ -166,7 +166,7 @@ def verify(
     told = ", ".join(f"{all_of[name]:,} {name}" for name in _SUMMED)
     typer.echo(f"{all_of['n']:,} segments, {told}: {len(rows)} segments are bad", err=True)
     if rows:
-        raise typer.Exit(DAMAGE_FOUND)
+        raise typer.Exit(EXIT_DAMAGE_FOUND)
 
 
 @app.command()
@@ -198,7 +198,7 @@ def snapshot(
     job_id: JobId = None,
 ) -> None:
     """Write the latest record of each key as Parquet; the logs are only read."""
-    with told_errors():
+    with error_boundary():
         if out.exists():
             raise ConfigError(f"{out} is there already")
     with _session(master, conf) as spark:
@@ -212,7 +212,7 @@ def snapshot(
             options=_pairs(options),
             work_dir=work_dir,
             job_id=job_id,
-            on_progress=_once(_tell),
+            on_progress=_once(_print_progress),
         )
         frame.write.parquet(str(out))
 
@@ -243,7 +243,7 @@ def compact(
             dry_run=dry_run,
             work_dir=work_dir,
             job_id=job_id,
-            on_progress=_once(_tell),
+            on_progress=_once(_print_progress),
         )
     _show(report, as_json=as_json)
 
@@ -276,7 +276,7 @@ def export(
             options=_pairs(options),
             include_headers=headers,
             job_id=job_id,
-            on_progress=_once(_tell),
+            on_progress=_once(_print_progress),
         )
     _show(report, as_json=as_json)
 
@@ -303,7 +303,7 @@ def copy(
             options=_pairs(options),
             work_dir=work_dir,
             job_id=job_id,
-            on_progress=_once(_tell),
+            on_progress=_once(_print_progress),
         )
     _show(report, as_json=as_json)
 
@@ -332,7 +332,7 @@ def import_(
             codec=codec,
             work_dir=work_dir,
             job_id=job_id,
-            on_progress=_once(_tell),
+            on_progress=_once(_print_progress),
         )
     _show(report, as_json=as_json)
 
@@ -359,6 +359,6 @@ def reindex(
             settings=_pairs(settings),
             work_dir=work_dir,
             job_id=job_id,
-            on_progress=_once(_tell),
+            on_progress=_once(_print_progress),
         )
     _show(report, as_json=as_json)

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from kafkalog.cleaner.survey import LogSurvey, survey_log
 from kafkalog.cli.compact.command import open_read_only
-from kafkalog.cli.compact.places import PlacesRequest, find_places
+from kafkalog.cli.compact.targets import TargetRequest, find_targets
 from kafkalog.cli.printing import print_json, print_line, progress_bar
+from kafkalog.cli.stat.html_report import survey_page
 from kafkalog.cli.stat.keys import key_text
-from kafkalog.cli.stat.picture import survey_page
 from kafkalog.cli.stat.tables import show_survey
 from kafkalog.errors import CorruptRecordError, NotALogError
 from kafkalog.files.atomic_files import replace_file
@@ -34,7 +34,7 @@ class StatRequest:
     What the words on the command line ask for.
 
     Attributes:
-        places: which logs.
+        targets: which logs.
         html: where to put a picture; None for none.
         top: how many of the biggest keys.
         memory_bytes: for the map of keys; as in the settings if None.
@@ -42,7 +42,7 @@ class StatRequest:
         as_json: the result as one JSON object.
     """
 
-    places: PlacesRequest
+    targets: TargetRequest
     html: Path | None = None
     top: int = 10
     memory_bytes: int | None = None
@@ -61,7 +61,7 @@ def run_stat(
     """
     surveys, damaged = _surveys(progress, filesystem, request)
     if request.html is not None:
-        title = f"kafkalog stat {request.places.directory}"
+        title = f"kafkalog stat {request.targets.directory}"
         page = survey_page(surveys, title, hide_keys=request.hide_keys)
         with storage_errors(request.html, doing="writing"):
             replace_file(filesystem, request.html.absolute(), page.encode("ascii", _ESCAPED))
@@ -86,26 +86,28 @@ _ESCAPED = "xmlcharrefreplace"
 def _surveys(
     progress: Console, filesystem: FileSystem, request: StatRequest
 ) -> tuple[list[LogSurvey], list[str]]:
-    places = find_places(filesystem, request.places)
-    if not places.logs:
-        raise NotALogError(f"{places.directory} holds no log with a segment", path=places.directory)
+    targets = find_targets(filesystem, request.targets)
+    if not targets.logs:
+        raise NotALogError(
+            f"{targets.directory} holds no log with a segment", path=targets.directory
+        )
     surveys: list[LogSurvey] = []
     damaged: list[str] = []
     with progress_bar(progress) as move:
-        for place in places.logs:
+        for target in targets.logs:
             try:
-                with open_read_only(filesystem, place) as log:
+                with open_read_only(filesystem, target) as log:
                     surveys.append(
                         survey_log(
                             log,
-                            config=places.cleaner,
+                            config=targets.cleaner,
                             memory_bytes=request.memory_bytes,
                             top=request.top,
-                            on_progress=partial(move, f"reading {place.name}"),
+                            on_progress=partial(move, f"reading {target.name}"),
                         )
                     )
             except CorruptRecordError as error:
-                damaged.append(f"{place.path}: {error}")
+                damaged.append(f"{target.path}: {error}")
     return surveys, damaged
 
 

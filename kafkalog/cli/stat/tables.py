@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from kafkalog.cleaner.plan_facts import moment_text
+from kafkalog.cleaner.plan_model import moment_text
 from kafkalog.cleaner.survey import KeySurvey, LogSurvey, SegmentSurvey
 from kafkalog.cli.printing import make_table, percent, print_line, print_table
 from kafkalog.cli.stat.keys import key_text

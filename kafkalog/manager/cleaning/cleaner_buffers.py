@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafkalog.cleaner.cleaning import Cleaner, Cleaning, CleaningProgress
+from kafkalog.cleaner.cleaning import Cleaner, CleaningProgress, CleaningResult
 from kafkalog.cleaner.grouping import map_bytes_for
 from kafkalog.cleaner.selection import CleanableRange
 from kafkalog.clock import Clock
@@ -76,7 +76,7 @@ class CleanerBuffers:
         span: CleanableRange,
         run: CleaningRun,
         on_progress: Callable[[CleaningProgress], object] | None = None,
-    ) -> Cleaning:
+    ) -> CleaningResult:
         """
         Clean a log.
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Container
 from typing import Final
 
-from kafkalog.cleaner.cleaning import Cleaning
+from kafkalog.cleaner.cleaning import CleaningResult
 from kafkalog.clock import Clock
 from kafkalog.manager.directory import DataDirectory
 from kafkalog.manager.health import Fault, Subject
@@ -52,7 +52,7 @@ class CleaningHistory:
         self._backoff_ms = backoff_ms
         self._on_error = on_error
         self._guard = threading.Lock()
-        self._last: dict[str, Cleaning] = {}
+        self._last: dict[str, CleaningResult] = {}
         self._count = 0
 
     @property
@@ -60,12 +60,12 @@ class CleaningHistory:
         """How many cleanings went well."""
         return self._count
 
-    def last(self) -> dict[str, Cleaning]:
+    def last(self) -> dict[str, CleaningResult]:
         """Return the last cleaning of each worker, and the last one that was asked for."""
         with self._guard:
             return dict(self._last)
 
-    def record_success(self, worker: str, cleaning: Cleaning) -> None:
+    def record_success(self, worker: str, cleaning: CleaningResult) -> None:
         """Keep the outcome of a cleaning; what its partition failed at before is over."""
         with self._guard:
             self._last[worker] = cleaning

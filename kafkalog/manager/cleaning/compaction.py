@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kafkalog.cleaner.cleaning import Cleaning, CleaningProgress
+from kafkalog.cleaner.cleaning import CleaningProgress, CleaningResult
 from kafkalog.clock import Clock
 from kafkalog.errors import ConfigError, LogCleaningAbortedError
 from kafkalog.log.log import Log
@@ -182,7 +182,7 @@ class Compaction:
         self, worker: str, buffers: CleanerBuffers, partition: ManagedPartition, run: CleaningRun
     ) -> bool:
         """Clean a log; say whether the next one should follow at once."""
-        cleaning: Cleaning | None = None
+        cleaning: CleaningResult | None = None
         try:
             log = partition.usable_log
             # Between the choice and the beginning its topic may have changed, or its log failed.
@@ -239,7 +239,7 @@ class Compaction:
         *,
         include_active: bool,
         on_progress: Callable[[CleaningProgress], object] | None,
-    ) -> Cleaning:
+    ) -> CleaningResult:
         """Clean a partition now; see `LogManager.compact`."""
         log, run = self._begin(partition)
         buffers = CleanerBuffers(self._config, self._throttle, self._clock)
@@ -276,7 +276,7 @@ class Compaction:
         run: CleaningRun,
         buffers: CleanerBuffers,
         on_progress: Callable[[CleaningProgress], object] | None = None,
-    ) -> Cleaning:
+    ) -> CleaningResult:
         # Anew: since the log was chosen it may have been truncated.
         _facts, span = cleanable_range(partition, log, self._clock.now_ms())
         cleaning = buffers.clean(log, span, run, on_progress)

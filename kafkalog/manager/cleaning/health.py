@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkalog.cleaner.cleaning import Cleaning, CleaningProgress
+from kafkalog.cleaner.cleaning import CleaningProgress, CleaningResult
 from kafkalog.model import TopicPartition
 
 __all__ = ["CleanerHealth", "CleaningUnderWay", "UncleanablePartition"]
@@ -93,7 +93,7 @@ class CleanerHealth:
     max_dirty_percent: float
     max_delay_ms: int
     cleaning_count: int
-    last_cleanings: Mapping[str, Cleaning] = field(default_factory=dict)
+    last_cleanings: Mapping[str, CleaningResult] = field(default_factory=dict)
     throttled_ms: int = 0
     memory_bytes: int = 0
 

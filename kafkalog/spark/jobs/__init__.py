@@ -8,16 +8,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kafkalog.spark.jobs.asked import JobReport
+from kafkalog.spark.jobs.job_arguments import JobReport
 
 if TYPE_CHECKING:
     from kafkalog.spark.jobs.compacting import compact
     from kafkalog.spark.jobs.copying import copy
     from kafkalog.spark.jobs.exporting import export
     from kafkalog.spark.jobs.importing import import_
+    from kafkalog.spark.jobs.job_source import JobProgress
+    from kafkalog.spark.jobs.maintenance import reindex, stats, verify
     from kafkalog.spark.jobs.snapshotting import snapshot
-    from kafkalog.spark.jobs.stages import JobProgress
-    from kafkalog.spark.jobs.upkeep import reindex, stats, verify
 
 __all__ = [
     "JobProgress",
@@ -33,15 +33,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "JobProgress": "stages",
+    "JobProgress": "job_source",
     "compact": "compacting",
     "copy": "copying",
     "export": "exporting",
     "import_": "importing",
-    "reindex": "upkeep",
+    "reindex": "maintenance",
     "snapshot": "snapshotting",
-    "stats": "upkeep",
-    "verify": "upkeep",
+    "stats": "maintenance",
+    "verify": "maintenance",
 }
 
 

@@ -31,13 +31,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kafkalog.cleaner.log_to_clean import log_to_clean
 from kafkalog.cleaner.staged import (
     StagedCleaning,
-    adopt_cleaning,
     identify_segments,
+    install_cleaning,
     staging_runs,
 )
-from kafkalog.cleaner.subject import subject_of
 from kafkalog.clock import Clock, SystemClock
 from kafkalog.config import LogConfig
 from kafkalog.errors import KafkaLogError
@@ -45,7 +45,7 @@ from kafkalog.files.posix import PosixFileSystem
 from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.log.opening import open_log
 from kafkalog.spark.errors import coded_errors
-from kafkalog.spark.jobs.asked import (
+from kafkalog.spark.jobs.job_arguments import (
     JobReport,
     Paths,
     configs_of,
@@ -53,10 +53,10 @@ from kafkalog.spark.jobs.asked import (
     read_options,
     work_directory,
 )
-from kafkalog.spark.jobs.latest import KEY_TASK_BYTES, find_latest, plan_keys
+from kafkalog.spark.jobs.job_source import JobProgress, run_stage
+from kafkalog.spark.jobs.job_tasks import outcome_of
+from kafkalog.spark.jobs.latest_records import KEY_TASK_BYTES, find_latest, plan_keys
 from kafkalog.spark.jobs.ledger import JobLedger
-from kafkalog.spark.jobs.stages import JobProgress, run_stage
-from kafkalog.spark.jobs.work import outcome_of
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import Bounds, LogSnapshot
 
@@ -67,7 +67,7 @@ __all__ = ["compact"]
 
 logger = logging.getLogger(__name__)
 
-Tell = Callable[[JobProgress], object]
+OnProgress = Callable[[JobProgress], object]
 
 
 @coded_errors()
@@ -82,7 +82,7 @@ def compact(
     work_dir: str | PathLike[str] | None = None,
     job_id: str | None = None,
     task_bytes: int = KEY_TASK_BYTES,
-    on_progress: Tell | None = None,
+    on_progress: OnProgress | None = None,
     clock: Clock | None = None,
 ) -> JobReport:
     """
@@ -113,15 +113,15 @@ def compact(
     job_id = new_job_id("compact") if job_id is None else job_id
     read = read_options(path, options, isolationLevel="read_committed")
     work = work_directory(path, work_dir)
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "job": "compact",
         "read": read,
         "policy": dict(policy or {}),
         "include_active": include_active and not dry_run,
         "dry_run": dry_run,
     }
-    asked = _with_secret(asked, JobLedger(work / job_id), clock or SystemClock())
-    ledger = JobLedger.begin(work, job_id, asked)
+    arguments = _with_secret(arguments, JobLedger(work / job_id), clock or SystemClock())
+    ledger = JobLedger.begin(work, job_id, arguments)
     if (report := ledger.report()) is not None:
         return JobReport.from_json(report)
     planned = _planned(spark, ledger, task_bytes)
@@ -138,7 +138,7 @@ def _cleaned(
     ledger: JobLedger,
     planned: list[dict[str, Any]],
     task_bytes: int,
-    on_progress: Tell | None,
+    on_progress: OnProgress | None,
     *,
     dry_run: bool,
 ) -> dict[int, dict[str, Any]]:
@@ -184,23 +184,23 @@ def _packed(runs: list[dict[str, Any]], task_bytes: int) -> list[dict[str, Any]]
     return tasks
 
 
-def _with_secret(asked: dict[str, Any], known: JobLedger, clock: Clock) -> dict[str, Any]:
+def _with_secret(arguments: dict[str, Any], known: JobLedger, clock: Clock) -> dict[str, Any]:
     """Return what is asked, with the secret and the time of an earlier run or with new ones."""
     try:
-        earlier = known.asked
+        earlier = known.arguments
     except KafkaLogError:
         earlier = {"secret": secrets.token_hex(16), "now_ms": clock.now_ms()}
-    return {**asked, "secret": earlier["secret"], "now_ms": earlier["now_ms"]}
+    return {**arguments, "secret": earlier["secret"], "now_ms": earlier["now_ms"]}
 
 
 def _planned(spark: SparkSession, ledger: JobLedger, task_bytes: int) -> list[dict[str, Any]]:
     """Return what is to be done for each partition; planned now, or by an earlier run."""
     if not ledger.is_planned("partitions"):
         filesystem = PosixFileSystem()
-        options, settings = ReadOptions.parse(ledger.asked["read"]), ledger.asked["policy"]
+        options, settings = ReadOptions.parse(ledger.arguments["read"]), ledger.arguments["policy"]
         snapshot = LogSnapshot.take(options, filesystem=filesystem)
         configs = configs_of(filesystem, snapshot, settings)
-        if ledger.asked["include_active"]:
+        if ledger.arguments["include_active"]:
             for directory, config in zip(snapshot.directories, configs, strict=True):
                 if config.is_compacted:
                     _roll(directory, config)
@@ -232,15 +232,15 @@ def _plan_of(
     directory = snapshot.directories[row]
     disk = without_mappings(snapshot.disk)
     with open_log(directory, config=config, read_only=True, filesystem=disk) as log:
-        subject = subject_of(log, now_ms=ledger.asked["now_ms"])
-        span = subject.span()
-        end = subject.boundary(span)
-        start = subject.facts.segments[0].base_offset
+        target = log_to_clean(log, now_ms=ledger.arguments["now_ms"])
+        span = target.span()
+        end = target.boundary(span)
+        start = target.facts.segments[0].base_offset
         if span.first_dirty >= end:
             # All was cleaned before.
             end = start
         segments = identify_segments(log, end)
-        runs = staging_runs(log, subject, task_bytes) if start < end else []
+        runs = staging_runs(log, target, task_bytes) if start < end else []
     return {
         "number": row,
         "directory": directory,
@@ -274,7 +274,7 @@ def _adopted(
             without_mappings(PosixFileSystem()),
         )
         with open_log(task["directory"], config=config, filesystem=disk) as log:
-            adopt_cleaning(log, staged)
+            install_cleaning(log, staged)
     except KafkaLogError as error:
         return {**outcome, **outcome_of(error, "changed")}
     return {**outcome, "status": "compacted"}

@@ -38,7 +38,7 @@ from kafkalog.files.posix import PosixFileSystem
 from kafkalog.log.leftovers import live_bases
 from kafkalog.model import TopicPartition
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors
-from kafkalog.spark.jobs.asked import (
+from kafkalog.spark.jobs.job_arguments import (
     JobReport,
     Paths,
     ensure_task_bytes,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from kafkalog.spark.jobs.stages import JobProgress
+    from kafkalog.spark.jobs.job_source import JobProgress
 
 __all__ = ["copy", "copy_task"]
 
@@ -94,14 +94,14 @@ def copy(
         KafkaLogSparkError: OPTION_CONFLICT where a partition is there already; PATH_NOT_FOUND and
             others of the options.
     """
-    from kafkalog.spark.jobs.stages import run_stage
+    from kafkalog.spark.jobs.job_source import run_stage
 
     begun = time.monotonic()
     ensure_task_bytes(task_bytes)
     target = Path(fspath(out)).absolute()
     job_id = new_job_id("copy") if job_id is None else job_id
-    asked = {"job": "copy", "read": read_options(path, options), "out": str(target)}
-    ledger = JobLedger.begin(work_directory(target, work_dir), job_id, asked)
+    arguments = {"job": "copy", "read": read_options(path, options), "out": str(target)}
+    ledger = JobLedger.begin(work_directory(target, work_dir), job_id, arguments)
     if (report := ledger.report()) is not None:
         return JobReport.from_json(report)
     if not ledger.is_planned("copy"):
@@ -114,7 +114,7 @@ def copy(
 
 def _plan(ledger: JobLedger, target: Path, task_bytes: int) -> None:
     filesystem = PosixFileSystem()
-    read = with_internal_topics(ReadOptions.parse(ledger.asked["read"]))
+    read = with_internal_topics(ReadOptions.parse(ledger.arguments["read"]))
     found = LogSnapshot.take(read)
     partitions: list[dict[str, Any]] = []
     segments: list[dict[str, Any]] = []
@@ -207,7 +207,7 @@ def _remove(filesystem: FileSystem, directory: Path) -> None:
 
 def copy_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     """Copy the segments of a task, and report them."""
-    from kafkalog.spark.jobs.stages import report_batch
+    from kafkalog.spark.jobs.job_source import report_batch
 
     filesystem = PosixFileSystem()
     changed: list[tuple[int, str]] = []
@@ -221,7 +221,7 @@ def copy_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[
         else:
             copied += each["bytes"]
     done = len(task["segments"]) - len(changed)
-    ledger.note_done("copy", number, {"segments": done, "bytes": copied, "changed": changed})
+    ledger.record_done("copy", number, {"segments": done, "bytes": copied, "changed": changed})
     yield report_batch(number, {"segments": done})
 
 

@@ -33,7 +33,7 @@ from kafkalog.files.errors import storage_errors
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.spark.arrow_cells import array_of, numbers_of
 from kafkalog.spark.errors import coded_errors
-from kafkalog.spark.jobs.asked import (
+from kafkalog.spark.jobs.job_arguments import (
     JobReport,
     Paths,
     cores_of,
@@ -42,8 +42,8 @@ from kafkalog.spark.jobs.asked import (
     ranges_as_json,
     read_options,
 )
+from kafkalog.spark.jobs.job_tasks import partition_error, ranges_of, records_of
 from kafkalog.spark.jobs.ledger import JobLedger
-from kafkalog.spark.jobs.work import partition_error, ranges_of, records_of
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.options.option import invalid
 from kafkalog.spark.plan import LogSnapshot, SplitRange, resolve_bounds, split_and_pack
@@ -51,7 +51,7 @@ from kafkalog.spark.plan import LogSnapshot, SplitRange, resolve_bounds, split_a
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalog.spark.jobs.stages import JobProgress
+    from kafkalog.spark.jobs.job_source import JobProgress
 
 __all__ = ["export", "export_task"]
 
@@ -98,14 +98,14 @@ def export(
     Raises:
         KafkaLogSparkError: OPTION_INVALID; PATH_NOT_FOUND and others of the options.
     """
-    from kafkalog.spark.jobs.stages import run_stage
+    from kafkalog.spark.jobs.job_source import run_stage
 
     begun = time.monotonic()
     _check(format, codec, partition_by)
     ensure_task_bytes(task_bytes)
     directory = Path(fspath(out)).absolute()
     job_id = new_job_id("export") if job_id is None else job_id
-    asked = {
+    arguments = {
         "job": "export",
         "read": read_options(path, options),
         "out": str(directory),
@@ -114,7 +114,7 @@ def export(
         "headers": include_headers,
     }
     # A name that readers of Parquet pass over.
-    ledger = JobLedger.begin(directory / "_kafkalog_jobs", job_id, asked)
+    ledger = JobLedger.begin(directory / "_kafkalog_jobs", job_id, arguments)
     if (report := ledger.report()) is not None:
         return JobReport.from_json(report)
     if not ledger.is_planned("export"):
@@ -127,7 +127,7 @@ def export(
 
 
 def _plan(ledger: JobLedger, task_bytes: int, cores: int) -> None:
-    read = ReadOptions.parse(ledger.asked["read"])
+    read = ReadOptions.parse(ledger.arguments["read"])
     found = LogSnapshot.take(read)
     numbers = {name: number for number, name in enumerate(found.names())}
     splits = split_and_pack(found, resolve_bounds(found, read), split_bytes=task_bytes)
@@ -206,16 +206,16 @@ def _outcome(
 
 def export_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     """Write the files of one task, and report them."""
-    from kafkalog.spark.jobs.stages import report_batch
+    from kafkalog.spark.jobs.job_source import report_batch
 
-    asked = ledger.asked
-    options = ReadOptions.parse(asked["read"])
+    arguments = ledger.arguments
+    options = ReadOptions.parse(arguments["read"])
     files: list[dict[str, Any]] = []
     ranges: dict[str, str | None] = {}
     for _number, each in ranges_of(task):
-        writer = _RangeWriter(asked, each)
+        writer = _RangeWriter(arguments, each)
         try:
-            names = (*_NAMES, "headers") if asked["headers"] else _NAMES
+            names = (*_NAMES, "headers") if arguments["headers"] else _NAMES
             for batch in records_of(each, names, options):
                 writer.add(batch)
             files += writer.finish()
@@ -229,21 +229,21 @@ def export_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterato
         except BaseException:
             writer.abandon()
             raise
-    ledger.note_done("export", number, {"files": files, "ranges": ranges})
+    ledger.record_done("export", number, {"files": files, "ranges": ranges})
     yield report_batch(number, {"files": len(files)})
 
 
 class _RangeWriter:
     """Writes the records of one range, to a file for each day where that is asked."""
 
-    def __init__(self, asked: Mapping[str, Any], each: SplitRange) -> None:
-        self._asked = asked
+    def __init__(self, arguments: Mapping[str, Any], each: SplitRange) -> None:
+        self._arguments = arguments
         self._range = each
         self._files: dict[str, _File] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take records."""
-        if "date" not in self._asked["partition_by"]:
+        if "date" not in self._arguments["partition_by"]:
             self._file("").add(batch)
             return
         times = numbers_of(batch.column("timestamp"), np.int64) // 1000
@@ -264,12 +264,12 @@ class _RangeWriter:
 
     def _file(self, date: str) -> _File:
         if date not in self._files:
-            folder = Path(self._asked["out"])
-            if "topic" in self._asked["partition_by"]:
+            folder = Path(self._arguments["out"])
+            if "topic" in self._arguments["partition_by"]:
                 folder /= f"topic={self._range.topic}"
             if date:
                 folder /= f"date={date}"
-            self._files[date] = _File(folder, self._range, self._asked["codec"])
+            self._files[date] = _File(folder, self._range, self._arguments["codec"])
         return self._files[date]
 
 

@@ -42,7 +42,7 @@ from kafkalog.manager.manager import LogManager
 from kafkalog.records.codecs import Codec, compress_if_smaller
 from kafkalog.spark.arrow_cells import numbers_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors, of_engine
-from kafkalog.spark.jobs.asked import JobReport, new_job_id, work_directory
+from kafkalog.spark.jobs.job_arguments import JobReport, new_job_id, work_directory
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.options.option import invalid
 from kafkalog.spark.schema import ensure_type
@@ -50,7 +50,7 @@ from kafkalog.spark.schema import ensure_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkalog.spark.jobs.stages import JobProgress
+    from kafkalog.spark.jobs.job_source import JobProgress
 
 __all__ = ["OffsetKeepingWriter", "import_"]
 
@@ -118,8 +118,8 @@ def import_(
         frame.write.format("kafkalog").options(**given).mode("append").save()
         return JobReport("import", job_id, "done", {}, (), _since(begun))
     _check_columns({field.name: field.dataType.simpleString() for field in frame.schema.fields})
-    asked = {"job": "import", "source": known_as, "path": str(directory), "codec": codec}
-    ledger = JobLedger.begin(work_directory(directory, work_dir), job_id, asked)
+    arguments = {"job": "import", "source": known_as, "path": str(directory), "codec": codec}
+    ledger = JobLedger.begin(work_directory(directory, work_dir), job_id, arguments)
     if (report := ledger.report()) is not None:
         return JobReport.from_json(report)
     if ledger.facts("import") is None:
@@ -164,7 +164,7 @@ def _since(begun: float) -> int:
 
 def _write(spark: SparkSession, ledger: JobLedger, frame: DataFrame) -> None:
     """Sort the rows into partitions and let tasks encode them."""
-    from kafkalog.spark.jobs.stages import register_stages
+    from kafkalog.spark.jobs.job_source import register_stages
 
     register_stages(spark)
     rows = frame.select(*(name for name in _TAKEN if name in frame.columns))
@@ -399,7 +399,7 @@ def _append(
     begun: float,
     on_progress: Callable[[JobProgress], object] | None,
 ) -> JobReport:
-    from kafkalog.spark.jobs.stages import JobProgress
+    from kafkalog.spark.jobs.job_source import JobProgress
 
     files = sorted(files, key=lambda each: (each["topic"], each["partition"]))
     partitions: list[dict[str, Any]] = []

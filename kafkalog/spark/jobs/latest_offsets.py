@@ -1,8 +1,8 @@
 """The latest records of partitions by key: slice after slice, in files, and read back as bits.
 
-Rows of packed entries (`marks`) come sorted by partition and slice, from all tasks that read keys.
-Of each hash the greatest offset stays. What stays of a slice is written as the lower 16 bits of the
-offsets, ascending, behind a directory of the chunks of 2^16 offsets that have any:
+Rows of packed entries (`key_hashes`) come sorted by partition and slice, from all tasks that read
+keys. Of each hash the greatest offset stays. What stays of a slice is written as the lower 16 bits
+of the offsets, ascending, behind a directory of the chunks of 2^16 offsets that have any:
 
     int64 numbers of the chunks, ascending | int64 ends in what follows | uint16 lower halves
 
@@ -23,14 +23,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kafkalog.cleaner.marks import LatestMarks
+from kafkalog.cleaner.live_records import LiveRecordBitmap
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileHandle
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.spark.arrow_cells import numbers_of
-from kafkalog.spark.jobs.marks import ENTRY, cells_of
+from kafkalog.spark.jobs.key_hashes import ENTRY, cells_of
 
-__all__ = ["LatestOffsets", "load_marks", "slices_by_partition"]
+__all__ = ["LatestOffsets", "load_live_records", "slices_by_partition"]
 
 _CHUNK_BITS: Final = 16
 _NUMBER_BYTES: Final = 8
@@ -50,7 +50,7 @@ class LatestOffsets:
     def __init__(self, folder: Path) -> None:
         self._path = folder / f"{uuid.uuid4().hex}.latest"
         self._slice: tuple[int, int] = (-1, -1)
-        self._met: list[NDArray[Any]] = []
+        self._seen_numbers: list[NDArray[Any]] = []
         self._offsets: list[NDArray[np.int64]] = []
         self._handle: FileHandle | None = None
         self._position = 0
@@ -73,7 +73,7 @@ class LatestOffsets:
                 self._slice = name
             # The buffer of the rows is the next ones' as well.
             met = np.frombuffer(data[ends[start] : ends[stop]], ENTRY).copy()
-            self._met.append(met)
+            self._seen_numbers.append(met)
             base = np.repeat(of_base[start:stop], counts[start:stop])
             self._offsets.append(base + met["offset"])
 
@@ -104,10 +104,10 @@ class LatestOffsets:
             self._handle.close()
 
     def _write_slice(self) -> None:
-        if not self._met:
+        if not self._seen_numbers:
             return
-        latest = _greatest(np.concatenate(self._met), np.concatenate(self._offsets))
-        self._met, self._offsets = [], []
+        latest = _greatest(np.concatenate(self._seen_numbers), np.concatenate(self._offsets))
+        self._seen_numbers, self._offsets = [], []
         numbers = latest >> _CHUNK_BITS
         firsts = np.append(0, np.flatnonzero(np.diff(numbers)) + 1)
         chunks, ends = numbers[firsts], np.append(firsts[1:], len(latest))
@@ -138,9 +138,9 @@ def _greatest(entries: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.i
     return greatest
 
 
-def load_marks(
+def load_live_records(
     folder: Path, slices: Iterable[Slice], start: int, end: int, stop: int | None = None
-) -> LatestMarks:
+) -> LiveRecordBitmap:
     """
     Return bits for a range of one partition.
 
@@ -169,7 +169,7 @@ def load_marks(
                     np.bitwise_or.at(bits, within >> 3, bit)
             finally:
                 handle.close()
-    return LatestMarks(bits, base, max(end, base))
+    return LiveRecordBitmap(bits, base, max(end, base))
 
 
 def _offsets_between(

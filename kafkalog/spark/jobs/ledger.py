@@ -73,7 +73,7 @@ class JobLedger:
         cls,
         work: Path,
         job_id: str,
-        asked: Mapping[str, Any],
+        arguments: Mapping[str, Any],
         filesystem: FileSystem | None = None,
         clock: Clock | None = None,
     ) -> JobLedger:
@@ -83,7 +83,7 @@ class JobLedger:
         Args:
             work: where ledgers are.
             job_id: names it.
-            asked: what the job is; an earlier run has to have been asked for the same.
+            arguments: what the job is; an earlier run has to have been asked for the same.
             filesystem: the disk; the machine's if None.
             clock: source of time; the machine's if None.
 
@@ -96,7 +96,7 @@ class JobLedger:
             raise invalid("job_id", job_id, "letters, digits, '.', '_' and '-', no '.' in front")
         ledger = cls(work / job_id, filesystem)
         known = ledger._read(_JOB)
-        wanted = json.loads(json.dumps(asked))
+        wanted = json.loads(json.dumps(arguments))
         now_ms = (clock or SystemClock()).now_ms()
         if known is None:
             ledger._write(_JOB, wanted)
@@ -122,7 +122,7 @@ class JobLedger:
         return self.directory.name
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """What the job is."""
         found: dict[str, Any] = self._needed(_JOB)
         return found
@@ -161,7 +161,7 @@ class JobLedger:
         stems = (name.removesuffix(".json") for name in names if name.endswith(".json"))
         return sorted(int(stem) for stem in stems if stem.isdigit())
 
-    def note_done(self, stage: str, number: int, report: Mapping[str, Any]) -> None:
+    def record_done(self, stage: str, number: int, report: Mapping[str, Any]) -> None:
         """Write down that a task is done, with what there is to say of it."""
         self._write(f"{stage}/{number}.json", report)
 

@@ -14,16 +14,16 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, coded_errors
-from kafkalog.spark.jobs.asked import (
+from kafkalog.spark.jobs.job_arguments import (
     Paths,
     new_job_id,
     ranges_as_json,
     read_options,
     work_directory,
 )
-from kafkalog.spark.jobs.latest import KEY_TASK_BYTES, find_latest, plan_keys
+from kafkalog.spark.jobs.job_source import JobProgress, stage_frame
+from kafkalog.spark.jobs.latest_records import KEY_TASK_BYTES, find_latest, plan_keys
 from kafkalog.spark.jobs.ledger import JobLedger
-from kafkalog.spark.jobs.stages import JobProgress, stage_frame
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import LogSnapshot, resolve_bounds, split_and_pack
 
@@ -80,9 +80,13 @@ def snapshot(
     read = read_options(path, options, **fixed)
     work = work_directory(path, work_dir)
     job_id = new_job_id("snapshot") if job_id is None else job_id
-    asked: dict[str, Any] = {"job": "snapshot", "read": read, "drop_tombstones": drop_tombstones}
+    arguments: dict[str, Any] = {
+        "job": "snapshot",
+        "read": read,
+        "drop_tombstones": drop_tombstones,
+    }
     known = JobLedger(work / job_id)
-    ledger = JobLedger.begin(work, job_id, {**asked, "secret": _secret_of(known)})
+    ledger = JobLedger.begin(work, job_id, {**arguments, "secret": _secret_of(known)})
     if not ledger.is_planned("ranges"):
         _plan(spark, ledger, task_bytes)
     _find(spark, ledger, on_progress)
@@ -112,14 +116,14 @@ def _find(
 
 def _secret_of(known: JobLedger) -> str:
     try:
-        found: str = known.asked["secret"]
+        found: str = known.arguments["secret"]
     except KafkaLogSparkError:
         return secrets.token_hex(16)
     return found
 
 
 def _plan(spark: SparkSession, ledger: JobLedger, task_bytes: int) -> None:
-    options = ReadOptions.parse(ledger.asked["read"])
+    options = ReadOptions.parse(ledger.arguments["read"])
     found = LogSnapshot.take(options)
     bounds = resolve_bounds(found, options)
     numbers = {name: number for number, name in enumerate(found.names())}

@@ -150,14 +150,14 @@ class IgnoredOption:
         where: the kinds of queries.
         reason: why it means nothing.
         is_prefix: whether all that begin so are meant.
-        is_told: whether there is a warning.
+        is_reported: whether there is a warning.
     """
 
     name: str
     where: tuple[Where, ...]
     reason: str
     is_prefix: bool = False
-    is_told: bool = True
+    is_reported: bool = True
 
     def covers(self, key: str) -> bool:
         """Return whether this is said of an option, in lower case."""

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 
 from kafkalog.files.names import is_topic_name
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
-from kafkalog.spark.options.given import GivenOptions
 from kafkalog.spark.options.option import invalid, parse_object
+from kafkalog.spark.options.parsed_options import ParsedOptions
 from kafkalog.spark.options.ranges import (
     EARLIEST,
     LATEST,
@@ -52,7 +52,7 @@ class TopicSelection:
     partitions: tuple[tuple[str, int], ...] = ()
     has_internal: bool = False
 
-    def takes_topic(self, topic: str) -> bool:
+    def matches_topic(self, topic: str) -> bool:
         """Return whether partitions of a topic may be chosen."""
         match self.kind:
             case "all":
@@ -68,7 +68,7 @@ class TopicSelection:
         """Return whether a partition is chosen."""
         if self.kind == "assign":
             return (topic, partition) in self.partitions
-        return self.takes_topic(topic)
+        return self.matches_topic(topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,45 +138,45 @@ class ReadOptions:
             KafkaLogSparkError: OPTION_MISSING, OPTION_UNKNOWN, OPTION_INVALID, OPTION_CONFLICT,
                 OFFSET_INVALID, UNSUPPORTED.
         """
-        given = GivenOptions(options, "stream" if streaming else "batch")
-        view = given.get("view")
+        parsed = ParsedOptions(options, "stream" if streaming else "batch")
+        view = parsed.get("view")
         if streaming and view != "records":
             raise KafkaLogSparkError(
                 ErrorCode.OPTION_CONFLICT, f"a stream has records, no {view}", option="view"
             )
         return cls(
-            paths=given.paths(),
+            paths=parsed.paths(),
             streaming=streaming,
-            topics=_selection(given),
-            starting=_starting(given, streaming=streaming),
-            ending=_TO_LATEST if streaming else _ending(given),
-            isolation=given.get("isolationLevel"),
+            topics=_selection(parsed),
+            starting=_starting(parsed, streaming=streaming),
+            ending=_TO_LATEST if streaming else _ending(parsed),
+            isolation=parsed.get("isolationLevel"),
             view=view,
-            include_headers=given.get("includeHeaders"),
-            columns=given.get("columns"),
-            filter_pushdown="false" if streaming else given.get("filterPushdown"),
-            on_data_loss=_on_data_loss(given),
-            mode=given.get("mode"),
-            corrupt_column=given.get("columnNameOfCorruptRecord"),
-            check_crcs=given.get("checkCrcs"),
-            max_batch_bytes=given.get("maxBatchBytes"),
-            retries=given.get("io.retries"),
-            split_bytes=given.get("splitBytes"),
-            min_partitions=given.get("minPartitions"),
-            max_records_per_partition=given.get("maxRecordsPerPartition"),
-            arrow_batch_bytes=given.get("arrowBatchBytes"),
-            arrow_batch_rows=given.get("arrowBatchRows"),
-            limits=_limits(given) if streaming else StreamLimits(),
-            group_id=given.get("groupId") if streaming else None,
-            ignored=given.ignored,
+            include_headers=parsed.get("includeHeaders"),
+            columns=parsed.get("columns"),
+            filter_pushdown="false" if streaming else parsed.get("filterPushdown"),
+            on_data_loss=_on_data_loss(parsed),
+            mode=parsed.get("mode"),
+            corrupt_column=parsed.get("columnNameOfCorruptRecord"),
+            check_crcs=parsed.get("checkCrcs"),
+            max_batch_bytes=parsed.get("maxBatchBytes"),
+            retries=parsed.get("io.retries"),
+            split_bytes=parsed.get("splitBytes"),
+            min_partitions=parsed.get("minPartitions"),
+            max_records_per_partition=parsed.get("maxRecordsPerPartition"),
+            arrow_batch_bytes=parsed.get("arrowBatchBytes"),
+            arrow_batch_rows=parsed.get("arrowBatchRows"),
+            limits=_limits(parsed) if streaming else StreamLimits(),
+            group_id=parsed.get("groupId") if streaming else None,
+            ignored=parsed.ignored,
         )
 
 
-def _selection(given: GivenOptions) -> TopicSelection:
-    name = given.one_of("subscribe", "subscribePattern", "assign")
+def _selection(parsed: ParsedOptions) -> TopicSelection:
+    name = parsed.one_of("subscribe", "subscribePattern", "assign")
     if name is None:
         return TopicSelection()
-    value = given.get(name)
+    value = parsed.get(name)
     if name == "assign":
         return TopicSelection("assign", partitions=parse_assignment(name, value))
     if name == "subscribe":
@@ -191,16 +191,16 @@ def _selection(given: GivenOptions) -> TopicSelection:
     return TopicSelection("pattern", pattern=value)
 
 
-def _starting(given: GivenOptions, *, streaming: bool) -> OffsetSpec:
+def _starting(parsed: ParsedOptions, *, streaming: bool) -> OffsetSpec:
     default = LATEST if streaming else EARLIEST
-    spec = _bound(given, "starting", default, None if streaming else LATEST)
-    strategy = given.get("startingOffsetsByTimestampStrategy")
+    spec = _bound(parsed, "starting", default, None if streaming else LATEST)
+    strategy = parsed.get("startingOffsetsByTimestampStrategy")
     return OffsetSpec(spec.option, spec.default, spec.partitions, strategy)
 
 
-def _ending(given: GivenOptions) -> OffsetSpec:
+def _ending(parsed: ParsedOptions) -> OffsetSpec:
     # Where nothing is so late, everything is before it.
-    spec = _bound(given, "ending", LATEST, EARLIEST)
+    spec = _bound(parsed, "ending", LATEST, EARLIEST)
     return OffsetSpec(spec.option, spec.default, spec.partitions, "latest")
 
 
@@ -208,19 +208,19 @@ _OFFSETS: Final = "earliest, latest, latest-100 or a JSON object of offsets"
 
 
 def _bound(
-    given: GivenOptions, end: str, default: Position, forbidden: Position | None
+    parsed: ParsedOptions, end: str, default: Position, forbidden: Position | None
 ) -> OffsetSpec:
-    """Return one end, by the option that counts most of those given."""
+    """Return one end, by the option that counts most of those parsed."""
     name = f"{end}Timestamp"
-    if name in given:
-        return OffsetSpec(name, parse_timestamp(name, given.get(name)))
+    if name in parsed:
+        return OffsetSpec(name, parse_timestamp(name, parsed.get(name)))
     name = f"{end}OffsetsByTimestamp"
-    if name in given:
-        return OffsetSpec(name, None, parse_partition_timestamps(name, given.get(name)))
+    if name in parsed:
+        return OffsetSpec(name, None, parse_partition_timestamps(name, parsed.get(name)))
     name = f"{end}Offsets"
-    if name not in given:
+    if name not in parsed:
         return OffsetSpec(name, default)
-    text: str = given.get(name)
+    text: str = parsed.get(name)
     position = parse_offset_word(text)
     if position is not None:
         if position == forbidden:
@@ -237,12 +237,12 @@ def _bound(
 _INVALID: Final = ErrorCode.OFFSET_INVALID
 
 
-def _on_data_loss(given: GivenOptions) -> OnDataLoss:
-    fails: bool = given.get("failOnDataLoss")
-    if "onDataLoss" not in given:
+def _on_data_loss(parsed: ParsedOptions) -> OnDataLoss:
+    fails: bool = parsed.get("failOnDataLoss")
+    if "onDataLoss" not in parsed:
         return "fail" if fails else "earliest"
-    wanted: OnDataLoss = given.get("onDataLoss")
-    if "failOnDataLoss" in given and fails != (wanted == "fail"):
+    wanted: OnDataLoss = parsed.get("onDataLoss")
+    if "failOnDataLoss" in parsed and fails != (wanted == "fail"):
         raise KafkaLogSparkError(
             ErrorCode.OPTION_CONFLICT,
             f"failOnDataLoss = {str(fails).lower()} contradicts onDataLoss = {wanted}",
@@ -251,12 +251,12 @@ def _on_data_loss(given: GivenOptions) -> OnDataLoss:
     return wanted
 
 
-def _limits(given: GivenOptions) -> StreamLimits:
+def _limits(parsed: ParsedOptions) -> StreamLimits:
     limits = StreamLimits(
-        max_offsets_per_trigger=given.get("maxOffsetsPerTrigger"),
-        max_bytes_per_trigger=given.get("maxBytesPerTrigger"),
-        min_offsets_per_trigger=given.get("minOffsetsPerTrigger"),
-        max_trigger_delay_ms=given.get("maxTriggerDelay"),
+        max_offsets_per_trigger=parsed.get("maxOffsetsPerTrigger"),
+        max_bytes_per_trigger=parsed.get("maxBytesPerTrigger"),
+        min_offsets_per_trigger=parsed.get("minOffsetsPerTrigger"),
+        max_trigger_delay_ms=parsed.get("maxTriggerDelay"),
     )
     lowest, highest = limits.min_offsets_per_trigger, limits.max_offsets_per_trigger
     if lowest is not None and highest is not None and lowest > highest:

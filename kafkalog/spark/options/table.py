@@ -548,8 +548,8 @@ IGNORED: Final[tuple[IgnoredOption, ...]] = (
     IgnoredOption("fetchOffset.numRetries", _READ, "see `io.retries`"),
     IgnoredOption("fetchOffset.retryIntervalMs", _READ, "see `io.retries`"),
     # Spark hands its own options of a streaming query on to the sink.
-    IgnoredOption("checkpointLocation", _WRITE, "Spark's own", is_told=False),
-    IgnoredOption("queryName", _WRITE, "Spark's own", is_told=False),
+    IgnoredOption("checkpointLocation", _WRITE, "Spark's own", is_reported=False),
+    IgnoredOption("queryName", _WRITE, "Spark's own", is_reported=False),
 )
 
 

@@ -11,8 +11,8 @@ from typing import Literal
 
 from kafkalog.files.names import is_topic_name
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
-from kafkalog.spark.options.given import GivenOptions
 from kafkalog.spark.options.option import invalid
+from kafkalog.spark.options.parsed_options import ParsedOptions
 
 __all__ = ["WriteOptions"]
 
@@ -60,32 +60,32 @@ class WriteOptions:
             KafkaLogSparkError: OPTION_MISSING, OPTION_UNKNOWN, OPTION_INVALID, OPTION_CONFLICT,
                 UNSUPPORTED.
         """
-        given = GivenOptions(options, "write")
-        topic = given.get("topic")
+        parsed = ParsedOptions(options, "write")
+        topic = parsed.get("topic")
         if topic is not None and not is_topic_name(topic):
             raise invalid("topic", topic, "the name of a topic")
-        if ("txnAppId" in given) != ("txnVersion" in given):
+        if ("txnAppId" in parsed) != ("txnVersion" in parsed):
             raise KafkaLogSparkError(
                 ErrorCode.OPTION_CONFLICT,
                 "txnAppId and txnVersion come together",
                 options=["txnAppId", "txnVersion"],
             )
         return cls(
-            path=given.paths()[0],
+            path=parsed.paths()[0],
             topic=topic,
-            partitions=given.get("partitions"),
-            partitioner=given.get("partitioner"),
-            compression=given.get("compression"),
-            batch_bytes=given.get("batchBytes"),
-            segment_bytes=given.get("segmentBytes"),
-            include_headers=given.get("includeHeaders"),
-            preserve_offsets=given.get("preserveOffsets"),
-            timestamp_column=given.get("timestampColumn"),
-            app_id=given.get("txnAppId"),
-            version=given.get("txnVersion"),
-            commit_strategy=given.get("commitStrategy"),
-            staging_dir=given.get("stagingDir"),
-            orphan_age_ms=given.get("orphanAge"),
-            allow_truncate=given.get("allowTruncate"),
-            ignored=given.ignored,
+            partitions=parsed.get("partitions"),
+            partitioner=parsed.get("partitioner"),
+            compression=parsed.get("compression"),
+            batch_bytes=parsed.get("batchBytes"),
+            segment_bytes=parsed.get("segmentBytes"),
+            include_headers=parsed.get("includeHeaders"),
+            preserve_offsets=parsed.get("preserveOffsets"),
+            timestamp_column=parsed.get("timestampColumn"),
+            app_id=parsed.get("txnAppId"),
+            version=parsed.get("txnVersion"),
+            commit_strategy=parsed.get("commitStrategy"),
+            staging_dir=parsed.get("stagingDir"),
+            orphan_age_ms=parsed.get("orphanAge"),
+            allow_truncate=parsed.get("allowTruncate"),
+            ignored=parsed.ignored,
         )

@@ -5,7 +5,7 @@ Nothing here imports pyspark.
 
 from kafkalog.spark.plan.bounds import Bounds, resolve, resolve_bounds
 from kafkalog.spark.plan.filters import EVERYTHING, FilterSet
-from kafkalog.spark.plan.loss import DataLoss, LossRule, find_loss, settle_loss
+from kafkalog.spark.plan.loss import DataLoss, LossRule, find_loss, resolve_loss
 from kafkalog.spark.plan.snapshot import LogSnapshot, PartitionFacts
 from kafkalog.spark.plan.splitting import split_and_pack
 from kafkalog.spark.plan.tasks import LogSplit, SplitRange
@@ -23,6 +23,6 @@ __all__ = [
     "find_loss",
     "resolve",
     "resolve_bounds",
-    "settle_loss",
+    "resolve_loss",
     "split_and_pack",
 ]

@@ -15,7 +15,7 @@ from kafkalog.clock import Clock, SystemClock
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.options import OffsetSpec, Position, ReadOptions
 from kafkalog.spark.plan.log_files import offset_for_timestamp
-from kafkalog.spark.plan.loss import LossRule, find_loss, settle_loss
+from kafkalog.spark.plan.loss import LossRule, find_loss, resolve_loss
 from kafkalog.spark.plan.snapshot import LogSnapshot, patiently
 
 __all__ = ["Bounds", "resolve", "resolve_bounds"]
@@ -57,12 +57,12 @@ def resolve_bounds(
     strange = (starts < snapshot.log_starts) & (starts < ends)
     strange |= (starts > snapshot.log_ends) | (ends > snapshot.log_ends)
     for row in np.flatnonzero(strange).tolist():
-        starts[row], ends[row] = _settle(snapshot, row, starts, ends, options.on_data_loss)
+        starts[row], ends[row] = _resolve_row(snapshot, row, starts, ends, options.on_data_loss)
     ends = np.minimum(ends, snapshot.visible_ends)
     return Bounds(np.minimum(starts, ends), ends)
 
 
-def _settle(
+def _resolve_row(
     snapshot: LogSnapshot, row: int, starts: Int64Array, ends: Int64Array, rule: LossRule
 ) -> tuple[int, int]:
     """Return what is left of a range that the log does not have."""
@@ -84,7 +84,7 @@ def _settle(
     start = min(start, end)
     loss = find_loss(start, end, log_start_offset=log_start, log_end_offset=log_end)
     if loss is not None:
-        start = settle_loss(loss, rule, topic, partition)
+        start = resolve_loss(loss, rule, topic, partition)
     return min(start, max(end, log_start)), max(end, log_start)
 
 

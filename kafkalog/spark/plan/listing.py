@@ -64,13 +64,13 @@ def list_partitions(
             STORAGE.
     """
     found: dict[tuple[str, int], FoundPartition] = {}
-    takes_topic: dict[str, bool] = {}
+    matches_topic: dict[str, bool] = {}
     for path in dict.fromkeys(str(Path(each).absolute()) for each in paths):
         for each in _partitions_in(filesystem, Path(path)):
-            if each.topic not in takes_topic:
-                takes_topic[each.topic] = _takes_topic(selection, each.topic)
-            is_named = each.directory == path and selection.takes_topic(each.topic)
-            if not takes_topic[each.topic] and not is_named:
+            if each.topic not in matches_topic:
+                matches_topic[each.topic] = _matches_topic(selection, each.topic)
+            is_named = each.directory == path and selection.matches_topic(each.topic)
+            if not matches_topic[each.topic] and not is_named:
                 continue
             if selection.kind == "assign" and not selection.takes(each.topic, each.partition):
                 continue
@@ -85,9 +85,9 @@ def list_partitions(
     return [found[key] for key in sorted(found)]
 
 
-def _takes_topic(selection: TopicSelection, topic: str) -> bool:
+def _matches_topic(selection: TopicSelection, topic: str) -> bool:
     is_hidden = topic in INTERNAL_TOPICS and selection.kind in ("all", "pattern")
-    return selection.takes_topic(topic) and (selection.has_internal or not is_hidden)
+    return selection.matches_topic(topic) and (selection.has_internal or not is_hidden)
 
 
 def _partitions_in(filesystem: FileSystem, path: Path) -> Iterator[FoundPartition]:

@@ -130,7 +130,7 @@ def find_log_end(filesystem: FileSystem, directory: Path, base_offset: int) -> t
             found = end.walk(0, size, base_offset)
     finally:
         log.close()
-    return _ask_engine(filesystem, directory, base_offset) if found is None else found
+    return _end_from_engine(filesystem, directory, base_offset) if found is None else found
 
 
 def follow_log_end(
@@ -263,7 +263,7 @@ class _LastSegment:
         return last_batch_is_odd(self._filesystem, self._segment, self._batches, row, before)
 
 
-def _ask_engine(filesystem: FileSystem, directory: Path, base_offset: int) -> tuple[int, int]:
+def _end_from_engine(filesystem: FileSystem, directory: Path, base_offset: int) -> tuple[int, int]:
     """Return where the engine says that a damaged log ends, for it knows what was durable once."""
     # Planning seldom comes here, and starts sooner without what opens and writes logs.
     from kafkalog.log.opening import open_log
@@ -380,10 +380,10 @@ def offset_for_timestamp(
     try:
         return _find_first(filesystem, directory, base_offsets, ends, timestamp_ms, start_offset)
     except (CorruptRecordError, InvalidRecordError):
-        return _find_behind_damage(filesystem, directory, timestamp_ms, start_offset)
+        return _find_after_damage(filesystem, directory, timestamp_ms, start_offset)
 
 
-def _find_behind_damage(
+def _find_after_damage(
     filesystem: FileSystem, directory: Path, timestamp_ms: int, start_offset: int
 ) -> int | None:
     """Return the same from all batches that are whole, as workers will read them."""

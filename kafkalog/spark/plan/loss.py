@@ -15,7 +15,7 @@ from typing import Literal
 
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 
-__all__ = ["DataLoss", "LossRule", "find_loss", "settle_loss"]
+__all__ = ["DataLoss", "LossRule", "find_loss", "resolve_loss"]
 
 LossRule = Literal["fail", "earliest", "latest"]
 Cause = Literal["deleted", "truncated", "another topic"]
@@ -69,7 +69,7 @@ def find_loss(
     return None
 
 
-def settle_loss(loss: DataLoss, rule: LossRule, topic: str, partition: int) -> int:
+def resolve_loss(loss: DataLoss, rule: LossRule, topic: str, partition: int) -> int:
     """
     Return the offset to go on from after a loss.
 

@@ -134,7 +134,7 @@ class SinkState:
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptStateError(f"{where} is damaged: {error!r}", path=where) from error
 
-    def note_committed(self, intent: Intent, now_ms: int, keep_ms: int) -> None:
+    def record_committed(self, intent: Intent, now_ms: int, keep_ms: int) -> None:
         """
         Put a transaction into the ledger.
 

@@ -44,8 +44,8 @@ from kafkalog.manager.manager import LogManager
 from kafkalog.manager_config import ManagerConfig
 from kafkalog.scheduler import ScheduledTask
 from kafkalog.spark.errors import KafkaLogSparkError, of_engine
-from kafkalog.spark.txn.applying import IntentApplier
-from kafkalog.spark.txn.checking import ensure_acceptable, ensure_staged, make_partitions
+from kafkalog.spark.txn.commit_checks import ensure_acceptable, ensure_staged, make_partitions
+from kafkalog.spark.txn.intent_executor import IntentExecutor
 from kafkalog.spark.txn.model import Intent, IntentEntry, StagedFile, TransactionId
 from kafkalog.spark.txn.staging import StagingArea
 from kafkalog.spark.txn.state import LOCK_FILE, SinkState
@@ -138,17 +138,17 @@ class SinkTransaction:
         with self._alone() as state:
             intent = state.read_intent()
             if state.is_committed(self.transaction) and intent is None:
-                return self._passed_over(None)
+                return self._skipped_report(None)
             if intent is None and not files and not emptied_topics:
                 nothing = Intent(self.transaction, state.epoch, self._clock.now_ms(), ())
                 return self._finish(state, nothing, None)
             with self._managing() as manager:
                 recovered = self._recover(state, manager)
                 if state.is_committed(self.transaction):
-                    return self._passed_over(recovered)
+                    return self._skipped_report(recovered)
                 intent = self._prepare(state, manager, files, list(emptied_topics))
                 state.write_intent(intent)
-                applier = IntentApplier(self._filesystem, manager, state, intent)
+                applier = IntentExecutor(self._filesystem, manager, state, intent)
                 applier.apply()
                 return self._finish(state, applier.intent, recovered)
 
@@ -193,10 +193,10 @@ class SinkTransaction:
                 )
         if not state.is_committed(intent.transaction):
             logger.warning("%s: finishing transaction %s", self.directory, intent.transaction)
-            applier = IntentApplier(self._filesystem, manager, state, intent)
+            applier = IntentExecutor(self._filesystem, manager, state, intent)
             applier.apply()
             intent = applier.intent
-            state.note_committed(intent, self._clock.now_ms(), self._orphan_age_ms)
+            state.record_committed(intent, self._clock.now_ms(), self._orphan_age_ms)
         state.remove_intent()
         self._discard(intent)
         return intent.transaction
@@ -239,7 +239,7 @@ class SinkTransaction:
     ) -> CommitReport:
         """Tell the ledger, and clear up."""
         now_ms = self._clock.now_ms()
-        state.note_committed(intent, now_ms, self._orphan_age_ms)
+        state.record_committed(intent, now_ms, self._orphan_age_ms)
         if intent.entries or intent.emptied:
             state.remove_intent()
         self._discard(intent)
@@ -250,7 +250,7 @@ class SinkTransaction:
             ranges=tuple(intent.ranges()),
         )  # fmt: skip
 
-    def _passed_over(self, recovered: TransactionId | None) -> CommitReport:
+    def _skipped_report(self, recovered: TransactionId | None) -> CommitReport:
         logger.info("%s: transaction %s is committed already", self.directory, self.transaction)
         self.staging.discard(self.transaction)
         return CommitReport(self.transaction, 0, was_committed=True, recovered=recovered)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafkalog import CleanerConfig, Log, LogConfig
 from kafkalog.cleaner.cleaning import Cleaner
-from kafkalog.cleaner.retained import CleaningRules
+from kafkalog.cleaner.record_filter import CleaningRules
 from kafkalog.cleaner.selection import CleanableRange
 from kafkalog.files.names import FileKind, SegmentFiles
 from kafkalog.indexes.transaction_index import AbortedTransaction, decode_entries

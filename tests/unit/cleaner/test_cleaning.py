@@ -14,7 +14,7 @@ import pytest
 import kafkalog
 from kafkalog import CleanerConfig, Codec, Log, LogConfig, Record, compact_log
 from kafkalog.cleaner.cleaning import Cleaner
-from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
+from kafkalog.cleaner.cleaning_result import CleaningProgress, CleaningResult
 from kafkalog.cleaner.selection import CleanableRange
 from kafkalog.errors import (
     ConfigError,
@@ -62,7 +62,7 @@ def unfinished(names: Sequence[str]) -> list[str]:
     return [name for name in names if name.endswith((".cleaned", ".swap", ".covered"))]
 
 
-def clean(log: Log, memory_bytes: int = 1 << 16, **settings: Any) -> Cleaning:
+def clean(log: Log, memory_bytes: int = 1 << 16, **settings: Any) -> CleaningResult:
     """Clean everything but the active segment."""
     cleaner = Cleaner(CleanerConfig(**settings), memory_bytes=memory_bytes, clock=ManualClock())
     return cleaner.clean(log, CleanableRange(log.cleaner_offset or 0, log.log_end_offset))
@@ -162,7 +162,7 @@ def test_map_full_within_a_later_segment_cleans_up_to_there(tmp_path: Path) -> N
         log.roll()
         cleaning = clean(log, ENTRY * 50, io_buffer_load_factor=1.0)
         assert (1, 50) == (cleaning.passes, cleaning.map_entries)
-        assert 50 <= cleaning.end_offset < cleaning.wanted_end == 200
+        assert 50 <= cleaning.end_offset < cleaning.target_end_offset == 200
         assert list(range(cleaning.end_offset, 200)) == [
             record.offset for record in log.records(cleaning.end_offset)
         ]

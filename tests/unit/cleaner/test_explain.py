@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafkalog import CleanerConfig, Codec, Log, OffsetOutOfRangeError
 from kafkalog._core.retained import wrap_retained
 from kafkalog.cleaner.explain import CompactionExplanation, CompactionRule, explain_compaction
-from kafkalog.cleaner.subject import subject_of
+from kafkalog.cleaner.log_to_clean import log_to_clean
 from kafkalog.layout import NO_TIMESTAMP
 from tests.support import golden
 from tests.support.cleaning_cases import DirtyLog, add_records, dirty_logs
@@ -30,9 +30,9 @@ def test_explanation_of_any_offset_agrees_with_the_reference(
     checkpoint = data.draw(st.one_of(st.none(), st.integers(0, log.end)))
     include_active = data.draw(st.booleans())
     with laid_out(log, cuts, delete_retention_ms=data.draw(st.sampled_from([0, 300]))) as opened:
-        subject = subject_of(opened, include_active=include_active, checkpoint=checkpoint)
-        boundary = subject.boundary(subject.span())
-        reference = reference_of(log, subject, boundary)
+        target = log_to_clean(opened, include_active=include_active, checkpoint=checkpoint)
+        boundary = target.boundary(target.span())
+        reference = reference_of(log, target, boundary)
         kept = {record.offset for batch in reference.kept() for record in batch.records}
         there = {record.offset for batch in decode_run(log.data) for record in batch.records}
         for offset in data.draw(st.lists(st.integers(0, log.end - 1), max_size=12)):
@@ -45,7 +45,7 @@ def test_explanation_of_any_offset_agrees_with_the_reference(
             )
             expected = "is not there"
             if offset in there:
-                is_safe = offset >= boundary or subject.span().first_dirty >= boundary
+                is_safe = offset >= boundary or target.span().first_dirty >= boundary
                 expected = "stays" if offset in kept or is_safe else "goes"
             assert expected == found.fate, found
             if found.rule is CompactionRule.SUPERSEDED:

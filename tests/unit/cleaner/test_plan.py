@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkalog import CleanerConfig, Codec, Log, Record
+from kafkalog.cleaner.log_to_clean import log_to_clean
 from kafkalog.cleaner.plan import plan_compaction
-from kafkalog.cleaner.plan_facts import BoundKind, CompactionPlan
-from kafkalog.cleaner.subject import subject_of
+from kafkalog.cleaner.plan_model import BoundKind, CompactionPlan
 from kafkalog.files.names import CLEANER_OFFSET_CHECKPOINT
 from kafkalog.state.checkpoints import OffsetCheckpoint
 from tests.support.cleaning_cases import DirtyLog, add_records, dirty_logs
@@ -33,16 +33,16 @@ def test_plan_of_any_log_counts_what_the_reference_leaves(
     include_active = data.draw(st.booleans())
     retention = data.draw(st.sampled_from([0, 300]))
     with laid_out(log, cuts, delete_retention_ms=retention) as opened:
-        subject = subject_of(opened, include_active=include_active, checkpoint=checkpoint)
+        target = log_to_clean(opened, include_active=include_active, checkpoint=checkpoint)
         plan = planned(
             opened,
             include_active=include_active,
             checkpoint=checkpoint,
         )
-    if subject.span().first_dirty >= subject.boundary(subject.span()):
+    if target.span().first_dirty >= target.boundary(target.span()):
         assert () == plan.groups
         return
-    reference = reference_of(log, subject, plan.end_offset)
+    reference = reference_of(log, target, plan.end_offset)
     kept = reference.kept()
     assert len(reference.latest()) == plan.keys
     assert sum(len(batch.records) for batch in decode_run(reference.data)) == (

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from kafkalog import LogCleaningAbortedError, LogConfig, Record, compact_log, open_log
-from kafkalog.cleaner.marks import LatestMarks
-from kafkalog.cleaner.staged import StagedCleaning, adopt_cleaning, stage_cleaning, staging_runs
-from kafkalog.cleaner.subject import CleaningSubject, subject_of
+from kafkalog.cleaner.live_records import LiveRecordBitmap
+from kafkalog.cleaner.log_to_clean import LogToClean, log_to_clean
+from kafkalog.cleaner.staged import StagedCleaning, install_cleaning, stage_cleaning, staging_runs
 from kafkalog.log.log import Log
 from tests.support.compacted_logs import RETENTION_MS, fill
 from tests.support.manual_time import ManualClock
@@ -42,9 +42,9 @@ def clock_later() -> ManualClock:
     return ManualClock(NOW_MS + 3 * RETENTION_MS)
 
 
-def marks_of(log: Log, subject: CleaningSubject) -> LatestMarks:
+def marks_of(log: Log, target: LogToClean) -> LiveRecordBitmap:
     """Find out the slow and obvious way which records are their keys' latest."""
-    start, end = subject.facts.segments[0].base_offset, subject.boundary(subject.span())
+    start, end = target.facts.segments[0].base_offset, target.boundary(target.span())
     latest = {
         record.key: record.offset
         for record in log.records(isolation="read_committed")
@@ -53,15 +53,15 @@ def marks_of(log: Log, subject: CleaningSubject) -> LatestMarks:
     offsets = np.array(sorted(latest.values()), np.int64) - start
     bits = np.zeros(end - start, np.uint8)
     bits[offsets] = 1
-    return LatestMarks(np.packbits(bits, bitorder="little"), start, end)
+    return LiveRecordBitmap(np.packbits(bits, bitorder="little"), start, end)
 
 
 def stage(log_directory: Path, staging: Path) -> StagedCleaning:
     """Stage, and send what was staged through JSON as a job does."""
     staging.mkdir()
     with open_log(log_directory, config=CONFIG, clock=clock_later(), read_only=True) as log:
-        subject = subject_of(log)
-        staged = stage_cleaning(log, subject, marks_of(log, subject), staging)
+        target = log_to_clean(log)
+        staged = stage_cleaning(log, target, marks_of(log, target), staging)
     return StagedCleaning.from_json(json.loads(json.dumps(staged.to_json())))
 
 
@@ -70,13 +70,13 @@ def stage_in_runs(log_directory: Path, staging: Path) -> tuple[StagedCleaning, i
     staging.mkdir()
     parts: list[StagedCleaning] = []
     with open_log(log_directory, config=CONFIG, clock=clock_later(), read_only=True) as log:
-        subject = subject_of(log)
-        marks = marks_of(log, subject)
-        runs = staging_runs(log, subject, 1)
+        target = log_to_clean(log)
+        marks = marks_of(log, target)
+        runs = staging_runs(log, target, 1)
         for run in reversed(runs):
             folder = staging / str(run.first)
             folder.mkdir()
-            parts.insert(0, stage_cleaning(log, subject_of(log), marks, folder, run=run))
+            parts.insert(0, stage_cleaning(log, log_to_clean(log), marks, folder, run=run))
     assert runs[0].first == 0
     assert [run.stop for run in runs[:-1]] == [run.first for run in runs[1:]]
     return StagedCleaning.joined(parts), len(runs)
@@ -101,7 +101,7 @@ def test_staged_cleaning_leaves_the_bytes_that_one_in_the_log_does(
     staging = tmp_path / "staging"
     staged = stage_in_runs(there, staging)[0] if in_runs else stage(there, staging)
     with open_log(there, config=CONFIG, clock=clock_later()) as log:
-        adopted = adopt_cleaning(log, staged)
+        adopted = install_cleaning(log, staged)
         checkpoint = log.cleaner_offset
     with open_log(here, config=CONFIG, clock=clock_later()) as log:
         cleaning = compact_log(log)
@@ -134,9 +134,9 @@ def test_adoption_done_again_finds_what_was_done(tmp_path: Path) -> None:
     there = made(tmp_path / "orders-0", 7)
     staged = stage(there, tmp_path / "staging")
     with open_log(there, config=CONFIG, clock=clock_later()) as log:
-        first = adopt_cleaning(log, staged)
+        first = install_cleaning(log, staged)
         before = content(there)
-        second = adopt_cleaning(log, staged)
+        second = install_cleaning(log, staged)
 
         assert before == content(there)
     assert first >= 1
@@ -151,7 +151,7 @@ def test_adoption_of_a_log_that_was_cleaned_meanwhile_is_refused(tmp_path: Path)
         compact_log(log)
         before = content(there)
         with pytest.raises(LogCleaningAbortedError, match="not the one that was read"):
-            adopt_cleaning(log, staged)
+            install_cleaning(log, staged)
 
         assert before == content(there)
     assert any((tmp_path / "staging").iterdir())
@@ -166,7 +166,7 @@ def test_adoption_without_the_staged_files_is_refused(tmp_path: Path) -> None:
     with open_log(there, config=CONFIG, clock=clock_later()) as log:
         before = content(there)
         with pytest.raises(LogCleaningAbortedError, match=f"{changed[-1]:020}.log.cleaned is gone"):
-            adopt_cleaning(log, staged)
+            install_cleaning(log, staged)
 
         assert before == content(there)
 
@@ -174,4 +174,4 @@ def test_adoption_without_the_staged_files_is_refused(tmp_path: Path) -> None:
 def test_marks_of_too_few_bits_are_refused() -> None:
     """A range needs a bit for each offset."""
     with pytest.raises(ValueError, match="8 bits for 9 offsets"):
-        LatestMarks(np.zeros(1, np.uint8), 0, 9)
+        LiveRecordBitmap(np.zeros(1, np.uint8), 0, 9)

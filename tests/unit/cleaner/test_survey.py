@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkalog import CleanerConfig, Codec, Log, Record
-from kafkalog.cleaner.subject import subject_of
+from kafkalog.cleaner.log_to_clean import log_to_clean
 from kafkalog.cleaner.survey import LogSurvey, survey_log
 from tests.support.cleaning_cases import DirtyLog, add_records, dirty_logs
 from tests.support.cleaning_logs import NOW_MS, laid_out, reference_of
@@ -33,13 +33,13 @@ def test_survey_of_any_log_counts_as_the_reference(log: DirtyLog, data: st.DataO
             config=CleanerConfig(io_buffer_load_factor=1.0),
             top=100,
         )
-        subject = subject_of(opened, checkpoint=0)
+        target = log_to_clean(opened, checkpoint=0)
     batches = decode_run(log.data)
-    reference = reference_of(log, subject, log.end, log.end)
+    reference = reference_of(log, target, log.end, log.end)
     # Beyond the end: no message is the last one of what is cleaned.
     reference = type(reference)(
         **{name: getattr(reference, name) for name in reference.__dataclass_fields__}
-        | {"rules": subject.rules(log.end + 1)}
+        | {"rules": target.rules(log.end + 1)}
     )
     control = {record.offset for batch in batches if batch.is_control for record in batch.records}
     there = {record.offset for batch in batches for record in batch.records}

@@ -164,14 +164,14 @@ def test_commit_called_again_when_only_what_follows_it_failed_is_done(
     producer = producer_of(logs)
     producer.begin_transaction()
     producer.send("orders", b"v", partition=0)
-    begin = TransactionCoordinator._begin_anew
+    begin = TransactionCoordinator._restart
 
     def begin_and_fail(coordinator: TransactionCoordinator, session: TransactionSession) -> None:
         begin(coordinator, session)
         raise LogStorageError("the note of a new producer id")
 
     with monkeypatch.context() as patch:
-        patch.setattr(TransactionCoordinator, "_begin_anew", begin_and_fail)
+        patch.setattr(TransactionCoordinator, "_restart", begin_and_fail)
         with pytest.raises(LogStorageError):
             producer.commit_transaction()
     producer.commit_transaction()
@@ -295,7 +295,7 @@ def test_commit_waits_for_a_partition_that_may_be_offline(
     session, coordinator = first._session, first._coordinator
     assert session is not None
     assert coordinator is not None
-    coordinator._note(session, TransactionState.PREPARE_COMMIT, wait="durable")
+    coordinator._record_state(session, TransactionState.PREPARE_COMMIT, wait="durable")
     find = logs.log
 
     def found(topic: str, partition: int) -> Log:
@@ -410,7 +410,7 @@ def test_transaction_decided_before_a_crash_is_finished(logs: Logs) -> None:
     producer.flush()
     session = producer._session
     assert session is not None
-    coordinator._note(session, TransactionState.PREPARE_COMMIT, wait="durable")
+    coordinator._record_state(session, TransactionState.PREPARE_COMMIT, wait="durable")
     with pytest.raises(InvalidTxnStateError, match="is decided"):
         producer.abort_transaction()
     next_process(logs)

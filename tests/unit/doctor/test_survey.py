@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog import LogStorageError, NotALogError
+from kafkalog.doctor.check_context import size_text
 from kafkalog.doctor.findings import named
-from kafkalog.doctor.situation import size_text
 from tests.support.doctor_fixtures import checks, examined, only
 from tests.support.golden import CLEAN, UNCLEAN, data_directory, unchanged
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog import Log, LogConfig, open_log
-from kafkalog.cleaner.source import read_runs
-from kafkalog.cleaner.subject import subject_of
+from kafkalog.cleaner.log_to_clean import log_to_clean
+from kafkalog.cleaner.segment_runs import read_runs
 from kafkalog.errors import CorruptRecordError
 from kafkalog.files.filesystem import FileHandle, FileSystem
 from kafkalog.files.posix import PosixFileSystem
@@ -104,13 +104,13 @@ def test_unmapped_log_is_the_same_log_and_reads_it_in_windows(made: Path) -> Non
     """Recovery, facts for a cleaning, producers, transactions; a window or a batch at a time."""
     disk = WatchedDisk()
     with opened(made) as log, opened(made, disk) as other:
-        subject, unmapped_subject = subject_of(log), subject_of(other)
+        target, unmapped_target = log_to_clean(log), log_to_clean(other)
         segments, others = log.snapshot().segments, other.snapshot().segments
 
         assert len(segments) > 3
-        assert subject.facts == unmapped_subject.facts
-        assert subject.last_batches == unmapped_subject.last_batches
-        assert subject.open_transactions == unmapped_subject.open_transactions
+        assert target.facts == unmapped_target.facts
+        assert target.last_batches == unmapped_target.last_batches
+        assert target.open_transactions == unmapped_target.open_transactions
         for segment, its in zip(segments.segments, others.segments, strict=True):
             assert segment.scan() == its.scan()
         assert list(runs_of(log, 2_000)) == list(runs_of(other, 2_000))
@@ -145,7 +145,7 @@ def test_damage_is_told_as_in_a_mapped_log(
             except CorruptRecordError as error:
                 found.append(str(error))
             try:
-                found.append(subject_of(each).last_batches)
+                found.append(log_to_clean(each).last_batches)
             except CorruptRecordError as error:
                 found.append(str(error))
             told.append(found)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import kafkalog
 from kafkalog import LogConfig, Record
-from kafkalog.spark.admission import AdmissionControl, ByteRuler, share_out
+from kafkalog.spark.admission import AdmissionControl, ByteEstimator, share_out
 from kafkalog.spark.options import ReadOptions, StreamLimits
 from kafkalog.spark.plan import LogSnapshot
-from kafkalog.spark.plan import ruler as ruler_module
-from kafkalog.spark.plan.ruler import SnapshotRuler
+from kafkalog.spark.plan import size_estimator as size_estimator_module
+from kafkalog.spark.plan.size_estimator import SizeEstimator
 from tests.support.manual_time import ManualClock
 from tests.support.planned import snapshot_of
 
@@ -26,13 +26,13 @@ def admitted(
     ends: list[int],
     *,
     may_wait: bool = True,
-    ruler: ByteRuler | None = None,
+    estimator: ByteEstimator | None = None,
 ) -> list[int]:
     """Return where a micro-batch ends."""
 
-    def measure() -> ByteRuler:
-        assert ruler is not None
-        return ruler
+    def measure() -> ByteEstimator:
+        assert estimator is not None
+        return estimator
 
     columns = np.array(starts, np.int64), np.array(ends, np.int64)
     found: list[int] = control.admit(*columns, measure, may_wait=may_wait).tolist()
@@ -94,17 +94,17 @@ def test_admit_minimum_waits_until_the_delay_is_over() -> None:
 
 
 def test_admit_byte_limit_asks_the_ruler() -> None:
-    """Both limits count; a ruler is asked only where bytes are limited."""
+    """Both limits count; a estimator is asked only where bytes are limited."""
     snapshot = snapshot_of([("a", 0, 0, 1000), ("a", 1, 0, 1000)], segments=[[(0, 10**6)]] * 2)
     control = AdmissionControl(StreamLimits(max_bytes_per_trigger=200_000))
-    ruler = SnapshotRuler(snapshot)
-    assert [100, 100] == admitted(control, [0, 0], [1000, 1000], ruler=ruler)
-    assert [150, 600] == admitted(control, [0, 550], [150, 600], ruler=ruler)
+    estimator = SizeEstimator(snapshot)
+    assert [100, 100] == admitted(control, [0, 0], [1000, 1000], estimator=estimator)
+    assert [150, 600] == admitted(control, [0, 550], [150, 600], estimator=estimator)
     both = StreamLimits(max_bytes_per_trigger=200_000, max_offsets_per_trigger=10)
-    assert [5, 5] == admitted(AdmissionControl(both), [0, 0], [1000, 1000], ruler=ruler)
+    assert [5, 5] == admitted(AdmissionControl(both), [0, 0], [1000, 1000], estimator=estimator)
     # One byte of each is not enough for anything; an offset of each is taken all the same.
     least = AdmissionControl(StreamLimits(max_bytes_per_trigger=1))
-    assert [1, 551] == admitted(least, [0, 550], [1000, 600], ruler=ruler)
+    assert [1, 551] == admitted(least, [0, 550], [1000, 600], estimator=estimator)
 
 
 @pytest.mark.parametrize("precise_rows", [64, 0])
@@ -112,21 +112,21 @@ def test_ruler_of_a_log_ends_near_the_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precise_rows: int
 ) -> None:
     """By indexes to the batch, by shares about there; never behind the end, always ahead."""
-    monkeypatch.setattr(ruler_module, "PRECISE_ROWS", precise_rows)
+    monkeypatch.setattr(size_estimator_module, "PRECISE_ROWS", precise_rows)
     directory = tmp_path / "a-0"
     config = LogConfig(segment_bytes=100_000, index_interval_bytes=1024)
     with kafkalog.open_log(directory, config=config) as log:
         for _ in range(400):
             log.append([Record(value=b"v" * 100)] * 10)
     options = ReadOptions.parse({"path": str(directory)})
-    ruler = SnapshotRuler(LogSnapshot.take(options))
+    estimator = SizeEstimator(LogSnapshot.take(options))
     end = np.array([4000], np.int64)
-    whole = int(ruler.bytes_between(np.array([0]), end)[0])
+    whole = int(estimator.bytes_between(np.array([0]), end)[0])
     assert sum(path.stat().st_size for path in directory.glob("*.log")) == whole
     for start, size in ((0, 1), (5, 1), (100, 50_000), (999, 250_000), (3990, 10**9)):
-        reached = int(ruler.advance(np.array([start]), end, np.array([size], np.int64))[0])
+        reached = int(estimator.advance(np.array([start]), end, np.array([size], np.int64))[0])
         assert start < reached <= 4000
-        measured = ruler.bytes_between(np.array([start]), np.array([reached]))
+        measured = estimator.bytes_between(np.array([start]), np.array([reached]))
         assert int(measured[0]) <= size + 3_000
         if precise_rows:
             # The index knows batches; one that is begun is taken whole.

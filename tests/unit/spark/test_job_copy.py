@@ -11,8 +11,8 @@ from kafkalog import LogConfig, LogManager, Record, open_log
 from kafkalog.files.posix import PosixFileSystem
 from kafkalog.spark.errors import KafkaLogSparkError
 from kafkalog.spark.group_progress import GroupProgress
-from kafkalog.spark.jobs.asked import JobReport, read_options
 from kafkalog.spark.jobs.copying import _finished, _plan, copy_task
+from kafkalog.spark.jobs.job_arguments import JobReport, read_options
 from kafkalog.spark.jobs.ledger import JobLedger
 
 CONFIG = LogConfig(segment_bytes=3_000)
@@ -33,8 +33,8 @@ def made(root: Path) -> Path:
 
 def planned(data: Path, out: Path, task_bytes: int = 5_000) -> JobLedger:
     """Plan a copy."""
-    asked = {"job": "copy", "read": read_options(data, None), "out": str(out)}
-    ledger = JobLedger.begin(out.with_name("jobs"), "one", asked)
+    arguments = {"job": "copy", "read": read_options(data, None), "out": str(out)}
+    ledger = JobLedger.begin(out.with_name("jobs"), "one", arguments)
     _plan(ledger, out, task_bytes)
     return ledger
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from kafkalog.spark.jobs.asked import ranges_as_json, read_options
 from kafkalog.spark.jobs.exporting import _finish_files, export_task
+from kafkalog.spark.jobs.job_arguments import ranges_as_json, read_options
 from kafkalog.spark.jobs.ledger import JobLedger
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import LogSplit
@@ -23,8 +23,13 @@ def begun(tmp_path: Path) -> tuple[JobLedger, dict[str, Any]]:
         for first in range(0, 40, 5):
             log.append(numbered(first, 5))
     read = read_options(tmp_path / "data", None)
-    asked = {"read": read, "out": str(tmp_path / "out"), "codec": "zstd", "partition_by": ["date"]}
-    ledger = JobLedger.begin(tmp_path / "jobs", "one", {**asked, "headers": False})
+    arguments = {
+        "read": read,
+        "out": str(tmp_path / "out"),
+        "codec": "zstd",
+        "partition_by": ["date"],
+    }
+    ledger = JobLedger.begin(tmp_path / "jobs", "one", {**arguments, "headers": False})
     (split,) = planned(ReadOptions.parse(read))
     assert isinstance(split, LogSplit)
     return ledger, {"ranges": ranges_as_json(split, {("t", 0): 0})}

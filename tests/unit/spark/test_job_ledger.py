@@ -22,12 +22,12 @@ def test_ledger_is_found_again_with_all_that_was_done(tmp_path: Path) -> None:
     """Tasks, reports, facts and the report of the job."""
     ledger = JobLedger.begin(tmp_path, "one", ASKED)
     ledger.plan("keys", [{"n": 0}, {"n": 1}])
-    ledger.note_done("keys", 1, {"rows": 5})
+    ledger.record_done("keys", 1, {"rows": 5})
     ledger.finish("marks", {"chunks": [[0, 1, "a.bits", 0, 9]]})
     again = JobLedger.begin(tmp_path, "one", ASKED)
     again.plan("keys", [])
 
-    assert ASKED == again.asked
+    assert ASKED == again.arguments
     assert [{"n": 0}, {"n": 1}] == again.tasks("keys")
     assert {1: {"rows": 5}} == again.done("keys")
     assert {"chunks": [[0, 1, "a.bits", 0, 9]]} == again.facts("marks")
@@ -59,7 +59,7 @@ def test_ledger_that_is_no_json_is_told(tmp_path: Path) -> None:
     ledger = JobLedger.begin(tmp_path, "one", ASKED)
     (tmp_path / "one" / "job.json").write_bytes(b"{")
     with pytest.raises(KafkaLogSparkError, match=r"JOB_FAILED.*job\.json") as caught:
-        _ = ledger.asked
+        _ = ledger.arguments
 
     assert str(tmp_path / "one" / "job.json") == caught.value.path
 
@@ -73,7 +73,7 @@ def test_folder_is_removed_with_all_in_it(tmp_path: Path) -> None:
     ledger.discard("staged")
 
     assert not folder.exists()
-    assert ASKED == ledger.asked
+    assert ASKED == ledger.arguments
 
 
 def later(days: float) -> ManualClock:
@@ -107,7 +107,7 @@ def test_power_cut_while_clearing_away_leaves_a_job_or_none() -> None:
 
     def old_and_new(disk: SimulatedDisk, number: int | None) -> None:
         old = JobLedger.begin(WORK, "old", ASKED, disk)
-        old.note_done("clean", 0, {})
+        old.record_done("clean", 0, {})
         old.end({"status": "done"})
         JobLedger.begin(WORK, "young", ASKED, disk, clock=later(8)).end({"status": "done"})
         if number is not None:
@@ -143,10 +143,10 @@ def _steps(disk: SimulatedDisk) -> list[tuple[str, object]]:
     done: list[tuple[str, object]] = []
     try:
         ledger = JobLedger.begin(WORK, "one", ASKED, disk)
-        done.append(("asked", ASKED))
+        done.append(("arguments", ASKED))
         ledger.plan("clean", [{"n": 0}])
         done.append(("tasks", [{"n": 0}]))
-        ledger.note_done("clean", 0, {"status": "staged"})
+        ledger.record_done("clean", 0, {"status": "staged"})
         done.append(("done", {0: {"status": "staged"}}))
         ledger.finish("clean", {})
         done.append(("facts", {}))
@@ -169,7 +169,7 @@ def test_power_cut_at_any_call_leaves_what_was_said_to_be_done() -> None:
         for _choice, left in disk.crash_states(6, seed=number):
             ledger = JobLedger.begin(WORK, "one", ASKED, left)
             found: dict[str, Callable[[], object]] = {
-                "asked": partial(getattr, ledger, "asked"),
+                "arguments": partial(getattr, ledger, "arguments"),
                 "tasks": partial(ledger.tasks, "clean"),
                 "done": partial(ledger.done, "clean"),
                 "facts": partial(ledger.facts, "clean"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kafkalog.spark.jobs.asked import ranges_as_json, read_options
+from kafkalog.spark.jobs.job_arguments import ranges_as_json, read_options
 from kafkalog.spark.jobs.ledger import JobLedger
-from kafkalog.spark.jobs.upkeep import verify_task
+from kafkalog.spark.jobs.maintenance import verify_task
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import LogSplit
 from tests.support.damage import flip, log_file
@@ -18,8 +18,8 @@ from tests.support.spark_rows import planned
 def begun(work: Path, job_id: str, data: Path) -> JobLedger:
     """Return the ledger of a job that is to look through the records as well."""
     read = read_options(data, None, view="verify")
-    asked = {"job": "verify", "read": read, "deep": True, "sample": None}
-    ledger = JobLedger.begin(work, job_id, asked)
+    arguments = {"job": "verify", "read": read, "deep": True, "sample": None}
+    ledger = JobLedger.begin(work, job_id, arguments)
     splits = [each for each in planned(ReadOptions.parse(read)) if isinstance(each, LogSplit)]
     numbers = {(each.topic, each.partition): 0 for split in splits for each in split.ranges}
     ledger.plan("verify", [{"ranges": ranges_as_json(split, numbers)} for split in splits])

@@ -18,7 +18,7 @@ from kafkalog.spark.options import (
     TopicSelection,
     WriteOptions,
 )
-from kafkalog.spark.options import given as given_options
+from kafkalog.spark.options import parsed_options as parsed_options_module
 
 PATH = {"path": "/data"}
 
@@ -45,7 +45,7 @@ def test_bootstrap_servers_any_is_ignored_with_one_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Options of Kafka's consumer are passed over, and a process says so once."""
-    monkeypatch.setattr(given_options, "_TOLD", set())
+    monkeypatch.setattr(parsed_options_module, "_REPORTED", set())
     options = {**PATH, "kafka.bootstrap.servers": "h:9092", "kafka.ssl.key": "x"}
     with caplog.at_level(logging.WARNING):
         first = ReadOptions.parse(options)
@@ -74,7 +74,7 @@ def test_subscribe_names_selects_topics() -> None:
 def test_subscribe_pattern_expression_takes_whole_names() -> None:
     """`subscribePattern` has to match a whole name; it is a regular expression of Python's."""
     topics = batch(subscribePattern="ev.*[0-9]").topics
-    assert [True, False, False] == [topics.takes_topic(name) for name in ("ev1", "ev1x", "xev1")]
+    assert [True, False, False] == [topics.matches_topic(name) for name in ("ev1", "ev1x", "xev1")]
     refused(ErrorCode.OPTION_INVALID, {"subscribePattern": "("})
 
 

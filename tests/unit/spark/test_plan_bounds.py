@@ -12,7 +12,7 @@ import kafkalog
 from kafkalog import Record
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.options import ReadOptions
-from kafkalog.spark.plan import LogSnapshot, find_loss, resolve_bounds, settle_loss
+from kafkalog.spark.plan import LogSnapshot, find_loss, resolve_bounds, resolve_loss
 from tests.support.manual_time import ManualClock
 from tests.support.planned import snapshot_of
 
@@ -152,9 +152,9 @@ def test_loss_of_another_topic_is_everything() -> None:
     loss = find_loss(5, 9, log_start_offset=0, log_end_offset=50, same_topic=False)
     assert loss is not None
     assert ("another topic", 5, 9) == (loss.cause, loss.first, loss.end)
-    assert (0, 50) == (settle_loss(loss, "earliest", "a", 0), settle_loss(loss, "latest", "a", 0))
+    assert (0, 50) == (resolve_loss(loss, "earliest", "a", 0), resolve_loss(loss, "latest", "a", 0))
     with pytest.raises(KafkaLogSparkError, match="the topic was deleted and made anew"):
-        settle_loss(loss, "fail", "a", 0)
+        resolve_loss(loss, "fail", "a", 0)
 
 
 @pytest.mark.parametrize(
@@ -167,5 +167,5 @@ def test_loss_settled_earliest_never_goes_back(
     log_start, log_end = log_range
     loss = find_loss(start, None, log_start_offset=log_start, log_end_offset=log_end)
     assert loss is not None
-    assert earliest == settle_loss(loss, "earliest", "a", 0)
-    assert log_end == settle_loss(loss, "latest", "a", 0)
+    assert earliest == resolve_loss(loss, "earliest", "a", 0)
+    assert log_end == resolve_loss(loss, "latest", "a", 0)

@@ -14,7 +14,7 @@ from kafkalog import LogConfig, Record
 from kafkalog.files.posix import PosixFileHandle, PosixFileSystem
 from kafkalog.model import TopicPartition
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
-from kafkalog.spark.jobs.asked import with_internal_topics
+from kafkalog.spark.jobs.job_arguments import with_internal_topics
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import FilterSet, LogSnapshot
 from kafkalog.spark.plan.log_files import (

@@ -279,7 +279,7 @@ def test_session_that_another_one_followed_writes_nothing_more(rig: SinkRig) -> 
     second.begin_session()
     intent = Intent(TransactionId.of_query("q", 0), first.epoch, START_MS, ())
     assert ErrorCode.TXN_CONFLICT == refusal(lambda: first.write_intent(intent)).code
-    assert ErrorCode.TXN_CONFLICT == refusal(lambda: first.note_committed(intent, 0, 0)).code
+    assert ErrorCode.TXN_CONFLICT == refusal(lambda: first.record_committed(intent, 0, 0)).code
     second.write_intent(replace(intent, epoch=second.epoch))
     found = second.read_intent()
     assert found is not None

@@ -335,7 +335,7 @@ def test_log_ends_very_many_partitions_are_looked_at_in_turn(
     """Some each time, and those that grew lately; all of them where a run is to end."""
     for number in range(6):
         append(tmp_path, f"a-{number}", 1)
-    monkeypatch.setattr(log_ends, "LOOKS_MAX", 2)
+    monkeypatch.setattr(log_ends, "CHECKS_MAX", 2)
     options = ReadOptions.parse({"path": str(tmp_path)}, streaming=True)
     logs = LogEnds(options, clock=ManualClock(now_ms=2**42))
     logs.refresh()
@@ -363,7 +363,7 @@ def test_log_ends_new_segment_is_seen_when_it_is_its_directorys_turn(
     """Where the last segment did not change, only the directory shows; columns of before stay."""
     for number in range(4):
         append(tmp_path, f"a-{number}", 1)
-    monkeypatch.setattr(log_ends, "DIRECTORY_LOOKS_MAX", 1)
+    monkeypatch.setattr(log_ends, "DIRECTORY_CHECKS_MAX", 1)
     options = ReadOptions.parse({"path": str(tmp_path)}, streaming=True)
     logs = LogEnds(options, clock=ManualClock(now_ms=2**42))
     for _ in range(3):

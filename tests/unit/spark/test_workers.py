@@ -9,16 +9,16 @@ import sys
 SCRIPT = """
 import gc, sys
 from importlib.machinery import ModuleSpec
-from kafkalog.spark.workers import spare_collector
+from kafkalog.spark.workers import disable_gc
 
-spare_collector()
+disable_gc()
 assert gc.get_freeze_count() == 0
 sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
-spare_collector()
+disable_gc()
 frozen = gc.get_freeze_count()
 assert frozen > 1000
 kept = [[] for _ in range(10)]
-spare_collector()
+disable_gc()
 assert gc.get_freeze_count() == frozen
 """
 

@@ -7,7 +7,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kafkalog.errors import KafkaLogError
-from kafkalog.spark.carried_errors import carried_errors
+from kafkalog.spark.wrapped_errors import wrapped_errors
 
 OURS = '[KAFKALOG.LOCKED] somebody has it {"path": "/data"}'
 
@@ -26,7 +26,7 @@ OURS = '[KAFKALOG.LOCKED] somebody has it {"path": "/data"}'
 )
 def test_error_through_spark_is_one_line(error: Exception, line: str) -> None:
     """Ours is found in the middle of it; of Spark's own the first line that tells anything."""
-    with pytest.raises(KafkaLogError) as caught, carried_errors():
+    with pytest.raises(KafkaLogError) as caught, wrapped_errors():
         raise error
     assert str(caught.value).endswith(line)
     assert "\n" not in str(caught.value)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kafkalog.spark.jobs.asked import ranges_as_json, shared_out
+from kafkalog.spark.jobs.job_arguments import ranges_as_json, shared_out
+from kafkalog.spark.jobs.job_source import KEY_HASHES_STAGE, JobProgress, latest_slices, watched
+from kafkalog.spark.jobs.key_hashes import slice_count
 from kafkalog.spark.jobs.latest_offsets import slices_by_partition
 from kafkalog.spark.jobs.ledger import JobLedger
-from kafkalog.spark.jobs.marks import slice_count
-from kafkalog.spark.jobs.stages import MARKS_STAGE, JobProgress, latest_slices, watched
 from kafkalog.spark.plan import Bounds, LogSnapshot, split_and_pack
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = ["KEY_TASK_BYTES", "find_latest", "plan_keys"]
 # A task of a job is larger than one of a query: it costs as much to start.
 KEY_TASK_BYTES: Final = 1 << 30
 
-Tell = Callable[[JobProgress], object]
+OnProgress = Callable[[JobProgress], object]
 
 
 def plan_keys(
@@ -55,7 +55,7 @@ def _slice_counts(snapshot: LogSnapshot, bounds: Bounds) -> list[int]:
 
 
 def find_latest(
-    spark: SparkSession, ledger: JobLedger, on_progress: Tell | None
+    spark: SparkSession, ledger: JobLedger, on_progress: OnProgress | None
 ) -> tuple[Mapping[int, list[tuple[str, int, int]]], dict[int, str]]:
     """
     Run the reading of keys, and write what is latest; what an earlier run found is taken.
@@ -64,7 +64,7 @@ def find_latest(
         Where the latest offsets of each partition are (see `latest_offsets`), and what is wrong
         with those that could not be read.
     """
-    facts = ledger.facts(MARKS_STAGE)
+    facts = ledger.facts(KEY_HASHES_STAGE)
     if facts is None:
         ledger.discard("latest")
         ledger.folder("latest")
@@ -73,7 +73,7 @@ def find_latest(
             with watched(ledger, "keys", on_progress):
                 slices = latest_slices(spark, ledger)
         facts = {"slices": slices}
-        ledger.finish(MARKS_STAGE, facts)
+        ledger.finish(KEY_HASHES_STAGE, facts)
     errors: dict[int, str] = {}
     for report in ledger.done("keys").values():
         errors |= {int(number): told for number, told in report["errors"].items()}

@@ -27,7 +27,7 @@ from kafkalog.log.scan.rows import check_crcs
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import SplitRange
 
-__all__ = ["verified_segment"]
+__all__ = ["verify_segment"]
 
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
 _INDEX_ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
@@ -44,29 +44,31 @@ class _Findings:
     starts: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
 
-def verified_segment(disk: FileSystem, wanted: SplitRange, options: ReadOptions) -> dict[str, Any]:
+def verify_segment(
+    disk: FileSystem, split_range: SplitRange, options: ReadOptions
+) -> dict[str, Any]:
     """
     Return the row of the view for one segment.
 
     Args:
         disk: the disk.
-        wanted: the range from the segment's base to what follows it.
+        split_range: the range from the segment's base to what follows it.
         options: of the query.
 
     Raises:
         LogStorageError: the disk refused.
     """
-    files = SegmentFiles(Path(wanted.directory), wanted.start)
+    files = SegmentFiles(Path(split_range.directory), split_range.start)
     found = _Findings()
 
     def note_end(_: OffsetOutOfRangeError) -> int:
-        return wanted.end
+        return split_range.end
 
     reader = RangeReader(
         disk,
-        Path(wanted.directory),
-        wanted.start,
-        wanted.end,
+        Path(split_range.directory),
+        split_range.start,
+        split_range.end,
         timestamps=Integers(),
         hides=None,
         check_crcs=True,
@@ -86,18 +88,18 @@ def verified_segment(disk: FileSystem, wanted: SplitRange, options: ReadOptions)
         found.starts.append(stretch.batches.position[rows] + stretch.origin)
         found.end_position = stretch.file_end(stop - 1)
     with storage_errors(files.log, doing="reading"):
-        return _row(disk, wanted, files, found)
+        return _row(disk, split_range, files, found)
 
 
 def _row(
-    disk: FileSystem, wanted: SplitRange, files: SegmentFiles, found: _Findings
+    disk: FileSystem, split_range: SplitRange, files: SegmentFiles, found: _Findings
 ) -> dict[str, Any]:
     fences = [each.fence for each in found.damage]
     end = max([found.end_position, *(fence.end_position for fence in fences)])
     size, tail = _tail(disk, files, end)
     return {
-        "topic": wanted.topic,
-        "partition": wanted.partition,
+        "topic": split_range.topic,
+        "partition": split_range.partition,
         "segment": files.log.name,
         "bytes": size,
         "batches": found.batches,

@@ -24,7 +24,7 @@ from kafkalog.log.segment import LogSegment
 from kafkalog.log.segment_types import SegmentContext
 from kafkalog.spark.arrow_cells import cell_of
 from kafkalog.spark.errors import coded_errors
-from kafkalog.spark.jobs.asked import (
+from kafkalog.spark.jobs.job_arguments import (
     JobReport,
     Paths,
     configs_of,
@@ -35,20 +35,20 @@ from kafkalog.spark.jobs.asked import (
     with_internal_topics,
     work_directory,
 )
+from kafkalog.spark.jobs.job_tasks import outcome_of, partition_error, ranges_of, records_of
 from kafkalog.spark.jobs.ledger import JobLedger
-from kafkalog.spark.jobs.work import outcome_of, partition_error, ranges_of, records_of
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.options.option import invalid
 from kafkalog.spark.plan import LogSnapshot, LogSplit, SplitRange, resolve_bounds
 from kafkalog.spark.schema import RECORD_COLUMNS, VERIFY_COLUMNS, arrow_type
-from kafkalog.spark.verifying import verified_segment
+from kafkalog.spark.segment_verification import verify_segment
 from kafkalog.spark.views import plan_view
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkalog.spark.jobs.stages import JobProgress
+    from kafkalog.spark.jobs.job_source import JobProgress
 
 __all__ = ["reindex", "reindex_task", "stats", "verify", "verify_task"]
 
@@ -95,18 +95,18 @@ def verify(
         KafkaLogSparkError: PATH_NOT_FOUND and others of the options; OPTION_INVALID for a share
             that is none.
     """
-    from kafkalog.spark.jobs.stages import stage_frame, watched
+    from kafkalog.spark.jobs.job_source import stage_frame, watched
 
     if sample is not None and not 0 < sample <= 1:
         raise invalid("sample", sample, "above 0, and at most 1")
-    asked = {
+    arguments = {
         "job": "verify",
         "read": read_options(path, options, view="verify"),
         "deep": deep,
         "sample": sample,
     }
     job_id = new_job_id("verify") if job_id is None else job_id
-    ledger = JobLedger.begin(work_directory(path, work_dir), job_id, asked)
+    ledger = JobLedger.begin(work_directory(path, work_dir), job_id, arguments)
     if not ledger.is_planned("verify"):
         _plan_verify(spark, ledger, sample)
     frame = stage_frame(spark, ledger, "verify")
@@ -117,7 +117,7 @@ def verify(
 
 
 def _plan_verify(spark: SparkSession, ledger: JobLedger, sample: float | None) -> None:
-    read = with_internal_topics(ReadOptions.parse(ledger.asked["read"]))
+    read = with_internal_topics(ReadOptions.parse(ledger.arguments["read"]))
     found = LogSnapshot.take(read)
     task_bytes = shared_out(spark, _VERIFY_TASK_BYTES, int(found.sizes.sum()))
     read = replace(read, split_bytes=task_bytes)
@@ -128,11 +128,13 @@ def _plan_verify(spark: SparkSession, ledger: JobLedger, sample: float | None) -
     ledger.plan("verify", [{"ranges": ranges} for ranges in chosen if ranges])
 
 
-def _is_sampled(wanted: tuple[int, str, str, int, int, int, bool], sample: float | None) -> bool:
+def _is_sampled(
+    split_range: tuple[int, str, str, int, int, int, bool], sample: float | None
+) -> bool:
     """Choose segments by a hash of their names, so that a larger share has all of a smaller."""
     if sample is None:
         return True
-    _number, _directory, topic, partition, start, *_end = wanted
+    _number, _directory, topic, partition, start, *_end = split_range
     name = f"{topic}-{partition}/{start}".encode()
     return zlib.crc32(name) < sample * 2**32
 
@@ -145,28 +147,28 @@ def verify_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterato
     schema = pa.schema([*fields, ("error", pa.string())])
     known = ledger.report_of("verify", number)
     found: list[dict[str, Any]] = []
-    for row in _looked_through(ledger, task) if known is None else known["rows"]:
+    for row in _verified_rows(ledger, task) if known is None else known["rows"]:
         found.append(row)
         arrays = [cell_of(field.type, row[field.name]) for field in schema]
         yield pa.RecordBatch.from_arrays(arrays, names=schema.names)
     if known is None:
-        ledger.note_done("verify", number, {"rows": found})
+        ledger.record_done("verify", number, {"rows": found})
 
 
-def _looked_through(ledger: JobLedger, task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    asked = ledger.asked
-    options = ReadOptions.parse(asked["read"])
-    for _partition, wanted in ranges_of(task):
-        row = verified_segment(PosixFileSystem(), wanted, options)
-        told = _wrong_with_records(wanted, asked["read"]) if asked["deep"] else None
+def _verified_rows(ledger: JobLedger, task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    arguments = ledger.arguments
+    options = ReadOptions.parse(arguments["read"])
+    for _partition, split_range in ranges_of(task):
+        row = verify_segment(PosixFileSystem(), split_range, options)
+        told = _find_record_error(split_range, arguments["read"]) if arguments["deep"] else None
         yield {**row, "error": told}
 
 
-def _wrong_with_records(wanted: SplitRange, read: Mapping[str, str]) -> str | None:
+def _find_record_error(split_range: SplitRange, read: Mapping[str, str]) -> str | None:
     options = ReadOptions.parse({**read, "view": "records", "includeHeaders": "true"})
     names = (*RECORD_COLUMNS, "headers")
     try:
-        for _batch in records_of(wanted, names, options):
+        for _batch in records_of(split_range, names, options):
             pass
     except KafkaLogError as error:
         told = partition_error(error)
@@ -247,17 +249,17 @@ def reindex(
     Raises:
         KafkaLogSparkError: PATH_NOT_FOUND and others of the options.
     """
-    from kafkalog.spark.jobs.stages import run_stage
+    from kafkalog.spark.jobs.job_source import run_stage
 
     begun = time.monotonic()
     job_id = new_job_id("reindex") if job_id is None else job_id
-    asked = {"job": "reindex", "read": read_options(path, options), "settings": settings or {}}
-    ledger = JobLedger.begin(work_directory(path, work_dir), job_id, asked)
+    arguments = {"job": "reindex", "read": read_options(path, options), "settings": settings or {}}
+    ledger = JobLedger.begin(work_directory(path, work_dir), job_id, arguments)
     if (report := ledger.report()) is not None:
         return JobReport.from_json(report)
     if not ledger.is_planned("reindex"):
         filesystem = PosixFileSystem()
-        read = ReadOptions.parse(ledger.asked["read"])
+        read = ReadOptions.parse(ledger.arguments["read"])
         snapshot = LogSnapshot.take(with_internal_topics(read))
         configs = configs_of(filesystem, snapshot, settings or {})
         by_parent: dict[str, list[dict[str, Any]]] = {}
@@ -282,10 +284,10 @@ def reindex(
 
 def reindex_task(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     """Make the indexes of the logs of one data directory anew, one after the other."""
-    from kafkalog.spark.jobs.stages import report_batch
+    from kafkalog.spark.jobs.job_source import report_batch
 
     report = {"logs": [_reindexed(each) for each in task["logs"]]}
-    ledger.note_done("reindex", number, report)
+    ledger.record_done("reindex", number, report)
     yield report_batch(number, {})
 
 

@@ -3,7 +3,7 @@
 Spark hands them over in lower case. A name that the table does not have is an error that names the
 nearest one it has; a name that means nothing here is warned of, once in a process.
 
-Thread-safety: `GivenOptions` is not changed after it was made.
+Thread-safety: `ParsedOptions` is not changed after it was made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.options.option import Option, Where, invalid
 from kafkalog.spark.options.table import IGNORED, OPTIONS
 
-__all__ = ["GivenOptions"]
+__all__ = ["ParsedOptions"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,10 +26,10 @@ _BY_KEY: Final = {
     key.lower(): option for option in OPTIONS for key in (option.name, *option.aliases)
 }
 # What was said already; a query parses its options in several places.
-_TOLD: Final[set[str]] = set()
+_REPORTED: Final[set[str]] = set()
 
 
-class GivenOptions:
+class ParsedOptions:
     """
     What was given of the options of one kind of query.
 
@@ -52,7 +52,7 @@ class GivenOptions:
         for key, text in options.items():
             option = _BY_KEY.get(key.lower())
             if option is not None and where in option.where:
-                self._take(option, key, str(text))
+                self._store(option, key, str(text))
                 continue
             reason = self._reason_to_ignore(key, option)
             if reason is None:
@@ -64,7 +64,7 @@ class GivenOptions:
                 raise self._unknown(key, option)
             ignored.append(f"{key}: nobody knows it")
         self.ignored = tuple(ignored)
-        self._tell()
+        self._warn_ignored()
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
@@ -105,7 +105,7 @@ class GivenOptions:
         given = self.get(name)
         return tuple(map(_local_path, [given] if name == "path" else given))
 
-    def _take(self, option: Option, key: str, text: str) -> None:
+    def _store(self, option: Option, key: str, text: str) -> None:
         value = option.parse(text)
         if option.name in self._values and self._values[option.name] != value:
             raise KafkaLogSparkError(
@@ -122,7 +122,7 @@ class GivenOptions:
             return "only a stream heeds it"
         for each in IGNORED:
             if self._where in each.where and each.covers(key.lower()):
-                return each.reason if each.is_told else ""
+                return each.reason if each.is_reported else ""
         return None
 
     def _unknown(self, key: str, option: Option | None) -> KafkaLogSparkError:
@@ -142,11 +142,11 @@ class GivenOptions:
             ErrorCode.OPTION_UNKNOWN, f"unknown option {key!r}{hint}", option=key, **detail
         )
 
-    def _tell(self) -> None:
-        told = "; ".join(self.ignored)
-        if told and told not in _TOLD:
-            _TOLD.add(told)
-            logger.warning("options without a meaning here: %s", told)
+    def _warn_ignored(self) -> None:
+        warning = "; ".join(self.ignored)
+        if warning and warning not in _REPORTED:
+            _REPORTED.add(warning)
+            logger.warning("options without a meaning here: %s", warning)
 
 
 _NAMES: Final[dict[Where, str]] = {

@@ -40,8 +40,8 @@ from kafkalog.log.scan.options import ScanOptions, make_options
 from kafkalog.log.scan.rows import RowReader
 from kafkalog.log.scan.stretches import Stretch
 from kafkalog.records.batch_view import BatchView
-from kafkalog.spark.arrow_rows import RowShaper
-from kafkalog.spark.damaged import error_of_batch, error_of_damage, go_on_behind
+from kafkalog.spark.arrow_rows import RowConverter
+from kafkalog.spark.damage_errors import error_of_batch, error_of_damage, resume_after
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError, of_engine
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import EVERYTHING, FilterSet, LogSplit, SplitRange
@@ -119,11 +119,13 @@ class SplitReader:
         self._filters = filters
         self._disk = filesystem
         self._segments = _Segments()
-        self._shaper = RowShaper(columns, schema, lambda offsets: self._segments.names(offsets))
+        self._converter = RowConverter(
+            columns, schema, lambda offsets: self._segments.names(offsets)
+        )
         # A batch that holds rows of several partitions cannot say which segments they are of.
-        self._wants_segments = any(column.name == "segment" for column in columns)
+        self._needs_segments = any(column.name == "segment" for column in columns)
         self._scan: ScanOptions = make_options(
-            columns=self._shaper.engine_columns,
+            columns=self._converter.engine_columns,
             filters=filters.scan_filters(),
             isolation=options.isolation,
             on_corrupt="raise" if options.mode == "FAILFAST" else "skip",
@@ -135,33 +137,31 @@ class SplitReader:
 
     def read(self, split: LogSplit) -> Iterator[pa.RecordBatch]:
         """Yield the records of a split."""
-        shape = self._shaper.shape
+        convert = self._converter.convert
         current: list[SplitRange] = []
-        rows = RowReader(
-            self._scan, lambda view, error: self._passes_over(current[-1], view, error)
-        )
+        rows = RowReader(self._scan, lambda view, error: self._skip_batch(current[-1], view, error))
         try:
             for each in split.ranges:
                 current.append(each)
                 for batch in self._read_range(rows, each):
-                    yield shape(batch)
+                    yield convert(batch)
                     yield from self._damaged_rows()
-                if self._wants_segments:
-                    yield from map(shape, rows.rest())
+                if self._needs_segments:
+                    yield from map(convert, rows.rest())
         except KafkaLogError as error:
             # What lies before the damage, before its error.
-            yield from map(shape, rows.rest())
+            yield from map(convert, rows.rest())
             name = current[-1]
             raise of_engine(error, topic=name.topic, partition=name.partition) from error
-        yield from map(shape, rows.rest())
+        yield from map(convert, rows.rest())
         yield from self._damaged_rows()
 
-    def _read_range(self, rows: RowReader, wanted: SplitRange) -> Iterator[Any]:
+    def _read_range(self, rows: RowReader, split_range: SplitRange) -> Iterator[Any]:
         offsets = self._filters.offsets
-        start, end = max(wanted.start, offsets.first), min(wanted.end, offsets.last + 1)
+        start, end = max(split_range.start, offsets.first), min(split_range.end, offsets.last + 1)
         if start >= end:
             return iter(())
-        options, directory = self._options, Path(wanted.directory)
+        options, directory = self._options, Path(split_range.directory)
         hides = None
         if options.isolation == "read_committed":
             hides = AbortedOnDisk(self._disk, directory, end).hides
@@ -175,43 +175,43 @@ class SplitReader:
             check_crcs=options.check_crcs,
             max_batch_bytes=options.max_batch_bytes,
             retries=options.retries,
-            on_damage=lambda damage: self._meet_damage(wanted, start, damage),
-            on_missing=lambda error: go_on_behind(wanted, error, options.on_data_loss),
+            on_damage=lambda damage: self._on_damage(split_range, start, damage),
+            on_missing=lambda error: resume_after(split_range, error, options.on_data_loss),
         )
         stretches = reader.stretches()
-        if self._wants_segments:
+        if self._needs_segments:
             self._segments = _Segments()
             stretches = self._segments.follow(stretches)
         return rows.read(
             stretches,
             start,
             end,
-            topic=wanted.topic,
-            partition=wanted.partition,
+            topic=split_range.topic,
+            partition=split_range.partition,
             limit_bytes=options.max_batch_bytes,
         )
 
     # ------------------------------------------------------------------------------- damage
 
-    def _passes_over(self, wanted: SplitRange, view: BatchView, error: KafkaLogError) -> bool:
+    def _skip_batch(self, split_range: SplitRange, view: BatchView, error: KafkaLogError) -> bool:
         """Say of a batch that cannot be decoded whether to go on, by the mode."""
-        found = error_of_batch(wanted, view, error)
+        found = error_of_batch(split_range, view, error)
         if found.code is ErrorCode.UNSUPPORTED or self._options.mode == "FAILFAST":
             raise found from error
-        self._note(wanted, view.header.base_offset, wanted.start, found)
+        self._record_damage(split_range, view.header.base_offset, split_range.start, found)
         return True
 
-    def _meet_damage(self, wanted: SplitRange, start: int, damage: Damage) -> None:
-        found = error_of_damage(wanted, damage, self._options.max_batch_bytes)
+    def _on_damage(self, split_range: SplitRange, start: int, damage: Damage) -> None:
+        found = error_of_damage(split_range, damage, self._options.max_batch_bytes)
         if found.code is ErrorCode.UNSUPPORTED or self._options.mode == "FAILFAST":
             raise found
-        self._note(wanted, damage.fence.first_offset, start, found)
+        self._record_damage(split_range, damage.fence.first_offset, start, found)
 
-    def _note(
-        self, wanted: SplitRange, first_offset: int, start: int, found: KafkaLogSparkError
+    def _record_damage(
+        self, split_range: SplitRange, first_offset: int, start: int, found: KafkaLogSparkError
     ) -> None:
         """Keep what is to become a row, unless a filter leaves that out or another task has it."""
-        if wanted.follows and first_offset < wanted.start:
+        if split_range.follows and first_offset < split_range.start:
             return
         offset = max(first_offset, start)
         logger.warning("%s", found)
@@ -222,8 +222,8 @@ class SplitReader:
         path, text = found.detail["path"], {"code": found.code, "message": found.message}
         self._damaged.append(
             {
-                "topic": wanted.topic,
-                "partition": wanted.partition,
+                "topic": split_range.topic,
+                "partition": split_range.partition,
                 "offset": offset,
                 "segment": Path(str(path)).name,
                 self._options.corrupt_column: json.dumps(text | found.detail, default=str),
@@ -233,4 +233,4 @@ class SplitReader:
     def _damaged_rows(self) -> Iterator[pa.RecordBatch]:
         if self._damaged:
             rows, self._damaged = self._damaged, []
-            yield self._shaper.rows(rows)
+            yield self._converter.rows(rows)

@@ -1,11 +1,11 @@
-"""Runs of batches of any format, decoded to columns piece by piece, for both passes of a cleaning.
+"""Runs of batches of any format, decoded to columns chunk by chunk, for both passes of a cleaning.
 
-A piece is as many uncompressed batches as fit the columns, which are decoded in one call, or as
+A chunk is as many uncompressed batches as fit the columns, which are decoded in one call, or as
 many compressed ones of format v2, or one compressed batch of an old format. Nothing is made for a
-single record, and what is decided about a piece is decided about all its batches at once.
+single record, and what is decided about a chunk is decided about all its batches at once.
 
 Every batch is checked: framing, order, CRC, and records against the header. Columns are reused from
-piece to piece.
+chunk to chunk.
 
 Thread-safety: none; one caller at a time.
 """
@@ -32,25 +32,25 @@ from kafkalog.records.control import ControlType
 from kafkalog.records.conversion.conversion_units import FileRecords
 from kafkalog.records.reused_columns import ReusedColumns
 
-__all__ = ["OrdinaryRun", "Piece", "PieceReader"]
+__all__ = ["ChunkReader", "DecodedChunk", "FastPathRun"]
 
 _OK: Final = STATUS_CODES["OK"]
 _FULL: Final = STATUS_CODES["FULL"]
 _CHUNK_BATCHES: Final = 4096
-# Rows of a piece: their columns, 56 bytes each, should stay in the second-level cache.
+# Rows of a chunk: their columns, 56 bytes each, should stay in the second-level cache.
 _CHUNK_ROWS: Final = 8192
-# Bytes of a piece: it is gone over several times, and should still be near then.
+# Bytes of a chunk: it is gone over several times, and should still be near then.
 _CHUNK_BYTES: Final = 4 << 20
-# Uncompressed bytes of a piece of compressed batches, but for those of the last.
+# Uncompressed bytes of a chunk of compressed batches, but for those of the last.
 _CHUNK_PAYLOAD_BYTES: Final = 1 << 20
 # Records of a batch of an ordinary run: columns for more are made only once it has been opened.
-_ORDINARY_ROWS_MAX: Final = 1 << 18
+_FAST_PATH_ROWS_MAX: Final = 1 << 18
 # Of the key of a control record, i16 version and i16 type.
 _CONTROL_KEY_SIZE_MIN: Final = 4
 
 
 @dataclass(slots=True)
-class Piece:
+class DecodedChunk:
     """
     Some batches and their records.
 
@@ -127,7 +127,7 @@ class Piece:
         return ControlType(type_id) if known else ControlType.UNKNOWN
 
 
-class OrdinaryRun(NamedTuple):
+class FastPathRun(NamedTuple):
     """
     A run whose batches are all ordinary (`kafkalog._core.batch_rows`): calls go over all of them.
 
@@ -144,7 +144,7 @@ class OrdinaryRun(NamedTuple):
     plain_rows: int
 
 
-class PieceReader:
+class ChunkReader:
     """
     Reads run after run; offsets must rise from run to run.
 
@@ -158,24 +158,24 @@ class PieceReader:
         self._reused = ReusedColumns(_CHUNK_ROWS, limit_bytes)
         self._next_offset = 0
 
-    def ordinary(self, run: FileRecords) -> OrdinaryRun | None:
-        """Return a run as an ordinary one; None if it is to be read in pieces."""
+    def fast_path(self, run: FileRecords) -> FastPathRun | None:
+        """Return a run as an ordinary one; None if it is to be read in chunks."""
         found = survey_run(run.data, self._next_offset)
-        if found is None or found[1] > min(_ORDINARY_ROWS_MAX, self._limit_bytes):
+        if found is None or found[1] > min(_FAST_PATH_ROWS_MAX, self._limit_bytes):
             return None
         next_offset, rows_max, plain_rows = found
-        return OrdinaryRun(run, self._reused.with_capacity(rows_max), next_offset, plain_rows)
+        return FastPathRun(run, self._reused.with_capacity(rows_max), next_offset, plain_rows)
 
-    def passed(self, run: OrdinaryRun) -> None:
+    def advance(self, run: FastPathRun) -> None:
         """Take note that an ordinary run was read, all of it."""
         self._next_offset = run.next_offset
 
-    def pieces(self, run: FileRecords) -> Iterator[Piece]:
+    def chunks(self, run: FileRecords) -> Iterator[DecodedChunk]:
         """
-        Yield the pieces of a run, each good until the next is asked for.
+        Yield the chunks of a run, each good until the next is asked for.
 
         Raises:
-            CorruptRecordError: a batch is damaged, cut, or out of order; the pieces before it have
+            CorruptRecordError: a batch is damaged, cut, or out of order; the chunks before it have
                 been yielded.
         """
         position = 0
@@ -195,7 +195,7 @@ class PieceReader:
             if result.status not in (_OK, _FULL):
                 check_status(result.status, run.position + position, run.path)
 
-    def _cut(self, run: FileRecords, is_compressed: NDArray[np.bool_]) -> Iterator[Piece]:
+    def _cut(self, run: FileRecords, is_compressed: NDArray[np.bool_]) -> Iterator[DecodedChunk]:
         count = len(is_compressed)
         # Where stretches of one kind end.
         ends = [*(np.flatnonzero(np.diff(is_compressed)) + 1).tolist(), count]
@@ -203,14 +203,14 @@ class PieceReader:
         for end in ends:
             while batch < end:
                 decode = self._compressed if is_compressed[batch] else self._plain
-                piece = decode(run, batch, end)
-                yield piece
-                batch = piece.end_batch
+                chunk = decode(run, batch, end)
+                yield chunk
+                batch = chunk.end_batch
 
     def _end(self, batch: int) -> int:
         return int(self._batches.position[batch]) + int(self._batches.size_bytes[batch])
 
-    def _plain(self, run: FileRecords, first: int, limit: int) -> Piece:
+    def _plain(self, run: FileRecords, first: int, limit: int) -> DecodedChunk:
         """Decode uncompressed batches from `first`, at least one and not the one at `limit`."""
         start = int(self._batches.position[first])
         # Batches that end within the bound; at least one, however large.
@@ -227,7 +227,7 @@ class PieceReader:
         if done == 0:
             check_status(status, run.position + position, run.path)
         counts = self._batches.record_count[first : first + done]
-        return Piece(
+        return DecodedChunk(
             run,
             start,
             position,
@@ -241,7 +241,7 @@ class PieceReader:
             (),
         )
 
-    def _compressed(self, run: FileRecords, first: int, limit: int) -> Piece:
+    def _compressed(self, run: FileRecords, first: int, limit: int) -> DecodedChunk:
         """Decompress batches from `first`, at least one and not the one at `limit`."""
         view = self._checked(run, first)
         columns, payload = self._reused.decode(view)
@@ -257,7 +257,7 @@ class PieceReader:
                     break
                 rows, payload = view.columns(columns, limit_bytes=self._limit_bytes)
             except KafkaLogError:
-                # The next piece begins there, and tells.
+                # The next chunk begins there, and tells.
                 break
             views.append(view)
             payloads.append(payload)
@@ -269,7 +269,7 @@ class PieceReader:
             for name in ("key_position", "value_position", "headers_position"):
                 positions: NDArray[np.int64] = getattr(columns, name)
                 positions += shift
-        return Piece(
+        return DecodedChunk(
             run,
             int(self._batches.position[first]),
             self._end(first + len(views) - 1),

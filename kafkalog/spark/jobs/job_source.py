@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IMPORT_STAGE",
-    "MARKS_STAGE",
+    "KEY_HASHES_STAGE",
     "JobProgress",
     "KafkaLogJobSource",
     "latest_slices",
@@ -54,7 +54,7 @@ __all__ = [
     "watched",
 ]
 
-MARKS_STAGE: Final = "marks"
+KEY_HASHES_STAGE: Final = "marks"
 IMPORT_STAGE: Final = "import"
 _NAME: Final = "kafkalog-job"
 _PACKED: Final = "number int, slice int, base bigint, entries binary"
@@ -66,13 +66,13 @@ _RECORDS: Final = (
 _VERIFIED: Final = f"{ddl_of(VERIFY_COLUMNS.values())}, error string"
 # What a stage's tasks do, as module and function, and the columns of what they give.
 _STAGES: Final = {
-    "keys": ("kafkalog.spark.jobs.work:read_keys", _PACKED),
+    "keys": ("kafkalog.spark.jobs.job_tasks:read_keys", _PACKED),
     "copy": ("kafkalog.spark.jobs.copying:copy_task", _REPORT),
-    "clean": ("kafkalog.spark.jobs.work:stage_runs", _REPORT),
-    "latest": ("kafkalog.spark.jobs.work:read_latest", _RECORDS),
+    "clean": ("kafkalog.spark.jobs.job_tasks:stage_runs", _REPORT),
+    "latest": ("kafkalog.spark.jobs.job_tasks:read_latest", _RECORDS),
     "export": ("kafkalog.spark.jobs.exporting:export_task", _REPORT),
-    "verify": ("kafkalog.spark.jobs.upkeep:verify_task", _VERIFIED),
-    "reindex": ("kafkalog.spark.jobs.upkeep:reindex_task", _REPORT),
+    "verify": ("kafkalog.spark.jobs.maintenance:verify_task", _VERIFIED),
+    "reindex": ("kafkalog.spark.jobs.maintenance:reindex_task", _REPORT),
 }
 # Of these what the tasks give is what counts, so all of them run each time somebody asks for it.
 _GIVING: Final = ("keys", "latest", "verify")
@@ -168,7 +168,7 @@ class _ImportWriter(DataSourceArrowWriter):
         from kafkalog.spark.jobs.importing import OffsetKeepingWriter
 
         ledger = JobLedger(Path(self._directory))
-        codec = Codec[ledger.asked["codec"].upper()]
+        codec = Codec[ledger.arguments["codec"].upper()]
         writer = OffsetKeepingWriter(ledger.folder("imported"), codec)
         try:
             for batch in iterator:
@@ -306,12 +306,12 @@ def watched(
     total = len(ledger.tasks(stage))
     ended = threading.Event()
 
-    def tell() -> None:
+    def report_progress() -> None:
         on_progress(JobProgress(ledger.job_id, stage, len(ledger.numbers_done(stage)), total))
 
     def watch() -> None:
         while not ended.wait(_POLL_SECONDS):
-            tell()
+            report_progress()
 
     watcher = threading.Thread(target=watch, name="kafkalog-job-progress", daemon=True)
     watcher.start()
@@ -320,4 +320,4 @@ def watched(
     finally:
         ended.set()
         watcher.join()
-        tell()
+        report_progress()

@@ -19,8 +19,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from kafkalog.cleaner.log_to_clean import log_to_clean
 from kafkalog.cleaner.staged import SegmentIdentity, StagingRun, stage_cleaning
-from kafkalog.cleaner.subject import subject_of
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
     CorruptRecordError,
@@ -35,13 +35,13 @@ from kafkalog.files.unmapped_filesystem import without_mappings
 from kafkalog.log.opening import open_log
 from kafkalog.spark.arrow_cells import mask_of, numbers_of, validity_of
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
-from kafkalog.spark.jobs.latest_offsets import load_marks
+from kafkalog.spark.jobs.key_hashes import RangeKeyHashes
+from kafkalog.spark.jobs.latest_offsets import load_live_records
 from kafkalog.spark.jobs.ledger import JobLedger
-from kafkalog.spark.jobs.marks import RangeKeys
 from kafkalog.spark.options import ReadOptions
 from kafkalog.spark.plan import LogSplit, SplitRange
-from kafkalog.spark.reading import read_split
 from kafkalog.spark.schema import RECORD_COLUMNS, RECORD_EXTRAS, arrow_type
+from kafkalog.spark.split_reader import read_split
 
 __all__ = [
     "outcome_of",
@@ -113,9 +113,9 @@ def ranges_of(task: Mapping[str, Any]) -> Iterator[tuple[int, SplitRange]]:
 
 
 def read_keys(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-    """Yield the latest records by key of the ranges of a task; see `marks`."""
-    options = ReadOptions.parse(ledger.asked["read"])
-    keys = RangeKeys(bytes.fromhex(ledger.asked["secret"]))
+    """Yield the latest records by key of the ranges of a task; see `key_hashes`."""
+    options = ReadOptions.parse(ledger.arguments["read"])
+    keys = RangeKeyHashes(bytes.fromhex(ledger.arguments["secret"]))
     slices = task["slices"]
     errors: dict[int, str] = {}
     for partition_number, each in ranges_of(task):
@@ -127,15 +127,15 @@ def read_keys(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[
             if told is None:
                 raise
             errors[partition_number] = told
-    ledger.note_done("keys", number, {"errors": errors})
+    ledger.record_done("keys", number, {"errors": errors})
 
 
 def stage_runs(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     """Write what stays of runs of segments into the job's directory, and report it."""
-    from kafkalog.spark.jobs.stages import report_batch
+    from kafkalog.spark.jobs.job_source import report_batch
 
     reports = [_staged(ledger, each) for each in task["runs"]]
-    ledger.note_done("clean", number, {"runs": reports})
+    ledger.record_done("clean", number, {"runs": reports})
     yield report_batch(number, {"runs": len(reports)})
 
 
@@ -146,14 +146,16 @@ def _staged(ledger: JobLedger, task: dict[str, Any]) -> dict[str, Any]:
     ledger.discard(name)
     folder = ledger.folder(name)
     latest = ledger.folder("latest")
-    marks = load_marks(latest, task["slices"], run.start_offset, task["end"], task["run_end"])
+    marks = load_live_records(
+        latest, task["slices"], run.start_offset, task["end"], task["run_end"]
+    )
     expected = [SegmentIdentity(**each) for each in task["segments"]]
     config = LogConfig.from_properties(task["config"])
     try:
         disk = without_mappings(PosixFileSystem())
         with open_log(task["directory"], config=config, read_only=True, filesystem=disk) as log:
-            subject = subject_of(log, now_ms=ledger.asked["now_ms"])
-            staged = stage_cleaning(log, subject, marks, folder, expected=expected, run=run)
+            target = log_to_clean(log, now_ms=ledger.arguments["now_ms"])
+            staged = stage_cleaning(log, target, marks, folder, expected=expected, run=run)
     except KafkaLogError as error:
         told = partition_error(error)
         if told is None:
@@ -165,19 +167,21 @@ def _staged(ledger: JobLedger, task: dict[str, Any]) -> dict[str, Any]:
 
 def read_latest(ledger: JobLedger, number: int, task: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     """Yield the records of the ranges of a task that are their keys' latest."""
-    asked = ledger.asked
-    yield from latest_records(ledger, task, drop_tombstones=asked["drop_tombstones"])
-    ledger.note_done("latest", number, {})
+    arguments = ledger.arguments
+    yield from latest_records(ledger, task, drop_tombstones=arguments["drop_tombstones"])
+    ledger.record_done("latest", number, {})
 
 
 def latest_records(
     ledger: JobLedger, task: Mapping[str, Any], *, drop_tombstones: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield the latest records of the ranges of a task, in the columns of the source."""
-    options = ReadOptions.parse(ledger.asked["read"])
+    options = ReadOptions.parse(ledger.arguments["read"])
     folder = ledger.folder("latest")
     for partition_number, each in ranges_of(task):
-        marks = load_marks(folder, task["slices"][str(partition_number)], each.start, each.end)
+        marks = load_live_records(
+            folder, task["slices"][str(partition_number)], each.start, each.end
+        )
         for batch in records_of(each, tuple(RECORD_COLUMNS), options):
             mask = marks.takes(numbers_of(batch.column("offset"), np.int64))
             if drop_tombstones:

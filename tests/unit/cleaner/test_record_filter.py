@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog.cleaner.keys import KeyCollector
-from kafkalog.cleaner.retained import BatchFilter, LastBatch
+from kafkalog.cleaner.record_filter import LastBatch, RecordFilter
 from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.errors import CorruptRecordError
@@ -94,11 +94,11 @@ def test_filter_batch_that_loses_nothing_is_not_even_copied() -> None:
     add_records(log, (b"a", b"1"), (b"b", b"2"))
     add_records(log, (b"c", b"3"), codec=Codec.ZSTD)
     run = memoryview(log.data)
-    batch_filter = BatchFilter(offset_map_of(1), Cleaning(99).rules(), TransactionTracker())
-    parts = batch_filter.filter(FileRecords(run), old_tombstones_stay=True)
+    record_filter = RecordFilter(offset_map_of(1), Cleaning(99).rules(), TransactionTracker())
+    parts = record_filter.filter(FileRecords(run), old_tombstones_stay=True)
     assert log.data == b"".join(map(bytes, parts))
     assert all(isinstance(part, memoryview) and part.obj is run.obj for part in parts)
-    assert 2 == batch_filter.statistics.batches_copied
+    assert 2 == record_filter.statistics.batches_copied
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4, Codec.ZSTD])
@@ -214,8 +214,8 @@ def test_filter_of_parts_one_after_the_other_equals_one_pass() -> None:
         offset_map.clear(secret=b"0123456789abcdef", part=part, part_count=3)
         assert KeyCollector(offset_map, TransactionTracker()).add(FileRecords(memoryview(data)))
         offset_map.advance_to(log.end - 1)
-        batch_filter = BatchFilter(offset_map, cleaning.rules(), TransactionTracker())
-        parts = batch_filter.filter(FileRecords(memoryview(data)), old_tombstones_stay=True)
+        record_filter = RecordFilter(offset_map, cleaning.rules(), TransactionTracker())
+        parts = record_filter.filter(FileRecords(memoryview(data)), old_tombstones_stay=True)
         data = b"".join(map(bytes, parts))
         assert kept_of(data) != kept_of(whole.data) or part == 2
     assert kept_of(whole.data) == kept_of(data)
@@ -242,10 +242,10 @@ def test_filter_of_keys_with_one_md5_sum_keeps_both_unless_told_by_md5(
     asked = have_keys if exact else None
     run = FileRecords(memoryview(log.data))
     assert KeyCollector(offset_map, TransactionTracker(), have_keys=asked).add(run)
-    batch_filter = BatchFilter(
+    record_filter = RecordFilter(
         offset_map, Cleaning(99).rules(), TransactionTracker(), have_keys=asked
     )
-    parts = batch_filter.filter(run, old_tombstones_stay=True)
+    parts = record_filter.filter(run, old_tombstones_stay=True)
     found = kept_of(b"".join(map(bytes, parts)))
     assert expected == [record.offset for batch in found for record in batch.records]
 
@@ -272,9 +272,9 @@ def test_filter_damaged_batch_raises_with_its_place() -> None:
         data = bytearray(good)
         data[position + 61 + 8] ^= 1
         run = FileRecords(memoryview(bytes(data)), "segment", 1000)
-        batch_filter = BatchFilter(offset_map_of(1), Cleaning(9).rules(), TransactionTracker())
+        record_filter = RecordFilter(offset_map_of(1), Cleaning(9).rules(), TransactionTracker())
         with pytest.raises(CorruptRecordError, match=f"position {1000 + position} of segment"):
-            batch_filter.filter(run, old_tombstones_stay=True)
+            record_filter.filter(run, old_tombstones_stay=True)
     cut = FileRecords(memoryview(good)[:-1])
     with pytest.raises(CorruptRecordError, match="the bytes end before the item does"):
         KeyCollector(offset_map_of(9), TransactionTracker()).add(cut)

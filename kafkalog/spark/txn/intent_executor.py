@@ -46,7 +46,7 @@ from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
 from kafkalog.spark.txn.model import Intent, IntentEntry, smallest_segment
 from kafkalog.spark.txn.state import SinkState
 
-__all__ = ["IntentApplier"]
+__all__ = ["IntentExecutor"]
 
 # A file that becomes no segment is copied in such parts.
 _COPY_BYTES: Final = 32 * 1024 * 1024
@@ -54,7 +54,7 @@ _COPY_BYTES: Final = 32 * 1024 * 1024
 logger = logging.getLogger(__name__)
 
 
-class IntentApplier:
+class IntentExecutor:
     """
     Carries an intent out.
 
@@ -125,7 +125,7 @@ class IntentApplier:
                 )
             return
         if end != entry.base_offset:
-            left = self._left_of(log, entry, facts.size_bytes)
+            left = self._remaining_entry(log, entry, facts.size_bytes)
             if left is None:
                 return
             if left is not entry:
@@ -137,7 +137,7 @@ class IntentApplier:
         else:
             self._append(log, entry, facts.size_bytes)
 
-    def _left_of(self, log: Log, entry: IntentEntry, size: int) -> IntentEntry | None:
+    def _remaining_entry(self, log: Log, entry: IntentEntry, size: int) -> IntentEntry | None:
         """Return what is yet to be published of a file, and where; None where nothing is."""
         end = log.log_end_offset
         position, count = entry.position, 0

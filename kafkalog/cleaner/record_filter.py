@@ -44,9 +44,9 @@ from kafkalog._core.retained import (
 )
 from kafkalog._core.retained_run import RunFilter, output_bytes_for
 from kafkalog._core.status import STATUS_CODES
+from kafkalog.cleaner.decoded_chunks import ChunkReader, DecodedChunk
 from kafkalog.cleaner.keys import HaveKeys, row_comparison
-from kafkalog.cleaner.marks import LatestKeys
-from kafkalog.cleaner.pieces import Piece, PieceReader
+from kafkalog.cleaner.live_records import LiveRecords
 from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.errors import KafkaLogError
@@ -62,7 +62,7 @@ from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import DEFAULT_LIMIT_BYTES, compress, decompress
 from kafkalog.records.conversion.conversion_units import FileRecords
 
-__all__ = ["BatchFilter", "CleaningRules", "LastBatch", "Verdicts"]
+__all__ = ["CleaningRules", "LastBatch", "RecordFilter", "RetentionMask"]
 
 _OK: Final = STATUS_CODES["OK"]
 
@@ -90,9 +90,9 @@ class CleaningRules:
 
 
 @dataclass(slots=True)
-class Verdicts:
+class RetentionMask:
     """
-    What becomes of the batches of a piece, and of its records.
+    What becomes of the batches of a chunk, and of its records.
 
     Attributes:
         actions: of each batch: COPY, REWRITE, EMPTY or DROP.
@@ -106,7 +106,7 @@ class Verdicts:
     keep: NDArray[np.bool_]
 
 
-class BatchFilter:
+class RecordFilter:
     """
     Filters run after run of the segments that are cleaned.
 
@@ -123,14 +123,14 @@ class BatchFilter:
     Attributes:
         statistics: of all runs so far.
         has_old_formats: whether a batch in them was of v0 or v1.
-        takes_runs: whether a run is filtered in one call where nothing speaks against it.
+        filters_runs: whether a run is filtered in one call where nothing speaks against it.
     """
 
-    takes_runs: ClassVar[bool] = True
+    filters_runs: ClassVar[bool] = True
 
     def __init__(
         self,
-        offset_map: LatestKeys,
+        offset_map: LiveRecords,
         rules: CleaningRules,
         transactions: TransactionTracker,
         *,
@@ -145,10 +145,10 @@ class BatchFilter:
         self._rules = rules
         self._transactions = transactions
         self._have_keys = have_keys
-        self._reader = PieceReader(limit_bytes)
+        self._reader = ChunkReader(limit_bytes)
         # Where it is written: fresh memory costs several times what the copying does.
-        self._room = memoryview(b"")
-        # Marks that others have found out, and a map that compares keys, are asked piece by piece.
+        self._output = memoryview(b"")
+        # Marks that others have found out, and a map that compares keys, are asked chunk by chunk.
         self._runs: RunFilter | None = None
         if isinstance(offset_map, OffsetMap) and not offset_map.exact:
             self._runs = self._run_filter(offset_map, limit_bytes)
@@ -167,9 +167,9 @@ class BatchFilter:
         Raises:
             CorruptRecordError: a batch is damaged. Nothing of the run may be used.
         """
-        parts = self._filter_ordinary(run)
+        parts = self._filter_fast(run)
         if parts is None:
-            parts = self._filter_pieces(run, old_tombstones_stay=old_tombstones_stay)
+            parts = self._filter_chunks(run, old_tombstones_stay=old_tombstones_stay)
         written = sum(memoryview(part).nbytes for part in parts)
         self.statistics.bytes_read += len(run.data)
         self.statistics.bytes_written += written
@@ -193,81 +193,81 @@ class BatchFilter:
             compress=compress,
         )
 
-    def _filter_ordinary(self, run: FileRecords) -> list[Buffer] | None:
+    def _filter_fast(self, run: FileRecords) -> list[Buffer] | None:
         """Filter a run in one call; None if it cannot be done so."""
-        if self._runs is None or not self.takes_runs:
+        if self._runs is None or not self.filters_runs:
             return None
-        ordinary = self._reader.ordinary(run)
-        if ordinary is None:
+        fast = self._reader.fast_path(run)
+        if fast is None:
             return None
-        self._ensure_room(output_bytes_for(len(run.data), ordinary.plain_rows))
+        self._ensure_output(output_bytes_for(len(run.data), fast.plain_rows))
         try:
-            size, status, counts = self._runs.filter(run.data, ordinary.columns, self._room)
+            size, status, counts = self._runs.filter(run.data, fast.columns, self._output)
         except KafkaLogError:
-            # Read in pieces it fails again, with words for it.
+            # Read in chunks it fails again, with words for it.
             return None
         if status != _OK:
             return None
-        self._reader.passed(ordinary)
+        self._reader.advance(fast)
         self.statistics.add(CleaningStatistics(**counts))
         if counts["batches_copied"] == counts["batches_read"]:
             return [run.data]
-        return [self._room[:size]]
+        return [self._output[:size]]
 
-    def _ensure_room(self, size: int) -> None:
-        if len(self._room) < size:
+    def _ensure_output(self, size: int) -> None:
+        if len(self._output) < size:
             # What was given out may be in use yet.
-            self._room = memoryview(cast(Buffer, np.empty(size, np.uint8)))
+            self._output = memoryview(cast(Buffer, np.empty(size, np.uint8)))
 
-    def _filter_pieces(self, run: FileRecords, *, old_tombstones_stay: bool) -> list[Buffer]:
-        """Filter a run piece by piece."""
+    def _filter_chunks(self, run: FileRecords, *, old_tombstones_stay: bool) -> list[Buffer]:
+        """Filter a run chunk by chunk."""
         parts: list[Buffer] = []
-        for piece in self._reader.pieces(run):
-            verdicts = self._judge(piece, old_tombstones_stay=old_tombstones_stay)
-            if (verdicts.actions == COPY).all():
-                parts.append(run.data[piece.start : piece.end])
-            elif piece.views:
-                parts += self._write_compressed(piece, verdicts)
+        for chunk in self._reader.chunks(run):
+            mask = self._judge(chunk, old_tombstones_stay=old_tombstones_stay)
+            if (mask.actions == COPY).all():
+                parts.append(run.data[chunk.start : chunk.end])
+            elif chunk.views:
+                parts += self._write_compressed(chunk, mask)
             else:
-                parts.append(self._write_plain(piece, verdicts))
-            self._take_note(piece, verdicts)
+                parts.append(self._write_plain(chunk, mask))
+            self._count_result(chunk, mask)
         return parts
 
     # ---- verdicts ----
 
-    def _judge(self, piece: Piece, *, old_tombstones_stay: bool) -> Verdicts:
-        is_old = piece.magic < MAGIC_V2
+    def _judge(self, chunk: DecodedChunk, *, old_tombstones_stay: bool) -> RetentionMask:
+        is_old = chunk.magic < MAGIC_V2
         self.has_old_formats = self.has_old_formats or bool(is_old.any())
-        has_horizon = piece.has_bits(DELETE_HORIZON_MASK)
-        horizons = piece.header("base_timestamp")
+        has_horizon = chunk.has_bits(DELETE_HORIZON_MASK)
+        horizons = chunk.header("base_timestamp")
         waits = np.where(
             is_old, old_tombstones_stay, ~has_horizon | (self._rules.now_ms < horizons)
         )
-        keep, expired = self._latest(piece, waits)
-        self._keep_last_message(piece, is_old, keep)
+        keep, expired = self._latest(chunk, waits)
+        self._keep_last_message(chunk, is_old, keep)
         dropped, to_be_dated = self._judge_transactions(
-            piece, keep, has_horizon & (horizons <= self._rules.now_ms)
+            chunk, keep, has_horizon & (horizons <= self._rules.now_ms)
         )
-        kept_counts = piece.counts(keep)
-        counts = np.diff(piece.first_rows)
-        is_tombstone = keep & (piece.columns.value_size < 0)
+        kept_counts = chunk.counts(keep)
+        counts = np.diff(chunk.first_rows)
+        is_tombstone = keep & (chunk.columns.value_size < 0)
         if self._dates_tombstones and is_tombstone.any():
             # Beyond the map the values are there that a tombstone hides: until they go its time
             # does not begin. Or it would go with them, before slow readers have met it.
-            is_known = piece.header("last_offset") <= self._map.latest_offset
-            to_be_dated |= (piece.counts(is_tombstone) > 0) & is_known
+            is_known = chunk.header("last_offset") <= self._map.latest_offset
+            to_be_dated |= (chunk.counts(is_tombstone) > 0) & is_known
         sees_first = ~is_old & ~has_horizon & (kept_counts > 0) & to_be_dated
         horizons = np.where(
             sees_first, self._rules.now_ms + self._rules.delete_retention_ms, horizons
         )
         actions = np.full(len(counts), REWRITE, np.uint8)
         actions[(kept_counts == counts) & ~sees_first] = COPY
-        self._judge_empty(piece, kept_counts == 0, actions)
-        if piece.views and piece.views[0].header.is_wrapper:
-            self._judge_wrapper(piece, piece.views[0], actions)
+        self._judge_empty(chunk, kept_counts == 0, actions)
+        if chunk.views and chunk.views[0].header.is_wrapper:
+            self._judge_wrapper(chunk, chunk.views[0], actions)
         self.statistics.horizons_set += int(np.count_nonzero(sees_first))
-        self._count_dropped(piece, ~keep, expired, dropped)
-        return Verdicts(
+        self._count_dropped(chunk, ~keep, expired, dropped)
+        return RetentionMask(
             actions,
             (has_horizon | sees_first).astype(np.uint8),
             np.ascontiguousarray(horizons, np.int64),
@@ -275,7 +275,7 @@ class BatchFilter:
         )
 
     def _latest(
-        self, piece: Piece, waits: NDArray[np.bool_]
+        self, chunk: DecodedChunk, waits: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """
         Return which records the map keeps, and which it drops only as tombstones.
@@ -283,17 +283,17 @@ class BatchFilter:
         Args:
             waits: batches whose tombstones stay.
         """
-        columns = piece.columns
+        columns = chunk.columns
         stays = columns.value_size >= 0
         if not stays.all():
-            stays |= np.repeat(waits, np.diff(piece.first_rows))
+            stays |= np.repeat(waits, np.diff(chunk.first_rows))
         latest = np.empty(len(columns), np.bool_)
         if self._map.latest_run(columns.offset, latest.view(np.uint8)):
             return latest & stays, latest & ~stays
         found = np.empty(len(columns), np.int64)
-        comparison = row_comparison(piece, self._have_keys)
+        comparison = row_comparison(chunk, self._have_keys)
         self._map.get_run(
-            piece.data,
+            chunk.data,
             columns.key_position,
             columns.key_size,
             found,
@@ -305,7 +305,7 @@ class BatchFilter:
         return beyond | (latest & stays), latest & ~stays & ~beyond
 
     def _judge_transactions(
-        self, piece: Piece, keep: NDArray[np.bool_], over: NDArray[np.bool_]
+        self, chunk: DecodedChunk, keep: NDArray[np.bool_], over: NDArray[np.bool_]
     ) -> tuple[list[int], NDArray[np.bool_]]:
         """
         Judge the batches of transactions, in `keep`.
@@ -318,8 +318,8 @@ class BatchFilter:
         """
         empty_markers = np.zeros(len(over), np.bool_)
         dropped: list[int] = []
-        for batch, is_control, is_gone in self._transactions.judge(piece):
-            rows = slice(int(piece.first_rows[batch]), int(piece.first_rows[batch + 1]))
+        for batch, is_control, is_gone in self._transactions.judge(chunk):
+            rows = slice(int(chunk.first_rows[batch]), int(chunk.first_rows[batch + 1]))
             if is_control:
                 empty_markers[batch] = is_gone
                 is_gone = is_gone and bool(over[batch])
@@ -330,84 +330,86 @@ class BatchFilter:
         return dropped, empty_markers
 
     def _keep_last_message(
-        self, piece: Piece, is_old: NDArray[np.bool_], keep: NDArray[np.bool_]
+        self, chunk: DecodedChunk, is_old: NDArray[np.bool_], keep: NDArray[np.bool_]
     ) -> None:
         """Let the end of the range be seen where there are no empty batches to show it."""
-        if is_old[-1] and int(piece.header("last_offset")[-1]) + 1 == self._rules.end_offset:
+        if is_old[-1] and int(chunk.header("last_offset")[-1]) + 1 == self._rules.end_offset:
             keep[-1] = True
 
     def _judge_empty(
-        self, piece: Piece, is_empty: NDArray[np.bool_], actions: NDArray[np.uint8]
+        self, chunk: DecodedChunk, is_empty: NDArray[np.bool_], actions: NDArray[np.uint8]
     ) -> None:
         """Let batches that lose all records go, or leave the headers of some."""
         actions[is_empty] = DROP
-        is_new = is_empty & (piece.magic >= MAGIC_V2)
-        last_offset = piece.header("last_offset")
+        is_new = is_empty & (chunk.magic >= MAGIC_V2)
+        last_offset = chunk.header("last_offset")
         actions[is_new & (last_offset + 1 == self._rules.end_offset)] = EMPTY
-        for batch in np.flatnonzero(is_new & (piece.header("producer_id") >= 0)).tolist():
-            if self._ends_producer(piece, batch, int(last_offset[batch])):
+        for batch in np.flatnonzero(is_new & (chunk.header("producer_id") >= 0)).tolist():
+            if self._ends_producer(chunk, batch, int(last_offset[batch])):
                 actions[batch] = EMPTY
 
-    def _ends_producer(self, piece: Piece, batch: int, last_offset: int) -> bool:
-        last = self._rules.last_batches.get(int(piece.header("producer_id")[batch]))
+    def _ends_producer(self, chunk: DecodedChunk, batch: int, last_offset: int) -> bool:
+        last = self._rules.last_batches.get(int(chunk.header("producer_id")[batch]))
         if last is None:
             return False
         if last.last_offset is not None:
             return last.last_offset == last_offset
-        is_control = bool(piece.has_bits(CONTROL_MASK)[batch])
-        return is_control and last.producer_epoch == int(piece.header("producer_epoch")[batch])
+        is_control = bool(chunk.has_bits(CONTROL_MASK)[batch])
+        return is_control and last.producer_epoch == int(chunk.header("producer_epoch")[batch])
 
-    def _judge_wrapper(self, piece: Piece, view: BatchView, actions: NDArray[np.uint8]) -> None:
+    def _judge_wrapper(
+        self, chunk: DecodedChunk, view: BatchView, actions: NDArray[np.uint8]
+    ) -> None:
         """Let no wrapper stay that holds messages of another format, as old brokers wrote some."""
         if actions[0] == COPY:
-            end = memoryview(piece.data).nbytes
-            summary = summarize_messages(piece.data, view.header, 0, end, strict=False)
+            end = memoryview(chunk.data).nbytes
+            summary = summarize_messages(chunk.data, view.header, 0, end, strict=False)
             if summary.other_magic_count:
                 actions[0] = REWRITE
 
     # ---- bytes ----
 
-    def _write_plain(self, piece: Piece, verdicts: Verdicts) -> Buffer:
-        self._ensure_room(room_for(piece.columns, piece.end - piece.start))
+    def _write_plain(self, chunk: DecodedChunk, mask: RetentionMask) -> Buffer:
+        self._ensure_output(room_for(chunk.columns, chunk.end - chunk.start))
         size = write_retained(
-            piece.run.data[: piece.end],
-            piece.start,
-            verdicts.actions,
-            piece.first_rows,
-            verdicts.has_horizon,
-            verdicts.horizons,
-            piece.columns,
-            verdicts.keep.view(np.uint8),
-            self._room,
+            chunk.run.data[: chunk.end],
+            chunk.start,
+            mask.actions,
+            chunk.first_rows,
+            mask.has_horizon,
+            mask.horizons,
+            chunk.columns,
+            mask.keep.view(np.uint8),
+            self._output,
         )
-        return bytes(self._room[:size])
+        return bytes(self._output[:size])
 
-    def _write_compressed(self, piece: Piece, verdicts: Verdicts) -> Iterator[Buffer]:
-        actions = verdicts.actions.tolist()
-        for batch, (view, action) in enumerate(zip(piece.views, actions, strict=True)):
+    def _write_compressed(self, chunk: DecodedChunk, mask: RetentionMask) -> Iterator[Buffer]:
+        actions = mask.actions.tolist()
+        for batch, (view, action) in enumerate(zip(chunk.views, actions, strict=True)):
             if action == COPY:
                 yield view.data
             elif action == EMPTY:
                 yield wrap_retained(view.data, b"", 0, NO_TIMESTAMP, NO_TIMESTAMP, 0, False)
             elif action == REWRITE:
-                yield self._recompressed(view, piece, batch, verdicts)
+                yield self._recompressed(view, chunk, batch, mask)
 
     def _recompressed(
-        self, view: BatchView, piece: Piece, batch: int, verdicts: Verdicts
+        self, view: BatchView, chunk: DecodedChunk, batch: int, mask: RetentionMask
     ) -> Buffer:
         if view.header.is_wrapper:
-            written: Buffer = self._rewrapped(view, piece, verdicts.keep)
+            written: Buffer = self._rewrapped(view, chunk, mask.keep)
         else:
-            has_horizon = bool(verdicts.has_horizon[batch])
+            has_horizon = bool(mask.has_horizon[batch])
             records, base_timestamp, max_timestamp, count = retained_records(
-                piece.data,
-                piece.payload_ends[batch],
-                piece.payload_ends[batch + 1],
-                piece.columns,
-                verdicts.keep.view(np.uint8),
-                int(piece.first_rows[batch]),
-                int(piece.first_rows[batch + 1]),
-                int(verdicts.horizons[batch]) if has_horizon else None,
+                chunk.data,
+                chunk.payload_ends[batch],
+                chunk.payload_ends[batch + 1],
+                chunk.columns,
+                mask.keep.view(np.uint8),
+                int(chunk.first_rows[batch]),
+                int(chunk.first_rows[batch + 1]),
+                int(mask.horizons[batch]) if has_horizon else None,
             )
             codec = view.codec
             written = wrap_retained(
@@ -424,9 +426,9 @@ class BatchFilter:
         self.statistics.batches_grown += size > limit
         return written
 
-    def _rewrapped(self, view: BatchView, piece: Piece, keep: NDArray[np.bool_]) -> bytes:
+    def _rewrapped(self, view: BatchView, chunk: DecodedChunk, keep: NDArray[np.bool_]) -> bytes:
         """Return a wrapper of the messages that stay."""
-        header, columns = view.header, piece.columns
+        header, columns = view.header, chunk.columns
         append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
         builder = MessageSetBuilder(header.magic)
         builder.reset(append_time=append_time)
@@ -436,7 +438,7 @@ class BatchFilter:
         cuts = np.flatnonzero(np.diff(rows) > 1) + 1
         for stretch in np.split(rows, cuts):
             builder.extend_decoded(
-                piece.data,
+                chunk.data,
                 columns,
                 int(stretch[0]),
                 int(stretch[-1]) + 1,
@@ -448,36 +450,36 @@ class BatchFilter:
 
     # ---- counts ----
 
-    def _take_note(self, piece: Piece, verdicts: Verdicts) -> None:
-        """Count what becomes of a piece; who wants to know more of it goes on from here."""
+    def _count_result(self, chunk: DecodedChunk, mask: RetentionMask) -> None:
+        """Count what becomes of a chunk; who wants to know more of it goes on from here."""
         statistics = self.statistics
-        statistics.batches_read += len(verdicts.actions)
-        statistics.batches_copied += int(np.count_nonzero(verdicts.actions == COPY))
-        statistics.batches_rewritten += int(np.count_nonzero(verdicts.actions == REWRITE))
-        statistics.batches_emptied += int(np.count_nonzero(verdicts.actions == EMPTY))
-        statistics.records_read += len(verdicts.keep)
-        statistics.records_kept += int(np.count_nonzero(verdicts.keep))
-        is_tombstone = piece.columns.value_size < 0
-        statistics.tombstones_kept += int(np.count_nonzero(verdicts.keep & is_tombstone))
+        statistics.batches_read += len(mask.actions)
+        statistics.batches_copied += int(np.count_nonzero(mask.actions == COPY))
+        statistics.batches_rewritten += int(np.count_nonzero(mask.actions == REWRITE))
+        statistics.batches_emptied += int(np.count_nonzero(mask.actions == EMPTY))
+        statistics.records_read += len(mask.keep)
+        statistics.records_kept += int(np.count_nonzero(mask.keep))
+        is_tombstone = chunk.columns.value_size < 0
+        statistics.tombstones_kept += int(np.count_nonzero(mask.keep & is_tombstone))
 
     def _count_dropped(
         self,
-        piece: Piece,
+        chunk: DecodedChunk,
         gone: NDArray[np.bool_],
         expired: NDArray[np.bool_],
         dropped: list[int],
     ) -> None:
         """Count records that go, by the reason that comes first."""
-        statistics, control = self.statistics, piece.has_bits(CONTROL_MASK)
+        statistics, control = self.statistics, chunk.has_bits(CONTROL_MASK)
         for batch in dropped:
-            rows = slice(int(piece.first_rows[batch]), int(piece.first_rows[batch + 1]))
+            rows = slice(int(chunk.first_rows[batch]), int(chunk.first_rows[batch + 1]))
             count = int(np.count_nonzero(gone[rows]))
             if control[batch]:
                 statistics.control_dropped += count
             else:
                 statistics.aborted_dropped += count
             gone[rows] = False
-        keyless = int(np.count_nonzero(gone & (piece.columns.key_size < 0)))
+        keyless = int(np.count_nonzero(gone & (chunk.columns.key_size < 0)))
         tombstones = int(np.count_nonzero(gone & expired))
         statistics.keyless_dropped += keyless
         statistics.tombstones_expired += tombstones

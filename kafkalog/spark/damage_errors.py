@@ -17,34 +17,36 @@ from kafkalog.errors import (
 from kafkalog.log.ranges.damage import Damage
 from kafkalog.records.batch_view import BatchView
 from kafkalog.spark.errors import ErrorCode, KafkaLogSparkError
-from kafkalog.spark.plan import DataLoss, LossRule, SplitRange, settle_loss
+from kafkalog.spark.plan import DataLoss, LossRule, SplitRange, resolve_loss
 
-__all__ = ["error_of_batch", "error_of_damage", "go_on_behind"]
+__all__ = ["error_of_batch", "error_of_damage", "resume_after"]
 
 logger = logging.getLogger(__name__)
 
 
-def error_of_damage(wanted: SplitRange, damage: Damage, max_batch_bytes: int) -> KafkaLogSparkError:
+def error_of_damage(
+    split_range: SplitRange, damage: Damage, max_batch_bytes: int
+) -> KafkaLogSparkError:
     """Return what is wrong with bytes that make no batch, or one too large."""
-    fence = damage.fence
+    corrupt_range = damage.fence
     detail: dict[str, object] = {
-        "topic": wanted.topic,
-        "partition": wanted.partition,
-        "path": str(fence.path),
-        "position": fence.position,
-        "size_bytes": fence.size_bytes,
-        "base_offset": fence.first_offset,
-        "next_offset": fence.next_offset,
+        "topic": split_range.topic,
+        "partition": split_range.partition,
+        "path": str(corrupt_range.path),
+        "position": corrupt_range.position,
+        "size_bytes": corrupt_range.size_bytes,
+        "base_offset": corrupt_range.first_offset,
+        "next_offset": corrupt_range.next_offset,
     }
     if damage.unknown_magic is not None:
         return KafkaLogSparkError(
             ErrorCode.UNSUPPORTED,
-            f"a batch of format {damage.unknown_magic} at position {fence.position} of"
-            f" {fence.path}; formats 0 to 2 are known",
+            f"a batch of format {damage.unknown_magic} at position {corrupt_range.position} of"
+            f" {corrupt_range.path}; formats 0 to 2 are known",
             magic=damage.unknown_magic,
             **detail,
         )
-    code, what = ErrorCode.CORRUPT_BATCH, status_meaning(STATUS_CODES[fence.reason])
+    code, what = ErrorCode.CORRUPT_BATCH, status_meaning(STATUS_CODES[corrupt_range.reason])
     if damage.batch_bytes is not None:
         code = ErrorCode.BATCH_TOO_LARGE
         what = (
@@ -52,14 +54,16 @@ def error_of_damage(wanted: SplitRange, damage: Damage, max_batch_bytes: int) ->
         )
     return KafkaLogSparkError(
         code,
-        f"{what}: {fence.size_bytes} bytes at position {fence.position} of {fence.path};"
-        f" offsets {fence.first_offset} to {fence.next_offset - 1} may be missing",
-        reason=fence.reason,
+        f"{what}: {corrupt_range.size_bytes} bytes at position {corrupt_range.position}"
+        f" of {corrupt_range.path}; offsets {corrupt_range.first_offset} to {corrupt_range.next_offset - 1} may be missing",
+        reason=corrupt_range.reason,
         **detail,
     )
 
 
-def error_of_batch(wanted: SplitRange, view: BatchView, error: KafkaLogError) -> KafkaLogSparkError:
+def error_of_batch(
+    split_range: SplitRange, view: BatchView, error: KafkaLogError
+) -> KafkaLogSparkError:
     """Return what is wrong with a batch whose sum is right, and which cannot be decoded."""
     header = view.header
     code = ErrorCode.CORRUPT_BATCH
@@ -70,8 +74,8 @@ def error_of_batch(wanted: SplitRange, view: BatchView, error: KafkaLogError) ->
     return KafkaLogSparkError(
         code,
         f"{type(error).__name__}: {error}",
-        topic=wanted.topic,
-        partition=wanted.partition,
+        topic=split_range.topic,
+        partition=split_range.partition,
         path=str(view.path),
         position=view.position,
         size_bytes=header.size_bytes,
@@ -80,7 +84,7 @@ def error_of_batch(wanted: SplitRange, view: BatchView, error: KafkaLogError) ->
     )
 
 
-def go_on_behind(wanted: SplitRange, error: OffsetOutOfRangeError, rule: LossRule) -> int:
+def resume_after(split_range: SplitRange, error: OffsetOutOfRangeError, rule: LossRule) -> int:
     """
     Return the offset to go on from where the log has lost offsets of a range since it was planned.
 
@@ -90,18 +94,18 @@ def go_on_behind(wanted: SplitRange, error: OffsetOutOfRangeError, rule: LossRul
     log_start, log_end = error.log_start_offset or 0, error.log_end_offset or 0
     requested = error.requested or 0
     if requested > log_end:
-        loss = DataLoss("truncated", min(log_end, wanted.end), requested, log_start, log_end)
+        loss = DataLoss("truncated", min(log_end, split_range.end), requested, log_start, log_end)
     else:
-        end = min(log_start, wanted.end)
+        end = min(log_start, split_range.end)
         loss = DataLoss("deleted", requested, end, log_start, log_end)
-    go_on = settle_loss(loss, rule, wanted.topic, wanted.partition)
+    resume_offset = resolve_loss(loss, rule, split_range.topic, split_range.partition)
     logger.warning(
         "%s-%d: offsets %d to %d are gone (%s); reading goes on at %d",
-        wanted.topic,
-        wanted.partition,
+        split_range.topic,
+        split_range.partition,
         loss.first,
         loss.end - 1,
         loss.cause,
-        go_on,
+        resume_offset,
     )
-    return go_on
+    return resume_offset

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog.errors import LogStorageError
-from kafkalog.spark.jobs import marks
-from kafkalog.spark.jobs.latest_offsets import LatestOffsets, load_marks, slices_by_partition
-from kafkalog.spark.jobs.marks import ENTRY, PACKED_SCHEMA, RangeKeys, slice_count
+from kafkalog.spark.jobs import key_hashes
+from kafkalog.spark.jobs.key_hashes import ENTRY, PACKED_SCHEMA, RangeKeyHashes, slice_count
+from kafkalog.spark.jobs.latest_offsets import LatestOffsets, load_live_records, slices_by_partition
 
 SECRET = bytes(range(16))
 KEYS = st.sampled_from([None, b"", b"a", b"b", b"a longer key than others", b"\x00", b"c"])
@@ -79,7 +79,7 @@ def test_latest_of_ranges_are_those_of_a_dict(
     cut = data.draw(st.integers(0, len(records)))
     found: list[pa.RecordBatch] = []
     for part in (records[:cut], records[cut:]):
-        found += RangeKeys(SECRET).latest(3, slices, batches(part, size))
+        found += RangeKeyHashes(SECRET).latest(3, slices, batches(part, size))
     expected = {key: offset for offset, key in records if key is not None}
 
     assert {(3, offset) for offset in expected.values()} == greatest(found)
@@ -89,13 +89,13 @@ def test_more_keys_than_the_map_takes_come_in_several_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What a full map held is given, and the next one begins empty: no latest record is lost."""
-    monkeypatch.setattr(marks, "_MAP_BYTES", 24 * 16)
-    monkeypatch.setattr(marks, "_BLOCK_ENTRIES", 5)
-    monkeypatch.setattr(marks, "_ROW_ENTRIES", 3)
+    monkeypatch.setattr(key_hashes, "_MAP_BYTES", 24 * 16)
+    monkeypatch.setattr(key_hashes, "_BLOCK_ENTRIES", 5)
+    monkeypatch.setattr(key_hashes, "_ROW_ENTRIES", 3)
     records: list[tuple[int, bytes | None]] = [
         (number * 40, b"key %d" % (number % 30)) for number in range(90)
     ]
-    found = list(RangeKeys(SECRET).latest(0, 1, batches(records, 37)))
+    found = list(RangeKeyHashes(SECRET).latest(0, 1, batches(records, 37)))
     sizes = [len(row["entries"]) // ENTRY.itemsize for each in found for row in each.to_pylist()]
 
     assert {(0, number * 40) for number in range(60, 90)} == greatest(found)
@@ -105,7 +105,7 @@ def test_more_keys_than_the_map_takes_come_in_several_parts(
 
 def test_ranges_of_one_task_do_not_meet() -> None:
     """The second range knows nothing of the first one's keys."""
-    keys = RangeKeys(SECRET)
+    keys = RangeKeyHashes(SECRET)
     first = list(keys.latest(0, 1, batches([(7, b"a"), (9, b"b")], 2)))
     second = list(keys.latest(1, 1, batches([(3, b"a")], 2)))
     found = [*first, *second]
@@ -155,7 +155,7 @@ def test_latest_of_all_tasks_are_read_back_as_bits(
     expected: dict[int, dict[bytes, int]] = {0: {}, 1: {}}
     for number, met in enumerate(tasks):
         records = [(offset, b"%d" % key) for key, offset in sorted(met, key=lambda each: each[1])]
-        found += RangeKeys(SECRET).latest(number % 2, slices, batches([*records], 7))
+        found += RangeKeyHashes(SECRET).latest(number % 2, slices, batches([*records], 7))
         for offset, key in records:
             of_partition = expected[number % 2]
             of_partition[key] = max(of_partition.get(key, -1), offset)
@@ -165,7 +165,7 @@ def test_latest_of_all_tasks_are_read_back_as_bits(
     written = slices_by_partition(latest.finish())
     for number, by_key in expected.items():
         offsets, end = set(by_key.values()), start + length
-        loaded = load_marks(folder, written.get(number, []), start, end)
+        loaded = load_live_records(folder, written.get(number, []), start, end)
         asked = np.array(sorted({*offsets, start, end - 1}), np.int64)
         within = (asked >= start) & (asked < end)
 
@@ -188,19 +188,19 @@ def test_two_keys_with_half_a_hash_in_common_are_two(tmp_path: Path) -> None:
     )
     written = slices_by_partition(latest.finish())
     base = 1 << 40
-    loaded = load_marks(tmp_path, written[0], base, base + 50)
+    loaded = load_live_records(tmp_path, written[0], base, base + 50)
 
     assert [False, False, True, True, True] == loaded.takes(np.arange(base, base + 50, 10)).tolist()
 
 
 def test_marks_stop_where_nothing_is_asked(tmp_path: Path) -> None:
     """The bits speak of all of a partition, and only what one task needs is read."""
-    found = list(RangeKeys(SECRET).latest(0, 1, batches([(1, b"a"), (70_000, b"b")], 2)))
+    found = list(RangeKeyHashes(SECRET).latest(0, 1, batches([(1, b"a"), (70_000, b"b")], 2)))
     latest = LatestOffsets(tmp_path)
     for rows in found:
         latest.add(*rows.columns)
     written = slices_by_partition(latest.finish())
-    loaded = load_marks(tmp_path, written[0], 0, 100_000, 2)
+    loaded = load_live_records(tmp_path, written[0], 0, 100_000, 2)
 
     assert [True, False] == loaded.takes(np.array([1, 70_000])).tolist()
     assert 99_999 == loaded.latest_offset
@@ -208,7 +208,7 @@ def test_marks_stop_where_nothing_is_asked(tmp_path: Path) -> None:
 
 def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:
     """Bits that are not all there would take records for superseded."""
-    found = list(RangeKeys(SECRET).latest(0, 1, batches([(1, b"a"), (70_000, b"b")], 2)))
+    found = list(RangeKeyHashes(SECRET).latest(0, 1, batches([(1, b"a"), (70_000, b"b")], 2)))
     latest = LatestOffsets(tmp_path)
     latest.add(*found[0].columns)
     written = slices_by_partition(latest.finish())
@@ -216,4 +216,4 @@ def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
     with pytest.raises(LogStorageError, match="where 4 were written"):
-        load_marks(tmp_path, written[0], 0, 100_000)
+        load_live_records(tmp_path, written[0], 0, 100_000)

@@ -16,10 +16,10 @@ from typing import Any
 
 from rich.console import Console
 
+from kafkalog.cleaner.cleaning_result import CleaningProgress, CleaningResult
 from kafkalog.cleaner.compaction import compact_log
-from kafkalog.cleaner.outcome import Cleaning, CleaningProgress
 from kafkalog.cli.compact.command import CompactRequest
-from kafkalog.cli.compact.places import Place, compacted, find_places
+from kafkalog.cli.compact.targets import LogTarget, find_targets, select_compacted
 from kafkalog.cli.printing import print_json, print_line, progress_bar
 from kafkalog.clock import SystemClock
 from kafkalog.files.filesystem import FileSystem
@@ -42,18 +42,18 @@ def run_compact(
         KafkaLogError: a log cannot be opened, is not to be compacted, is damaged, or the disk
             refused; those before it are done.
     """
-    places = find_places(filesystem, request.places)
-    config = places.cleaner
+    targets = find_targets(filesystem, request.targets)
+    config = targets.cleaner
     if request.throttle is not None:
         config = config.replace(io_max_bytes_per_second=request.throttle)
     throttle = Throttle(config.io_max_bytes_per_second, SystemClock())
-    done: list[tuple[Path, Cleaning]] = []
+    done: list[tuple[Path, CleaningResult]] = []
     try:
         with progress_bar(progress) as move:
-            for place in compacted(places, request.places):
-                cleanings = _cleanings(filesystem, place, config, request, throttle, move)
+            for target in select_compacted(targets, request.targets):
+                cleanings = _compact_log(filesystem, target, config, request, throttle, move)
                 # One by one: an error may end them.
-                done.extend((place.path, cleaning) for cleaning in cleanings)
+                done.extend((target.path, cleaning) for cleaning in cleanings)
     finally:
         if request.as_json:
             shown = [_as_dict(path, cleaning) for path, cleaning in done]
@@ -63,18 +63,18 @@ def run_compact(
                 print_line(output, _text(cleaning))
 
 
-def _cleanings(
+def _compact_log(
     filesystem: FileSystem,
-    place: Place,
+    target: LogTarget,
     config: CleanerConfig,
     request: CompactRequest,
     throttle: Throttle,
     move: Move,
-) -> Iterator[Cleaning]:
+) -> Iterator[CleaningResult]:
     """Clean a log until nothing is left to be done; yield each cleaning."""
 
-    def tell(step: CleaningProgress) -> None:
-        what = f"{step.stage} {place.name}"
+    def on_progress(step: CleaningProgress) -> None:
+        what = f"{step.stage} {target.name}"
         if step.pass_number > 1:
             what += f", pass {step.pass_number}"
         move(what, step.done_bytes, step.total_bytes)
@@ -83,7 +83,7 @@ def _cleanings(
         throttle.pay(size, _wait)
 
     include_active = request.include_active
-    with open_log(place.path, config=place.config, filesystem=filesystem, create=False) as log:
+    with open_log(target.path, config=target.config, filesystem=filesystem, create=False) as log:
         while True:
             cleaning = compact_log(
                 log,
@@ -91,7 +91,7 @@ def _cleanings(
                 config=config,
                 memory_bytes=request.memory_bytes,
                 throttle=pay,
-                on_progress=tell,
+                on_progress=on_progress,
             )
             yield cleaning
             if cleaning.is_complete:
@@ -104,7 +104,7 @@ def _wait(duration_ms: float) -> None:
     time.sleep(duration_ms / 1000)
 
 
-def _text(cleaning: Cleaning) -> str:
+def _text(cleaning: CleaningResult) -> str:
     if cleaning.passes:
         return cleaning.describe()
     return (
@@ -113,7 +113,7 @@ def _text(cleaning: Cleaning) -> str:
     )
 
 
-def _as_dict(path: Path, cleaning: Cleaning) -> dict[str, Any]:
+def _as_dict(path: Path, cleaning: CleaningResult) -> dict[str, Any]:
     return asdict(cleaning) | {
         "path": str(path),
         "topic_partition": str(cleaning.topic_partition),

@@ -1,6 +1,6 @@
 """What lies in a directory and should not, or not so: leftovers, strangers, owners, dates, names.
 
-Thread-safety: pure functions of a situation.
+Thread-safety: pure functions of a context.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from kafkalog.doctor.check_context import CheckContext, size_text
 from kafkalog.doctor.findings import Advice, Finding, Severity, named
-from kafkalog.doctor.situation import Situation, size_text
 from kafkalog.doctor.survey import LOST_AND_FOUND, DirectorySurvey, PartitionSurvey
 from kafkalog.files.machine import Ownership
 from kafkalog.files.names import (
@@ -43,8 +43,8 @@ __all__ = [
     "check_links",
     "check_moves",
     "check_owners",
-    "check_strangers",
     "check_unfinished_work",
+    "check_unknown_files",
 ]
 
 # Clocks of two machines that share a disk may differ by so much.
@@ -63,7 +63,7 @@ _OF_A_DATA_DIRECTORY: Final = _STATE_FILES | {
 }
 _OF_A_PARTITION: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SYNC_JOURNAL})
 
-_DOOMED: Final = {
+_SET_ASIDE: Final = {
     DirectoryState.DELETE: Advice(
         Severity.NOTE,
         "doomed directories take {size}; a manager or broker that opens this removes them",
@@ -98,9 +98,9 @@ _UNFINISHED: Final = {
 }
 
 
-def check_unfinished_work(situation: Situation) -> Iterator[Finding]:
+def check_unfinished_work(context: CheckContext) -> Iterator[Finding]:
     """Say what compactions, deletions and replacements of files have left behind."""
-    for survey in situation.surveys:
+    for survey in context.surveys:
         if survey.lock_holder is not None:
             continue  # it is the work of that process, and may not be unfinished at all
         for state, matters in _UNFINISHED.items():
@@ -128,11 +128,11 @@ def _is_temporary(name: str) -> bool:
     return name.endswith(FileState.TEMPORARY.value)
 
 
-def check_broken_bytes(situation: Situation) -> Iterator[Finding]:
+def check_broken_bytes(context: CheckContext) -> Iterator[Finding]:
     """Say where bytes lie that recoveries have cut off."""
     found = [
         (path, each.files[path.name].size_bytes)
-        for survey in situation.surveys
+        for survey in context.surveys
         for each in survey.partitions
         for path in each.in_state(FileState.BROKEN)
     ]
@@ -149,10 +149,10 @@ def check_broken_bytes(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def check_directory_states(situation: Situation) -> Iterator[Finding]:
+def check_directory_states(context: CheckContext) -> Iterator[Finding]:
     """Say which partition directories are doomed, stray or on their way."""
-    for survey in situation.surveys:
-        for state, advice in _DOOMED.items():
+    for survey in context.surveys:
+        for state, advice in _SET_ASIDE.items():
             found = [each for each in survey.partitions if each.name.state is state]
             if found:
                 size = size_text(sum(each.size_bytes for each in found))
@@ -167,9 +167,9 @@ def check_directory_states(situation: Situation) -> Iterator[Finding]:
                 )
 
 
-def check_collisions(situation: Situation) -> Iterator[Finding]:
+def check_collisions(context: CheckContext) -> Iterator[Finding]:
     """Say which topics differ by '.' and '_' only."""
-    topics = {partition.name.topic_partition.topic for _, partition in situation.partitions()}
+    topics = {partition.name.topic_partition.topic for _, partition in context.partitions()}
     alike = defaultdict(list)
     for topic in sorted(topics):
         alike[topic.replace(".", "_")].append(topic)
@@ -184,9 +184,9 @@ def check_collisions(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def check_strangers(situation: Situation) -> Iterator[Finding]:
+def check_unknown_files(context: CheckContext) -> Iterator[Finding]:
     """Say which files and directories are of no known kind."""
-    for survey in situation.surveys:
+    for survey in context.surveys:
         known = _with_temporary(_OF_A_DATA_DIRECTORY)
         unknown = [
             survey.path / name
@@ -206,7 +206,7 @@ def check_strangers(situation: Situation) -> Iterator[Finding]:
         files = [path for path in unknown if path not in directories]
         for partition in survey.partitions:
             if partition.name.topic_partition.topic != CLUSTER_METADATA_TOPIC:
-                files += _strangers_in(survey, partition)
+                files += _unknown_files_in(survey, partition)
         misnamed = [path for path in files if is_misnamed_segment(path.name)]
         if misnamed:
             yield Finding(
@@ -237,7 +237,7 @@ def _how_to_move(survey: DirectorySurvey, directories: list[Path]) -> str:
     return f"mv {shlex.quote(str(directories[0]))} to another place"
 
 
-def _strangers_in(survey: DirectorySurvey, partition: PartitionSurvey) -> list[Path]:
+def _unknown_files_in(survey: DirectorySurvey, partition: PartitionSurvey) -> list[Path]:
     known = _with_temporary(
         _OF_A_PARTITION | (_STATE_FILES if survey.is_partition else frozenset())
     )
@@ -252,10 +252,10 @@ def _with_temporary(names: frozenset[str]) -> frozenset[str]:
     return names | {temporary_path(Path(name)).name for name in names}
 
 
-def check_indexes(situation: Situation) -> Iterator[Finding]:
+def check_indexes(context: CheckContext) -> Iterator[Finding]:
     """Say where indexes are missing, or stand without a segment."""
     missing = []
-    for _survey, partition in situation.partitions():
+    for _survey, partition in context.partitions():
         logs = partition.live_sizes(FileKind.LOG)
         for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
             indexes = partition.live_sizes(kind)
@@ -275,10 +275,10 @@ def check_indexes(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def check_moves(situation: Situation) -> Iterator[Finding]:
+def check_moves(context: CheckContext) -> Iterator[Finding]:
     """Say which moves of partitions between data directories have not ended."""
     moves: dict[str, list[Path]] = defaultdict(list)
-    for survey in situation.surveys:
+    for survey in context.surveys:
         # Beside a manager that is open they may be under way.
         if survey.lock_holder is None:
             for path, note in survey.moves.items():
@@ -296,11 +296,11 @@ def check_moves(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def check_links(situation: Situation) -> Iterator[Finding]:
+def check_links(context: CheckContext) -> Iterator[Finding]:
     """Say which partition directories are links."""
     links = [
         partition.path
-        for survey in situation.surveys
+        for survey in context.surveys
         for partition in survey.partitions
         if partition.is_link
     ]
@@ -317,11 +317,11 @@ def check_links(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def check_owners(situation: Situation) -> Iterator[Finding]:
+def check_owners(context: CheckContext) -> Iterator[Finding]:
     """Say what this process cannot use, what is another user's, what everybody may change."""
-    for survey in situation.surveys:
+    for survey in context.surveys:
         paths = list(_all_paths(survey))
-        looked = {path: owner for path in paths if (owner := _ownership(situation, path))}
+        looked = {path: owner for path in paths if (owner := _ownership(context, path))}
         unusable = [path for path, owner in looked.items() if not owner.is_usable]
         top = looked.get(survey.path)
         if unusable:
@@ -367,26 +367,26 @@ def _all_paths(survey: DirectorySurvey) -> Iterator[Path]:
         yield from (partition.path / name for name in partition.files)
 
 
-def check_clock(situation: Situation) -> Iterator[Finding]:
+def check_clock(context: CheckContext) -> Iterator[Finding]:
     """Say whether the clock and the dates of files agree."""
-    if situation.now_ms < FIRST_BELIEVABLE_MS:
+    if context.now_ms < FIRST_BELIEVABLE_MS:
         yield Finding(
             Severity.ERROR,
             "clock.now",
-            f"the clock says {situation.now_ms} ms after 1970",
+            f"the clock says {context.now_ms} ms after 1970",
             "records get that time, and retention and look-ups by time go by it",
             "set the clock (timedatectl set-ntp true) before anything is written",
         )
         return
-    limit_ms = situation.now_ms + CLOCK_TOLERANCE_MS
+    limit_ms = context.now_ms + CLOCK_TOLERANCE_MS
     late = [
         (facts.modified_ms, partition.path / name)
-        for _survey, partition in situation.partitions()
+        for _survey, partition in context.partitions()
         for name, facts in partition.files.items()
         if facts.modified_ms > limit_ms
     ]
     if late:
-        ahead_s = (max(late)[0] - situation.now_ms) // 1000
+        ahead_s = (max(late)[0] - context.now_ms) // 1000
         yield Finding(
             Severity.WARNING,
             "clock.future_files",
@@ -399,13 +399,13 @@ def check_clock(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def _ownership(situation: Situation, path: Path) -> Ownership | None:
+def _ownership(context: CheckContext, path: Path) -> Ownership | None:
     try:
-        return situation.machine.ownership(path)
+        return context.machine.ownership(path)
     except FileNotFoundError:
         return None  # gone since the survey
     except OSError as error:
-        situation.not_seen(f"the owner of {path}: {error.strerror or error}")
+        context.skip(f"the owner of {path}: {error.strerror or error}")
         return None
 
 

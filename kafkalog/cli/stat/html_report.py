@@ -22,7 +22,7 @@ from html import escape
 from itertools import groupby
 from typing import Final
 
-from kafkalog.cleaner.plan_facts import SegmentState, moment_text
+from kafkalog.cleaner.plan_model import SegmentState, moment_text
 from kafkalog.cleaner.survey import KeySurvey, LogSurvey, SegmentSurvey, TombstoneSurvey
 from kafkalog.cli.printing import percent
 from kafkalog.cli.stat.keys import key_text

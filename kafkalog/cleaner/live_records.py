@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-__all__ = ["LatestKeys", "LatestMarks"]
+__all__ = ["LiveRecordBitmap", "LiveRecords"]
 
 
-class LatestKeys(Protocol):
-    """What the filter of a cleaning asks: an `OffsetMap`, or `LatestMarks`."""
+class LiveRecords(Protocol):
+    """What the filter of a cleaning asks: an `OffsetMap`, or `LiveRecordBitmap`."""
 
     @property
     def latest_offset(self) -> int: ...
@@ -37,7 +37,7 @@ class LatestKeys(Protocol):
     ) -> None: ...
 
 
-class LatestMarks:
+class LiveRecordBitmap:
     """
     A bit for each offset of a range: whether its record is the latest of its key.
 

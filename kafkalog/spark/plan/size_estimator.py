@@ -22,7 +22,7 @@ from kafkalog.files.atomic_files import read_file
 from kafkalog.files.names import FileKind, segment_file_name
 from kafkalog.spark.plan.snapshot import LogSnapshot
 
-__all__ = ["SnapshotRuler"]
+__all__ = ["SizeEstimator"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -33,7 +33,7 @@ _WINDOW_BYTES: Final = 64 * 1024
 PRECISE_ROWS: Final = 64
 
 
-class SnapshotRuler:
+class SizeEstimator:
     """
     Measures ranges of the partitions of a snapshot.
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkalog.spark.errors import KafkaLogSparkError
-from kafkalog.spark.jobs.asked import ensure_task_bytes, shared_out
+from kafkalog.spark.jobs.job_arguments import ensure_task_bytes, shared_out
 
 MIB = 1 << 20
 

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from kafkalog.cleaner.log_to_clean import LogToClean
 from kafkalog.cleaner.selection import CheckpointReset, CleanableRange
 from kafkalog.cleaner.statistics import CleaningStatistics
-from kafkalog.cleaner.subject import CleaningSubject
 from kafkalog.model import TopicPartition
 
 __all__ = [
@@ -177,11 +177,11 @@ class CompactionPlan:
         return asdict(self) | {"topic_partition": str(self.topic_partition)}
 
 
-def begin_of(subject: CleaningSubject, span: CleanableRange) -> CompactionBound:
+def begin_of(target: LogToClean, span: CleanableRange) -> CompactionBound:
     """Return where a cleaning begins, and why."""
     offset = span.first_dirty
     if span.reset is not None:
-        said = subject.checkpoint
+        said = target.checkpoint
         why = (
             "below the log start"
             if span.reset is CheckpointReset.BELOW_START
@@ -189,26 +189,26 @@ def begin_of(subject: CleaningSubject, span: CleanableRange) -> CompactionBound:
         )
         text = f"the checkpoint says {said}, which is {why}: all is cleaned anew"
         return CompactionBound(BoundKind.CHECKPOINT_RESET, offset, text)
-    if subject.checkpoint is None:
+    if target.checkpoint is None:
         return CompactionBound(BoundKind.LOG_START, offset, "it was never cleaned")
     return CompactionBound(BoundKind.CHECKPOINT, offset, "the last cleaning came to here")
 
 
-def bounds_of(subject: CleaningSubject, span: CleanableRange) -> list[CompactionBound]:
+def bounds_of(target: LogToClean, span: CleanableRange) -> list[CompactionBound]:
     """Return what bounds a cleaning, the lowest first."""
-    bounds = list(_bounds(subject, span))
+    bounds = list(_bounds(target, span))
     bounds.sort(key=lambda bound: bound.offset)
     return bounds
 
 
-def _bounds(subject: CleaningSubject, span: CleanableRange) -> Iterator[CompactionBound]:
-    facts = subject.facts
+def _bounds(target: LogToClean, span: CleanableRange) -> Iterator[CompactionBound]:
+    facts = target.facts
     if facts.last_stable_offset < facts.log_end_offset:
-        yield _stable_bound(subject)
-    lag_ms = subject.config.min_compaction_lag_ms
+        yield _stable_bound(target)
+    lag_ms = target.config.min_compaction_lag_ms
     if lag_ms > 0:
         for segment in facts.sealed_from(span.first_dirty):
-            if segment.largest_timestamp_ms > subject.now_ms - lag_ms:
+            if segment.largest_timestamp_ms > target.now_ms - lag_ms:
                 yield CompactionBound(
                     BoundKind.MIN_LAG,
                     segment.base_offset,
@@ -224,9 +224,9 @@ def _bounds(subject: CleaningSubject, span: CleanableRange) -> Iterator[Compacti
     )
 
 
-def _stable_bound(subject: CleaningSubject) -> CompactionBound:
-    stable = subject.facts.last_stable_offset
-    holder = next((each for each in subject.open_transactions if each.first_offset <= stable), None)
+def _stable_bound(target: LogToClean) -> CompactionBound:
+    stable = target.facts.last_stable_offset
+    holder = next((each for each in target.open_transactions if each.first_offset <= stable), None)
     if holder is None:
         text = f"what lies above offset {stable} is not below the high watermark yet"
         return CompactionBound(BoundKind.LAST_STABLE_OFFSET, stable, text)
@@ -239,23 +239,21 @@ def _stable_bound(subject: CleaningSubject) -> CompactionBound:
     )
 
 
-def due_ms_of(subject: CleaningSubject, span: CleanableRange) -> int | None:
+def due_ms_of(target: LogToClean, span: CleanableRange) -> int | None:
     """Return when `max.compaction.lag.ms` asks for a cleaning, None where it never does."""
-    limit_ms = subject.config.max_compaction_lag_ms
+    limit_ms = target.config.max_compaction_lag_ms
     times = [
         segment.first_timestamp_ms
-        for segment in subject.facts.sealed_from(span.first_dirty)
+        for segment in target.facts.sealed_from(span.first_dirty)
         if segment.first_timestamp_ms > 0
     ]
     # One more: what is exactly as old as allowed may stay.
     return min(times) + limit_ms + 1 if times and limit_ms < _NEVER_MS else None
 
 
-def state_of(
-    subject: CleaningSubject, slot: int, first_dirty: int, end_offset: int
-) -> SegmentState:
+def state_of(target: LogToClean, slot: int, first_dirty: int, end_offset: int) -> SegmentState:
     """Return what a cleaning between two offsets makes of a segment."""
-    segments = subject.facts.segments
+    segments = target.facts.segments
     if slot + 1 == len(segments):
         return SegmentState.ACTIVE
     if segments[slot].base_offset >= end_offset:

@@ -12,10 +12,10 @@ from pathlib import Path
 from kafkalog.log.log import Log
 from kafkalog.log.segment_writer import cleaned_context
 
-__all__ = ["BesideLog", "Elsewhere"]
+__all__ = ["LogDirectoryTarget", "StagingTarget"]
 
 
-class BesideLog:
+class LogDirectoryTarget:
     """The directory of a log that is open for writing."""
 
     def __init__(self, log: Log) -> None:
@@ -31,7 +31,7 @@ class BesideLog:
         return self._log.in_charge()
 
 
-class Elsewhere:
+class StagingTarget:
     """A directory of the caller's own, for segments of a log that is only read."""
 
     is_given_up = False

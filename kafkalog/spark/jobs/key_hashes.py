@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog.spark.arrow_cells import array_of, numbers_of, validity_of
 
-__all__ = ["ENTRY", "PACKED_SCHEMA", "RangeKeys", "cells_of", "slice_count"]
+__all__ = ["ENTRY", "PACKED_SCHEMA", "RangeKeyHashes", "cells_of", "slice_count"]
 
 # What is shuffled of a key: its hash, and the lower half of the offset.
 ENTRY: Final = np.dtype([("high", "<i8"), ("low", "<i8"), ("offset", "<u4")])
@@ -60,7 +60,7 @@ def slice_count(offsets: int, size_bytes: int) -> int:
     return max(wanted, -(-records // _SLICE_ENTRIES_MAX), 1)
 
 
-class RangeKeys:
+class RangeKeyHashes:
     """
     Finds the latest records by key in ranges of partitions.
 

@@ -16,8 +16,9 @@ from typing import Final
 import numpy as np
 
 from kafkalog._core.batch import BatchColumns, scan_batches
-from kafkalog.cleaner.pieces import Piece, PieceReader
-from kafkalog.cleaner.retained import CleaningRules, LastBatch
+from kafkalog.cleaner.decoded_chunks import ChunkReader, DecodedChunk
+from kafkalog.cleaner.record_filter import CleaningRules, LastBatch
+from kafkalog.cleaner.segment_runs import read_runs
 from kafkalog.cleaner.selection import (
     CleanableRange,
     CleaningCandidate,
@@ -26,7 +27,6 @@ from kafkalog.cleaner.selection import (
     cleanable_range,
     cleaning_candidate,
 )
-from kafkalog.cleaner.source import read_runs
 from kafkalog.cleaner.transactions import TransactionTracker
 from kafkalog.config import LogConfig
 from kafkalog.files.errors import storage_errors
@@ -44,7 +44,7 @@ from kafkalog.model import TopicPartition
 from kafkalog.records.conversion.conversion_units import FileRecords
 from kafkalog.state.producers import OpenTransaction
 
-__all__ = ["CleaningSubject", "subject_of"]
+__all__ = ["LogToClean", "log_to_clean"]
 
 _CUT_BATCHES: Final = 4096
 # Of one run: how often progress is told.
@@ -52,7 +52,7 @@ _RUN_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class CleaningSubject:
+class LogToClean:
     """
     What is known of a log before it is read.
 
@@ -146,27 +146,27 @@ class CleaningSubject:
                 if cut < len(run.data):
                     return
 
-    def piece_at(self, offset: int) -> Piece | None:
+    def chunk_at(self, offset: int) -> DecodedChunk | None:
         """Return the batch that covers an offset, decoded; None where none does."""
         for run in self.runs(self.slot_of(offset), offset):
             columns = BatchColumns(1)
             scan_batches(run.data, columns=columns, check_crc=False)
             batch = run._replace(data=run.data[: int(columns.size_bytes[0])])
-            reader = PieceReader(self.config.decompressed_max_bytes)
-            piece = next(iter(reader.pieces(batch)))
-            begins = int(piece.header("base_offset")[0])
-            if len(piece.columns):
+            reader = ChunkReader(self.config.decompressed_max_bytes)
+            chunk = next(iter(reader.chunks(batch)))
+            begins = int(chunk.header("base_offset")[0])
+            if len(chunk.columns):
                 # A wrapper says where it ends.
-                begins = min(begins, int(piece.columns.offset[0]))
-            return piece if begins <= offset else None
+                begins = min(begins, int(chunk.columns.offset[0]))
+            return chunk if begins <= offset else None
         return None
 
     def key_at(self, offset: int) -> bytes | None:
         """Return the key of the record at an offset, where there is one."""
-        piece = self.piece_at(offset)
-        if piece is None:
+        chunk = self.chunk_at(offset)
+        if chunk is None:
             raise AssertionError(f"the record at offset {offset} was seen, and is not there")
-        return piece.key_of(int(np.searchsorted(piece.columns.offset, offset)))
+        return chunk.key_of(int(np.searchsorted(chunk.columns.offset, offset)))
 
     def tracker(self, start_offset: int, end_offset: int) -> TransactionTracker:
         """Return a tracker that knows what was aborted between two offsets."""
@@ -203,13 +203,13 @@ class CleaningSubject:
         return self.modified_ms[last] - self.config.delete_retention_ms
 
 
-def subject_of(
+def log_to_clean(
     log: Log,
     *,
     include_active: bool = False,
     checkpoint: int | None = None,
     now_ms: int | None = None,
-) -> CleaningSubject:
+) -> LogToClean:
     """
     Look at a log.
 
@@ -246,7 +246,7 @@ def subject_of(
         }
     else:
         last_batches = log.last_batches()
-    return CleaningSubject(
+    return LogToClean(
         topic_partition=log.topic_partition,
         config=log.config,
         now_ms=now_ms,

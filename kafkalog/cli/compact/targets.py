@@ -29,13 +29,13 @@ from kafkalog.manager_config import CleanerConfig, ManagerConfig
 from kafkalog.server_properties import read_server_properties
 from kafkalog.topic_configs import TopicConfigs
 
-__all__ = ["Place", "Places", "PlacesRequest", "compacted", "find_places"]
+__all__ = ["LogTarget", "LogTargets", "TargetRequest", "find_targets", "select_compacted"]
 
 _POLICY = "cleanup.policy"
 
 
 @dataclass(frozen=True, slots=True)
-class PlacesRequest:
+class TargetRequest:
     """
     What the words on the command line ask for.
 
@@ -55,7 +55,7 @@ class PlacesRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogTarget:
     """
     A log.
 
@@ -74,7 +74,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class LogTargets:
     """
     What a command is about.
 
@@ -87,11 +87,11 @@ class Places:
 
     directory: Path
     is_data_directory: bool
-    logs: tuple[Place, ...]
+    logs: tuple[LogTarget, ...]
     cleaner: CleanerConfig
 
 
-def find_places(filesystem: FileSystem, request: PlacesRequest) -> Places:
+def find_targets(filesystem: FileSystem, request: TargetRequest) -> LogTargets:
     """
     Return the logs that are asked for, whatever their policy.
 
@@ -128,15 +128,16 @@ def find_places(filesystem: FileSystem, request: PlacesRequest) -> Places:
     given = given.with_overrides(saved.defaults)
     configs = TopicConfigs(given.log, saved.topics)
     logs = tuple(
-        Place(path, configs.config_of(topic).with_overrides(said)) for path, topic in topics.items()
+        LogTarget(path, configs.config_of(topic).with_overrides(said))
+        for path, topic in topics.items()
     )
     cleaner = given.cleaner
     if request.key_hash is not None:
         cleaner = replace(cleaner, hash_algorithm=request.key_hash)
-    return Places(directory, is_whole, logs, cleaner)
+    return LogTargets(directory, is_whole, logs, cleaner)
 
 
-def compacted(places: Places, request: PlacesRequest) -> tuple[Place, ...]:
+def select_compacted(targets: LogTargets, request: TargetRequest) -> tuple[LogTarget, ...]:
     """
     Return those of the logs whose policy is to be compacted.
 
@@ -145,24 +146,24 @@ def compacted(places: Places, request: PlacesRequest) -> tuple[Place, ...]:
             by a policy given for them together.
     """
     by_word = _POLICY in _settings(request.settings)
-    if places.is_data_directory and by_word and not request.partitions:
+    if targets.is_data_directory and by_word and not request.partitions:
         raise ConfigError(
             f"--set {_POLICY} counts for every log of the command: name the partitions of"
-            f" {places.directory} that are meant with --partition"
+            f" {targets.directory} that are meant with --partition"
         )
-    is_named = bool(request.partitions) or not places.is_data_directory
-    for place in places.logs:
-        if is_named and not place.config.is_compacted:
-            policy = ",".join(place.config.cleanup_policy)
+    is_named = bool(request.partitions) or not targets.is_data_directory
+    for target in targets.logs:
+        if is_named and not target.config.is_compacted:
+            policy = ",".join(target.config.cleanup_policy)
             raise ConfigError(
-                f"{place.path} has {_POLICY}={policy} as far as is known here: compaction would"
+                f"{target.path} has {_POLICY}={policy} as far as is known here: compaction would"
                 f" remove records that its topic may need. If its topic is compacted, say"
                 f" --set {_POLICY}=compact"
             )
-    chosen = tuple(place for place in places.logs if place.config.is_compacted)
+    chosen = tuple(target for target in targets.logs if target.config.is_compacted)
     if not chosen:
         raise ConfigError(
-            f"no partition of {places.directory} has compact in its {_POLICY} as far as is known"
+            f"no partition of {targets.directory} has compact in its {_POLICY} as far as is known"
             f" here: name those that do with --partition, and say --set {_POLICY}=compact"
         )
     return chosen

@@ -1,7 +1,7 @@
 """What every check is given: the machine, the surveyed directories, the settings, the time.
 
-A check is a function from a `Situation` to the findings it has. It only looks; what it cannot look
-at it notes in `unseen`.
+A check is a function from a `CheckContext` to the findings it has. It only looks; what it cannot
+look at it notes in `unseen`.
 
 Thread-safety: one examination has one situation; checks run one behind the other.
 """
@@ -18,14 +18,14 @@ from kafkalog.doctor.findings import Finding
 from kafkalog.doctor.survey import DirectorySurvey, PartitionSurvey
 from kafkalog.files.machine import Machine
 
-__all__ = ["Check", "Situation", "size_text"]
+__all__ = ["Check", "CheckContext", "size_text"]
 
 _SETTINGS: Final = Path("/proc/sys/vm")
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(slots=True)
-class Situation:
+class CheckContext:
     """
     What is examined.
 
@@ -57,7 +57,7 @@ class Situation:
         """Return `vm.NAME`; None, and a note where there should be one, if it cannot be read."""
         value = self.optional_setting(name)
         if value is None and self.is_linux:
-            self.not_seen(f"vm.{name}")
+            self.skip(f"vm.{name}")
         return value
 
     def optional_setting(self, name: str) -> int | None:
@@ -73,16 +73,16 @@ class Situation:
             if len(fields) >= 2 and fields[0] == f"{name}:" and fields[1].isdecimal():
                 return int(fields[1]) * 1024
         if self.is_linux:
-            self.not_seen(f"{name} of /proc/meminfo")
+            self.skip(f"{name} of /proc/meminfo")
         return None
 
-    def not_seen(self, what: str) -> None:
+    def skip(self, what: str) -> None:
         """Note that something could not be looked at."""
         if what not in self.unseen:
             self.unseen.append(what)
 
 
-Check = Callable[[Situation], Iterator[Finding]]
+Check = Callable[[CheckContext], Iterator[Finding]]
 
 
 def size_text(size_bytes: int) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.model import TopicPartition
 
-__all__ = ["Cleaning", "CleaningProgress"]
+__all__ = ["CleaningProgress", "CleaningResult"]
 
 _KB, _MB = 1 << 10, 1 << 20
 _SECOND_MS = 1000
@@ -36,7 +36,7 @@ class CleaningProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaning:
+class CleaningResult:
     """
     What a cleaning did.
 
@@ -44,7 +44,7 @@ class Cleaning:
         topic_partition: what was cleaned.
         first_dirty, end_offset: the offsets whose keys were read; the next cleaning begins at the
             end, which may lie below what was asked for where memory was short.
-        wanted_end: what was asked for, down to the base of a segment.
+        target_end_offset: what was asked for, down to the base of a segment.
         statistics: of what was filtered, of all passes together.
         map_entries: different keys in the dirty part.
         map_records, map_bytes: records and bytes that were read for them.
@@ -61,7 +61,7 @@ class Cleaning:
     topic_partition: TopicPartition
     first_dirty: int
     end_offset: int
-    wanted_end: int
+    target_end_offset: int
     statistics: CleaningStatistics
     map_entries: int
     map_records: int
@@ -79,7 +79,7 @@ class Cleaning:
     @property
     def is_complete(self) -> bool:
         """Whether memory sufficed for everything that was dirty."""
-        return self.end_offset >= self.wanted_end
+        return self.end_offset >= self.target_end_offset
 
     def __str__(self) -> str:
         return self.describe()
@@ -116,9 +116,9 @@ class Cleaning:
             )
         elif not self.is_complete:
             lines.append(
-                f"up to {self.end_offset} of {self.wanted_end}, for more keys there was no memory;"
-                f" about {self.bytes_for_one_pass:,} bytes, instead of {self.memory_bytes:,}, would"
-                " do all"
+                f"up to {self.end_offset} of {self.target_end_offset}, for more keys there was no"
+                f" memory; about {self.bytes_for_one_pass:,} bytes, instead of"
+                f" {self.memory_bytes:,}, would do all"
             )
         return "\n\t".join(lines)
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kafkalog.cleaner.cleaning_result import CleaningResult
 from kafkalog.cleaner.grouping import ENTRY_BYTES
-from kafkalog.cleaner.outcome import Cleaning
 from kafkalog.cleaner.statistics import CleaningStatistics
 from kafkalog.model import TopicPartition
 
-__all__ = ["CleaningTally"]
+__all__ = ["CleaningCounters"]
 
 
 @dataclass(slots=True)
-class CleaningTally:
+class CleaningCounters:
     """
-    Counts of a cleaning; see `Cleaning`.
+    Counts of a cleaning; see `CleaningResult`.
 
     Attributes:
         memory_bytes: for the map of keys.
@@ -37,7 +37,7 @@ class CleaningTally:
     _after: int = 0
     _unchanged: int = 0
 
-    def collected(self, key_count: int, records: int, size: int) -> None:
+    def add_collected(self, key_count: int, records: int, size: int) -> None:
         """Add what was read for the keys of a pass."""
         self._map_records += records
         self._map_bytes += size
@@ -49,27 +49,27 @@ class CleaningTally:
         self._before = self._before or count
         self._after = self._unchanged = 0
 
-    def cleaned_group(self, bases: Sequence[int]) -> None:
+    def add_group(self, bases: Sequence[int]) -> None:
         """Add what became of a group: new segments, or the one that stays as it was."""
         self._after += len(bases) or 1
         self._unchanged += not bases
 
-    def outcome(
+    def result(
         self,
         topic_partition: TopicPartition,
         *,
         first_dirty: int,
         end_offset: int,
-        wanted_end: int,
+        target_end_offset: int,
         bytes_for_one_pass: int,
         duration_ms: int,
-    ) -> Cleaning:
-        """Return what the cleaning did; arguments as in `Cleaning`."""
-        return Cleaning(
+    ) -> CleaningResult:
+        """Return what the cleaning did; arguments as in `CleaningResult`."""
+        return CleaningResult(
             topic_partition=topic_partition,
             first_dirty=first_dirty,
             end_offset=end_offset,
-            wanted_end=wanted_end,
+            target_end_offset=target_end_offset,
             statistics=self.statistics,
             map_entries=self.map_entries,
             map_records=self._map_records,

@@ -15,14 +15,14 @@ from pyspark.errors import PySparkException
 
 from kafkalog.errors import KafkaLogError
 
-__all__ = ["carried_errors"]
+__all__ = ["wrapped_errors"]
 
 _OURS: Final = re.compile(r"\[KAFKALOG\.[A-Z_]+\][^\n]*")
 _CALLING: Final = "An error occurred while calling"
 
 
 @contextmanager
-def carried_errors() -> Iterator[None]:
+def wrapped_errors() -> Iterator[None]:
     """
     Let an error that comes through Spark be one of ours.
 

@@ -17,14 +17,14 @@ from kafkalog._core.offset_map import OffsetMap
 from kafkalog.cleaner.grouping import ENTRY_BYTES
 from kafkalog.manager_config import CleanerConfig
 
-__all__ = ["KeyRoom"]
+__all__ = ["OffsetMapBuffer"]
 
 _SECRET_BYTES: Final = 16
 # As in Kafka, for one thread.
 _MEMORY_BYTES_MAX: Final = 2**31 - 1
 # Marks take a bit for each offset, beside the memory and at most this part of it: of the rest the
 # second pass looks up the keys again.
-_MARKS_SHARE: Final = 16
+_BITMAP_SHARE: Final = 16
 _IDENTITIES: Final[dict[str, Literal["md5", "siphash"]]] = {
     "md5": "md5",
     "siphash": "siphash",
@@ -32,7 +32,7 @@ _IDENTITIES: Final[dict[str, Literal["md5", "siphash"]]] = {
 }
 
 
-class KeyRoom:
+class OffsetMapBuffer:
     """
     Memory for the keys of a pass, reused from pass to pass.
 
@@ -99,6 +99,6 @@ class KeyRoom:
         )
         if part_count == 1 and first_offset < end_offset:
             wanted = (end_offset - first_offset + 7) // 8
-            marks = bytearray(min(wanted, len(self.memory) // _MARKS_SHARE))
+            marks = bytearray(min(wanted, len(self.memory) // _BITMAP_SHARE))
             offset_map.mark(marks, first_offset)
         return offset_map
