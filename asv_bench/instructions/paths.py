@@ -29,7 +29,7 @@ from kafkalog._core import crc32, crc32c, key_hash
 from kafkalog._core.batch import parse_header
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.columns import RecordColumns, decode_run
-from kafkalog._core.compressed_run import PayloadMemory, decode_compressed_run
+from kafkalog._core.compressed_decode import PayloadMemory, decode_compressed_run
 from kafkalog._core.index import OffsetIndexView
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog._core.record import Record, decode_lists, decode_records, decode_tuples

@@ -35,7 +35,7 @@ from asv_bench.peers.common import (
 from asv_bench.peers.records import peer_encode, peer_iterate
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.columns import RecordColumns
-from kafkalog._core.compressed_run import PayloadMemory, decode_compressed_run
+from kafkalog._core.compressed_decode import PayloadMemory, decode_compressed_run
 from kafkalog._core.header import parse_header
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress

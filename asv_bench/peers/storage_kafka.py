@@ -42,8 +42,8 @@ from asv_bench.peers.storage_append import append_durable
 from asv_bench.peers.storage_read import make_killed_log, put_back
 from asv_bench.peers.stores import Workspace, fill_log, log_config
 from kafkalog import Record
+from kafkalog._core.assign_offsets import assign_offsets
 from kafkalog._core.builder import BatchBuilder
-from kafkalog._core.stamp import assign_offsets
 
 SOURCE = Path(__file__).with_name("StoreRecords.java")
 WARM_UP = 6

@@ -93,7 +93,7 @@ cdef inline bint keep_block(MemoryPool* pool, BlockHead* head) noexcept nogil:
     return False
 
 
-cdef inline BlockHead* take_kept(MemoryPool* pool, int64_t capacity) noexcept nogil:
+cdef inline BlockHead* reuse_block(MemoryPool* pool, int64_t capacity) noexcept nogil:
     """Return a block of the pool that is large enough, and not by far too large; NULL for none."""
     cdef BlockHead* head
     cdef int slot
@@ -114,7 +114,7 @@ cdef inline uint8_t* new_block(MemoryPool* pool, int64_t* capacity) noexcept nog
     cdef BlockHead* head = NULL
     capacity[0] = max((capacity[0] + ALIGNMENT - 1) & ~<int64_t>(ALIGNMENT - 1), ALIGNMENT)
     if pool != NULL:
-        head = take_kept(pool, capacity[0])
+        head = reuse_block(pool, capacity[0])
     if head == NULL:
         head = <BlockHead*>aligned_alloc(ALIGNMENT, <size_t>(ALIGNMENT + capacity[0]))
         if head == NULL:
@@ -159,7 +159,7 @@ cdef inline int reserve(Octets* octets, int64_t more) noexcept nogil:
     return STATUS_OK
 
 
-cdef inline void* give_away(Octets* octets) noexcept nogil:
+cdef inline void* detach_block(Octets* octets) noexcept nogil:
     """Return the memory, which whoever has it gives to `free_block`, and begin anew."""
     cdef void* data = octets.data
     octets.hint = octets.size + octets.size // 8

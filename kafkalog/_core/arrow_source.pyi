@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from kafkalog._core.bytes_column import CellColumn
 from kafkalog._core.headers_column import HeadersColumn
 
-GIVEN_ANEW: Final[frozenset[str]]
+COLUMNS_SET_BY_LOG: Final[frozenset[str]]
 
 @final
-class SchemaHold: ...
+class SchemaRef: ...
 
 @final
-class ArrayHold: ...
+class ArrayRef: ...
 
 @final
 class ArrowColumn(CellColumn): ...

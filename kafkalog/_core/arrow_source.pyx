@@ -32,7 +32,7 @@ cdef enum Layout:
     LAYOUT_FIXED
 
 # Columns that a scan has and an append gives anew.
-GIVEN_ANEW = frozenset({
+COLUMNS_SET_BY_LOG = frozenset({
     "offset", "timestamp_type", "topic", "partition", "producer_id", "producer_epoch", "sequence",
     "leader_epoch",
 })
@@ -52,7 +52,7 @@ _TYPE_NAMES = {
 
 
 @cython.final
-cdef class SchemaHold:
+cdef class SchemaRef:
     """A schema that is released with this object."""
 
     cdef ArrowSchema schema
@@ -63,7 +63,7 @@ cdef class SchemaHold:
 
 
 @cython.final
-cdef class ArrayHold:
+cdef class ArrayRef:
     """An array that is released with this object, and with the columns that point into it."""
 
     cdef ArrowArray array
@@ -81,7 +81,7 @@ cdef class ArrowColumn(CellColumn):
     Thread-safety: immutable; the array stays held until the column is gone.
     """
 
-    cdef ArrayHold _hold
+    cdef ArrayRef _ref
 
 
 @cython.final
@@ -121,17 +121,17 @@ cdef class ArrowSource:
     Thread-safety: one thread at a time.
     """
 
-    cdef SchemaHold _schema
+    cdef SchemaRef _schema
     cdef ArrowArrayStream _stream
-    cdef ArrayHold _waiting            # of a source that is one array
+    cdef ArrayRef _pending_array            # of a source that is one array
     cdef bint _is_stream
 
     def __cinit__(self, source not None):
         cdef ArrowArrayStream* stream
         cdef int error
-        self._schema = SchemaHold()
+        self._schema = SchemaRef()
         if hasattr(source, "__arrow_c_array__"):
-            self._waiting = _take_array(source, self._schema)
+            self._pending_array = _import_array(source, self._schema)
         elif hasattr(source, "__arrow_c_stream__"):
             capsule = source.__arrow_c_stream__()
             stream = <ArrowArrayStream*>PyCapsule_GetPointer(capsule, "arrow_array_stream")
@@ -156,11 +156,11 @@ cdef class ArrowSource:
         return self
 
     def __next__(self):
-        cdef ArrayHold hold = self._waiting
+        cdef ArrayRef hold = self._pending_array
         cdef int error
-        self._waiting = None
+        self._pending_array = None
         if self._is_stream:
-            hold = ArrayHold()
+            hold = ArrayRef()
             with nogil:
                 error = self._stream.get_next(&self._stream, &hold.array)
             self._check(error)
@@ -186,8 +186,8 @@ def arrow_column(source not None):
     Raises:
         InvalidRecordError: it is no column of byte strings, or contradicts itself.
     """
-    cdef SchemaHold schema = SchemaHold()
-    cdef ArrayHold hold = _take_array(source, schema)
+    cdef SchemaRef schema = SchemaRef()
+    cdef ArrayRef hold = _import_array(source, schema)
     if _format_of(&schema.schema) == b"+s":
         return None
     return _cells_of(&schema.schema, &hold.array, hold, 0, hold.array.length, "it")
@@ -200,14 +200,14 @@ def arrow_headers(source not None):
     Raises:
         InvalidRecordError: it is no list of structures and no map, or contradicts itself.
     """
-    cdef SchemaHold schema = SchemaHold()
-    cdef ArrayHold hold = _take_array(source, schema)
+    cdef SchemaRef schema = SchemaRef()
+    cdef ArrayRef hold = _import_array(source, schema)
     return _headers_of(&schema.schema, &hold.array, hold, 0, hold.array.length)
 
 
-cdef ArrayHold _take_array(object source, SchemaHold schema):
+cdef ArrayRef _import_array(object source, SchemaRef schema):
     """Take over what a producer exports; its capsules are empty afterwards."""
-    cdef ArrayHold hold = ArrayHold()
+    cdef ArrayRef hold = ArrayRef()
     cdef ArrowSchema* its_schema
     cdef ArrowArray* its_array
     schema_capsule, array_capsule = source.__arrow_c_array__()
@@ -314,7 +314,7 @@ cdef int _layout_of(bytes type_format, str name) except -1:
 
 
 cdef ArrowColumn _cells_of(
-    const ArrowSchema* schema, const ArrowArray* array, ArrayHold hold,
+    const ArrowSchema* schema, const ArrowArray* array, ArrayRef hold,
     int64_t first, int64_t count, str name,
 ):
     """Return `count` cells from `first` on as a column."""
@@ -334,7 +334,7 @@ cdef ArrowColumn _cells_of(
     _check_range(array, first, count, name)
     column.cells = no_cells()
     column.count = count
-    column._hold = hold
+    column._ref = hold
     if layout != LAYOUT_NULL and count > 0:
         column.cells.validity = _validity_of(array, name)
         column.cells.validity_shift = array.offset + first
@@ -468,7 +468,7 @@ cdef object _timestamps_of(
 
 
 cdef HeadersColumn _headers_of(
-    const ArrowSchema* schema, const ArrowArray* array, ArrayHold hold, int64_t first, int64_t count
+    const ArrowSchema* schema, const ArrowArray* array, ArrayRef hold, int64_t first, int64_t count
 ):
     """Return a list of structures, or a map, as a column of headers; None for none at all."""
     cdef HeadersColumn column = HeadersColumn.__new__(HeadersColumn)
@@ -509,7 +509,7 @@ cdef HeadersColumn _headers_of(
         raise InvalidRecordError(f"Arrow: headers {start} to {end} of {entries.length}")
     _check_no_nulls(entries, start, end - start, "headers' entries")
     # By place, for maps name theirs as they like: the key first.
-    column.take(
+    column.set_cells(
         _cells_of(entry_schema.children[0], entries.children[0], hold, entries.offset,
                   entries.length, "header keys"),
         _cells_of(entry_schema.children[1], entries.children[1], hold, entries.offset,
@@ -520,7 +520,7 @@ cdef HeadersColumn _headers_of(
     return column
 
 
-cdef ArrowRows _rows_of(const ArrowSchema* schema, ArrayHold hold):
+cdef ArrowRows _rows_of(const ArrowSchema* schema, ArrayRef hold):
     """Return the columns of a record batch, by their names."""
     cdef ArrowRows rows = ArrowRows()
     cdef const ArrowArray* array = &hold.array
@@ -545,14 +545,14 @@ cdef ArrowRows _rows_of(const ArrowSchema* schema, ArrayHold hold):
         if name in seen:
             raise InvalidRecordError(f"Arrow: there are two columns {name!r}")
         seen.add(name)
-        _take_column(rows, column_schema, array.children[slot], hold, name)
+        _read_column(rows, column_schema, array.children[slot], hold, name)
     if "key" not in seen and "value" not in seen:
         raise InvalidRecordError(f"Arrow: columns key and value are wanted, not {sorted(seen)}")
     return rows
 
 
-cdef int _take_column(
-    ArrowRows rows, const ArrowSchema* schema, const ArrowArray* array, ArrayHold hold, str name
+cdef int _read_column(
+    ArrowRows rows, const ArrowSchema* schema, const ArrowArray* array, ArrayRef hold, str name
 ) except -1:
     cdef int64_t first = hold.array.offset
     if name == "key":
@@ -563,7 +563,7 @@ cdef int _take_column(
         rows.timestamps = _timestamps_of(schema, array, first, rows.count)
     elif name == "headers":
         rows.headers = _headers_of(schema, array, hold, first, rows.count)
-    elif name not in GIVEN_ANEW:
+    elif name not in COLUMNS_SET_BY_LOG:
         raise InvalidRecordError(
             f"Arrow: no record has a {name!r}; key, value, timestamp and headers are taken"
         )

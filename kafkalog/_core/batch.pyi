@@ -6,11 +6,11 @@ import numpy
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from kafkalog._core.assign_offsets import assign_offsets as assign_offsets
+from kafkalog._core.assign_offsets import set_entry_offset as set_entry_offset
+from kafkalog._core.assign_offsets import set_max_timestamp as set_max_timestamp
 from kafkalog._core.header import BatchHeader as BatchHeader
 from kafkalog._core.header import parse_header as parse_header
-from kafkalog._core.stamp import assign_offsets as assign_offsets
-from kafkalog._core.stamp import set_entry_offset as set_entry_offset
-from kafkalog._core.stamp import set_max_timestamp as set_max_timestamp
 
 __all__ = [
     "BatchColumns",

@@ -50,7 +50,7 @@ import numpy
 
 from kafkalog._core import header as _header
 from kafkalog._core.header import parse_header
-from kafkalog._core.stamp import assign_offsets, set_entry_offset, set_max_timestamp
+from kafkalog._core.assign_offsets import assign_offsets, set_entry_offset, set_max_timestamp
 
 # batch.pxd hands the type on to other kernels, and Cython keeps such names out of the module.
 globals()["BatchHeader"] = _header.BatchHeader
@@ -186,7 +186,7 @@ cdef int find_kernel(Cursor* cursor, FindKind kind, int64_t target) noexcept nog
     return STATUS_TRUNCATED
 
 
-cdef inline bint may_begin_batch(const uint8_t* position, uint64_t offset_min,
+cdef inline bint can_begin_batch(const uint8_t* position, uint64_t offset_min,
                                  uint64_t span) noexcept nogil:
     """Whether offset, length and magic there are believable: one branch for all of it."""
     return (
@@ -197,7 +197,7 @@ cdef inline bint may_begin_batch(const uint8_t* position, uint64_t offset_min,
     )
 
 
-cdef inline bint may_hold_batch(const uint8_t* block, uint8_t lower, uint8_t upper) noexcept nogil:
+cdef inline bint can_hold_batch(const uint8_t* block, uint8_t lower, uint8_t upper) noexcept nogil:
     """Whether a batch may begin in the CANDIDATES_BLOCK bytes there: no zero length, for one."""
     cdef const uint8_t* length = block + BATCH_LENGTH_POSITION
     cdef uint8_t found = 0
@@ -221,11 +221,11 @@ cdef const uint8_t* next_candidate(const uint8_t* position, const uint8_t* end,
         block_end = end
         if end - position > CANDIDATES_BLOCK:
             block_end = position + CANDIDATES_BLOCK
-            if not may_hold_batch(position, lower, upper):
+            if not can_hold_batch(position, lower, upper):
                 position = block_end
                 continue
         while position < block_end:
-            if may_begin_batch(position, offset_min, span):
+            if can_begin_batch(position, offset_min, span):
                 return position
             position += 1
     return end
@@ -243,7 +243,7 @@ cdef int resync_kernel(Cursor* cursor, int64_t offset_min, int64_t offset_max) n
     bytes searched are summed, whatever the magic. A batch that the budget cannot pay is passed
     over.
     """
-    cdef const uint8_t* paid_until = cursor.position
+    cdef const uint8_t* charged_until = cursor.position
     cdef const uint8_t* candidates_end
     cdef BatchFields fields
     cdef int64_t budget = remaining(cursor)
@@ -255,8 +255,8 @@ cdef int resync_kernel(Cursor* cursor, int64_t offset_min, int64_t offset_max) n
             cursor.position, candidates_end, <uint64_t>offset_min, <uint64_t>offset_max)
         if cursor.position == candidates_end:
             return STATUS_TRUNCATED
-        budget += RESYNC_CRC_FACTOR * (cursor.position - paid_until)
-        paid_until = cursor.position
+        budget += RESYNC_CRC_FACTOR * (cursor.position - charged_until)
+        charged_until = cursor.position
         if (
             load_whole_batch(cursor, &fields) == STATUS_OK
             and last_offset_of(&fields) <= offset_max

@@ -4,7 +4,8 @@ Ordinary is a batch of format v2 that is neither of a transaction nor a control 
 nothing to be asked about it as a whole. Compressed ones are decompressed by a function of the
 caller's, a call for each; nothing else is Python.
 
-Callers are the kernels of key_run.pyx and retained_run.pyx. Every batch is checked: framing, order,
+Callers are the kernels of key_collection.pyx and run_filter.pyx. Every batch is checked: framing,
+order,
 CRC, and records against the header.
 
 Thread-safety: none; one caller at a time.

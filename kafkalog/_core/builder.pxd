@@ -56,7 +56,7 @@ cdef struct BatchDraft:
     int64_t sealed                     # up to here messages have their CRC
     int magic
     int attributes                     # of each message
-    bint base_given                    # the base timestamp is not the first record's
+    bint has_base_timestamp                    # the base timestamp is not the first record's
 
 
 cdef struct RecordParts:
@@ -118,7 +118,7 @@ cdef inline int add_record(
         return ADD_BAD_TIMESTAMP
     if parts.offset_delta > INT32_MAX:
         return STATUS_TOO_LARGE
-    if draft.count == 0 and not draft.base_given:
+    if draft.count == 0 and not draft.has_base_timestamp:
         base_timestamp = parts.timestamp_ms
     timestamp_code = zigzag64(<int64_t>(<uint64_t>parts.timestamp_ms - <uint64_t>base_timestamp))
     offset_code = zigzag32(<int32_t>parts.offset_delta)

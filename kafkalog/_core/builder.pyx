@@ -71,7 +71,7 @@ cdef class BatchBuilder(RecordsBuilder):
         self._clear()
         if base_timestamp is not None:
             self.draft.base_timestamp = base
-            self.draft.base_given = True
+            self.draft.has_base_timestamp = True
 
     # ---- the whole batch
 
@@ -138,16 +138,16 @@ cdef class BatchBuilder(RecordsBuilder):
             self._own()
             write_batch_header(self.memory.data, self.draft.size, &fields)
             return self.memory.view(0, self.draft.size)
-        cdef Py_ssize_t size = self._take_compressed(payload)
+        cdef Py_ssize_t size = self._copy_compressed(payload)
         write_batch_header(self.compressed.data, size, &fields)
         return self.compressed.view(0, size)
 
-    cdef Py_ssize_t _take_compressed(self, object payload) except -1:
+    cdef Py_ssize_t _copy_compressed(self, object payload) except -1:
         """Copy a compressed payload behind room for its header; return the size of both."""
         cdef const uint8_t[::1] data = payload
         cdef Py_ssize_t size = RECORD_BATCH_OVERHEAD + data.shape[0]
         memcpy(
-            self._room_for_compressed(size) + RECORD_BATCH_OVERHEAD,
+            self._reserve_compressed(size) + RECORD_BATCH_OVERHEAD,
             &data[0],
             <size_t>data.shape[0],
         )

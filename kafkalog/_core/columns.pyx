@@ -29,7 +29,7 @@ from kafkalog._core.layout cimport (
     RECORD_BATCH_OVERHEAD,
 )
 from kafkalog._core.message_set cimport MessageFields, check_is_plain, load_message
-from kafkalog._core.prefetch cimport Ahead, ahead_of, ask_ahead
+from kafkalog._core.prefetch cimport PrefetchWindow, prefetch_window, prefetch_next_lines
 from kafkalog._core.record cimport (
     check_count,
     check_end,
@@ -40,11 +40,11 @@ from kafkalog._core.record cimport (
     NOGIL_SIZE_MIN,
     offset_of,
     open_payload,
-    PayloadHold,
+    PayloadRef,
     RecordFields,
     RecordsContext,
     timestamp_of,
-    why_refused,
+    record_error_status,
 )
 from kafkalog._core.status cimport (
     STATUS_COMPRESSED,
@@ -86,7 +86,7 @@ cdef int _columns_kernel(
     cdef const uint8_t* position = cursor.position
     cdef const uint8_t* end = cursor.end
     cdef const uint8_t* next_position
-    cdef Ahead ahead = ahead_of(tile_end, state.readable_end)
+    cdef PrefetchWindow ahead = prefetch_window(tile_end, state.readable_end)
     cdef RecordFields fields
     cdef int64_t row = state.row
     cdef int64_t end_row = state.end_row
@@ -94,9 +94,9 @@ cdef int _columns_kernel(
     while row < end_row and position < tile_end:
         next_position = next_record(&context, position, end, &fields)
         if next_position == NULL:
-            status = why_refused(position, end)
+            status = record_error_status(position, end)
             break
-        ask_ahead(&ahead)
+        prefetch_next_lines(&ahead)
         position = next_position
         columns.offset[row] = offset_of(&context, &fields)
         columns.timestamp[row] = timestamp_of(&context, &fields)
@@ -421,7 +421,7 @@ def decode_columns(
         CorruptRecordError: as in `decode_records`; the columns keep the rows they had.
         InvalidRecordError: the columns have not enough room left.
     """
-    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
+    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, payload)
     cdef ColumnsState state
     cdef Cursor cursor = open_payload(&hold.view, start, end)
     cdef int status
@@ -470,7 +470,7 @@ def decode_run(
     Returns:
         (rows added, batches read, position reached, status)
     """
-    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, data)
+    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, data)
     cdef int64_t rows = columns.count
     cdef int64_t batches = 0
     cdef const uint8_t* start = <const uint8_t*>hold.view.buf

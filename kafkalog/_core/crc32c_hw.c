@@ -153,20 +153,20 @@ AVX2 static uint32_t crc_avx2_of_run(uint32_t crc, const uint8_t *data, size_t s
     const __m256i by_256 = twice_32(folds.by_256), by_128 = twice_32(folds.by_128);
     const __m256i by_64 = twice_32(folds.by_64), by_32 = twice_32(folds.by_32);
     __m256i words[8];
-    ask_ahead(data, size + beyond, 256);
+    prefetch_next_lines(data, size + beyond, 256);
     for (int i = 0; i < 8; i++)
         words[i] = load_32(data + 32 * i);
     words[0] = _mm256_xor_si256(words[0], _mm256_set_epi64x(0, 0, 0, (int64_t)crc));
     data += 256;
     size -= 256;
     while (size >= 256) {
-        ask_ahead(data, size + beyond, 256);
+        prefetch_next_lines(data, size + beyond, 256);
         for (int i = 0; i < 8; i++)
             words[i] = fold_32(words[i], by_256, load_32(data + 32 * i));
         data += 256;
         size -= 256;
     }
-    ask_ahead(data, size + beyond, 256);
+    prefetch_next_lines(data, size + beyond, 256);
     for (int i = 0; i < 4; i++)
         words[i] = fold_32(words[i], by_128, words[i + 4]);
     if (size >= 128) {
@@ -206,7 +206,7 @@ AVX512 static uint32_t crc_avx512_of_run(uint32_t crc, const uint8_t *data, size
     const __m512i by_256 = powers_64(folds.by_256), by_128 = powers_64(folds.by_128);
     const __m512i by_64 = powers_64(folds.by_64);
     __m512i words[8];
-    ask_ahead(data, size + beyond, 512);
+    prefetch_next_lines(data, size + beyond, 512);
     for (int i = 0; i < 4; i++)
         words[i] = _mm512_loadu_si512(data + 64 * i);
     words[0] = _mm512_xor_si512(words[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int32_t)crc)));
@@ -219,13 +219,13 @@ AVX512 static uint32_t crc_avx512_of_run(uint32_t crc, const uint8_t *data, size
         data += 256;
         size -= 256;
         while (size >= 512) {
-            ask_ahead(data, size + beyond, 512);
+            prefetch_next_lines(data, size + beyond, 512);
             for (int i = 0; i < 8; i++)
                 words[i] = fold_64(words[i], by_512, _mm512_loadu_si512(data + 64 * i));
             data += 512;
             size -= 512;
         }
-        ask_ahead(data, size + beyond, 512);
+        prefetch_next_lines(data, size + beyond, 512);
         for (int i = 0; i < 4; i++)
             words[i] = fold_64(words[i], by_256, words[4 + i]);
         if (size >= 256) {

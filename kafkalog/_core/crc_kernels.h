@@ -74,7 +74,7 @@ INLINE uint64_t load_word(const uint8_t *data)
 #define AHEAD 4096
 #define LINE 64
 
-INLINE void ask_ahead(const uint8_t *data, size_t size, size_t block)
+INLINE void prefetch_next_lines(const uint8_t *data, size_t size, size_t block)
 {
     if (size >= AHEAD + block)
         for (size_t done = 0; done < block; done += LINE)

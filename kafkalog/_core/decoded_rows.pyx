@@ -78,7 +78,7 @@ cdef class DecodedRows:
         return self.count
 
 
-cdef inline bint _lies_within(
+cdef inline bint _is_within(
     const RowPointers* rows, int64_t position, int64_t size
 ) noexcept nogil:
     return size <= 0 or (0 <= position <= rows.data_size and size <= rows.data_size - position)
@@ -92,9 +92,9 @@ cdef int load_row(const RowPointers* rows, int64_t row, RecordParts* parts) noex
     parts.header_count = rows.header_count[row]
     parts.timestamp_ms = rows.timestamp[row]
     if (
-        not _lies_within(rows, rows.key_position[row], parts.key_size)
-        or not _lies_within(rows, rows.value_position[row], parts.value_size)
-        or not _lies_within(rows, rows.headers_position[row], parts.headers_size)
+        not _is_within(rows, rows.key_position[row], parts.key_size)
+        or not _is_within(rows, rows.value_position[row], parts.value_size)
+        or not _is_within(rows, rows.headers_position[row], parts.headers_size)
         or parts.headers_size < 0
         or parts.header_count < 0
     ):

@@ -31,6 +31,6 @@ cdef class ExactRows:
     ) noexcept
     cdef object resolve(self, const OffsetTable* table, const int64_t* own_offsets, same_keys)
     cdef object _candidates(self, const OffsetTable* table, const int64_t[::1] pending)
-    cdef object _answers(
+    cdef object _call_same_keys(
         self, const int64_t* own_offsets, object candidates, const int64_t[::1] rows, same_keys
     )

@@ -25,7 +25,7 @@ from kafkalog._core.offset_table cimport (
     is_in_part,
     load_block,
     load_entry,
-    make_room,
+    grow_table,
     raise_offset,
 )
 from kafkalog._core.status cimport STATUS_OFFSET_ORDER, STATUS_OK
@@ -80,7 +80,7 @@ cdef void _candidates_kernel(
             table, &hashes[2 * pending[i]], others[pending[i]], LOOK_UP_PATIENCE, &slot
         ):
             load_entry(table, slot, &entry)
-            candidates[i] = <int64_t>(entry.stamp - 1)
+            candidates[i] = <int64_t>(entry.offset_plus_one - 1)
         else:
             candidates[i] = OFFSET_ABSENT
 
@@ -139,13 +139,13 @@ cdef int _exact_put_kernel(
             if known_offsets[i] != OFFSET_ABSENT:
                 break
             load_entry(table, slot, &entry)
-            earlier = _row_of(rows, start, row, <int64_t>(entry.stamp - 1))
+            earlier = _row_of(rows, start, row, <int64_t>(entry.offset_plus_one - 1))
             if earlier >= 0 and _is_same_key(rows, row, earlier):
                 break
             skip += 1
         else:
             if table.count >= table.crowded_count:
-                status = make_room(table)
+                status = grow_table(table)
                 if status != STATUS_OK:
                     reached[0] = row
                     return status
@@ -220,7 +220,7 @@ cdef class ExactRows:
             candidates = self._candidates(table, pending)
             there = candidates != OFFSET_ABSENT
             pending, candidates = pending[there], candidates[there]
-            same = self._answers(own_offsets, candidates, rows[pending], same_keys)
+            same = self._call_same_keys(own_offsets, candidates, rows[pending], same_keys)
             offsets[pending[same]] = candidates[same]
             pending = pending[~same]
             others[pending] += 1
@@ -233,7 +233,7 @@ cdef class ExactRows:
         )
         return candidates
 
-    cdef object _answers(
+    cdef object _call_same_keys(
         self, const int64_t* own_offsets, object candidates, const int64_t[::1] rows, same_keys
     ):
         """Return which candidates are the rows' keys, as bools; not asking about own offsets."""

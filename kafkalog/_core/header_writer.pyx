@@ -94,7 +94,7 @@ cdef int64_t checked_max_timestamp(
 
 
 cdef int check_delete_horizon(const BatchDraft* draft, bint delete_horizon) except -1:
-    if delete_horizon and (draft.count == 0 or not draft.base_given):
+    if delete_horizon and (draft.count == 0 or not draft.has_base_timestamp):
         raise InvalidRecordError("a delete horizon needs records and reset(base_timestamp=...)")
     return 0
 

@@ -22,7 +22,7 @@ cdef struct HeaderCells:
     BytesCells values
 
 
-cdef struct HeaderRoom:
+cdef struct HeaderSpace:
     uint8_t* data
     int64_t capacity
     int64_t needed
@@ -37,7 +37,7 @@ cdef class HeadersColumn:
     cdef Py_buffer _validity
     cdef object owner                  # of cells that no buffer here holds
 
-    cdef int take(self, CellColumn keys, CellColumn values) except -1
+    cdef int set_cells(self, CellColumn keys, CellColumn values) except -1
 
 
 cdef int extend_with_headers_kernel(
@@ -45,7 +45,7 @@ cdef int extend_with_headers_kernel(
     const BytesCells* keys,
     const BytesCells* values,
     const HeaderCells* headers,
-    HeaderRoom* room,
+    HeaderSpace* space,
     const int64_t* timestamps,
     RecordParts* parts,
     int64_t* slot,

@@ -75,7 +75,7 @@ cdef int size_headers(
 
 
 cdef int encode_headers(
-    const HeaderCells* cells, int64_t slot, HeaderRoom* room, RecordParts* parts
+    const HeaderCells* cells, int64_t slot, HeaderSpace* space, RecordParts* parts
 ) noexcept nogil:
     """Encode the headers of a record; the parts point to them until the next call."""
     cdef const uint8_t* data = NULL
@@ -87,10 +87,10 @@ cdef int encode_headers(
     status = size_headers(cells, start, end, &parts.headers_size)
     if status != STATUS_OK:
         return status
-    if parts.headers_size > room.capacity:
-        room.needed = parts.headers_size
+    if parts.headers_size > space.capacity:
+        space.needed = parts.headers_size
         return HEADERS_FULL
-    parts.headers = target = room.data
+    parts.headers = target = space.data
     parts.header_count = end - start
     while start < end:
         load_cell(&cells.keys, start, &data, &field_size)
@@ -106,7 +106,7 @@ cdef int extend_with_headers_kernel(
     const BytesCells* keys,
     const BytesCells* values,
     const HeaderCells* headers,
-    HeaderRoom* room,
+    HeaderSpace* space,
     const int64_t* timestamps,
     RecordParts* parts,
     int64_t* slot,
@@ -120,7 +120,7 @@ cdef int extend_with_headers_kernel(
         if status == STATUS_OK:
             status = load_cell(values, slot[0], &parts.value, &parts.value_size)
         if status == STATUS_OK:
-            status = encode_headers(headers, slot[0], room, parts)
+            status = encode_headers(headers, slot[0], space, parts)
         if status != STATUS_OK:
             return status
         status = add_row(draft, parts, timestamps, slot, size_limit)
@@ -162,7 +162,7 @@ cdef class HeadersColumn:
         self.count = self._offsets.len // self._offsets.itemsize - 1
         load_validity(validity, &self._validity, self.count)
         self.cells.validity = <const uint8_t*>self._validity.buf
-        self.take(keys, values)
+        self.set_cells(keys, values)
         if self._offsets.itemsize == 4:
             self.cells.offsets = <const int32_t*>self._offsets.buf
         else:
@@ -175,7 +175,7 @@ cdef class HeadersColumn:
     def __len__(self):
         return self.count
 
-    cdef int take(self, CellColumn keys, CellColumn values) except -1:
+    cdef int set_cells(self, CellColumn keys, CellColumn values) except -1:
         """Take the columns of keys and values."""
         if keys.count != values.count:
             raise ValueError(f"{keys.count} header keys for {values.count} header values")

@@ -486,17 +486,17 @@ cdef class IndexEntrySelector:
             raise ValueError(f"the columns do not have {rows} rows each")
         if rows == 0:
             return b"", b""
-        cdef uint8_t[::1] offset_room = bytearray(rows * OFFSET_INDEX_ENTRY_SIZE)
-        cdef uint8_t[::1] time_room = bytearray(rows * TIME_INDEX_ENTRY_SIZE)
-        offset_entries = &offset_room[0]
-        time_entries = &time_room[0]
+        cdef uint8_t[::1] offset_output = bytearray(rows * OFFSET_INDEX_ENTRY_SIZE)
+        cdef uint8_t[::1] time_output = bytearray(rows * TIME_INDEX_ENTRY_SIZE)
+        offset_entries = &offset_output[0]
+        time_entries = &time_output[0]
         cdef int status = select_kernel(&state, &positions[0], &last_offsets[0], &max_timestamps[0],
                                         &rows, &offset_entries, &time_entries)
         if status != STATUS_OK:
             return raise_for_status(status, <Py_ssize_t>positions[rows])
         self._state = state
-        return (bytes(offset_room[:offset_entries - &offset_room[0]]),
-                bytes(time_room[:time_entries - &time_room[0]]))
+        return (bytes(offset_output[:offset_entries - &offset_output[0]]),
+                bytes(time_output[:time_entries - &time_output[0]]))
 
     def final_time_entry(self):
         """Return the entry (12 bytes) that a time index ends with, b"" if it is there already."""

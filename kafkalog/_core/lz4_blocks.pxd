@@ -8,7 +8,7 @@ cdef struct Lz4Frame:
     const uint8_t* end                 # behind the end mark
     int64_t block_size_max
     int64_t limit_bytes
-    int64_t room                       # bytes that decoding may write
+    int64_t space                       # bytes that decoding may write
 
 
 # Look at the header and the sizes of the blocks; False for a frame that others have to look at.

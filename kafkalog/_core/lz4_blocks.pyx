@@ -90,7 +90,7 @@ _MEANINGS = {
 }
 
 
-cdef inline bint take_length(Cursor* source, int64_t* length) noexcept nogil:
+cdef inline bint read_length(Cursor* source, int64_t* length) noexcept nogil:
     """Add the bytes that continue a length; False where the block ends among them."""
     cdef uint8_t byte
     while True:
@@ -123,7 +123,7 @@ cdef uint8_t* block_kernel(
             target += length
             source.position += length
         else:
-            if length == LONG and not take_length(&source, &length):
+            if length == LONG and not read_length(&source, &length):
                 return NULL
             if length > remaining(&source) or length > end - target:
                 return NULL
@@ -142,7 +142,7 @@ cdef uint8_t* block_kernel(
         source.position += DISTANCE_SIZE
         length = token & TOKEN_LOW_MASK
         if length == LONG and (
-            not take_length(&source, &length) or remaining(&source) < LITERALS_AT_END - 1
+            not read_length(&source, &length) or remaining(&source) < LITERALS_AT_END - 1
         ):
             return NULL
         length += MATCH_SIZE_MIN
@@ -261,14 +261,14 @@ cdef bint open_lz4(
     frame.limit_bytes = limit_bytes
     cursor.position = frame.blocks = data + header_size
     cursor.end = data + size
-    if bound_kernel(&cursor, frame.block_size_max, &frame.room) != WHOLE:
+    if bound_kernel(&cursor, frame.block_size_max, &frame.space) != WHOLE:
         return False
     if flags & CONTENT_CHECKSUM and remaining(&cursor) < CHECKSUM_SIZE:
         return False
     frame.end = cursor.position
-    if frame.room > limit_bytes:
-        frame.room = limit_bytes + frame.block_size_max
-    frame.room += MOVE_AHEAD
+    if frame.space > limit_bytes:
+        frame.space = limit_bytes + frame.block_size_max
+    frame.space += MOVE_AHEAD
     return True
 
 

@@ -34,7 +34,7 @@ cdef int refuse_lost(const uint8_t* data, Py_ssize_t size) except -1
 cdef int refuse_lost_object(object data) except -1
 
 # Whether one was; the mapping is not used for later reads then.
-cdef bint are_lost(const uint8_t* data, Py_ssize_t size) noexcept
+cdef bint is_range_lost(const uint8_t* data, Py_ssize_t size) noexcept
 
 
 cdef inline int check_read(const uint8_t* data, Py_ssize_t size) except -1:

@@ -111,7 +111,7 @@ cdef int refuse_lost(const uint8_t* data, Py_ssize_t size) except -1:
     raise mapping.origin.to_error(mapping, start)
 
 
-cdef bint are_lost(const uint8_t* data, Py_ssize_t size) noexcept:
+cdef bint is_range_lost(const uint8_t* data, Py_ssize_t size) noexcept:
     cdef FileMapping mapping
     if not has_losses(losses):
         return False
@@ -157,7 +157,7 @@ def lost_mapping_count():
     return losses[0]
 
 
-def take_signal():
+def install_signal_handler():
     """
     See that SIGBUS comes to the guard first, where somebody has taken it since.
 

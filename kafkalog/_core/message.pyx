@@ -47,7 +47,7 @@ from kafkalog._core.record cimport (
     make_record,
     NOGIL_SIZE_MIN,
     open_payload,
-    PayloadHold,
+    PayloadRef,
     RecordFields,
 )
 from kafkalog._core.status cimport (
@@ -84,7 +84,7 @@ def wrapper_value(data not None, BatchHeader header not None, *, bint strict=Tru
         CorruptRecordError: the value is null, or does not fit the message.
         UnsupportedCodecError: no codec that old formats have; zstd came with magic 2.
     """
-    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, data)
+    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, data)
     cdef const uint8_t* start = <const uint8_t*>hold.view.buf
     cdef MessageFields message
     cdef MessageSet messages = messages_of(header, strict)
@@ -126,7 +126,7 @@ def decode_messages(
     Raises:
         CorruptRecordError: the bytes are not whole messages.
     """
-    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
+    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, payload)
     cdef RecordFields fields
     cdef list records
     cdef Py_ssize_t row
@@ -293,7 +293,7 @@ def decode_message_columns(
         CorruptRecordError: as in `decode_messages`; the columns keep the rows they had.
         InvalidRecordError: the columns have not enough room left.
     """
-    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
+    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, payload)
     cdef const uint8_t* origin = <const uint8_t*>hold.view.buf
     cdef MessageSet messages = messages_of(header, strict)
     cdef Cursor cursor = open_payload(&hold.view, start, end)
@@ -399,7 +399,7 @@ def summarize_messages(
     bint strict=True,
 ):
     """Return a MessageSummary of `payload[start:end]`; a bad status is returned, not raised."""
-    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
+    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, payload)
     cdef MessageFacts facts
     cdef MessageSet messages = messages_of(header, strict)
     cdef Cursor cursor = open_payload(&hold.view, start, end)
@@ -444,7 +444,7 @@ def check_messages(
     bint strict=True,
 ):
     """Return the status of `payload[start:end]`: 0, or what the decoders would raise for it."""
-    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
+    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, payload)
     cdef int status
     cdef MessageSet messages = messages_of(header, strict)
     cdef Cursor cursor = open_payload(&hold.view, start, end)
@@ -471,7 +471,7 @@ def count_messages(
     Raises:
         CorruptRecordError: the lengths do not fill the payload.
     """
-    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
+    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, payload)
     cdef MessageSet messages = messages_of(header, strict)
     cdef Cursor cursor = open_payload(&hold.view, start, end)
     cdef int status = survey_messages(&messages, &cursor)
@@ -493,7 +493,7 @@ def first_message_offset(
     Raises:
         CorruptRecordError: there is none, or the lengths are those of no messages.
     """
-    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
+    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, payload)
     cdef MessageSet messages = messages_of(header, False)
     cdef Cursor cursor = open_payload(&hold.view, start, end)
     cdef int status = survey_messages(&messages, &cursor)

@@ -172,5 +172,5 @@ cdef class MessageSetBuilder(RecordsBuilder):
         wrapper.value_size = data.shape[0]
         wrapper.magic = self.draft.magic
         wrapper.attributes = codec | self.draft.attributes
-        write_message(self._room_for_compressed(size), &wrapper)
+        write_message(self._reserve_compressed(size), &wrapper)
         return self.compressed.view(0, size)

@@ -32,7 +32,7 @@ from kafkalog._core.record cimport (
     make_pair,
     make_record,
     open_payload,
-    PayloadHold,
+    PayloadRef,
     RecordFields,
     RecordsContext,
 )
@@ -122,7 +122,7 @@ def decode_run_records(
         message at that position is not taken: STATUS_COMPRESSED (a wrapper), STATUS_MAGIC (another
         format), STATUS_TRUNCATED (not all there), or what is wrong with it.
     """
-    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, data)
+    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, data)
     cdef RunState run = _open_run(&hold.view, position, end, check_crc, strict)
     cdef list records = []
     cdef int status = STATUS_OK

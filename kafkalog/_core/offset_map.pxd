@@ -16,8 +16,8 @@ cdef class OffsetMap:
 
     cdef int _refuse(self, int status, const KeyRows* rows, int64_t row) except -1
     cdef tuple _put_rows(self, const KeyRows* rows, int64_t start, int64_t end)
-    cdef tuple _put_exactly(self, const KeyRows* rows, int64_t start, int64_t end, object same_keys)
-    cdef object _get_exactly(
+    cdef tuple _put_exact(self, const KeyRows* rows, int64_t start, int64_t end, object same_keys)
+    cdef object _get_exact(
         self, const KeyRows* rows, int64_t start, int64_t end, int64_t[::1] found, object same_keys
     )
 

@@ -46,7 +46,7 @@ from kafkalog._core.offset_table cimport (
     is_in_part,
     load_block,
     load_entry,
-    make_room,
+    grow_table,
     prefetch_slot,
     raise_offset,
 )
@@ -106,7 +106,7 @@ cdef int put_kernel(
                 raise_offset(table, slot, rows.offsets[block.rows[i]])
                 continue
             if table.count >= table.crowded_count:
-                status = make_room(table)
+                status = grow_table(table)
                 if status != STATUS_OK:
                     row[0] = block.rows[i]
                     return status
@@ -142,7 +142,7 @@ cdef int get_kernel(
                 table, &block.hashes[2 * i], 0, LOOK_UP_PATIENCE, &slot
             ):
                 load_entry(table, slot, &entry)
-                found[block.rows[i] - start] = <int64_t>(entry.stamp - 1)
+                found[block.rows[i] - start] = <int64_t>(entry.offset_plus_one - 1)
             else:
                 found[block.rows[i] - start] = OFFSET_ABSENT
     return STATUS_OK
@@ -186,10 +186,10 @@ cdef int64_t entries_kernel(
     while count < room and slot[0] < table.slot_count:
         load_entry(table, slot[0], &entry)
         slot[0] += 1
-        if entry.stamp != 0:
+        if entry.offset_plus_one != 0:
             firsts[count] = <int64_t>entry.first
             seconds[count] = <int64_t>entry.second
-            offsets[count] = <int64_t>(entry.stamp - 1)
+            offsets[count] = <int64_t>(entry.offset_plus_one - 1)
             count += 1
     return count
 
@@ -447,7 +447,7 @@ cdef class OffsetMap:
         if start == stop:
             return start, STATUS_OK
         reached, status = (
-            self._put_exactly(&rows, start, stop, same_keys)
+            self._put_exact(&rows, start, stop, same_keys)
             if self.exact
             else self._put_rows(&rows, start, stop)
         )
@@ -489,7 +489,7 @@ cdef class OffsetMap:
         if count == 0:
             return
         if self.exact:
-            self._get_exactly(&rows, start, stop, found, same_keys)
+            self._get_exact(&rows, start, stop, found, same_keys)
             check_read(rows.data, rows.data_size)
             return
         rows.offsets = NULL
@@ -532,7 +532,7 @@ cdef class OffsetMap:
         self._refuse(status, rows, row)
         return row, status
 
-    cdef tuple _put_exactly(
+    cdef tuple _put_exact(
         self, const KeyRows* rows, int64_t start, int64_t end, object same_keys
     ):
         cdef ExactRows block = ExactRows()
@@ -551,7 +551,7 @@ cdef class OffsetMap:
             start = stop
         return end, STATUS_OK
 
-    cdef object _get_exactly(
+    cdef object _get_exact(
         self, const KeyRows* rows, int64_t start, int64_t end, int64_t[::1] found, object same_keys
     ):
         cdef ExactRows block = ExactRows()

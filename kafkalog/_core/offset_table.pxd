@@ -44,7 +44,7 @@ cdef enum:
 cdef struct MapEntry:
     uint64_t first                     # the hash, two halves
     uint64_t second
-    uint64_t stamp                     # offset + 1; 0: empty
+    uint64_t offset_plus_one                     # offset + 1; 0: empty
 
 
 cdef struct OffsetTable:
@@ -86,7 +86,7 @@ cdef int load_block(
 
 
 cdef void empty_table(OffsetTable* table) noexcept nogil
-cdef int make_room(OffsetTable* table) noexcept nogil
+cdef int grow_table(OffsetTable* table) noexcept nogil
 
 
 cdef inline uint64_t scaled(uint64_t number, uint64_t multiplier, uint64_t limit) noexcept nogil:
@@ -123,7 +123,7 @@ cdef inline void prefetch_slot(const OffsetTable* table, uint64_t slot) noexcept
     prefetch(entry + LINE_SIZE)
 
 
-cdef inline uint64_t slot_behind(const OffsetTable* table, uint64_t slot) noexcept nogil:
+cdef inline uint64_t next_slot(const OffsetTable* table, uint64_t slot) noexcept nogil:
     return slot + 1 if slot + 1 < table.slot_count else 0
 
 
@@ -155,7 +155,7 @@ cdef inline bint find_slot(
     slot[0] = home_of(table, hash_words[0])
     while distance < table.slot_count:
         load_entry(table, slot[0], &entry)
-        if entry.stamp == 0:
+        if entry.offset_plus_one == 0:
             return False
         if entry.first == hash_words[0] and entry.second == hash_words[1]:
             if skip == 0:
@@ -163,7 +163,7 @@ cdef inline bint find_slot(
             skip -= 1
         elif distance >= patience and distance_of(table, &entry, slot[0]) < distance:
             return False
-        slot[0] = slot_behind(table, slot[0])
+        slot[0] = next_slot(table, slot[0])
         distance += 1
     return False
 
@@ -193,7 +193,7 @@ cdef inline bint find_near_home(
         return False
     slot[0] = home + found
     load_entry(table, slot[0], &candidate)
-    return candidate.second == hash_words[1] and candidate.stamp != 0
+    return candidate.second == hash_words[1] and candidate.offset_plus_one != 0
 
 
 cdef inline void change_mark(
@@ -217,25 +217,25 @@ cdef inline void insert_entry(
     cdef MapEntry found
     carried.first = hash_words[0]
     carried.second = hash_words[1]
-    carried.stamp = <uint64_t>offset + 1
+    carried.offset_plus_one = <uint64_t>offset + 1
     table.count += 1
     change_mark(table, <uint64_t>offset, True)
-    while carried.stamp != 0:
+    while carried.offset_plus_one != 0:
         load_entry(table, slot, &found)
         store_entry(table, slot, &carried)
         carried = found
-        slot = slot_behind(table, slot)
+        slot = next_slot(table, slot)
 
 
 cdef inline void raise_offset(
     const OffsetTable* table, uint64_t slot, int64_t offset
 ) noexcept nogil:
     """Let the entry of a slot have the later of two offsets."""
-    cdef uint8_t* stamp_bytes = table.entries + slot * ENTRY_SIZE + 16
-    cdef uint64_t stamp = 0
-    memcpy(&stamp, stamp_bytes, 8)
-    if stamp <= <uint64_t>offset:
-        change_mark(table, stamp - 1, False)
+    cdef uint8_t* offset_bytes = table.entries + slot * ENTRY_SIZE + 16
+    cdef uint64_t offset_plus_one = 0
+    memcpy(&offset_plus_one, offset_bytes, 8)
+    if offset_plus_one <= <uint64_t>offset:
+        change_mark(table, offset_plus_one - 1, False)
         change_mark(table, <uint64_t>offset, True)
-        stamp = <uint64_t>offset + 1
-        memcpy(stamp_bytes, &stamp, 8)
+        offset_plus_one = <uint64_t>offset + 1
+        memcpy(offset_bytes, &offset_plus_one, 8)

@@ -27,7 +27,7 @@ cdef enum:
 
 
 # Entries that wait until the old table is gone: they have no free slot below what is left of it.
-cdef struct Waiting:
+cdef struct PendingEntries:
     MapEntry* entries
     uint64_t count
     uint64_t capacity
@@ -84,18 +84,18 @@ cdef void empty_table(OffsetTable* table) noexcept nogil:
     memset(table.entries, 0, <size_t>table.slot_count * ENTRY_SIZE)
 
 
-cdef int _let_wait(Waiting* waiting, const MapEntry* entry) noexcept nogil:
+cdef int _push_pending(PendingEntries* pending, const MapEntry* entry) noexcept nogil:
     cdef uint64_t capacity
     cdef void* larger
-    if waiting.count == waiting.capacity:
-        capacity = 2 * waiting.capacity + FIRST_SLOTS
-        larger = realloc(waiting.entries, <size_t>(capacity * sizeof(MapEntry)))
+    if pending.count == pending.capacity:
+        capacity = 2 * pending.capacity + FIRST_SLOTS
+        larger = realloc(pending.entries, <size_t>(capacity * sizeof(MapEntry)))
         if larger == NULL:
             return STATUS_NO_MEMORY
-        waiting.entries = <MapEntry*>larger
-        waiting.capacity = capacity
-    waiting.entries[waiting.count] = entry[0]
-    waiting.count += 1
+        pending.entries = <MapEntry*>larger
+        pending.capacity = capacity
+    pending.entries[pending.count] = entry[0]
+    pending.count += 1
     return STATUS_OK
 
 
@@ -110,13 +110,13 @@ cdef bint _insert_below(
     cdef uint64_t free_slot
     while slot < limit:
         load_entry(table, slot, &found)
-        if found.stamp == 0 or home_of(table, found.first) > home:
+        if found.offset_plus_one == 0 or home_of(table, found.first) > home:
             break
         slot += 1
     free_slot = slot
     while free_slot < limit:
         load_entry(table, free_slot, &found)
-        if found.stamp == 0:
+        if found.offset_plus_one == 0:
             break
         free_slot += 1
     if free_slot >= limit:
@@ -138,18 +138,18 @@ cdef void _insert_anywhere(const OffsetTable* table, const MapEntry* entry) noex
     cdef uint64_t slot = home_of(table, entry.first)
     while True:
         load_entry(table, slot, &found)
-        if found.stamp == 0 or distance_of(table, &found, slot) < distance:
+        if found.offset_plus_one == 0 or distance_of(table, &found, slot) < distance:
             break
         distance += 1
-        slot = slot_behind(table, slot)
-    while carried.stamp != 0:
+        slot = next_slot(table, slot)
+    while carried.offset_plus_one != 0:
         load_entry(table, slot, &found)
         store_entry(table, slot, &carried)
         carried = found
-        slot = slot_behind(table, slot)
+        slot = next_slot(table, slot)
 
 
-cdef int _rehash(OffsetTable* table, uint64_t old_count, Waiting* waiting) noexcept nogil:
+cdef int _rehash(OffsetTable* table, uint64_t old_count, PendingEntries* pending) noexcept nogil:
     """Let the entries of the old table, at the end of the new one, have their slots in that."""
     cdef MapEntry entry
     cdef MapEntry nothing
@@ -160,38 +160,41 @@ cdef int _rehash(OffsetTable* table, uint64_t old_count, Waiting* waiting) noexc
     # Those that lie before their home belong behind all others.
     for place in range(first, table.slot_count):
         load_entry(table, place, &entry)
-        if entry.stamp == 0 or scaled(entry.first, table.multiplier, old_count) <= place - first:
+        if (
+            entry.offset_plus_one == 0
+            or scaled(entry.first, table.multiplier, old_count) <= place - first
+        ):
             break
         store_entry(table, place, &nothing)
-        status = _let_wait(waiting, &entry)
+        status = _push_pending(pending, &entry)
         if status != STATUS_OK:
             return status
-    wrapped = waiting.count
-    waiting.home = 0
+    wrapped = pending.count
+    pending.home = 0
     for place in range(first + wrapped, table.slot_count):
         load_entry(table, place, &entry)
-        if entry.stamp == 0:
+        if entry.offset_plus_one == 0:
             continue
         store_entry(table, place, &nothing)
         home = home_of(table, entry.first)
         # Entries of one hash keep their order: nothing goes before what waits.
-        if waiting.count > wrapped and home <= waiting.home:
-            status = _let_wait(waiting, &entry)
+        if pending.count > wrapped and home <= pending.home:
+            status = _push_pending(pending, &entry)
         elif _insert_below(table, &entry, place + 1):
             continue
         else:
-            waiting.home = max(waiting.home, home)
-            status = _let_wait(waiting, &entry)
+            pending.home = max(pending.home, home)
+            status = _push_pending(pending, &entry)
         if status != STATUS_OK:
             return status
-    for place in range(wrapped, waiting.count):
-        _insert_anywhere(table, &waiting.entries[place])
+    for place in range(wrapped, pending.count):
+        _insert_anywhere(table, &pending.entries[place])
     for place in range(wrapped):
-        _insert_anywhere(table, &waiting.entries[place])
+        _insert_anywhere(table, &pending.entries[place])
     return STATUS_OK
 
 
-cdef int make_room(OffsetTable* table) noexcept nogil:
+cdef int grow_table(OffsetTable* table) noexcept nogil:
     """
     Let a crowded table have more slots: STATUS_FULL if there are none.
 
@@ -201,13 +204,13 @@ cdef int make_room(OffsetTable* table) noexcept nogil:
 
     STATUS_NO_MEMORY says that the map is not to be used any more.
     """
-    cdef Waiting waiting
+    cdef PendingEntries pending
     cdef uint64_t old_count = table.slot_count
     cdef uint64_t slot_count = min(GROWTH * old_count, table.slot_limit)
     cdef int status
     if table.count >= table.usable or slot_count == old_count:
         return STATUS_FULL
-    memset(&waiting, 0, sizeof(Waiting))
+    memset(&pending, 0, sizeof(PendingEntries))
     _set_slots(table, slot_count)
     memmove(
         table.entries + (slot_count - old_count) * ENTRY_SIZE,
@@ -215,6 +218,6 @@ cdef int make_room(OffsetTable* table) noexcept nogil:
         <size_t>(old_count * ENTRY_SIZE),
     )
     memset(table.entries, 0, <size_t>((slot_count - old_count) * ENTRY_SIZE))
-    status = _rehash(table, old_count, &waiting)
-    free(waiting.entries)
+    status = _rehash(table, old_count, &pending)
+    free(pending.entries)
     return status

@@ -79,7 +79,7 @@ cdef int64_t _spread(
             raise ValueError(f"the offsets of slot {slot} are not rising or outside the data")
         builder = builders[partitions[slot]]
         if status == STATUS_FULL:
-            builder._make_room()
+            builder._reserve()
         else:
             builder._refuse(status, &parts)
     return slot

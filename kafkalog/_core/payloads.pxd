@@ -6,7 +6,7 @@ from kafkalog._core.arrow_memory cimport Octets
 
 
 # Records that somebody else has decompressed, and the batch that they are of.
-cdef struct Given:
+cdef struct DecompressedPayload:
     const uint8_t* batch
     const uint8_t* data
     int64_t size
@@ -15,18 +15,20 @@ cdef struct Given:
 cdef struct Payloads:
     Octets memory                      # of what we opened; who wants to keep it lets it count
     int64_t limit_bytes
-    Given* given                       # in the order of their batches
-    int64_t given_count
-    int64_t next_given
+    DecompressedPayload* decompressed                       # in the order of their batches
+    int64_t decompressed_count
+    int64_t next_decompressed
     void* zstd                         # the context of its library
 
 
 # Give back what undoing codecs has taken.
 cdef void discard_payloads(Payloads* payloads) noexcept nogil
 # Whether a codec is one of those that are undone here.
-cdef bint is_ours(int codec) noexcept nogil
+cdef bint is_decoded_here(int codec) noexcept nogil
 # What was given for a batch; NULL for nothing.
-cdef const Given* given_for(Payloads* payloads, const uint8_t* batch) noexcept nogil
+cdef const DecompressedPayload* find_decompressed(
+    Payloads* payloads, const uint8_t* batch
+) noexcept nogil
 # Undo a codec of ours; STATUS_COMPRESSED for what others have to look at. The records are good
 # until the next are opened; if they count, they are kept, but perhaps moved.
 cdef int open_payload(

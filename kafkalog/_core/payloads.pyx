@@ -1,8 +1,9 @@
 """Undo the codecs of batches one after the other, into one memory, for kernels that hold no GIL.
 
 lz4 and snappy are undone here, and zstd by its library, where kernels can call one. What else takes
-a library is called from Python, several batches at a time, and handed over (`Given`). Nothing is
-refused here: what is not as nearly all batches are is left to kafkalog.records.codecs, and its
+a library is called from Python, several batches at a time, and handed over (`DecompressedPayload`).
+Nothing is refused here: what is not as nearly all batches are is left to
+kafkalog.records.codecs, and its
 verdict counts; what it would refuse is never let through.
 
 A payload is put behind those that count (`memory.size`), which may move. The memory is that of the
@@ -26,7 +27,7 @@ cdef enum:
     KEPT_BYTES_MAX = 8 * 1024 * 1024
 
 
-cdef bint is_ours(int codec) noexcept nogil:
+cdef bint is_decoded_here(int codec) noexcept nogil:
     return codec == CODEC_LZ4 or codec == CODEC_SNAPPY or (codec == CODEC_ZSTD and has_zstd())
 
 
@@ -35,17 +36,19 @@ cdef void discard_payloads(Payloads* payloads) noexcept nogil:
     close_zstd(&payloads.zstd)
 
 
-cdef const Given* given_for(Payloads* payloads, const uint8_t* batch) noexcept nogil:
-    cdef const Given* given
-    while payloads.next_given < payloads.given_count:
-        given = &payloads.given[payloads.next_given]
-        if given.batch >= batch:
-            return given if given.batch == batch else NULL
-        payloads.next_given += 1
+cdef const DecompressedPayload* find_decompressed(
+    Payloads* payloads, const uint8_t* batch
+) noexcept nogil:
+    cdef const DecompressedPayload* decompressed
+    while payloads.next_decompressed < payloads.decompressed_count:
+        decompressed = &payloads.decompressed[payloads.next_decompressed]
+        if decompressed.batch >= batch:
+            return decompressed if decompressed.batch == batch else NULL
+        payloads.next_decompressed += 1
     return NULL
 
 
-cdef int _make_room(Octets* memory, int64_t room) noexcept nogil:
+cdef int _reserve(Octets* memory, int64_t room) noexcept nogil:
     if memory.size == 0 and (memory.capacity < room or memory.capacity > KEPT_BYTES_MAX):
         # Nothing in it is kept: the old one goes before the new one comes.
         discard(memory)
@@ -63,19 +66,19 @@ cdef int open_payload(
     if codec == CODEC_LZ4:
         if not open_lz4(data, size, payloads.limit_bytes, &frame):
             return STATUS_COMPRESSED
-        if _make_room(memory, frame.room) != STATUS_OK:
+        if _reserve(memory, frame.space) != STATUS_OK:
             return STATUS_NO_MEMORY
         records_size[0] = decode_lz4(&frame, memory.data + memory.size)
     elif codec == CODEC_SNAPPY:
         if not open_snappy(data, size, payloads.limit_bytes, &stream):
             return STATUS_COMPRESSED
-        if _make_room(memory, stream.room) != STATUS_OK:
+        if _reserve(memory, stream.space) != STATUS_OK:
             return STATUS_NO_MEMORY
         records_size[0] = decode_snappy(&stream, memory.data + memory.size)
     elif codec == CODEC_ZSTD and has_zstd():
         if not open_zstd(data, size, payloads.limit_bytes, &zstd_frame):
             return STATUS_COMPRESSED
-        if _make_room(memory, zstd_frame.room) != STATUS_OK:
+        if _reserve(memory, zstd_frame.space) != STATUS_OK:
             return STATUS_NO_MEMORY
         records_size[0] = decode_zstd(&payloads.zstd, &zstd_frame, memory.data + memory.size)
     else:

@@ -6,16 +6,16 @@ from libc.stdint cimport int64_t, uint8_t
 from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.header cimport BatchFields
 from kafkalog._core.index cimport OffsetIndexView, TimeIndexView
-from kafkalog._core.record cimport PayloadHold, Record, RecordFields
+from kafkalog._core.record cimport PayloadRef, Record, RecordFields
 from kafkalog._core.time_read cimport FoundTime, TimeWalk
 
 
 cdef enum:
-    KNOWN_BATCHES = 64
+    CACHED_BATCHES = 64
     KNOWN_BITS = 6
 
 
-cdef struct KnownBatch:
+cdef struct CachedBatch:
     BatchFields batch                  # its size is 0: nothing is known
     int64_t start                      # where the walk to it began
     int64_t position
@@ -31,12 +31,12 @@ cdef struct FoundBatch:
 cdef class PointReader:
     # The bytes, and a view of them to give slices of.
     cdef readonly object data
-    cdef PayloadHold _hold
+    cdef PayloadRef _ref
     cdef OffsetIndexView _index
     cdef TimeIndexView _times
-    cdef KnownBatch[KNOWN_BATCHES] _known
+    cdef CachedBatch[CACHED_BATCHES] _cached
 
-    cdef bint _has_lost(self) noexcept
+    cdef bint _is_lost(self) noexcept
     cdef bint _open(self, Cursor* cursor, int64_t start) noexcept
     cdef int64_t _entry_of(self, int64_t offset, int64_t* entry_offset) noexcept
     cdef bint _check(self, int64_t start, const uint8_t* position, const BatchFields* batch,
@@ -44,7 +44,7 @@ cdef class PointReader:
     cdef const uint8_t* _batch_of(self, int64_t offset, bint check_crcs,
                                   BatchFields* batch) noexcept
     cdef bint _walk_of(self, int64_t timestamp_ms, bint check_crcs, TimeWalk* walk) noexcept
-    cdef Record _made(self, const BatchFields* batch, const RecordFields* record)
+    cdef Record _make_record(self, const BatchFields* batch, const RecordFields* record)
 
     # The batch that reading begins with for an offset, by headers alone; says whether it is plain.
     # The segment is asked for up to `end`; no offset in it reaches `following_offset`.

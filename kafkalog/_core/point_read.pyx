@@ -44,11 +44,11 @@ from kafkalog._core.index cimport (
     load_key,
 )
 from kafkalog._core.layout cimport CODEC_MASK, CONTROL_MASK, RECORD_BATCH_OVERHEAD, RECORD_SIZE_MIN
-from kafkalog._core.mapping cimport are_lost, check_read, has_losses, losses
+from kafkalog._core.mapping cimport is_range_lost, check_read, has_losses, losses
 from kafkalog._core.message_set cimport MessageSet, finish_fields, messages_of_fields, next_message
 from kafkalog._core.prefetch cimport prefetch, prefetch_ahead, prefetch_first
 from kafkalog._core.record cimport (
-    PayloadHold,
+    PayloadRef,
     Record,
     RecordFields,
     RecordsContext,
@@ -75,7 +75,7 @@ cdef enum:
 cdef uint64_t GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
 
-cdef inline Py_ssize_t known_slot(int64_t start) noexcept nogil:
+cdef inline Py_ssize_t cache_slot(int64_t start) noexcept nogil:
     """Spread places, whatever lies between them: Fibonacci hashing."""
     return <Py_ssize_t>((<uint64_t>start * GOLDEN_RATIO) >> (64 - KNOWN_BITS))
 
@@ -225,22 +225,22 @@ cdef class PointReader:
 
     def __cinit__(self, data not None, OffsetIndexView index not None, TimeIndexView times=None):
         self.data = data if isinstance(data, memoryview) else memoryview(data)
-        self._hold = PayloadHold.__new__(PayloadHold, data)
+        self._ref = PayloadRef.__new__(PayloadRef, data)
         self._index = index
         self._times = times
-        memset(&self._known[0], 0, sizeof(self._known))
+        memset(&self._cached[0], 0, sizeof(self._cached))
 
     def __len__(self):
-        return self._hold.view.len
+        return self._ref.view.len
 
     @property
     def is_lost(self):
         """Whether a page of the bytes was lost; such a reader finds nothing any more."""
-        return self._has_lost()
+        return self._is_lost()
 
-    cdef bint _has_lost(self) noexcept:
-        return has_losses(losses) and are_lost(
-            <const uint8_t*>self._hold.view.buf, self._hold.view.len)
+    cdef bint _is_lost(self) noexcept:
+        return has_losses(losses) and is_range_lost(
+            <const uint8_t*>self._ref.view.buf, self._ref.view.len)
 
     @property
     def has_times(self):
@@ -249,11 +249,11 @@ cdef class PointReader:
 
     cdef bint _open(self, Cursor* cursor, int64_t start) noexcept:
         """Put the cursor where an index entry leads; False where that is outside."""
-        cdef Py_ssize_t size = self._hold.view.len
+        cdef Py_ssize_t size = self._ref.view.len
         # An entry may say anything: what it leads to is believed for its CRC and its own offset.
         if not 0 <= start < size:
             return False
-        cursor.position = <const uint8_t*>self._hold.view.buf + start
+        cursor.position = <const uint8_t*>self._ref.view.buf + start
         cursor.end = cursor.position + min(size - start, WALK_BYTES)
         return True
 
@@ -271,10 +271,10 @@ cdef class PointReader:
 
     cdef bint find_start(self, int64_t offset, int64_t base_offset, int64_t end,
                          int64_t following_offset, FoundBatch* found) noexcept:
-        cdef const uint8_t* data = <const uint8_t*>self._hold.view.buf
+        cdef const uint8_t* data = <const uint8_t*>self._ref.view.buf
         cdef int64_t entry_offset = 0
         cdef int64_t start = self._entry_of(offset, &entry_offset)
-        cdef int64_t readable = min(end, <int64_t>self._hold.view.len)
+        cdef int64_t readable = min(end, <int64_t>self._ref.view.len)
         cdef BatchFields batch
         cdef BatchFields behind
         cdef Cursor cursor
@@ -311,15 +311,15 @@ cdef class PointReader:
         if not check_crcs:
             prefetch_first(position + RECORD_BATCH_OVERHEAD, batch.size_bytes)
             return True
-        cdef KnownBatch* known = &self._known[known_slot(start)]
-        cdef int64_t place = position - <const uint8_t*>self._hold.view.buf
-        if known.batch.size_bytes > 0 and known.start == start and known.position == place:
+        cdef CachedBatch* cached = &self._cached[cache_slot(start)]
+        cdef int64_t place = position - <const uint8_t*>self._ref.view.buf
+        if cached.batch.size_bytes > 0 and cached.start == start and cached.position == place:
             return True
         if crc_of_batch(position, batch.size_bytes) != batch.crc:
             return False
-        known.start = start
-        known.position = place
-        known.batch = batch[0]
+        cached.start = start
+        cached.position = place
+        cached.batch = batch[0]
         return True
 
     cdef const uint8_t* _batch_of(self, int64_t offset, bint check_crcs,
@@ -327,15 +327,15 @@ cdef class PointReader:
         """Return where the plain batch with `offset` begins; NULL for none."""
         cdef int64_t following = 0
         cdef int64_t start = self._index.near_position(offset, &following)
-        cdef KnownBatch* known = &self._known[known_slot(start)]
+        cdef CachedBatch* cached = &self._cached[cache_slot(start)]
         cdef Cursor cursor
         if (
-            known.batch.size_bytes > 0
-            and known.start == start
-            and known.batch.base_offset <= offset <= last_offset_of(&known.batch)
+            cached.batch.size_bytes > 0
+            and cached.start == start
+            and cached.batch.base_offset <= offset <= last_offset_of(&cached.batch)
         ):
-            batch[0] = known.batch
-            return <const uint8_t*>self._hold.view.buf + known.position
+            batch[0] = cached.batch
+            return <const uint8_t*>self._ref.view.buf + cached.position
         if not self._open(&cursor, start) or not find_batch_kernel(&cursor, offset, batch):
             return NULL
         if not self._check(start, cursor.position, batch, check_crcs):
@@ -368,13 +368,13 @@ cdef class PointReader:
                         cursor.position + batch.size_bytes, &batch)
         return True
 
-    cdef Record _made(self, const BatchFields* batch, const RecordFields* record):
+    cdef Record _make_record(self, const BatchFields* batch, const RecordFields* record):
         cdef RecordsContext context
         if is_legacy(batch):
             context = messages_of_fields(batch, True).context
         else:
             context = context_of(batch, True)
-        return make_record(&context, record, self._hold)
+        return make_record(&context, record, self._ref)
 
     cdef Record read(self, int64_t offset, bint check_crcs):
         cdef const uint8_t* position
@@ -385,9 +385,9 @@ cdef class PointReader:
         position = self._batch_of(offset, check_crcs, &batch)
         if position == NULL or not find_record_kernel(position, &batch, offset, &record):
             return None
-        if self._has_lost():
+        if self._is_lost():
             return None
-        return self._made(&batch, &record)
+        return self._make_record(&batch, &record)
 
     cdef bint read_time(self, int64_t timestamp_ms, int64_t start_offset, bint check_crcs,
                         FoundTime* found) noexcept:
@@ -396,7 +396,7 @@ cdef class PointReader:
         return (
             self._walk_of(timestamp_ms, check_crcs, &walk)
             and find_time_record(&walk, timestamp_ms, start_offset, found)
-            and not self._has_lost()
+            and not self._is_lost()
         )
 
     def find_many(self, const int64_t[::1] offsets not None, list found not None,
@@ -427,8 +427,8 @@ cdef class PointReader:
                 walk.position = walk.begins + RECORD_BATCH_OVERHEAD
                 walk.delta = 0
                 walk.left = walk.batch.record_count
-            if find_next_record(&walk, offsets[slot], &record) and not self._has_lost():
-                found[slot] = self._made(&walk.batch, &record)
+            if find_next_record(&walk, offsets[slot], &record) and not self._is_lost():
+                found[slot] = self._make_record(&walk.batch, &record)
 
     def find(self, int64_t offset, bint check_crcs=True):
         """Return the record at `offset`, None where it is not plainly there."""
@@ -475,5 +475,5 @@ cdef class PointReader:
             while slot < stop and timestamps[slot] <= record.timestamp:
                 found[slot] = record.offset
                 slot += 1
-        check_read(<const uint8_t*>self._hold.view.buf, self._hold.view.len)
+        check_read(<const uint8_t*>self._ref.view.buf, self._ref.view.len)
         return slot

@@ -29,31 +29,33 @@ cdef enum:
 
 
 # Lines behind a tile that is decoded, for the CRC to find near when it goes on there.
-cdef struct Ahead:
-    const uint8_t* asked               # up to here, exclusively
+cdef struct PrefetchWindow:
+    const uint8_t* position               # up to here, exclusively
     const uint8_t* end                 # never beyond
 
 
-cdef inline Ahead ahead_of(const uint8_t* tile_end, const uint8_t* readable_end) noexcept nogil:
-    cdef Ahead ahead
-    ahead.asked = tile_end
+cdef inline PrefetchWindow prefetch_window(
+    const uint8_t* tile_end, const uint8_t* readable_end
+) noexcept nogil:
+    cdef PrefetchWindow ahead
+    ahead.position = tile_end
     ahead.end = tile_end
     if readable_end - tile_end > AHEAD_SIZE + 2 * LINE_SIZE:
         ahead.end = tile_end + AHEAD_SIZE
     return ahead
 
 
-cdef inline void ask_ahead(Ahead* ahead) noexcept nogil:
+cdef inline void prefetch_next_lines(PrefetchWindow* ahead) noexcept nogil:
     """
     Ask for the next two lines: called for each record, this asks for all of the next tile where
     records are short, and where they are long for enough to set the CPU's own prefetching going.
 
     Four lines cost more than they gain where records have 100 bytes.
     """
-    if ahead.asked < ahead.end:
-        prefetch(ahead.asked)
-        prefetch(ahead.asked + LINE_SIZE)
-        ahead.asked += 2 * LINE_SIZE
+    if ahead.position < ahead.end:
+        prefetch(ahead.position)
+        prefetch(ahead.position + LINE_SIZE)
+        ahead.position += 2 * LINE_SIZE
 
 
 cdef inline void prefetch_ahead(const uint8_t* position) noexcept nogil:

@@ -214,7 +214,7 @@ cdef inline int read_header(
     return read_field(cursor, value, value_size)
 
 
-cdef int read_record_carefully(
+cdef int read_record_slow(
     const uint8_t* position, const uint8_t* limit, RecordFields* fields
 ) noexcept nogil
 
@@ -225,7 +225,7 @@ cdef inline const uint8_t* read_record(
     """Read the record at `position` and return where the next begins; NULL if it is refused."""
     cdef RecordFields careful
     cdef const uint8_t* end = try_read_record(position, limit, fields)
-    if end == NULL and read_record_carefully(position, limit, &careful) == STATUS_OK:
+    if end == NULL and read_record_slow(position, limit, &careful) == STATUS_OK:
         # A copy: were `fields` itself handed out, no caller could keep it in registers.
         fields[0] = careful
         end = careful.end
@@ -262,7 +262,7 @@ cdef inline const uint8_t* next_record(
     const uint8_t* limit,
     RecordFields* fields,
 ) noexcept nogil:
-    """As read_record, but the record must also fit its batch; `why_refused` says why if not."""
+    """As read_record, but the record must also fit its batch; else see `record_error_status`."""
     cdef const uint8_t* end = read_record(position, limit, fields)
     if end != NULL and context.strict:
         if (
@@ -274,10 +274,10 @@ cdef inline const uint8_t* next_record(
     return end
 
 
-cdef inline int why_refused(const uint8_t* position, const uint8_t* limit) noexcept nogil:
+cdef inline int record_error_status(const uint8_t* position, const uint8_t* limit) noexcept nogil:
     """Return the status of a record that `next_record` refused."""
     cdef RecordFields fields
-    cdef int status = read_record_carefully(position, limit, &fields)
+    cdef int status = read_record_slow(position, limit, &fields)
     return STATUS_OFFSET_DELTA if status == STATUS_OK else status
 
 
@@ -332,7 +332,7 @@ cdef inline RecordsContext header_context(BatchHeader header, bint strict) noexc
 
 
 @cython.final
-cdef class PayloadHold:
+cdef class PayloadRef:
     cdef Py_buffer view
 
 
@@ -345,7 +345,7 @@ cdef class Record:
     cdef const uint8_t* _value_data
     cdef const uint8_t* _headers_data
     cdef const uint8_t* _headers_end
-    cdef PayloadHold _hold             # None: key, value and headers are all objects
+    cdef PayloadRef _ref             # None: key, value and headers are all objects
     cdef bytes _key                    # None: null, or not made yet
     cdef bytes _value
     cdef tuple _headers
@@ -356,7 +356,7 @@ cdef class Record:
 
     cdef bytes key_bytes(self)
     cdef bytes value_bytes(self)
-    cdef bytes _unless_lost(self, bytes field, const uint8_t* data)
+    cdef bytes _check_mapped(self, bytes field, const uint8_t* data)
     cdef tuple header_pairs(self)
 
 
@@ -382,6 +382,6 @@ cdef inline int check_payload(const Py_buffer* view, Py_ssize_t start, Py_ssize_
 cdef object bytes_or_none(object field, str name)
 cdef tuple header_tuple(object headers)
 cdef Record make_record(
-    const RecordsContext* context, const RecordFields* fields, PayloadHold hold
+    const RecordsContext* context, const RecordFields* fields, PayloadRef hold
 )
 cdef tuple make_pair(const RecordFields* fields)

@@ -9,7 +9,7 @@ from typing_extensions import Buffer
 from kafkalog._core.header import BatchHeader
 
 @final
-class PayloadHold:
+class PayloadRef:
     def __new__(cls, data: Buffer) -> Self: ...
 
 @final

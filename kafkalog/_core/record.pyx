@@ -82,7 +82,7 @@ cdef int _check_headers(Cursor* cursor, int32_t count) noexcept nogil:
     return STATUS_OK
 
 
-cdef int read_record_carefully(
+cdef int read_record_slow(
     const uint8_t* position, const uint8_t* limit, RecordFields* fields
 ) noexcept nogil:
     cdef Cursor body
@@ -133,14 +133,14 @@ cdef int _check_kernel(RecordsContext* context, Cursor* cursor) noexcept nogil:
         left -= 1
         next_position = next_record(context, cursor.position, cursor.end, &fields)
         if next_position == NULL:
-            return why_refused(cursor.position, cursor.end)
+            return record_error_status(cursor.position, cursor.end)
         cursor.position = next_position
     return STATUS_OK if cursor.position == cursor.end else STATUS_TRAILING_BYTES
 
 
 # ---- the record object ------------------------------------------------------------------------
 
-cdef class PayloadHold:
+cdef class PayloadRef:
     """
     Keep the buffer of lazy records alive; shared by all records of one call.
 
@@ -213,7 +213,7 @@ cdef class Record:
         self, *, key=None, value=None, headers=(), timestamp_ms=NO_TIMESTAMP, int64_t offset=-1
     ):
         # A second call would change an object that others hold: nothing in here allows one.
-        if self._headers is not None or self._hold is not None:
+        if self._headers is not None or self._ref is not None:
             raise TypeError("a Record is immutable")
         self._key = bytes_or_none(key, "key")
         self._value = bytes_or_none(value, "value")
@@ -228,17 +228,17 @@ cdef class Record:
         if self._key is None and self._key_size >= 0:
             self._key = _make_bytes(self._key_data, self._key_size)
             if has_losses(losses):
-                self._key = self._unless_lost(self._key, self._key_data)
+                self._key = self._check_mapped(self._key, self._key_data)
         return self._key
 
     cdef bytes value_bytes(self):
         if self._value is None and self._value_size >= 0:
             self._value = _make_bytes(self._value_data, self._value_size)
             if has_losses(losses):
-                self._value = self._unless_lost(self._value, self._value_data)
+                self._value = self._check_mapped(self._value, self._value_data)
         return self._value
 
-    cdef bytes _unless_lost(self, bytes field, const uint8_t* data):
+    cdef bytes _check_mapped(self, bytes field, const uint8_t* data):
         """Forget the fields made so far where the page of one was lost, and raise."""
         # Until it was seen to be good, nobody may find it made.
         self._key = None if self._key is field else self._key
@@ -281,7 +281,7 @@ cdef class Record:
         self.key_bytes()
         self.value_bytes()
         self.header_pairs()
-        self._hold = None
+        self._ref = None
         return self
 
     def __eq__(self, other):
@@ -347,13 +347,13 @@ cdef tuple _make_headers(Record record):
 # ---- doors ------------------------------------------------------------------------------------
 
 cdef Record make_record(
-    const RecordsContext* context, const RecordFields* fields, PayloadHold hold
+    const RecordsContext* context, const RecordFields* fields, PayloadRef hold
 ):
     cdef Record record = Record.__new__(Record)
     record.offset = offset_of(context, fields)
     record.timestamp_ms = timestamp_of(context, fields)
     record.timestamp_type = context.timestamp_type
-    record._hold = hold
+    record._ref = hold
     record._key_data = fields.key
     record._key_size = fields.key_size
     record._value_data = fields.value
@@ -405,7 +405,7 @@ def decode_records(
     Raises:
         CorruptRecordError: the bytes are not `header.record_count` whole records.
     """
-    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
+    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, payload)
     cdef RecordFields fields
     cdef list records
     cdef const uint8_t* next_position
@@ -418,7 +418,7 @@ def decode_records(
         for row in range(context.record_count):
             next_position = next_record(&context, cursor.position, cursor.end, &fields)
             if next_position == NULL:
-                status = why_refused(cursor.position, cursor.end)
+                status = record_error_status(cursor.position, cursor.end)
                 break
             cursor.position = next_position
             set_item(records, row, make_record(&context, &fields, hold))
@@ -468,7 +468,7 @@ cdef list _decode_tuples(
         for row in range(context.record_count):
             next_position = next_record(&context, cursor.position, cursor.end, &fields)
             if next_position == NULL:
-                status = why_refused(cursor.position, cursor.end)
+                status = record_error_status(cursor.position, cursor.end)
                 break
             cursor.position = next_position
             set_item(pairs, row, make_pair(&fields))
@@ -521,7 +521,7 @@ cdef tuple _decode_lists(
         for row in range(context.record_count):
             next_position = next_record(&context, cursor.position, cursor.end, &fields)
             if next_position == NULL:
-                status = why_refused(cursor.position, cursor.end)
+                status = record_error_status(cursor.position, cursor.end)
                 break
             cursor.position = next_position
             store_in_list(<PyObject*>keys, row, new_field(fields.key, fields.key_size))
@@ -550,7 +550,7 @@ def check_records(
 
     One difference: a record count of 0 with bytes behind it is refused here.
     """
-    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
+    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, payload)
     cdef int status
     cdef RecordsContext context = header_context(header, strict)
     cdef Cursor cursor = open_payload(&hold.view, start, end)

@@ -26,7 +26,7 @@ cdef class RecordsBuilder:
     cdef void _start(self) noexcept
     cdef int _move(self, int64_t capacity) except -1
     cdef int _own(self) except -1
-    cdef int _make_room(self) except -1
+    cdef int _reserve(self) except -1
     cdef int _clear(self) except -1
     cdef int _add(self, const RecordParts* parts, int64_t size_limit) except -1
     cdef int _refuse(self, int status, const RecordParts* parts) except -1
@@ -44,4 +44,4 @@ cdef class RecordsBuilder:
         self, CellColumn keys, CellColumn values, HeadersColumn headers, TimestampColumn times,
         int64_t start, int64_t end, int64_t size_limit,
     ) except -1
-    cdef uint8_t* _room_for_compressed(self, Py_ssize_t size) except NULL
+    cdef uint8_t* _reserve_compressed(self, Py_ssize_t size) except NULL

@@ -38,7 +38,7 @@ from kafkalog._core.encoded_headers cimport EncodedHeaders
 from kafkalog._core.headers_column cimport (
     HEADERS_FULL,
     HEADERS_OFFSETS,
-    HeaderRoom,
+    HeaderSpace,
     HeadersColumn,
     extend_with_headers_kernel,
 )
@@ -140,7 +140,7 @@ cdef class RecordsBuilder:
         self.draft.count = 0
         self.draft.null_key_count = 0
         self.draft.attributes = 0
-        self.draft.base_given = False
+        self.draft.has_base_timestamp = False
 
     cdef int _move(self, int64_t capacity) except -1:
         """Go on in other memory: the old belongs to the views that show it."""
@@ -157,7 +157,7 @@ cdef class RecordsBuilder:
             self._move(self.draft.capacity)
         return 0
 
-    cdef int _make_room(self) except -1:
+    cdef int _reserve(self) except -1:
         cdef int64_t capacity = min(max(2 * self.draft.capacity, self.draft.needed), INT32_MAX)
         self.memory.grow(capacity)
         self.draft.data = self.memory.data
@@ -176,7 +176,7 @@ cdef class RecordsBuilder:
         self._start()
         return 0
 
-    cdef uint8_t* _room_for_compressed(self, Py_ssize_t size) except NULL:
+    cdef uint8_t* _reserve_compressed(self, Py_ssize_t size) except NULL:
         """Return where a compressed batch of `size` bytes, its header included, is to be put."""
         if size > INT32_MAX:
             raise_for_status(STATUS_TOO_LARGE, 0)
@@ -196,7 +196,7 @@ cdef class RecordsBuilder:
         if status == STATUS_OK:
             return 1
         if status == STATUS_FULL:
-            self._make_room()
+            self._reserve()
             status = add_to_draft(&self.draft, parts, size_limit)
             if status == STATUS_OK:
                 return 1
@@ -481,7 +481,7 @@ cdef class RecordsBuilder:
     ) except -1:
         """Add the cells of slots that are there; return how many went in."""
         cdef BytesCells cells[2]
-        cdef HeaderRoom room
+        cdef HeaderSpace space
         cdef RecordParts parts
         cdef int64_t slot = start
         cdef int status = STATUS_OK
@@ -498,16 +498,16 @@ cdef class RecordsBuilder:
                     &self.draft, &cells[0], &cells[1], times.each, &parts, &slot, end, size_limit
                 )
             else:
-                room.data = self.headers.data
-                room.capacity = self.headers.capacity
+                space.data = self.headers.data
+                space.capacity = self.headers.capacity
                 status = extend_with_headers_kernel(
-                    &self.draft, &cells[0], &cells[1], &headers.cells, &room, times.each, &parts,
+                    &self.draft, &cells[0], &cells[1], &headers.cells, &space, times.each, &parts,
                     &slot, end, size_limit,
                 )
             if status == STATUS_FULL:
-                self._make_room()
+                self._reserve()
             elif status == HEADERS_FULL:
-                self.headers.reserve(2 * room.needed)
+                self.headers.reserve(2 * space.needed)
             else:
                 break
         if status == STATUS_FIELD_LENGTH:
@@ -555,7 +555,7 @@ cdef class RecordsBuilder:
             status = extend_rows_kernel(&self.draft, &source.rows, base, &slot, end, size_limit)
             if status != STATUS_FULL:
                 break
-            self._make_room()
+            self._reserve()
         if status != STATUS_OK and status != ADD_OVER_LIMIT:
             load_row(&source.rows, slot, &parts)
             self._refuse(status, &parts)

@@ -1,6 +1,7 @@
 """Build Arrow batches of rows that were decoded, or of plain batches: the fast way out of a log.
 
-Only the columns that are asked for are made. How, is in row_columns.pyx and row_run.pyx; here is
+Only the columns that are asked for are made. How, is in row_columns.pyx and arrow_decode.pyx;
+here is
 who owns them: a finished batch takes the memory with it. The next one gets as much as the last
 needed, and if whoever had one has released it meanwhile, the same memory.
 
@@ -22,7 +23,7 @@ from kafkalog._core.arrow_memory cimport (
     Octets,
     discard,
     drop_pool,
-    give_away,
+    detach_block,
     new_pool,
     reserve,
 )
@@ -44,10 +45,15 @@ from kafkalog._core.row_columns cimport (
     Window,
     add_rows_kernel,
     open_offsets,
-    wants_facts,
+    needs_run_info,
 )
 from kafkalog._core.row_filter cimport BatchRuns
-from kafkalog._core.row_run cimport STATUS_ELSEWHERE, BatchRun, add_run_kernel, takes_runs
+from kafkalog._core.arrow_decode cimport (
+    STATUS_SLOW_PATH,
+    ArrowBatchRun,
+    add_run_kernel,
+    can_add_runs,
+)
 from kafkalog._core.status cimport (
     STATUS_COMPRESSED,
     STATUS_CRC,
@@ -101,18 +107,18 @@ cdef void _discard_all(Build* build) noexcept nogil:
     _discard_column(&build.header_values)
 
 
-cdef inline void _give_buffer(
+cdef inline void _export_buffer(
     ArrayOwner* owner, int place, Octets* octets, bint optional
 ) noexcept nogil:
     """Hand a buffer over; no consumer wants to see NULL, but for "nothing is null"."""
     if optional and octets.data == NULL:
         return
     owner.sizes[place] = octets.size
-    owner.owned[place] = give_away(octets)
+    owner.owned[place] = detach_block(octets)
     owner.buffers[place] = owner.owned[place]
 
 
-cdef int _give_column(
+cdef int _export_column(
     ArrowArray* array, Column* column, int64_t length, int buffer_count
 ) noexcept nogil:
     """Make an array of [validity, slots] or [validity, offsets, bytes]."""
@@ -125,15 +131,15 @@ cdef int _give_column(
     owner = new_owner(buffer_count)
     if owner == NULL:
         return STATUS_NO_MEMORY
-    _give_buffer(owner, 0, &column.validity, True)
-    _give_buffer(owner, 1, &column.slots, False)
+    _export_buffer(owner, 0, &column.validity, True)
+    _export_buffer(owner, 1, &column.slots, False)
     if buffer_count > 2:
-        _give_buffer(owner, 2, &column.octets, False)
+        _export_buffer(owner, 2, &column.octets, False)
     column.null_count = 0
     return add_array(array, owner, length, null_count, 0)
 
 
-cdef int _give_views(
+cdef int _export_views(
     ArrowArray* array, Column* column, const Build* build, PyObject* hold
 ) noexcept nogil:
     """Make an array of [validity, views, copied bytes, windows ..., sizes of those]."""
@@ -156,9 +162,9 @@ cdef int _give_views(
         discard(&column.validity)
     size = <int64_t*>sizes.data
     size[0] = column.octets.size
-    _give_buffer(owner, 0, &column.validity, True)
-    _give_buffer(owner, 1, &column.slots, False)
-    _give_buffer(owner, 2, &column.octets, False)
+    _export_buffer(owner, 0, &column.validity, True)
+    _export_buffer(owner, 1, &column.slots, False)
+    _export_buffer(owner, 2, &column.octets, False)
     for slot in range(build.window_count):
         size[1 + slot] = build.windows[slot].size
         owner.buffers[3 + slot] = build.windows[slot].start
@@ -171,7 +177,7 @@ cdef int _give_views(
     return add_array(array, owner, build.count, null_count, 0)
 
 
-cdef int _give_headers(ArrowArray* array, Build* build) noexcept nogil:
+cdef int _export_headers(ArrowArray* array, Build* build) noexcept nogil:
     """Make list<struct<key, value>>."""
     cdef ArrowArray* pairs
     cdef int64_t count = build.header_total
@@ -182,7 +188,7 @@ cdef int _give_headers(ArrowArray* array, Build* build) noexcept nogil:
     owner = new_owner(2)
     if owner == NULL:
         return STATUS_NO_MEMORY
-    _give_buffer(owner, 1, &column.slots, False)
+    _export_buffer(owner, 1, &column.slots, False)
     if add_array(array, owner, build.count, 0, 1) != STATUS_OK:
         return STATUS_NO_MEMORY
     pairs = array.children[0]
@@ -191,9 +197,9 @@ cdef int _give_headers(ArrowArray* array, Build* build) noexcept nogil:
     build.header_total = 0
     if open_offsets(&build.header_keys, 0, 4) or open_offsets(&build.header_values, 0, 4):
         return STATUS_NO_MEMORY
-    if _give_column(pairs.children[0], &build.header_keys, count, 3) != STATUS_OK:
+    if _export_column(pairs.children[0], &build.header_keys, count, 3) != STATUS_OK:
         return STATUS_NO_MEMORY
-    return _give_column(pairs.children[1], &build.header_values, count, 3)
+    return _export_column(pairs.children[1], &build.header_values, count, 3)
 
 
 # ---- the builder ------------------------------------------------------------------------------
@@ -317,14 +323,14 @@ cdef class RowBuilder:
         )
 
     @property
-    def takes_runs(self):
+    def can_add_runs(self):
         """Whether `add_run` may be called."""
-        return takes_runs(&self._build)
+        return can_add_runs(&self._build)
 
     @property
-    def wants_runs(self):
+    def needs_batch_runs(self):
         """Whether there is a column of what batches say of their records."""
-        return wants_facts(&self._build)
+        return needs_run_info(&self._build)
 
     def set_partition(self, str topic not None, int32_t partition):
         """Say what topic and partition the rows to come are of."""
@@ -366,7 +372,8 @@ cdef class RowBuilder:
             data: what the columns point into.
             columns: rows that were decoded.
             start: the first to be added.
-            runs: the batches that the rows came from; may be empty where `wants_runs` is false.
+            runs: the batches that the rows came from; may be empty where `needs_batch_runs`
+                is false.
             lasting: whether `data` stays as it is for good, and views may show it.
 
         Raises:
@@ -375,30 +382,30 @@ cdef class RowBuilder:
         """
         cdef Portion portion
         cdef Py_buffer view
-        cdef bint goes_on = False
+        cdef bint is_continued = False
         cdef int status
         if not 0 <= start <= columns.count:
             raise IndexError(f"row {start} of {columns.count}")
-        if wants_facts(&self._build) and runs.rows() != columns.count:
+        if needs_run_info(&self._build) and runs.rows() != columns.count:
             raise ValueError(f"runs of {runs.rows()} rows for {columns.count}")
         memset(&portion, 0, sizeof(Portion))
         portion.start = start
         lasting = lasting and self._build.layout == LAYOUT_VIEWS
         if lasting:
-            goes_on = self._last_data is data
+            is_continued = self._last_data is data
             self._make_window(data)
             self._last_data = data
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         if columns.count - start < NOGIL_ROWS_MIN:
             status = add_rows_kernel(
                 &self._build, &columns.pointers, <const uint8_t*>view.buf, view.len, runs.facts,
-                runs.count, lasting, goes_on, columns.count, &portion,
+                runs.count, lasting, is_continued, columns.count, &portion,
             )
         else:
             with nogil:
                 status = add_rows_kernel(
                     &self._build, &columns.pointers, <const uint8_t*>view.buf, view.len, runs.facts,
-                    runs.count, lasting, goes_on, columns.count, &portion,
+                    runs.count, lasting, is_continued, columns.count, &portion,
                 )
         PyBuffer_Release(&view)
         check_object(data)
@@ -410,7 +417,7 @@ cdef class RowBuilder:
         raise_for_status(status, start)
         return portion.stop
 
-    def add_run(self, BatchRun run not None):
+    def add_run(self, ArrowBatchRun run not None):
         """
         Add the records of a run, as many as the batch has room for; return a status.
 
@@ -424,9 +431,9 @@ cdef class RowBuilder:
         Raises:
             CorruptRecordError: records that were good have changed meanwhile.
         """
-        cdef bint goes_on = self._last_data is run.data
+        cdef bint is_continued = self._last_data is run.data
         cdef int status
-        if not takes_runs(&self._build):
+        if not can_add_runs(&self._build):
             raise ValueError("sequences of a run need its offsets")
         if self._build.layout == LAYOUT_VIEWS and not run.state.compressed:
             self._make_window(run.data)
@@ -435,18 +442,18 @@ cdef class RowBuilder:
         if run.state.end - run.state.batch < (
             NOGIL_COMPRESSED_MIN if run.state.compressed else NOGIL_SIZE_MIN
         ):
-            status = add_run_kernel(&self._build, &run.state, &run.payloads, goes_on)
+            status = add_run_kernel(&self._build, &run.state, &run.payloads, is_continued)
         else:
             with nogil:
-                status = add_run_kernel(&self._build, &run.state, &run.payloads, goes_on)
+                status = add_run_kernel(&self._build, &run.state, &run.payloads, is_continued)
         check_object(run.data)
         if status == STATUS_OK or status == STATUS_COMPRESSED:
-            run.take_back()
+            run.clear_decompressed()
         if status in (STATUS_OK, STATUS_FULL, STATUS_CRC, STATUS_COMPRESSED):
             return status
         if status == STATUS_NO_MEMORY or run.state.position != NULL:
             raise_for_status(status, run.state.batch - <const uint8_t*>run.view.buf)
-        return STATUS_ELSEWHERE
+        return STATUS_SLOW_PATH
 
     def finish(self):
         """Return the rows as a batch, and begin another."""
@@ -459,7 +466,7 @@ cdef class RowBuilder:
             raise MemoryError("no memory for an Arrow array")
         for slot in range(len(self._numbers)):
             number = self._numbers[slot]
-            self._give(batch.array.children[slot], number)
+            self._export(batch.array.children[slot], number)
         self._build.count = 0
         self._build.size_bytes = 0
         self._build.window_count = 0
@@ -467,28 +474,28 @@ cdef class RowBuilder:
         self._last_data = None
         return batch
 
-    cdef int _give(self, ArrowArray* array, int number) except -1:
+    cdef int _export(self, ArrowArray* array, int number) except -1:
         cdef Column* column = &self._build.columns[number]
         cdef int status
         cdef bint cells = number == COLUMN_KEY or number == COLUMN_VALUE
         if cells and self._build.layout == LAYOUT_VIEWS:
-            status = self._give_views(array, column)
+            status = self._export_views(array, column)
         elif cells or number == COLUMN_TOPIC:
             open_offsets(column, 0, 8 if cells and self._build.layout == LAYOUT_WIDE else 4)
-            status = _give_column(array, column, self._build.count, 3)
+            status = _export_column(array, column, self._build.count, 3)
         elif number == COLUMN_HEADERS:
             open_offsets(column, 0, 4)
-            status = _give_headers(array, &self._build)
+            status = _export_headers(array, &self._build)
         else:
-            status = _give_column(array, column, self._build.count, 2)
+            status = _export_column(array, column, self._build.count, 2)
         if status != STATUS_OK:
             raise MemoryError("no memory for an Arrow array")
         return 0
 
-    cdef int _give_views(self, ArrowArray* array, Column* column) except -1:
+    cdef int _export_views(self, ArrowArray* array, Column* column) except -1:
         cdef PyObject* hold = NULL
         if self._holds:
             held = tuple(self._holds)
             Py_INCREF(held)
             hold = <PyObject*>held
-        return _give_views(array, column, &self._build, hold)
+        return _export_views(array, column, &self._build, hold)

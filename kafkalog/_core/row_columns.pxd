@@ -6,7 +6,7 @@ from libc.string cimport memcpy, memset
 from kafkalog._core.arrow_memory cimport Octets, reserve
 from kafkalog._core.columns cimport ColumnPointers
 from kafkalog._core.cursor cimport Cursor
-from kafkalog._core.row_filter cimport RunFacts
+from kafkalog._core.row_filter cimport RowRunInfo
 from kafkalog._core.status cimport STATUS_NO_MEMORY, STATUS_OK
 
 
@@ -99,7 +99,7 @@ cdef inline int open_offsets(Column* column, int64_t more, int width) noexcept n
     return STATUS_OK
 
 
-cdef inline bint wants_facts(const Build* build) noexcept nogil:
+cdef inline bint needs_run_info(const Build* build) noexcept nogil:
     """Whether there is a column of what batches say of their records."""
     return (
         build.wanted[COLUMN_TIMESTAMP_TYPE]
@@ -131,7 +131,7 @@ cdef int reserve_headers(Build* build, int64_t count, int64_t size_bytes) noexce
 cdef int add_headers_kernel(Build* build, Cursor* cursor, int32_t count) noexcept nogil
 # Add what is the same in many rows; those of `runs` are `start` to `stop`, as `offsets` are.
 cdef int add_constants(
-    Build* build, const RunFacts* runs, int64_t run_count, const int64_t* offsets,
+    Build* build, const RowRunInfo* runs, int64_t run_count, const int64_t* offsets,
     int64_t start, int64_t stop,
 ) noexcept nogil
 cdef int add_rows_kernel(
@@ -139,10 +139,10 @@ cdef int add_rows_kernel(
     const ColumnPointers* rows,
     const uint8_t* data,
     int64_t data_size,
-    const RunFacts* runs,
+    const RowRunInfo* runs,
     int64_t run_count,
     bint lasting,
-    bint goes_on,
+    bint is_continued,
     int64_t end,
     Portion* portion,
 ) noexcept nogil

@@ -21,7 +21,7 @@ from kafkalog._core.copying cimport copy_bytes
 from kafkalog._core.cursor cimport Cursor
 from kafkalog._core.layout cimport NO_TIMESTAMP
 from kafkalog._core.record cimport read_header
-from kafkalog._core.row_filter cimport RunFacts
+from kafkalog._core.row_filter cimport RowRunInfo
 from kafkalog._core.row_measure cimport measure_kernel
 from kafkalog._core.status cimport STATUS_INTERNAL, STATUS_NO_MEMORY, STATUS_OK
 
@@ -321,7 +321,7 @@ cdef int _repeat(
 
 
 cdef int _add_sequences(
-    Build* build, int64_t first_row, const RunFacts* run, const int64_t* offsets, int64_t count
+    Build* build, int64_t first_row, const RowRunInfo* run, const int64_t* offsets, int64_t count
 ) noexcept nogil:
     """Sequences count with the offsets, and go on with 0 behind the largest."""
     cdef Column* column = &build.columns[COLUMN_SEQUENCE]
@@ -338,7 +338,7 @@ cdef int _add_sequences(
 
 
 cdef int _add_facts(
-    Build* build, const RunFacts* runs, int64_t run_count, const int64_t* offsets,
+    Build* build, const RowRunInfo* runs, int64_t run_count, const int64_t* offsets,
     int64_t start, int64_t stop,
 ) noexcept nogil:
     """Add what the batches say of rows `start` to `stop`."""
@@ -382,7 +382,7 @@ cdef int _add_facts(
 
 
 cdef int add_constants(
-    Build* build, const RunFacts* runs, int64_t run_count, const int64_t* offsets,
+    Build* build, const RowRunInfo* runs, int64_t run_count, const int64_t* offsets,
     int64_t start, int64_t stop,
 ) noexcept nogil:
     cdef int64_t count = stop - start
@@ -393,7 +393,7 @@ cdef int add_constants(
         status = _repeat(
             &build.columns[COLUMN_PARTITION], build.count, count, build.partition, 4, False
         )
-    if status == STATUS_OK and wants_facts(build):
+    if status == STATUS_OK and needs_run_info(build):
         status = _add_facts(build, runs, run_count, offsets, start, stop)
     return status
 
@@ -426,7 +426,7 @@ cdef void _open_window(
     const ColumnPointers* rows,
     const uint8_t* data,
     const Portion* portion,
-    bint goes_on,
+    bint is_continued,
 ) noexcept nogil:
     """Let the last window reach over the portion, where it is of the same data, or open another."""
     cdef Window window
@@ -439,7 +439,7 @@ cdef void _open_window(
         _extend(&window, data, rows.value_position, rows.value_size, portion)
     if window.start == NULL:
         window.start = data            # every cell is empty or null: nothing is pointed at
-    if goes_on and build.window_count > 0:
+    if is_continued and build.window_count > 0:
         last = &build.windows[build.window_count - 1]
         if (
             window.start >= last.start
@@ -456,10 +456,10 @@ cdef int add_rows_kernel(
     const ColumnPointers* rows,
     const uint8_t* data,
     int64_t data_size,
-    const RunFacts* runs,
+    const RowRunInfo* runs,
     int64_t run_count,
     bint lasting,
-    bint goes_on,
+    bint is_continued,
     int64_t end,
     Portion* portion,
 ) noexcept nogil:
@@ -471,7 +471,7 @@ cdef int add_rows_kernel(
     if status != STATUS_OK or count == 0:
         return status
     if lasting:
-        _open_window(build, rows, data, portion, goes_on)
+        _open_window(build, rows, data, portion, is_continued)
     if build.wanted[COLUMN_OFFSET]:
         if reserve(&column.slots, 8 * count) != STATUS_OK:
             return STATUS_NO_MEMORY

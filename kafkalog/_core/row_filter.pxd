@@ -5,7 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 
 # What a batch says of all its records.
-cdef struct RunFacts:
+cdef struct RowRunInfo:
     int64_t end_row                    # one past its last row
     int64_t base_offset
     int64_t producer_id
@@ -17,9 +17,9 @@ cdef struct RunFacts:
 
 @cython.final
 cdef class BatchRuns:
-    cdef RunFacts* facts
+    cdef RowRunInfo* facts
     cdef Py_ssize_t count
     cdef Py_ssize_t _capacity
 
-    cdef RunFacts* _next(self) except NULL
+    cdef RowRunInfo* _next(self) except NULL
     cdef int64_t rows(self) noexcept

@@ -38,12 +38,12 @@ cdef class BatchRuns:
     def __len__(self):
         return self.count
 
-    cdef RunFacts* _next(self) except NULL:
+    cdef RowRunInfo* _next(self) except NULL:
         cdef Py_ssize_t capacity
-        cdef RunFacts* grown
+        cdef RowRunInfo* grown
         if self.count == self._capacity:
             capacity = max(2 * self._capacity, 64)
-            grown = <RunFacts*>realloc(self.facts, <size_t>capacity * sizeof(RunFacts))
+            grown = <RowRunInfo*>realloc(self.facts, <size_t>capacity * sizeof(RowRunInfo))
             if grown == NULL:
                 raise MemoryError(f"no memory for {capacity} batches")
             self.facts = grown
@@ -61,7 +61,7 @@ cdef class BatchRuns:
     def add_batch(self, BatchHeader header not None, Py_ssize_t row_count):
         """Say that the next `row_count` rows are those of a batch."""
         cdef int64_t end_row = self.rows() + max(row_count, 0)
-        cdef RunFacts* facts = self._next()
+        cdef RowRunInfo* facts = self._next()
         facts.end_row = end_row
         facts.base_offset = header.base_offset
         facts.producer_id = header.producer_id
@@ -86,7 +86,7 @@ cdef class BatchRuns:
         cdef const int16_t[::1] attributes = batches.attributes
         cdef const int8_t[::1] magic = batches.magic
         cdef int64_t end_row = self.rows()
-        cdef RunFacts* facts
+        cdef RowRunInfo* facts
         cdef Py_ssize_t row
         if not 0 <= start <= stop <= len(batches):
             raise IndexError(f"batches {start} to {stop} of {len(batches)}")
@@ -179,7 +179,7 @@ cdef inline void _move_row(const ColumnPointers* columns, int64_t row, int64_t t
     columns.header_count[to] = columns.header_count[row]
 
 
-cdef int _wants(
+cdef int _matches(
     const RowConditions* wanted,
     const ColumnPointers* columns,
     int64_t row,
@@ -221,7 +221,7 @@ cdef int _filter_kernel(
     int64_t count,
     const uint8_t* data,
     int64_t data_size,
-    RunFacts* runs,
+    RowRunInfo* runs,
     int64_t run_count,
     int64_t* kept,
 ) noexcept nogil:
@@ -234,7 +234,7 @@ cdef int _filter_kernel(
         while run < run_count and runs[run].end_row <= row:
             runs[run].end_row = target
             run += 1
-        verdict = _wants(wanted, columns, row, data, data_size)
+        verdict = _matches(wanted, columns, row, data, data_size)
         if verdict < 0:
             kept[0] = row
             return STATUS_FIELD_LENGTH
@@ -250,7 +250,7 @@ cdef int _filter_kernel(
     return STATUS_OK
 
 
-cdef int _take_numbers(Numbers* numbers, list values) except -1:
+cdef int _copy_numbers(Numbers* numbers, list values) except -1:
     cdef Py_ssize_t slot
     numbers.data = <int64_t*>calloc(<size_t>max(len(values), 1), sizeof(int64_t))
     if numbers.data == NULL:
@@ -276,52 +276,52 @@ cdef class RowFilter:
     Thread-safety: immutable.
     """
 
-    cdef RowConditions _wanted
+    cdef RowConditions _conditions
     cdef KeyBytes* _keys
-    cdef list _held                    # the bytes that the keys point to
+    cdef list _key_bytes                    # the bytes that the keys point to
     cdef readonly bint has_conditions
 
     def __cinit__(self, *, timestamps=None, listed_timestamps=None, keys=None, offsets=None):
-        self._wanted.timestamp_min = INT64_MIN
-        self._wanted.timestamp_max = INT64_MAX
+        self._conditions.timestamp_min = INT64_MIN
+        self._conditions.timestamp_max = INT64_MAX
         if timestamps is not None:
-            self._wanted.by_time = True
-            self._wanted.timestamp_min, self._wanted.timestamp_max = timestamps
+            self._conditions.by_time = True
+            self._conditions.timestamp_min, self._conditions.timestamp_max = timestamps
         if listed_timestamps is not None:
-            self._wanted.by_time = self._wanted.by_time_list = True
-            _take_numbers(&self._wanted.timestamps, sorted(listed_timestamps))
+            self._conditions.by_time = self._conditions.by_time_list = True
+            _copy_numbers(&self._conditions.timestamps, sorted(listed_timestamps))
         if keys is not None:
-            self._take_keys(keys)
+            self._copy_keys(keys)
         if offsets is not None:
-            self._wanted.by_offset_list = True
-            _take_numbers(&self._wanted.offsets, sorted(offsets))
+            self._conditions.by_offset_list = True
+            _copy_numbers(&self._conditions.offsets, sorted(offsets))
         self.has_conditions = (
-            self._wanted.by_time or self._wanted.by_key or self._wanted.by_offset_list
+            self._conditions.by_time or self._conditions.by_key or self._conditions.by_offset_list
         )
 
-    cdef int _take_keys(self, object keys) except -1:
+    cdef int _copy_keys(self, object keys) except -1:
         cdef Py_ssize_t slot
         cdef bytes key
         keys = list(keys)
         held = {bytes(each) for each in keys if each is not None}
-        self._held = sorted(held, key=lambda each: (len(each), each))
-        self._wanted.by_key = True
-        self._wanted.null_key = None in keys
+        self._key_bytes = sorted(held, key=lambda each: (len(each), each))
+        self._conditions.by_key = True
+        self._conditions.null_key = None in keys
         self._keys = <KeyBytes*>calloc(<size_t>max(len(held), 1), sizeof(KeyBytes))
         if self._keys == NULL:
             raise MemoryError(f"no memory for {len(held)} keys")
-        for slot in range(len(self._held)):
-            key = self._held[slot]
+        for slot in range(len(self._key_bytes)):
+            key = self._key_bytes[slot]
             self._keys[slot].data = key
             self._keys[slot].size = len(key)
-        self._wanted.keys = self._keys
-        self._wanted.key_count = len(self._held)
+        self._conditions.keys = self._keys
+        self._conditions.key_count = len(self._key_bytes)
         return 0
 
     def __dealloc__(self):
         free(self._keys)
-        free(self._wanted.offsets.data)
-        free(self._wanted.timestamps.data)
+        free(self._conditions.offsets.data)
+        free(self._conditions.timestamps.data)
 
     def apply(
         self,
@@ -341,7 +341,7 @@ cdef class RowFilter:
             offset_min: first offset wanted.
             offset_end: one past the last.
         """
-        cdef RowConditions wanted = self._wanted
+        cdef RowConditions wanted = self._conditions
         cdef Py_buffer view
         cdef int64_t kept = 0
         cdef int status

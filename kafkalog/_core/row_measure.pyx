@@ -27,7 +27,7 @@ cdef enum:
     BLOCK_ROWS = 128                   # taken into a batch at once, where all of them fit
 
 
-cdef inline bint _lies_within(int64_t position, int64_t size, int64_t data_size) noexcept nogil:
+cdef inline bint _is_within(int64_t position, int64_t size, int64_t data_size) noexcept nogil:
     return 0 <= position <= data_size and size <= data_size - position
 
 
@@ -65,7 +65,7 @@ cdef int _measure_headers(
         return STATUS_HEADER_COUNT
     if rows.header_count[row] == 0:
         return STATUS_OK
-    if not _lies_within(rows.headers_position[row], rows.headers_size[row], data_size):
+    if not _is_within(rows.headers_position[row], rows.headers_size[row], data_size):
         return STATUS_FIELD_LENGTH
     # Two offsets of 4 bytes for each, and all bytes of both.
     size[0] += rows.headers_size[row] + 8 * <int64_t>rows.header_count[row]
@@ -151,11 +151,11 @@ cdef int _measure_row(
     size[0] = build.row_bytes
     if build.wanted[COLUMN_KEY] and rows.key_size[row] > 0:
         size[0] += rows.key_size[row]
-        if not _lies_within(rows.key_position[row], rows.key_size[row], data_size):
+        if not _is_within(rows.key_position[row], rows.key_size[row], data_size):
             return STATUS_FIELD_LENGTH
     if build.wanted[COLUMN_VALUE] and rows.value_size[row] > 0:
         size[0] += rows.value_size[row]
-        if not _lies_within(rows.value_position[row], rows.value_size[row], data_size):
+        if not _is_within(rows.value_position[row], rows.value_size[row], data_size):
             return STATUS_FIELD_LENGTH
     if build.wanted[COLUMN_HEADERS]:
         return _measure_headers(build, rows, row, data, data_size, size)

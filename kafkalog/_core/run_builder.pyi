@@ -6,12 +6,12 @@ from typing import Final, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from kafkalog._core.append_limits import AppendLimits
 from kafkalog._core.bytes_column import CellColumn
 from kafkalog._core.headers_column import HeadersColumn
-from kafkalog._core.packed_run import PackedRun
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.record import Record
 from kafkalog._core.records_builder import RecordsBuilder
-from kafkalog._core.run_limits import RunLimits
 
 @final
 class RunBuilder(RecordsBuilder):
@@ -39,11 +39,11 @@ class RunBuilder(RecordsBuilder):
         headers: HeadersColumn | None = None,
         append_time: int = -1,
     ) -> None: ...
-    def finish(self, log_append_time_ms: int | None = None) -> PackedRun: ...
+    def finish(self, log_append_time_ms: int | None = None) -> MemoryRecords: ...
 
-def plain_run(
+def pack_uncompressed(
     records: list[Record],
-    limits: RunLimits,
+    limits: AppendLimits,
     now_ms: int,
     default_timestamp_ms: int,
-) -> PackedRun | None: ...
+) -> MemoryRecords | None: ...

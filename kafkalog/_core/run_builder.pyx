@@ -29,10 +29,10 @@ from kafkalog._core.layout cimport (
     RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_MASK,
 )
-from kafkalog._core.packed_run cimport PackedRun, make_run
+from kafkalog._core.memory_records cimport MemoryRecords, make_run
 from kafkalog._core.records_builder cimport RecordsBuilder
-from kafkalog._core.run_facts cimport RunFacts
-from kafkalog._core.run_limits cimport RunLimits
+from kafkalog._core.batch_metadata cimport BatchMetadata
+from kafkalog._core.append_limits cimport AppendLimits
 
 cdef enum:
     # Asked for at least where there is too little, so that batches do not ask again and again.
@@ -58,7 +58,7 @@ cdef class RunBuilder(RecordsBuilder):
     """
 
     cdef bytearray _run
-    cdef RunFacts _facts
+    cdef BatchMetadata _facts
     cdef int64_t _begins               # where the last batch does, in the run
     cdef int64_t _usual
     cdef uint64_t _earliest
@@ -81,7 +81,7 @@ cdef class RunBuilder(RecordsBuilder):
 
     cdef int _begin_run(self) except -1:
         self._run = PyByteArray_FromStringAndSize(NULL, self._usual)
-        self._facts = RunFacts.__new__(RunFacts)
+        self._facts = BatchMetadata.__new__(BatchMetadata)
         self._begins = 0
         self._earliest = <uint64_t>NO_TIMESTAMP
         self.record_count = 0
@@ -96,7 +96,7 @@ cdef class RunBuilder(RecordsBuilder):
         self.draft.capacity = len(self._run) - self._begins
         return 0
 
-    cdef int _make_room(self) except -1:
+    cdef int _reserve(self) except -1:
         cdef int64_t capacity = max(2 * self.draft.capacity, self.draft.needed)
         self._check_begun()
         capacity = min(max(capacity, ROOM), INT32_MAX)
@@ -201,7 +201,7 @@ cdef class RunBuilder(RecordsBuilder):
 
     def finish(self, log_append_time_ms=None):
         """
-        Return the batches, a PackedRun. Then `reset` before anything else.
+        Return the batches, a MemoryRecords. Then `reset` before anything else.
 
         Args:
             log_append_time_ms: what all records carry, None where they keep their own times.
@@ -213,9 +213,9 @@ cdef class RunBuilder(RecordsBuilder):
             raise ValueError("the run was finished: reset begins another")
         return 0
 
-    cdef PackedRun _finish(self, object log_append_time_ms):
+    cdef MemoryRecords _finish(self, object log_append_time_ms):
         cdef bytearray run = self._run
-        cdef RunFacts facts = self._facts
+        cdef BatchMetadata facts = self._facts
         self._check_begun()
         if self.draft.count:
             raise ValueError("there is a batch that was not closed")
@@ -229,11 +229,11 @@ cdef class RunBuilder(RecordsBuilder):
         self.draft.capacity = 0
         return make_run(run, facts, self.record_count, log_append_time_ms)
 
-    cdef bint _may_fail(self, RunLimits limits, int64_t now_ms) noexcept:
+    cdef bint _has_invalid_record(self, AppendLimits limits, int64_t now_ms) noexcept:
         """Say whether a closed batch, or a record in it, is one that the limits forbid."""
         return (
             self._facts.largest_size() > limits.max_message_bytes
-            or limits.may_fail(now_ms, self.nulls, <int64_t>self._earliest, self.latest)
+            or limits.has_invalid_record(now_ms, self.nulls, <int64_t>self._earliest, self.latest)
         )
 
 
@@ -241,8 +241,8 @@ cdef class RunBuilder(RecordsBuilder):
 cdef RunBuilder spare_builder = None
 
 
-def plain_run(list records not None, RunLimits limits not None, int64_t now_ms,
-              int64_t default_timestamp_ms):
+def pack_uncompressed(list records not None, AppendLimits limits not None, int64_t now_ms,
+                      int64_t default_timestamp_ms):
     """
     Return the run of records: what `reset`, `pack_records` and `finish` of a RunBuilder make.
 
@@ -250,15 +250,15 @@ def plain_run(list records not None, RunLimits limits not None, int64_t now_ms,
     """
     global spare_builder
     cdef RunBuilder builder = spare_builder
-    cdef PackedRun run = None
+    cdef MemoryRecords run = None
     spare_builder = None
     if builder is None:
         builder = RunBuilder()
     else:
         builder._begin_run()
     builder._pack_records(records, default_timestamp_ms, limits.batch_bytes,
-                          now_ms if limits.gives_time else NO_TIMESTAMP)
-    if not builder._may_fail(limits, now_ms):
-        run = builder._finish(now_ms if limits.gives_time else None)
+                          now_ms if limits.is_log_append_time else NO_TIMESTAMP)
+    if not builder._has_invalid_record(limits, now_ms):
+        run = builder._finish(now_ms if limits.is_log_append_time else None)
     spare_builder = builder
     return run

@@ -9,7 +9,7 @@ cdef struct SnappyStream:
     Cursor blocks
     bint framed
     int64_t size                       # of what comes out
-    int64_t room                       # bytes that decoding may write
+    int64_t space                       # bytes that decoding may write
 
 
 # Look at the framing and the declared sizes; False for a stream that others have to look at.

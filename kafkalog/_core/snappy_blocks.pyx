@@ -233,7 +233,7 @@ cdef bint open_snappy(
     _enter(stream, data, size)
     if bound_kernel(stream.blocks, stream.framed, limit_bytes, &stream.size) != WHOLE:
         return False
-    stream.room = stream.size + MOVE_AHEAD
+    stream.space = stream.size + MOVE_AHEAD
     return True
 
 

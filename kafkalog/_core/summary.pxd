@@ -13,5 +13,5 @@ cdef struct RecordFacts:
 
 
 cdef int summarize_kernel(
-    const RecordsContext* given, Cursor* cursor, RecordFacts* facts
+    const RecordsContext* initial, Cursor* cursor, RecordFacts* facts
 ) noexcept nogil

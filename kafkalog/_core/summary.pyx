@@ -20,11 +20,11 @@ from kafkalog._core.record cimport (
     header_context,
     next_record,
     open_payload,
-    PayloadHold,
+    PayloadRef,
     RecordFields,
     RecordsContext,
     timestamp_of,
-    why_refused,
+    record_error_status,
 )
 from kafkalog._core.status cimport STATUS_OK, STATUS_TRAILING_BYTES
 
@@ -52,9 +52,9 @@ class RecordSummary(NamedTuple):
 
 
 cdef int summarize_kernel(
-    const RecordsContext* given, Cursor* cursor, RecordFacts* facts
+    const RecordsContext* initial, Cursor* cursor, RecordFacts* facts
 ) noexcept nogil:
-    cdef RecordsContext context = given[0]
+    cdef RecordsContext context = initial[0]
     cdef const uint8_t* position = cursor.position
     cdef const uint8_t* end = cursor.end
     cdef const uint8_t* next_position
@@ -64,12 +64,12 @@ cdef int summarize_kernel(
     cdef int64_t upper = INT64_MIN
     cdef int64_t null_keys = 0
     cdef int64_t timestamp
-    cdef int status = check_count(given, cursor)
+    cdef int status = check_count(initial, cursor)
     while status == STATUS_OK and left > 0:
         left -= 1
         next_position = next_record(&context, position, end, &fields)
         if next_position == NULL:
-            status = why_refused(position, end)
+            status = record_error_status(position, end)
             break
         position = next_position
         null_keys += fields.key_size < 0
@@ -103,7 +103,7 @@ def summarize_records(
         start: position of the first record; `end`: one past the last.
         strict: also refuse offset deltas that fall, repeat or leave the batch.
     """
-    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
+    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, payload)
     cdef RecordFacts facts
     cdef RecordsContext context = header_context(header, strict)
     cdef Cursor cursor = open_payload(&hold.view, start, end)

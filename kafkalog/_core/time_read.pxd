@@ -25,7 +25,7 @@ cdef struct TimeWalk:
     int64_t left                       # records from there on
 
 
-cdef inline const uint8_t* step_over_record(
+cdef inline const uint8_t* skip_record(
     const uint8_t* position, const uint8_t* limit, int64_t* timestamp_delta, int32_t* offset_delta
 ) noexcept nogil:
     """Read when and where a record is and return its end; NULL where it is of no usual kind."""

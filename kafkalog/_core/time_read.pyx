@@ -22,7 +22,7 @@ from kafkalog._core.layout cimport CODEC_MASK, CONTROL_MASK
 from kafkalog._core.prefetch cimport prefetch_ahead
 from kafkalog._core.record cimport (
     check_payload,
-    PayloadHold,
+    PayloadRef,
     RecordFields,
     context_of,
     header_context,
@@ -34,8 +34,8 @@ from kafkalog._core.record cimport (
 from kafkalog._core.status cimport STATUS_LEGACY, STATUS_OK, raise_for_status
 
 
-cdef bint keep_promise(Cursor* cursor, int64_t entry_timestamp, int64_t entry_offset,
-                       BatchFields* batch) noexcept nogil:
+cdef bint matches_index_entry(Cursor* cursor, int64_t entry_timestamp, int64_t entry_offset,
+                              BatchFields* batch) noexcept nogil:
     """
     Move the cursor to the batch that an entry of the time index names.
 
@@ -52,7 +52,7 @@ cdef bint keep_promise(Cursor* cursor, int64_t entry_timestamp, int64_t entry_of
 cdef bint find_time_batch(Cursor* cursor, int64_t entry_timestamp, int64_t entry_offset,
                           int64_t timestamp_ms, BatchFields* batch) noexcept nogil:
     if entry_timestamp >= 0:
-        if not keep_promise(cursor, entry_timestamp, entry_offset, batch):
+        if not matches_index_entry(cursor, entry_timestamp, entry_offset, batch):
             return False
         # It is the last one that does not reach the time, as far as the index knows.
         cursor.position += batch.size_bytes
@@ -86,7 +86,7 @@ cdef bint find_time_record(TimeWalk* walk, int64_t timestamp_ms, int64_t start_o
     while left > 0:
         left -= 1
         prefetch_ahead(position)
-        end = step_over_record(position, limit, &record.timestamp_delta, &record.offset_delta)
+        end = skip_record(position, limit, &record.timestamp_delta, &record.offset_delta)
         if end == NULL:
             end = read_record(position, limit, &record)
             if end == NULL:
@@ -131,7 +131,7 @@ def first_record_at(
         InvalidRecordError: the batch has an old format.
         IndexError: the payload ends before `end`.
     """
-    cdef PayloadHold hold = PayloadHold.__new__(PayloadHold, payload)
+    cdef PayloadRef hold = PayloadRef.__new__(PayloadRef, payload)
     cdef Cursor cursor = open_payload(&hold.view, start, end)
     cdef TimeWalk walk
     cdef FoundTime found

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint8_t
 cdef struct ZstdFrame:
     const uint8_t* data
     int64_t size
-    int64_t room                       # bytes that decoding may write
+    int64_t space                       # bytes that decoding may write
 
 
 # Whether there is a library.

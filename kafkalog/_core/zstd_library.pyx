@@ -88,7 +88,7 @@ cdef bint open_zstd(
         return False
     frame.data = data
     frame.size = size
-    frame.room = facts.size_bound
+    frame.space = facts.size_bound
     return True
 
 
@@ -98,9 +98,9 @@ cdef int64_t decode_zstd(void** context, const ZstdFrame* frame, uint8_t* target
         context[0] = library.create()
         if context[0] == NULL:
             return -1
-    size = library.decompress(context[0], target, <size_t>frame.room, frame.data,
+    size = library.decompress(context[0], target, <size_t>frame.space, frame.data,
                               <size_t>frame.size)
-    if library.is_error(size) or size > <size_t>frame.room:
+    if library.is_error(size) or size > <size_t>frame.space:
         return -1
     return <int64_t>size
 

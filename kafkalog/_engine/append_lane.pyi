@@ -5,20 +5,20 @@ from typing import Any
 
 from typing_extensions import Buffer, disjoint_base
 
-from kafkalog._core.packed_run import PackedRun
-from kafkalog._core.run_facts import RunFacts
+from kafkalog._core.batch_metadata import BatchMetadata
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog.model import AppendInfo, AppendOrigin
 
 @disjoint_base
 class LogEnd:
     snapshot: Any
-    def append(self, data: Buffer, batches: RunFacts) -> bool: ...
+    def append(self, data: Buffer, batches: BatchMetadata) -> bool: ...
 
 @disjoint_base
 class EpochsAtHand:
     current: int
     _epochs: Any
-    def know(self, run: PackedRun) -> bool: ...
+    def is_epoch_written(self, run: MemoryRecords) -> bool: ...
 
 @disjoint_base
 class RunAppender:
@@ -39,4 +39,4 @@ class AppendEntrance:
     _appender: Any
     _write_lock: RLock
     def _admit(self, wait: str) -> int: ...
-    def _append(self, run: PackedRun, wait: str, origin: AppendOrigin = ...) -> AppendInfo: ...
+    def _append(self, run: MemoryRecords, wait: str, origin: AppendOrigin = ...) -> AppendInfo: ...

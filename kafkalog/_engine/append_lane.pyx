@@ -13,8 +13,8 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 from kafkalog._core.layout cimport MAGIC_POSITION, MAGIC_V2, NO_PARTITION_LEADER_EPOCH
 from kafkalog._core.objects cimport field_of, new_named_tuple
-from kafkalog._core.packed_run cimport PackedRun
-from kafkalog._core.run_facts cimport RunFacts
+from kafkalog._core.memory_records cimport MemoryRecords
+from kafkalog._core.batch_metadata cimport BatchMetadata
 from kafkalog._engine.segment_appender cimport SegmentAppender
 
 from kafkalog.model import AppendOrigin
@@ -47,7 +47,7 @@ cdef class LogEnd:
 
     cdef public object snapshot
 
-    cdef bint take(self, object data, RunFacts batches) except -1:
+    cdef bint append_rows(self, object data, BatchMetadata batches) except -1:
         """Append batches, all of them or none; return whether a segment was begun."""
         cdef object before = self.snapshot
         cdef tuple segments = field_of(before, SEGMENTS).segments
@@ -72,7 +72,7 @@ cdef class LogEnd:
         self._append_behind(data, batches, row, size)
         return True
 
-    def append(self, data not None, RunFacts batches not None):
+    def append(self, data not None, BatchMetadata batches not None):
         """
         Append batches that lie back to back in `data`, all of them or none.
 
@@ -87,7 +87,7 @@ cdef class LogEnd:
         """
         if batches.count == 0:
             raise ValueError("there is no batch to append")
-        return self.take(data, batches)
+        return self.append_rows(data, batches)
 
 
 cdef class EpochsAtHand:
@@ -103,19 +103,19 @@ cdef class EpochsAtHand:
     cdef public object current
     cdef public object _epochs
 
-    def know(self, PackedRun run not None):
+    def is_epoch_written(self, MemoryRecords run not None):
         """Say whether nothing has to be done for the epochs before a run is appended."""
-        return self.know_run(run)
+        return self.is_run_epoch_written(run)
 
-    cdef bint know_run(self, PackedRun run) except -1:
-        if run.assign_offsets:
+    cdef bint is_run_epoch_written(self, MemoryRecords run) except -1:
+        if run.needs_offsets:
             return is_of_v2(run) and self._epochs.written_epoch == self.current
         if run.leader_epoch == NO_PARTITION_LEADER_EPOCH:
             return not self._epochs.is_unwritten
         return run.leader_epoch == self.current == self._epochs.written_epoch
 
 
-cdef bint is_of_v2(PackedRun run) except -1:
+cdef bint is_of_v2(MemoryRecords run) except -1:
     """Say whether the first batch, as all that get their offsets here, is of format v2."""
     cdef bytearray data = run.data
     return len(data) > MAGIC_POSITION and data[MAGIC_POSITION] >= MAGIC_V2
@@ -132,16 +132,16 @@ cdef class RunAppender:
     cdef public LogEnd _local
     cdef public EpochsAtHand _epochs
 
-    cdef object append_shortly(self, PackedRun run, bint* has_rolled):
+    cdef object append_fast(self, MemoryRecords run, bint* has_rolled):
         """Append a run that asks only for its offsets; None, and nothing done, for any other."""
         cdef LogEnd local = self._local
         cdef EpochsAtHand epochs = self._epochs
         cdef object before = local.snapshot
-        if run.has_producers or run.batches.count == 0 or not epochs.know_run(run):
+        if run.has_producers or run.batches.count == 0 or not epochs.is_run_epoch_written(run):
             return None
-        info = run.stamped(field_of(before, END_OFFSET), epochs.current)
+        info = run.assign_offsets_from(field_of(before, END_OFFSET), epochs.current)
         try:
-            has_rolled[0] = local.take(run.data, run.batches)
+            has_rolled[0] = local.append_rows(run.data, run.batches)
         except BaseException as error:
             self._not_written(error, None)
             raise
@@ -209,14 +209,14 @@ cdef class AppendEntrance:
             raise ValueError(f'wait is "written" or "durable", not {wait!r}')
         return self._clock.now_ms()
 
-    def _append(self, PackedRun run not None, wait, origin=EMBEDDED):
+    def _append(self, MemoryRecords run not None, wait, origin=EMBEDDED):
         """Append a run; return the AppendInfo of it."""
         cdef bint has_rolled = False
         self._acquire()
         try:
             if not self._is_open():
                 self._ensure_writable()
-            info = self._appender.append_shortly(run, &has_rolled)
+            info = self._appender.append_fast(run, &has_rolled)
             if info is None:
                 info, has_rolled = self._appender.append(run, self._rules, origin)
         finally:

@@ -68,7 +68,7 @@ cdef class IndexBuffer:
         if self._count - self._written >= PENDING_ENTRIES_MAX:
             self.write_behind()
 
-    def step_back(self, Py_ssize_t count):
+    def truncate_to(self, Py_ssize_t count):
         """Forget the entries from `count` on."""
         cdef bytes kept = self.entries()[:count * self.entry_size]
         self._start(kept, PyByteArray_GET_SIZE(self._memory))

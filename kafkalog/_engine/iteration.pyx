@@ -37,10 +37,10 @@ from kafkalog._core.record cimport (
     make_record,
     next_record,
     open_payload,
-    PayloadHold,
+    PayloadRef,
     RecordFields,
     RecordsContext,
-    why_refused,
+    record_error_status,
 )
 from kafkalog._core.status cimport STATUS_OK, raise_for_status
 
@@ -64,7 +64,7 @@ cdef class RecordIterator:
     Thread-safety: one thread at a time.
     """
 
-    cdef PayloadHold _hold
+    cdef PayloadRef _ref
     cdef BatchHeader _header
     cdef RecordsContext _context
     cdef MessageSet _messages          # instead of the context, below magic 2
@@ -83,10 +83,10 @@ cdef class RecordIterator:
         bint pairs=False,
         bint strict=True,
     ):
-        self._hold = PayloadHold.__new__(PayloadHold, payload)
+        self._ref = PayloadRef.__new__(PayloadRef, payload)
         self._header = header
         cdef int status
-        self._cursor = open_payload(&self._hold.view, start, end)
+        self._cursor = open_payload(&self._ref.view, start, end)
         self._pairs = pairs
         self._is_old = header.magic < MAGIC_V2
         if self._is_old:
@@ -106,10 +106,10 @@ cdef class RecordIterator:
         self._context.record_count = 0
         cdef const uint8_t* position = self._cursor.position
         self._cursor.end = position
-        check_payload(&self._hold.view, 0, self._hold.view.len)
+        check_payload(&self._ref.view, 0, self._ref.view.len)
         raise_for_status(
             status,
-            position - <const uint8_t*>self._hold.view.buf,
+            position - <const uint8_t*>self._ref.view.buf,
             None,
             self._header.base_offset,
         )
@@ -144,7 +144,7 @@ cdef class RecordIterator:
         if self._pairs:
             made = make_pair(&fields)
         else:
-            made = make_record(&self._messages.context, &fields, self._hold)
+            made = make_record(&self._messages.context, &fields, self._ref)
         check_read(position, fields.end - position)
         return made
 
@@ -163,14 +163,14 @@ cdef class RecordIterator:
             &self._context, self._cursor.position, self._cursor.end, &fields
         )
         if next_position == NULL:
-            self._refuse(why_refused(self._cursor.position, self._cursor.end))
+            self._refuse(record_error_status(self._cursor.position, self._cursor.end))
         cdef const uint8_t* position = self._cursor.position
         self._cursor.position = next_position
         self._left -= 1
         if self._pairs:
             made = make_pair(&fields)
         else:
-            made = make_record(&self._context, &fields, self._hold)
+            made = make_record(&self._context, &fields, self._ref)
         check_read(position, next_position - position)
         return made
 
@@ -193,7 +193,7 @@ cdef class CloseSignal:
         """Whether nobody has shut it."""
         return self._is_open
 
-    def shut(self):
+    def close(self):
         """Let every iterator end before its next record."""
         self._is_open = False
 

@@ -87,7 +87,7 @@ cdef class PointLookupTable:
     """
 
     cdef readonly object owner
-    cdef type _answer
+    cdef type _result_type
     cdef type _slices
     cdef tuple _segments
     cdef const int64_t[::1] _bases
@@ -104,7 +104,7 @@ cdef class PointLookupTable:
         if not issubclass(slices, SegmentSlice):
             raise TypeError(f"{slices!r} is no class of slices")
         self.owner = owner
-        self._answer = answer
+        self._result_type = answer
         self._slices = slices
         self._segments = tuple(segments)
         self._bases = numpy.array(bases, dtype=numpy.int64)
@@ -168,7 +168,7 @@ cdef class PointLookupTable:
         if slot + 1 < self._bases.shape[0]:
             # Nothing is added to it: who made the reader had all of it.
             following = self._bases[slot + 1]
-            end = reader._hold.view.len if reader is not None else 0
+            end = reader._ref.view.len if reader is not None else 0
         else:
             following = number_in(snapshot, SNAPSHOT_END)
             end = number_in(snapshot, SNAPSHOT_POSITION)
@@ -180,11 +180,12 @@ cdef class PointLookupTable:
             return None
         if min_one_batch:
             most = max(most, found.size_bytes)
-        return self._made(slot, wanted, min(most, end - found.position), found.position,
-                          following, end, snapshot)
+        return self._make_slice(slot, wanted, min(most, end - found.position), found.position,
+                                following, end, snapshot)
 
-    cdef SegmentSlice _made(self, Py_ssize_t slot, int64_t offset, int64_t size, int64_t position,
-                            int64_t following, int64_t end, snapshot):
+    cdef SegmentSlice _make_slice(self, Py_ssize_t slot, int64_t offset, int64_t size,
+                                  int64_t position,
+                                  int64_t following, int64_t end, snapshot):
         cdef SegmentSlice made = new_slice(self._slices)
         cdef PointReader reader = self._readers[slot]
         made._segment = self._segments[slot]
@@ -196,7 +197,7 @@ cdef class PointLookupTable:
         made.log_start_offset = number_in(snapshot, SNAPSHOT_START)
         made.log_end_offset = number_in(snapshot, SNAPSHOT_END)
         # What was appended since the reader was made is not in its bytes.
-        if reader is not None and position + size <= reader._hold.view.len:
+        if reader is not None and position + size <= reader._ref.view.len:
             made._mapped = reader.data
         return made
 
@@ -229,7 +230,7 @@ cdef class PointLookupTable:
         ):
             return None
         # A reader has what was published; a log that is truncated has other segments then.
-        return make_tuple(<PyTypeObject*>self._answer, found.timestamp, found.offset,
+        return make_tuple(<PyTypeObject*>self._result_type, found.timestamp, found.offset,
                           found.epoch if found.epoch >= 0 else None)
 
     cdef int _check_slot(self, Py_ssize_t slot) except -1:
@@ -238,7 +239,7 @@ cdef class PointLookupTable:
         return 0
 
     @property
-    def known_times(self):
+    def cached_time_count(self):
         """Of how many segments, from the first on, the largest timestamps are known."""
         return self._latest.shape[0]
 

@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
-from kafkalog._core.run_facts cimport RunFacts
+from kafkalog._core.batch_metadata cimport BatchMetadata
 
 
 cdef struct StageState:
@@ -38,12 +38,12 @@ cdef class RollPlanner:
     cdef StageState _saved
     cdef StageLimits _limits
     cdef ReadyEntries _ready
-    cdef Py_ssize_t _room
+    cdef Py_ssize_t _entry_capacity
     cdef readonly int64_t base_offset
 
-    cdef Py_ssize_t take_rows(self, RunFacts facts, Py_ssize_t first, int64_t size_bytes,
+    cdef Py_ssize_t plan_rows(self, BatchMetadata facts, Py_ssize_t first, int64_t size_bytes,
                               int64_t waited_ms) except -1
     cpdef tuple ready_entries(self)
     cpdef save(self)
-    cdef bint are_ready(self) noexcept
-    cdef int _make_room(self, Py_ssize_t more) except -1
+    cdef bint has_ready_entries(self) noexcept
+    cdef int _reserve(self, Py_ssize_t more) except -1

@@ -2,7 +2,7 @@
 
 from typing import Final, Self, final
 
-from kafkalog._core.run_facts import RunFacts
+from kafkalog._core.batch_metadata import BatchMetadata
 
 @final
 class RollPlanner:
@@ -31,8 +31,8 @@ class RollPlanner:
     def set_limits(
         self, *, segment_bytes: int, interval_bytes: int, roll_after_ms: int
     ) -> None: ...
-    def take(
-        self, facts: RunFacts, first: int, size_bytes: int, waited_ms: int
+    def plan(
+        self, facts: BatchMetadata, first: int, size_bytes: int, waited_ms: int
     ) -> tuple[int, int]: ...
     def close(self) -> None: ...
     def ready_entries(self) -> tuple[bytes, bytes]: ...

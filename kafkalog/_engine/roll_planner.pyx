@@ -24,7 +24,7 @@ from kafkalog._core.layout cimport (
     OFFSET_INDEX_ENTRY_SIZE,
     TIME_INDEX_ENTRY_SIZE,
 )
-from kafkalog._core.run_facts cimport FactsRow, RunFacts
+from kafkalog._core.batch_metadata cimport MetadataRow, BatchMetadata
 
 cdef enum:
     # Rows from which on a pass over them is worth letting other threads run.
@@ -32,7 +32,7 @@ cdef enum:
 
 
 cdef inline bint is_due_for_roll(const StageState* state, const StageLimits* limits,
-                                 const FactsRow* batch, int64_t waited_ms) noexcept nogil:
+                                 const MetadataRow* batch, int64_t waited_ms) noexcept nogil:
     """Say whether the batch belongs in a new segment, its offset aside."""
     if state.size_bytes == 0:
         return False
@@ -73,12 +73,12 @@ cdef inline void add_entries(StageState* state, const StageLimits* limits, int64
         add_time_entry(state, limits, base_offset, ready)
 
 
-cdef Py_ssize_t take_kernel(const FactsRow* rows, Py_ssize_t first, Py_ssize_t count,
+cdef Py_ssize_t plan_kernel(const MetadataRow* rows, Py_ssize_t first, Py_ssize_t count,
                             int64_t base_offset, int64_t waited_ms, StageState* state,
                             const StageLimits* limits, ReadyEntries* ready) noexcept nogil:
     """Take batches until one calls for a new segment; return the row of that one."""
     cdef Py_ssize_t row
-    cdef const FactsRow* batch
+    cdef const MetadataRow* batch
     for row in range(first, count):
         batch = &rows[row]
         if not 0 <= batch.last_offset - base_offset <= INT32_MAX:
@@ -135,7 +135,7 @@ cdef class RollPlanner:
         self._state.last_time = last_time
         self._saved = self._state
         self.set_limits(segment_bytes=INT32_MAX, interval_bytes=INT32_MAX, roll_after_ms=INT32_MAX)
-        self._make_room(1)
+        self._reserve(1)
 
     def __dealloc__(self):
         PyMem_RawFree(self._ready.offsets)
@@ -162,7 +162,7 @@ cdef class RollPlanner:
 
     @property
     def has_entries(self):
-        return self.are_ready()
+        return self.has_ready_entries()
 
     def set_limits(self, *, int64_t segment_bytes, int64_t interval_bytes, int64_t roll_after_ms):
         """Take what settings say: `segment.bytes`, `index.interval.bytes`, `segment.ms`."""
@@ -172,7 +172,7 @@ cdef class RollPlanner:
         self._limits.interval_bytes = interval_bytes
         self._limits.roll_after_ms = roll_after_ms
 
-    def take(self, RunFacts facts not None, Py_ssize_t first, int64_t size_bytes,
+    def plan(self, BatchMetadata facts not None, Py_ssize_t first, int64_t size_bytes,
              int64_t waited_ms):
         """
         Take batches of a run from row `first` on, until one belongs in a new segment.
@@ -185,12 +185,12 @@ cdef class RollPlanner:
         Returns:
             The row behind the last one taken, and the bytes of those taken.
         """
-        cdef Py_ssize_t stop = self.take_rows(facts, first, size_bytes, waited_ms)
+        cdef Py_ssize_t stop = self.plan_rows(facts, first, size_bytes, waited_ms)
         return stop, self._state.size_bytes - size_bytes
 
-    cdef Py_ssize_t take_rows(self, RunFacts facts, Py_ssize_t first, int64_t size_bytes,
+    cdef Py_ssize_t plan_rows(self, BatchMetadata facts, Py_ssize_t first, int64_t size_bytes,
                               int64_t waited_ms) except -1:
-        """As `take`; return only the row, for the size is that of the state."""
+        """As `plan`; return only the row, for the size is that of the state."""
         cdef Py_ssize_t stop
         cdef int64_t most
         if not 0 <= first <= facts.count or size_bytes < 0:
@@ -199,19 +199,19 @@ cdef class RollPlanner:
         # Between two entries lie more bytes than the interval has.
         most = ((self._state.bytes_since_entry + facts.size_bytes)
                 // (self._limits.interval_bytes + 1)) + 1
-        self._make_room(min(<Py_ssize_t>most, facts.count - first))
+        self._reserve(min(<Py_ssize_t>most, facts.count - first))
         if facts.count - first < MANY_ROWS:
-            stop = take_kernel(facts.rows, first, facts.count, self.base_offset, waited_ms,
+            stop = plan_kernel(facts.rows, first, facts.count, self.base_offset, waited_ms,
                                &self._state, &self._limits, &self._ready)
         else:
             with nogil:
-                stop = take_kernel(facts.rows, first, facts.count, self.base_offset, waited_ms,
+                stop = plan_kernel(facts.rows, first, facts.count, self.base_offset, waited_ms,
                                    &self._state, &self._limits, &self._ready)
         return stop
 
     def close(self):
         """Hold the time index entry ready that sealing the segment adds, if one is due."""
-        self._make_room(1)
+        self._reserve(1)
         add_time_entry(&self._state, &self._limits, self.base_offset, &self._ready)
 
     cpdef tuple ready_entries(self):
@@ -233,16 +233,16 @@ cdef class RollPlanner:
         self._ready.offset_count = self._ready.time_count = 0
         return self._state.offset_count, self._state.time_count
 
-    cdef bint are_ready(self) noexcept:
+    cdef bint has_ready_entries(self) noexcept:
         return self._ready.offset_count > 0 or self._ready.time_count > 0
 
-    cdef int _make_room(self, Py_ssize_t more) except -1:
+    cdef int _reserve(self, Py_ssize_t more) except -1:
         """Have room for so many entries more of each kind."""
         cdef Py_ssize_t room = max(self._ready.offset_count, self._ready.time_count) + more
         cdef void* grown
-        if room <= self._room:
+        if room <= self._entry_capacity:
             return 0
-        room = max(room, 2 * self._room)
+        room = max(room, 2 * self._entry_capacity)
         grown = PyMem_RawRealloc(self._ready.offsets, <size_t>(room * OFFSET_INDEX_ENTRY_SIZE))
         if grown != NULL:
             self._ready.offsets = <uint8_t*>grown
@@ -250,5 +250,5 @@ cdef class RollPlanner:
         if grown == NULL:
             raise MemoryError(f"no memory for {room} index entries")
         self._ready.times = <uint8_t*>grown
-        self._room = room
+        self._entry_capacity = room
         return 0

@@ -4,7 +4,7 @@ from typing import Final, Self, final
 
 from typing_extensions import Buffer
 
-from kafkalog._core.run_facts import RunFacts
+from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._engine.append_file import AppendFile
 from kafkalog._engine.index_buffer import IndexBuffer
 from kafkalog._engine.roll_planner import RollPlanner
@@ -16,6 +16,6 @@ class SegmentAppender:
     def __new__(
         cls, stage: RollPlanner, file: AppendFile, offsets: IndexBuffer, times: IndexBuffer
     ) -> Self: ...
-    def append(self, data: Buffer, facts: RunFacts, waited_ms: int) -> tuple[int, int]: ...
+    def append(self, data: Buffer, facts: BatchMetadata, waited_ms: int) -> tuple[int, int]: ...
     def commit(self, data: Buffer, size: int) -> None: ...
     def add_entries(self) -> None: ...

@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t
 
 from kafkalog._engine.append_file cimport AppendFile
 from kafkalog._engine.index_buffer cimport IndexBuffer
-from kafkalog._core.run_facts cimport RunFacts
+from kafkalog._core.batch_metadata cimport BatchMetadata
 from kafkalog._engine.roll_planner cimport RollPlanner
 
 
@@ -40,24 +40,24 @@ cdef class SegmentAppender:
     def __reduce__(self):
         raise TypeError("a SegmentAppender cannot be pickled or copied")
 
-    def append(self, data not None, RunFacts facts not None, int64_t waited_ms):
+    def append(self, data not None, BatchMetadata facts not None, int64_t waited_ms):
         """
         Remember the present state, and write a run if all of it belongs here.
 
         Args:
             data: the batches.
             facts: of the batches, stamped.
-            waited_ms: as for `RollPlanner.take`.
+            waited_ms: as for `RollPlanner.plan`.
 
         Returns:
-            What `RollPlanner.take` does from the first batch on. Where that is not all, nothing
+            What `RollPlanner.plan` does from the first batch on. Where that is not all, nothing
             is written: what was taken is to be committed.
         """
         cdef int64_t size = 0
         cdef Py_ssize_t row = self.write(data, facts, waited_ms, &size)
         return row, size
 
-    cdef Py_ssize_t write(self, object data, RunFacts facts, int64_t waited_ms,
+    cdef Py_ssize_t write(self, object data, BatchMetadata facts, int64_t waited_ms,
                           int64_t* size) except -1:
         """As `append`: return the row, and say the size."""
         cdef AppendFile file = self._file
@@ -66,11 +66,11 @@ cdef class SegmentAppender:
         cdef Py_ssize_t row
         self.saved_bytes = start
         stage.save()
-        row = stage.take_rows(facts, 0, start, waited_ms)
+        row = stage.plan_rows(facts, 0, start, waited_ms)
         size[0] = stage._state.size_bytes - start
         if row == facts.count:
             file.append(data, size[0])
-            if stage.are_ready():
+            if stage.has_ready_entries():
                 self.add_entries()
         return row
 

@@ -306,7 +306,7 @@ class _Work:
             tracker,
             have_keys=self._have_keys(),
             limit_bytes=self._limit_bytes,
-            dates_tombstones=is_last,
+            sets_delete_horizon=is_last,
         )
         progress = _Progress(self._report, "writing", sources)
         self._counters.passes += 1

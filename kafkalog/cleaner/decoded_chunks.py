@@ -23,7 +23,7 @@ from typing_extensions import Buffer
 from kafkalog._core.batch import BatchColumns, scan_batches
 from kafkalog._core.batch_rows import survey_run
 from kafkalog._core.columns import RecordColumns, decode_run
-from kafkalog._core.retained import count_flags
+from kafkalog._core.record_filter import count_flags
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.errors import CorruptRecordError, KafkaLogError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2

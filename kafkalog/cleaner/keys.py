@@ -16,7 +16,7 @@ from typing import ClassVar, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kafkalog._core.key_run import put_keys
+from kafkalog._core.key_collection import put_keys
 from kafkalog._core.offset_map import OffsetMap
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.cleaner.decoded_chunks import ChunkReader, DecodedChunk
@@ -47,10 +47,10 @@ class KeyCollector:
 
     Attributes:
         records_read: rows seen, those without a key and those that do not count too.
-        takes_runs: whether a run is put in one call where nothing speaks against it.
+        can_add_runs: whether a run is put in one call where nothing speaks against it.
     """
 
-    takes_runs: ClassVar[bool] = True
+    can_add_runs: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class KeyCollector:
 
     def _add_fast(self, run: FileRecords, start_offset: int) -> bool | None:
         """Put the keys of a run in one call; None if it cannot be done so."""
-        if not self.takes_runs or self._map.exact:
+        if not self.can_add_runs or self._map.exact:
             return None
         fast = self._reader.fast_path(run)
         if fast is None:

@@ -32,17 +32,17 @@ from typing_extensions import Buffer
 from kafkalog._core.message import summarize_messages
 from kafkalog._core.message_builder import MessageSetBuilder
 from kafkalog._core.offset_map import ELSEWHERE, KEYLESS, OffsetMap
-from kafkalog._core.retained import (
+from kafkalog._core.record_filter import (
     COPY,
     DROP,
     EMPTY,
     REWRITE,
+    max_output_bytes,
     retained_records,
-    room_for,
     wrap_retained,
     write_retained,
 )
-from kafkalog._core.retained_run import RunFilter, output_bytes_for
+from kafkalog._core.run_filter import RunFilter, output_bytes_for
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.cleaner.decoded_chunks import ChunkReader, DecodedChunk
 from kafkalog.cleaner.keys import HaveKeys, row_comparison
@@ -117,8 +117,8 @@ class RecordFilter:
             takes from it what is to stand in the new transaction index.
         have_keys: for an exact map.
         limit_bytes: largest size of one batch uncompressed.
-        dates_tombstones: whether all that they hide is gone after this pass: not of one over a part
-            of the keys that others follow.
+        sets_delete_horizon: whether all that they hide is gone after this pass: not of one over a
+            part of the keys that others follow.
 
     Attributes:
         statistics: of all runs so far.
@@ -136,11 +136,11 @@ class RecordFilter:
         *,
         have_keys: HaveKeys | None = None,
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
-        dates_tombstones: bool = True,
+        sets_delete_horizon: bool = True,
     ) -> None:
         self.statistics = CleaningStatistics()
         self.has_old_formats = False
-        self._dates_tombstones = dates_tombstones
+        self._sets_delete_horizon = sets_delete_horizon
         self._map = offset_map
         self._rules = rules
         self._transactions = transactions
@@ -183,7 +183,7 @@ class RecordFilter:
             delete_retention_ms=rules.delete_retention_ms,
             end_offset=rules.end_offset,
             max_message_bytes=rules.max_message_bytes,
-            dates_tombstones=self._dates_tombstones,
+            sets_delete_horizon=self._sets_delete_horizon,
             last_offsets={
                 producer_id: last.last_offset
                 for producer_id, last in rules.last_batches.items()
@@ -251,7 +251,7 @@ class RecordFilter:
         kept_counts = chunk.counts(keep)
         counts = np.diff(chunk.first_rows)
         is_tombstone = keep & (chunk.columns.value_size < 0)
-        if self._dates_tombstones and is_tombstone.any():
+        if self._sets_delete_horizon and is_tombstone.any():
             # Beyond the map the values are there that a tombstone hides: until they go its time
             # does not begin. Or it would go with them, before slow readers have met it.
             is_known = chunk.header("last_offset") <= self._map.latest_offset
@@ -370,7 +370,7 @@ class RecordFilter:
     # ---- bytes ----
 
     def _write_plain(self, chunk: DecodedChunk, mask: RetentionMask) -> Buffer:
-        self._ensure_output(room_for(chunk.columns, chunk.end - chunk.start))
+        self._ensure_output(max_output_bytes(chunk.columns, chunk.end - chunk.start))
         size = write_retained(
             chunk.run.data[: chunk.end],
             chunk.start,

@@ -448,8 +448,7 @@ def _read_topic(
     topic: str,
     on_record: Callable[[bytes | None, bytes | None], None],
 ) -> list[Path]:
-    """Give keys and values of a topic's records to `on_record`, in order; return its directories.
-    """
+    """Pass keys and values of a topic to `on_record`, in order; return its directories."""
     partitions = [each for each in _topics(check_context).get(topic, []) if each.live_sizes()]
     for partition in partitions:
         try:

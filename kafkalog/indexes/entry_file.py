@@ -86,7 +86,7 @@ class EntryFile(IndexBuffer, Generic[View]):
         """Forget the entries from `count` on (an append that failed)."""
         if count >= len(self):
             return
-        self.step_back(count)
+        self.truncate_to(count)
         # Entries already in the file are overwritten by the next ones, or zeroed now.
         stale = self._written - count
         self._written = min(self._written, count)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafkalog._core.packed_run import PackedRun
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._engine.append_lane import RunAppender
 from kafkalog.files.errors import translate
 from kafkalog.layout import MAGIC_V2
@@ -60,7 +60,7 @@ class Appender(RunAppender):
         self._latch = latch
 
     def append(
-        self, run: PackedRun, rules: AppendRules, origin: AppendOrigin, guard: int = NO_GUARD
+        self, run: MemoryRecords, rules: AppendRules, origin: AppendOrigin, guard: int = NO_GUARD
     ) -> tuple[AppendInfo, bool]:
         """
         Append any run; return what it is now, and whether a segment was begun.
@@ -75,16 +75,18 @@ class Appender(RunAppender):
         """
         local, epochs = self._local, self._epochs
         before = local.snapshot
-        info = run.stamp(before.end_offset, epochs.current)
+        info = run.assign_offsets(before.end_offset, epochs.current)
         if not run.batches:
             return info, False
         pending: PendingAppend | None = None
         if run.has_producers:
             pending = self._producers.begin(run, origin, guard)
             if pending.duplicates:
-                gives_time = rules.gives_time
-                return duplicate_info(pending.duplicates, run, gives_time=gives_time), False
-        if not epochs.know(run):
+                is_log_append_time = rules.is_log_append_time
+                return duplicate_info(
+                    pending.duplicates, run, is_log_append_time=is_log_append_time
+                ), False
+        if not epochs.is_epoch_written(run):
             self._assign_epoch(run, rules, info)
         if pending is not None:
             self._producers.announce(pending)
@@ -102,13 +104,13 @@ class Appender(RunAppender):
     def _rolled(self, before: Snapshot) -> None:
         self._producers.rolled(before)
 
-    def _assign_epoch(self, run: PackedRun, rules: AppendRules, info: AppendInfo) -> None:
+    def _assign_epoch(self, run: MemoryRecords, rules: AppendRules, info: AppendInfo) -> None:
         """Have the epoch of a run in its file before the run is in the log."""
         epochs = self._epochs
-        if run.assign_offsets and rules.magic < MAGIC_V2 and epochs.is_empty:
+        if run.needs_offsets and rules.magic < MAGIC_V2 and epochs.is_empty:
             return
         with Changing(self._local, "assigning a leader epoch", self._latch):
-            if not run.assign_offsets:
+            if not run.needs_offsets:
                 epochs.assign_run(run)
             elif rules.magic == MAGIC_V2:
                 epochs.assign_current(info.first_offset)

@@ -35,7 +35,7 @@ from collections.abc import Iterable
 
 from kafkalog._core.batch import BatchColumns
 from kafkalog._core.header import parse_header
-from kafkalog._core.packed_run import PackedRun
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._engine.append_lane import EpochsAtHand
 from kafkalog.files.errors import storage_errors
 from kafkalog.layout import MAGIC_V2
@@ -116,14 +116,14 @@ class LogEpochs(EpochsAtHand):
         self._epochs.assign(self.current, start_offset, flush=False)
         self._flush()
 
-    def assign_run(self, run: PackedRun) -> None:
+    def assign_run(self, run: MemoryRecords) -> None:
         """
         Take the epochs of batches that keep their own; one of an old format ends all before it.
 
         Raises:
             LogStorageError: the file could not be written; nothing may be appended.
         """
-        if run.batches.are_messages:
+        if run.batches.is_all_messages:
             self.forget()
             return
         epochs, position, before = self._epochs, 0, -1

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
-from kafkalog._core.run_facts import RunFacts
+from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._engine.append_lane import LogEnd
 from kafkalog.errors import OffsetOverflowError
 from kafkalog.files.filesystem import FileHandle
@@ -98,7 +98,7 @@ class LocalLog(LogEnd):
 
     # ------------------------------------------------------------------------------- appending
 
-    def _append_behind(self, data: Buffer, batches: RunFacts, row: int, size: int) -> None:
+    def _append_behind(self, data: Buffer, batches: BatchMetadata, row: int, size: int) -> None:
         """Append batches of which the active segment takes those before `row`, staged already."""
         segments, start_offset = self.snapshot.segments, self.snapshot.start_offset
         active = segments.active
@@ -352,7 +352,7 @@ class LocalLog(LogEnd):
     def _write_batches(
         self,
         data: memoryview,
-        batches: RunFacts,
+        batches: BatchMetadata,
         segment: LogSegment,
         fresh: list[LogSegment],
         row: int,

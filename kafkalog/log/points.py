@@ -282,7 +282,7 @@ class PointLog(LogReader):
         """As `_know`, for look-ups by time, which pass over the segments before."""
         self._know(snapshot, slot, with_times=True)
         points = self._points
-        if points.owner is snapshot.segments and points.known_times <= slot:
+        if points.owner is snapshot.segments and points.cached_time_count <= slot:
             points.put_times([_latest_of(snapshot, number) for number in range(slot + 1)])
 
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from kafkalog._core.packed_run import PackedRun
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog.errors import DiskFullError, InvalidTxnStateError, LogStorageError
 from kafkalog.log.isolation import StableOffsets
 from kafkalog.log.local_log import LocalLog, Snapshot
@@ -115,7 +115,9 @@ class LogProducers:
 
     # Appending.
 
-    def begin(self, run: PackedRun, origin: AppendOrigin, guard: int = NO_GUARD) -> PendingAppend:
+    def begin(
+        self, run: MemoryRecords, origin: AppendOrigin, guard: int = NO_GUARD
+    ) -> PendingAppend:
         """
         Hold a run, stamped with its offsets, against the state.
 
@@ -395,7 +397,7 @@ class LogProducers:
 
 
 def duplicate_info(
-    duplicates: Sequence[ProducedBatch], run: PackedRun, *, gives_time: bool
+    duplicates: Sequence[ProducedBatch], run: MemoryRecords, *, is_log_append_time: bool
 ) -> AppendInfo:
     """Return the answer to an append that was made before."""
     first, last = duplicates[0], duplicates[-1]
@@ -406,7 +408,7 @@ def duplicate_info(
         record_count=run.record_count,
         batch_count=len(run.batches),
         size_bytes=0,
-        log_append_time_ms=last.timestamp_ms if gives_time else None,
+        log_append_time_ms=last.timestamp_ms if is_log_append_time else None,
         max_timestamp_ms=newest.timestamp_ms,
         shallow_offset_of_max_timestamp=newest.last_offset if newest.timestamp_ms >= 0 else -1,
         rewriting=run.rewriting,

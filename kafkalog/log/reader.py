@@ -324,7 +324,7 @@ class LogReader:
     def _shut(self) -> None:
         """Refuse every call from now on, and every batch that an iterator has not come to yet."""
         self._closed = True
-        self._gate.shut()
+        self._gate.close()
 
     def _ensure_open(self) -> None:
         if self._closed:

@@ -23,7 +23,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from kafkalog._core.builder import BatchBuilder
-from kafkalog._core.packed_run import PackedRun
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.record import Record
 from kafkalog._core.timestamps import to_timestamp_ms
 from kafkalog.clock import Clock
@@ -60,7 +60,7 @@ class RecordAppender(ClosingContextManager):
 
     def __init__(
         self,
-        append_run: Callable[[PackedRun, Wait], AppendInfo],
+        append_run: Callable[[MemoryRecords, Wait], AppendInfo],
         rules: Callable[[], AppendRules],
         clock: Clock,
         scheduler: Scheduler,
@@ -91,7 +91,7 @@ class RecordAppender(ClosingContextManager):
         self._linger: ScheduledTask | None = None
         # The run under construction, begun with its first record; one that could not be written.
         self._packer: RunPacker | None = None
-        self._stuck: PackedRun | None = None
+        self._stuck: MemoryRecords | None = None
         self._builder = BatchBuilder()
         self._rules = rules()
         self._limit = 0
@@ -150,7 +150,7 @@ class RecordAppender(ClosingContextManager):
             now_ms = self._clock.now_ms()
             packer = self._packer or self._begin(now_ms)
             time = now_ms if timestamp_ms is None else timestamp_ms
-            if self._rules.may_fail(now_ms, key is None, time, time):
+            if self._rules.has_invalid_record(now_ms, key is None, time, time):
                 # What appending it alone would raise.
                 record = Record(key=None if key is None else bytes(key), timestamp_ms=time)
                 pack_records([record], self._rules, now_ms, timestamp_ms=-1)
@@ -216,7 +216,7 @@ class RecordAppender(ClosingContextManager):
         rules = self._rules = self._rules_now()
         self._limit = min(rules.batch_bytes, rules.max_message_bytes, self._buffer_bytes)
         # Each record is judged when it comes, and never again.
-        judged = replace(rules, needs_key=False, before_ms=_ALWAYS, after_ms=_ALWAYS)
+        judged = replace(rules, is_key_required=False, before_ms=_ALWAYS, after_ms=_ALWAYS)
         self._packer = packer_of(judged, now_ms, builder=self._builder)
         return self._packer
 
@@ -234,7 +234,7 @@ class RecordAppender(ClosingContextManager):
                 info = self._write_run(run, wait)
         return info
 
-    def _write_run(self, run: PackedRun, wait: Wait) -> AppendInfo:
+    def _write_run(self, run: MemoryRecords, wait: Wait) -> AppendInfo:
         self._stuck = run
         try:
             info = self._append_run(run, wait)

@@ -13,7 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from kafkalog._core.batch import BatchColumns, scan_batches
-from kafkalog._core.batch_tally import BatchTally
+from kafkalog._core.batch_totals import BatchTotals
 from kafkalog._core.index import IndexEntrySelector
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.files.holes import Holes
@@ -189,7 +189,7 @@ class _Scanner:
 
     def _begin(self) -> None:
         self._entries = _Entries(self._base_offset, self._interval)
-        self._tally = BatchTally()
+        self._tally = BatchTotals()
         self._scan = SegmentScan(next_offset=self._base_offset)
         # Of the log's last segment: the last batch's base offset, and the end of those before it.
         self._last_base = self._before_last = self._base_offset
@@ -385,7 +385,7 @@ class _Entries:
             scan.max_timestamp, scan.offset_of_max_timestamp = self._beyond
 
 
-def _take(scan: SegmentScan, tally: BatchTally) -> None:
+def _take(scan: SegmentScan, tally: BatchTotals) -> None:
     """Put what the batches say together into the result."""
     scan.first_max_timestamp = tally.first_max_timestamp
     scan.batch_count, scan.record_count = tally.batch_count, tally.record_count

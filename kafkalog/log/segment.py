@@ -30,10 +30,10 @@ from kafkalog._core.batch import (
     find_timestamp,
     scan_batches,
 )
+from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._core.index import OffsetIndexView
 from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
-from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog._engine.roll_planner import RollPlanner
 from kafkalog._engine.segment_appender import SegmentAppender
@@ -205,7 +205,7 @@ class LogSegment(SegmentIndexes):
         self.seal()
         self.is_resting = True
 
-    def stage(self, facts: RunFacts, first: int) -> tuple[int, int]:
+    def stage(self, facts: BatchMetadata, first: int) -> tuple[int, int]:
         """
         Take note of batches about to be written, from row `first` on.
 
@@ -217,7 +217,7 @@ class LogSegment(SegmentIndexes):
         """
         stage = self._active_end().stage
         waited_ms = 0 if stage.rolling_timestamp >= 0 else self.age_ms()
-        return stage.take(facts, first, self.file.size_bytes, waited_ms)
+        return stage.plan(facts, first, self.file.size_bytes, waited_ms)
 
     def commit(self, data: Buffer, size: int) -> None:
         """Write the staged bytes, then let the indexes follow."""

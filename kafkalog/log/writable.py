@@ -20,7 +20,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
-from kafkalog._core.packed_run import PackedRun
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.record import Record
 from kafkalog._core.timestamps import to_timestamp_ms
 from kafkalog.errors import KafkaLogError
@@ -279,7 +279,7 @@ class WritableLog(RestingLog):
         return self._append_verified(run, wait, origin, guard)
 
     def _append_verified(
-        self, run: PackedRun, wait: Wait, origin: AppendOrigin, guard: int
+        self, run: MemoryRecords, wait: Wait, origin: AppendOrigin, guard: int
     ) -> AppendInfo:
         """As `_append`, of batches that show the guard of a verification."""
         with self._write_lock:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafkalog._core.run_limits import RunLimits
+from kafkalog._core.append_limits import AppendLimits
 from kafkalog.config import LogConfig
 from kafkalog.layout import MAGIC_V2
 from kafkalog.records.codecs import Codec
@@ -27,8 +27,8 @@ class AppendRules:
         magic: format of what an append writes, 0 to 2.
         wanted_codec: of all batches, None where each keeps its own.
         level: of that codec, None for its default.
-        gives_time: whether records get the time of the append.
-        needs_key: whether a record must have a key.
+        is_log_append_time: whether records get the time of the append.
+        is_key_required: whether a record must have a key.
         policy: `cleanup.policy` as it is written, for messages.
         before_ms, after_ms: how far a timestamp may lie from the time of the append.
         max_message_bytes, segment_bytes, batch_bytes, decompressed_max_bytes: limits of one batch.
@@ -39,8 +39,8 @@ class AppendRules:
     magic: int
     wanted_codec: Codec | None
     level: int | None
-    gives_time: bool
-    needs_key: bool
+    is_log_append_time: bool
+    is_key_required: bool
     policy: str
     before_ms: int
     after_ms: int
@@ -48,17 +48,17 @@ class AppendRules:
     segment_bytes: int
     batch_bytes: int
     decompressed_max_bytes: int
-    limits: RunLimits = field(init=False, repr=False, compare=False)
+    limits: AppendLimits = field(init=False, repr=False, compare=False)
     is_plain: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        limits = RunLimits(
+        limits = AppendLimits(
             batch_bytes=self.batch_bytes,
             max_message_bytes=self.max_message_bytes,
             before_ms=self.before_ms,
             after_ms=self.after_ms,
-            needs_key=self.needs_key,
-            gives_time=self.gives_time,
+            is_key_required=self.is_key_required,
+            is_log_append_time=self.is_log_append_time,
         )
         object.__setattr__(self, "limits", limits)
         is_plain = self.magic == MAGIC_V2 and not self.wanted_codec
@@ -83,7 +83,7 @@ class AppendRules:
             config.decompressed_max_bytes,
         )
 
-    def may_fail(
+    def has_invalid_record(
         self, now_ms: int, null_key_count: int, min_timestamp: int, max_timestamp: int
     ) -> bool:
         """
@@ -94,4 +94,4 @@ class AppendRules:
             null_key_count: records without a key.
             min_timestamp, max_timestamp: of the records that have one; -1 where none has.
         """
-        return self.limits.may_fail(now_ms, null_key_count, min_timestamp, max_timestamp)
+        return self.limits.has_invalid_record(now_ms, null_key_count, min_timestamp, max_timestamp)

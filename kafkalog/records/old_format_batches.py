@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
+from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._core.builder import BatchBuilder
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.message_builder import MessageSetBuilder
-from kafkalog._core.packed_run import PackedRun
-from kafkalog._core.run_facts import RunFacts
 from kafkalog.errors import RecordTooLargeError
 from kafkalog.layout import LOG_APPEND_TIME
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
@@ -50,7 +50,7 @@ class EncodedBatches(NamedTuple):
     """
 
     data: Buffer
-    batches: RunFacts
+    batches: BatchMetadata
     is_wrapper: bool = False
 
 
@@ -105,13 +105,13 @@ def close_messages(
                 raise too_large(builder.count, len(wrapper), rules, base_offset)
             last, largest = base_offset + builder.last_offset_delta, _largest_timestamp(wrapper)
             shallow = last if largest >= 0 else -1
-            facts = RunFacts([(len(wrapper), base_offset, last, largest, shallow)])
+            facts = BatchMetadata([(len(wrapper), base_offset, last, largest, shallow)])
             return EncodedBatches(wrapper, facts, is_wrapper=True)
     data = builder.finish_plain(base_offset)
     entries = scan_entries(data, check_crc=False)
     batches = facts_of_messages(entries.position, len(data), entries.max_timestamp, base_offset)
     if len(data) > rules.max_message_bytes:
-        large = batches.rows_above(rules.max_message_bytes)
+        large = batches.batches_above(rules.max_message_bytes)
         if large:
             raise too_large(1, max(facts.size_bytes for facts in large), rules, base_offset)
     return EncodedBatches(data, batches)
@@ -122,7 +122,7 @@ def facts_of_messages(
     size_bytes: int,
     timestamps: npt.NDArray[np.int64],
     base_offset: int,
-) -> RunFacts:
+) -> BatchMetadata:
     """
     Return the facts of plain messages that get consecutive offsets.
 
@@ -133,7 +133,7 @@ def facts_of_messages(
         base_offset: of the first.
     """
     offsets = np.arange(base_offset, base_offset + len(positions), dtype=np.int64)
-    return RunFacts.of_messages(np.append(positions, size_bytes), offsets, timestamps)
+    return BatchMetadata.of_messages(np.append(positions, size_bytes), offsets, timestamps)
 
 
 class OldFormatBatches:
@@ -167,23 +167,23 @@ class OldFormatBatches:
         self.record_count += builder.count
         return encoded
 
-    def run(self, rewriting: Rewriting = NOTHING_REWRITTEN) -> PackedRun:
+    def run(self, rewriting: Rewriting = NOTHING_REWRITTEN) -> MemoryRecords:
         """Return the run of all parts."""
         parts = [encoded for encoded, _ in self._parts]
         is_late = any(maker is not None for _, maker in self._parts)
-        return PackedRun(
+        return MemoryRecords(
             bytearray().join(encoded.data for encoded in parts),
             _join_batches(parts),
             self.record_count,
             self._append_time,
             rewriting=rewriting,
-            made_at=self._rebuild_at if is_late else None,
+            rebuild_at=self._rebuild_at if is_late else None,
         )
 
     def _rebuild_at(self, base_offset: int) -> EncodedBatches:
         """Return all parts as they are where the first record has that offset."""
         data = bytearray()
-        batches = RunFacts()
+        batches = BatchMetadata()
         for encoded, maker in self._parts:
             if maker is None:
                 made = encoded._replace(batches=encoded.batches.shifted(base_offset))
@@ -200,8 +200,8 @@ def _close_at(
     return close_messages(builder, rules, codec, first + base_offset)
 
 
-def _join_batches(parts: Sequence[EncodedBatches]) -> RunFacts:
-    batches = RunFacts()
+def _join_batches(parts: Sequence[EncodedBatches]) -> BatchMetadata:
+    batches = BatchMetadata()
     for encoded in parts:
         batches.extend(encoded.batches)
     return batches

@@ -4,8 +4,8 @@ Packing happens outside the log's lock, with offsets that count from zero; stamp
 lock, moves them to the log end and costs a few bytes a batch, because the CRC does not cover them.
 Only wrappers of magic 0 have their offsets under a CRC, and are made again there.
 
-Thread-safety: builder and columns are reused by each thread for itself; a `PackedRun` is good until
-the same thread packs again.
+Thread-safety: builder and columns are reused by each thread for itself; a `MemoryRecords` is good
+until the same thread packs again.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy.typing as npt
 from kafkalog._core.arrow_source import ArrowRows, ArrowSource, arrow_column, arrow_headers
 from kafkalog._core.bytes_column import CellColumn
 from kafkalog._core.headers_column import HeadersColumn
-from kafkalog._core.packed_run import PackedRun
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.record import Record
 from kafkalog._core.records_builder import RecordsBuilder
-from kafkalog._core.run_builder import plain_run
+from kafkalog._core.run_builder import pack_uncompressed
 from kafkalog._core.timestamps import to_timestamp_ms, to_timestamps_ms
 from kafkalog.errors import InvalidRecordError
 from kafkalog.records.append_rules import AppendRules
@@ -74,7 +74,7 @@ _Extend: TypeAlias = Callable[[RecordsBuilder, int], int]
 
 def pack_records(
     records: Iterable[Record], rules: AppendRules, now_ms: int, timestamp_ms: int | None = None
-) -> PackedRun:
+) -> MemoryRecords:
     """
     Pack records in batches, compressed as `compression.type` says.
 
@@ -98,13 +98,15 @@ def pack_records(
         wanted = list(records)
     default_ms = now_ms if timestamp_ms is None else timestamp_ms
     if rules.is_plain:
-        run = plain_run(wanted, rules.limits, now_ms, default_ms)
+        run = pack_uncompressed(wanted, rules.limits, now_ms, default_ms)
         if run is not None:
             return run
     return _pack_list(wanted, rules, now_ms, default_ms)
 
 
-def _pack_list(wanted: list[Record], rules: AppendRules, now_ms: int, default_ms: int) -> PackedRun:
+def _pack_list(
+    wanted: list[Record], rules: AppendRules, now_ms: int, default_ms: int
+) -> MemoryRecords:
     limit = rules.batch_bytes
     return _pack(
         _Slots(
@@ -143,7 +145,7 @@ def pack_columns(
     rules: AppendRules,
     now_ms: int,
     headers: HeaderColumn = None,
-) -> PackedRun:
+) -> MemoryRecords:
     """
     Pack records given as columns, as `pack_records` does.
 
@@ -200,7 +202,7 @@ def pack_lists(
     rules: AppendRules,
     now_ms: int,
     headers: HeaderList | None = None,
-) -> PackedRun:
+) -> MemoryRecords:
     """Pack records given as lists; arguments and errors as for `pack_columns`."""
     limit = rules.batch_bytes
     count = _common_length(keys, values, headers)
@@ -313,11 +315,11 @@ class _Batches:
 
 def _pack(
     feed: _Feed, rules: AppendRules, now_ms: int, *, runs_foreign_code: bool = False
-) -> PackedRun:
+) -> MemoryRecords:
     return _fill(feed, packer_of(rules, now_ms, is_shared=not runs_foreign_code), now_ms)
 
 
-def _fill(feed: _Feed, packer: RunPacker, now_ms: int) -> PackedRun:
+def _fill(feed: _Feed, packer: RunPacker, now_ms: int) -> MemoryRecords:
     """Fill batch after batch of the log's format."""
     while feed(packer.builder):
         packer.close(now_ms)

@@ -71,7 +71,7 @@ class RecordFaults:
         missing: npt.NDArray[np.bool_] = np.zeros(size, dtype=bool)
         if foreign is None:
             foreign = np.zeros(size, dtype=bool)
-        if self._rules.needs_key:
+        if self._rules.is_key_required:
             missing = columns.key_size[:size] < 0
         timestamps = columns.timestamp[:size]
         early, late = self._outside(timestamps)
@@ -116,7 +116,7 @@ class RecordFaults:
         self, timestamps: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Return which timestamps lie too far in the past, and which too far in the future."""
-        if self._rules.gives_time:
+        if self._rules.is_log_append_time:
             return np.zeros(len(timestamps), dtype=bool), np.zeros(len(timestamps), dtype=bool)
         lower = np.int64(max(self._now_ms - self._rules.before_ms, _INT64_MIN))
         upper = np.int64(min(self._now_ms + self._rules.after_ms, _INT64_MAX))

@@ -14,16 +14,16 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import CellColumn
 from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
 from kafkalog._core.header import parse_header
 from kafkalog._core.headers_column import HeadersColumn
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.message_builder import MessageSetBuilder
-from kafkalog._core.packed_run import PackedRun
 from kafkalog._core.records_builder import RecordsBuilder
 from kafkalog._core.run_builder import RunBuilder
-from kafkalog._core.run_facts import RunFacts
 from kafkalog.layout import MAGIC_V2, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
 from kafkalog.model import NOTHING_REWRITTEN, Rewriting
 from kafkalog.records.append_rules import AppendRules
@@ -75,7 +75,7 @@ class RunPacker(Protocol):
         """Forget what is in the builder."""
         ...
 
-    def run(self) -> PackedRun:
+    def run(self) -> MemoryRecords:
         """
         Return the batches; nothing is added any more.
 
@@ -103,7 +103,7 @@ def packer_of(
         is_shared: whether the builder of this thread's appends may be used; not where code of
             others runs meanwhile, which may append, too.
     """
-    append_time = now_ms if rules.gives_time else None
+    append_time = now_ms if rules.is_log_append_time else None
     if rules.magic < MAGIC_V2:
         return _MessagePacker(rules, append_time)
     if rules.wanted_codec or builder is not None:
@@ -150,23 +150,23 @@ class PlainPacker:
     def drop(self) -> None:
         self.builder.reset()
 
-    def run(self) -> PackedRun:
+    def run(self) -> MemoryRecords:
         run = self.builder.finish(self._append_time)
         _check_plain(run, self.builder, self._rules, self._now_ms)
         return run
 
 
-def _check_plain(run: PackedRun, builder: RunBuilder, rules: AppendRules, now_ms: int) -> None:
+def _check_plain(run: MemoryRecords, builder: RunBuilder, rules: AppendRules, now_ms: int) -> None:
     """Hold a run that a builder made against the settings."""
-    if rules.may_fail(now_ms, builder.nulls, builder.earliest, builder.latest):
+    if rules.has_invalid_record(now_ms, builder.nulls, builder.earliest, builder.latest):
         _raise_faults(run, RecordFaults(rules, now_ms))
     if len(run.data) > rules.max_message_bytes:
-        for facts in run.batches.rows_above(rules.max_message_bytes):
+        for facts in run.batches.batches_above(rules.max_message_bytes):
             records = facts.last_offset - facts.base_offset + 1
             raise too_large(records, facts.size_bytes, rules, facts.base_offset)
 
 
-def _raise_faults(run: PackedRun, faults: RecordFaults) -> None:
+def _raise_faults(run: MemoryRecords, faults: RecordFaults) -> None:
     """Say which records are not allowed, if any is not."""
     position = 0
     for facts in run.batches:
@@ -192,13 +192,13 @@ class _BatchPacker:
         self._codec = rules.wanted_codec or Codec.NONE
         self._faults: RecordFaults | None = None
         self._data = bytearray()
-        self._batches = RunFacts()
+        self._batches = BatchMetadata()
         builder.reset()
 
     def close(self, now_ms: int) -> None:
         builder, rules, start = self.builder, self._rules, self.record_count
         count = builder.count
-        if rules.may_fail(
+        if rules.has_invalid_record(
             now_ms, builder.null_key_count, builder.min_timestamp, builder.max_timestamp
         ):
             self._faults = self._faults or RecordFaults(rules, now_ms)
@@ -224,10 +224,10 @@ class _BatchPacker:
     def drop(self) -> None:
         self.builder.reset()
 
-    def run(self) -> PackedRun:
+    def run(self) -> MemoryRecords:
         if self._faults is not None:
             self._faults.raise_if_any()
-        return PackedRun(
+        return MemoryRecords(
             self._data,
             self._batches,
             self.record_count,
@@ -252,7 +252,7 @@ class _MessagePacker:
     def close(self, now_ms: int) -> None:
         builder, rules = self.builder, self._rules
         count = builder.count
-        if rules.may_fail(
+        if rules.has_invalid_record(
             now_ms, builder.null_key_count, builder.min_timestamp, builder.max_timestamp
         ):
             self._faults = self._faults or RecordFaults(rules, now_ms)
@@ -268,7 +268,7 @@ class _MessagePacker:
     def drop(self) -> None:
         self.builder = self._next_builder()
 
-    def run(self) -> PackedRun:
+    def run(self) -> MemoryRecords:
         if self._faults is not None:
             self._faults.raise_if_any()
         return self._old_batches.run(_describe_rewriting(self._codec))

@@ -55,7 +55,8 @@ def error_of_damage(
     return KafkaLogSparkError(
         code,
         f"{what}: {corrupt_range.size_bytes} bytes at position {corrupt_range.position}"
-        f" of {corrupt_range.path}; offsets {corrupt_range.first_offset} to {corrupt_range.next_offset - 1} may be missing",
+        f" of {corrupt_range.path}; offsets {corrupt_range.first_offset} to"
+        f" {corrupt_range.next_offset - 1} may be missing",
         reason=corrupt_range.reason,
         **detail,
     )

@@ -18,7 +18,8 @@ PAGE = os.sysconf("SC_PAGESIZE")
 PREFACE = """
 import os, sys, signal, threading, faulthandler
 from pathlib import Path
-from kafkalog._core.mapping import FileMapping, check_bytes, lost_mapping_count, take_signal
+from kafkalog._core.mapping import FileMapping, check_bytes
+from kafkalog._core.mapping import install_signal_handler, lost_mapping_count
 from kafkalog.errors import LogStorageError
 from kafkalog.files.mappings import MappedOrigin
 
@@ -205,7 +206,7 @@ def fault_elsewhere():
 def test_fault_of_a_foreign_mapping_ends_the_process_as_ever(tmp_path: Path, order: str) -> None:
     """A page that is not ours is not our matter: SIGBUS, told by the faulthandler if there is."""
     steps = "\n".join(
-        "faulthandler.enable()" if step == "faulthandler" else "take_signal()"
+        "faulthandler.enable()" if step == "faulthandler" else "install_signal_handler()"
         for step in order.split(", ")
     )
     body = FOREIGN + "\n" + steps + "\nfault_elsewhere()\n"

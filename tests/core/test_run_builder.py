@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalog._core.append_limits import AppendLimits
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.bytes_column import BytesColumn
 from kafkalog._core.headers_column import HeadersColumn
 from kafkalog._core.record import Record
-from kafkalog._core.run_builder import RunBuilder, plain_run
-from kafkalog._core.run_limits import RunLimits
+from kafkalog._core.run_builder import RunBuilder, pack_uncompressed
 from kafkalog.errors import InvalidRecordError
 from tests.support.arrow_c import bitmap
 from tests.support.buffers import exact
@@ -94,7 +94,9 @@ def test_run_equals_batch_by_batch(
         builder.pack_records(tuple(records), -1, limit, append_time)
         run = builder.finish()
         assert expected == (bytes(run.data), list(run.batches))
-        made = plain_run(records, limits(batch_bytes=limit, gives_time=append_time >= 0), 77, -1)
+        made = pack_uncompressed(
+            records, limits(batch_bytes=limit, is_log_append_time=append_time >= 0), 77, -1
+        )
         assert made is not None
         assert expected == (bytes(made.data), list(made.batches))
         assert (len(rows), None if append_time < 0 else 77) == (
@@ -104,17 +106,17 @@ def test_run_equals_batch_by_batch(
         builder.reset()
 
 
-def limits(**changes: Any) -> RunLimits:
+def limits(**changes: Any) -> AppendLimits:
     """Return limits that forbid nothing, but for the changes."""
     usual: dict[str, Any] = {
         "batch_bytes": 10**6,
         "max_message_bytes": 10**6,
         "before_ms": 2**62,
         "after_ms": 2**62,
-        "needs_key": False,
-        "gives_time": False,
+        "is_key_required": False,
+        "is_log_append_time": False,
     }
-    return RunLimits(**(usual | changes))
+    return AppendLimits(**(usual | changes))
 
 
 def test_run_of_what_may_be_refused_is_left_to_others() -> None:
@@ -123,17 +125,17 @@ def test_run_of_what_may_be_refused_is_left_to_others() -> None:
     size = 61 + 6 + 90 + 3
     for forbidden in (
         limits(batch_bytes=100, max_message_bytes=size - 1),
-        limits(needs_key=True),
+        limits(is_key_required=True),
         limits(before_ms=10),
     ):
-        assert plain_run(records, forbidden, 2000, -1) is None
-        assert plain_run([], forbidden, 2000, -1) is not None
-    run = plain_run(records, limits(batch_bytes=100, max_message_bytes=size), 2000, -1)
+        assert pack_uncompressed(records, forbidden, 2000, -1) is None
+        assert pack_uncompressed([], forbidden, 2000, -1) is not None
+    run = pack_uncompressed(records, limits(batch_bytes=100, max_message_bytes=size), 2000, -1)
     assert run is not None
     assert 3 == run.record_count == len(run.batches)
     with pytest.raises(InvalidRecordError):
-        plain_run([records[0], Record(timestamp_ms=-7)], limits(), 2000, -1)
-    run = plain_run(records, limits(), 2000, -1)
+        pack_uncompressed([records[0], Record(timestamp_ms=-7)], limits(), 2000, -1)
+    run = pack_uncompressed(records, limits(), 2000, -1)
     assert run is not None
     assert (3, 1) == (run.record_count, len(run.batches))
 

@@ -11,6 +11,7 @@ import pytest
 
 from kafkalog import Record, open_log
 from kafkalog._core.batch import assign_offsets, check_batch, scan_batches, set_max_timestamp
+from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.header import parse_header
 from kafkalog._core.index import (
@@ -19,7 +20,6 @@ from kafkalog._core.index import (
     check_offset_index,
     check_time_index,
 )
-from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog._engine.roll_planner import RollPlanner
 from kafkalog.errors import CorruptRecordError, InvalidRecordError
@@ -380,7 +380,7 @@ def test_lz4_frame_with_sizes_and_checksums_is_taken(flags: int) -> None:
 
 def staged_entries() -> tuple[bytes, bytes]:
     """Return the index entries of four batches from 5000 on, more than 4096 bytes apart."""
-    facts = RunFacts(
+    facts = BatchMetadata(
         [
             (4150, 5000, 5010, T - 5, 5010),
             (4000, 5011, 5040, T, 5040),
@@ -390,7 +390,7 @@ def staged_entries() -> tuple[bytes, bytes]:
     )
     stage = RollPlanner(5000, offset_entries_max=100, time_entries_max=100)
     stage.set_limits(segment_bytes=2**20, interval_bytes=4096, roll_after_ms=2**40)
-    assert (4, 8400) == stage.take(facts, 0, 0, 0)
+    assert (4, 8400) == stage.plan(facts, 0, 0, 0)
     return stage.ready_entries()
 
 

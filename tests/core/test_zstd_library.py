@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog._core.columns import RecordColumns
-from kafkalog._core.compressed_run import PayloadMemory, decode_compressed_run
+from kafkalog._core.compressed_decode import PayloadMemory, decode_compressed_run
 from kafkalog._core.row_builder import RowBuilder
 from kafkalog._core.status import STATUS_CODES
 from kafkalog._core.zstd_library import set_used, use
 from kafkalog.records.codecs import Codec, compress
 from kafkalog.records.zstd_library import load_zstd_library
-from tests.core.test_compressed_columns import assert_taken_or_left, rows_alone, rows_in
-from tests.core.test_compressed_runs import (
+from tests.core.test_arrow_decode_compressed import (
     HOSTILE,
     LIMIT_BYTES,
     Hostile,
@@ -27,6 +26,7 @@ from tests.core.test_compressed_runs import (
     run_of,
     with_payload,
 )
+from tests.core.test_compressed_decode import assert_taken_or_left, rows_alone, rows_in
 from tests.core.test_row_builder import BINARY_TYPES, UNLIMITED
 from tests.support import reference_records as reference
 from tests.support.buffers import exact

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafkalog._core.packed_run import PackedRun
+from kafkalog._core.append_limits import AppendLimits
+from kafkalog._core.batch_metadata import BatchMetadata
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.record import Record
-from kafkalog._core.run_builder import plain_run
-from kafkalog._core.run_facts import RunFacts
-from kafkalog._core.run_limits import RunLimits
+from kafkalog._core.run_builder import pack_uncompressed
 from kafkalog._engine.append_file import AppendFile
 from kafkalog._engine.append_lane import AppendEntrance, EpochsAtHand, LogEnd, RunAppender
 from kafkalog._engine.index_buffer import IndexBuffer
@@ -65,7 +65,7 @@ class End(LogEnd):
         self.calls.append("age")
         return 501
 
-    def _append_behind(self, data: Any, batches: RunFacts, row: int, size: int) -> None:
+    def _append_behind(self, data: Any, batches: BatchMetadata, row: int, size: int) -> None:
         self.calls.append((row, size))
 
     def _undo(self, active: Any, fresh: list[Any], error: BaseException) -> None:
@@ -83,10 +83,12 @@ class Appender(RunAppender):
         self._epochs._epochs = SimpleNamespace(written_epoch=written, is_unwritten=written is None)
         self.rolls: list[Any] = []
 
-    def append(self, run: PackedRun, rules: Any, origin: AppendOrigin) -> tuple[AppendInfo, bool]:
+    def append(
+        self, run: MemoryRecords, rules: Any, origin: AppendOrigin
+    ) -> tuple[AppendInfo, bool]:
         """Append any run."""
         self.long += 1
-        return run.stamp(self.end.snapshot.end_offset, self._epochs.current), False
+        return run.assign_offsets(self.end.snapshot.end_offset, self._epochs.current), False
 
     def _rolled(self, before: Seen) -> None:
         self.rolls.append(before)
@@ -116,17 +118,17 @@ class Entrance(AppendEntrance):
         self.behind.append((info.last_offset, rolled, wait))
 
 
-def run_of(count: int = 1, size: int = 20, time: int = 100) -> PackedRun:
+def run_of(count: int = 1, size: int = 20, time: int = 100) -> MemoryRecords:
     """Return a batch of so many records."""
-    limits = RunLimits(
+    limits = AppendLimits(
         batch_bytes=10**6,
         max_message_bytes=10**6,
         before_ms=2**62,
         after_ms=2**62,
-        needs_key=False,
-        gives_time=False,
+        is_key_required=False,
+        is_log_append_time=False,
     )
-    run = plain_run([Record(value=bytes(size), timestamp_ms=time)] * count, limits, 100, -1)
+    run = pack_uncompressed([Record(value=bytes(size), timestamp_ms=time)] * count, limits, 100, -1)
     assert run is not None
     return run
 
@@ -135,27 +137,27 @@ def test_end_writes_and_publishes_what_belongs_there() -> None:
     """Bytes, offset and position move on together; the age is asked while no time is known."""
     end = End()
     run = run_of(3)
-    run.stamp(0, 0)
+    run.assign_offsets(0, 0)
     assert end.append(run.data, run.batches) is False
     segments = end.snapshot.segments
     assert Seen(segments, 3, len(run.data), 0) == end.snapshot
     assert isinstance(end.snapshot, Seen)
     assert ["age"] == end.calls
-    run.stamp(3, 0)
+    run.assign_offsets(3, 0)
     end.append(run.data, run.batches)
     assert (6, 2 * len(run.data)) == end.snapshot[1:3]
     assert 2 * len(run.data) == len(end.handle.data)
     assert ["age"] == end.calls
     with pytest.raises(ValueError, match="no batch"):
-        end.append(b"", RunFacts())
+        end.append(b"", BatchMetadata())
 
 
 def test_end_leaves_to_others_what_belongs_behind_it() -> None:
     """Nothing is written or published by it then."""
     end = End()
     first, second = run_of(1, 900), run_of(1, 50)
-    first.stamp(0, 0)
-    second.stamp(1, 0)
+    first.assign_offsets(0, 0)
+    second.assign_offsets(1, 0)
     end.append(first.data, first.batches)
     before = end.snapshot
     assert end.append(second.data, second.batches) is True
@@ -174,7 +176,7 @@ def test_failed_write_is_undone_and_told(way: str) -> None:
     end.handle.error = OSError("no room")
     run = run_of()
     if way == "end":
-        run.stamp(1, 0)
+        run.assign_offsets(1, 0)
         with pytest.raises(OSError, match="no room"):
             end.append(run.data, run.batches)
     else:
@@ -185,15 +187,15 @@ def test_failed_write_is_undone_and_told(way: str) -> None:
     assert before is end.snapshot
 
 
-def without_new_offsets(epoch: int) -> PackedRun:
+def without_new_offsets(epoch: int) -> MemoryRecords:
     """Return a batch that keeps its offset."""
     run = run_of()
-    return PackedRun(bytes(run.data), run.batches, 1, assign_offsets=False, leader_epoch=epoch)
+    return MemoryRecords(bytes(run.data), run.batches, 1, needs_offsets=False, leader_epoch=epoch)
 
 
-def of_an_old_format() -> PackedRun:
+def of_an_old_format() -> MemoryRecords:
     """Return what looks like a message."""
-    return PackedRun(bytearray(16) + b"\x01" + bytes(50), RunFacts([(67, 0, 0, 5, 0)]), 1)
+    return MemoryRecords(bytearray(16) + b"\x01" + bytes(50), BatchMetadata([(67, 0, 0, 5, 0)]), 1)
 
 
 @pytest.mark.parametrize(
@@ -213,11 +215,11 @@ def of_an_old_format() -> PackedRun:
     ],
 )
 def test_epochs_know_what_the_file_has(
-    expected: bool, make: Callable[[], PackedRun], current: int, written: int | None
+    expected: bool, make: Callable[[], MemoryRecords], current: int, written: int | None
 ) -> None:
     """Batches without an epoch change nothing, unless something is owed to the file."""
     appender = Appender(current, written)
-    assert expected is appender._epochs.know(make())
+    assert expected is appender._epochs.is_epoch_written(make())
     Entrance(appender)._append(make(), "written")
     assert (not expected) == appender.long
 
@@ -227,9 +229,12 @@ def test_run_of_producers_or_of_nothing_goes_the_long_way() -> None:
     appender = Appender()
     entrance = Entrance(appender)
     run = run_of()
-    of_producer = PackedRun(run.data, run.batches, 1, has_producers=True)
+    of_producer = MemoryRecords(run.data, run.batches, 1, has_producers=True)
     assert 0 == entrance._append(of_producer, "written").last_offset
-    assert -1 == entrance._append(PackedRun(bytearray(), RunFacts(), 0), "written").last_offset
+    assert (
+        -1
+        == entrance._append(MemoryRecords(bytearray(), BatchMetadata(), 0), "written").last_offset
+    )
     assert (2, b"") == (appender.long, appender.end.handle.data)
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import Buffer
 
-from kafkalog._core.run_facts import RunFacts
-from kafkalog._core.run_limits import RunLimits
+from kafkalog._core.append_limits import AppendLimits
+from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._engine.append_file import AppendFile
 from kafkalog._engine.index_buffer import IndexBuffer
 from kafkalog._engine.roll_planner import RollPlanner
@@ -72,7 +72,7 @@ def test_entries_grow_and_step_back_and_what_was_published_stays(
             memory.extend(more)
             expected += more
         else:
-            memory.step_back(max(len(memory) + step, 0))
+            memory.truncate_to(max(len(memory) + step, 0))
             expected = expected[: max(len(expected) + step * size, 0)]
         room, count = memory.published
         assert (len(expected), expected) == (count * size, bytes(room[: count * size]))
@@ -122,12 +122,12 @@ def test_segment_end_writes_a_run_that_belongs_there_and_no_other() -> None:
     """Of one that does not, the part that does is staged, to be committed."""
     handle = Handle()
     end, file, offsets, times = segment_end(handle)
-    facts = RunFacts([(400, 0, 3, 50, 3), (300, 4, 6, 60, 6)])
+    facts = BatchMetadata([(400, 0, 3, 50, 3), (300, 4, 6, 60, 6)])
     assert (2, 700) == end.append(bytes(700), facts, 0)
     assert (0, 700) == (end.saved_bytes, file.size_bytes)
     assert struct.pack(">ii", 6, 400) == offsets.entries()
     assert struct.pack(">qi", 60, 6) == times.entries()
-    facts = RunFacts([(300, 7, 7, 55, 7), (300, 8, 8, 70, 8)])
+    facts = BatchMetadata([(300, 7, 7, 55, 7), (300, 8, 8, 70, 8)])
     assert (1, 300) == end.append(bytes(600), facts, 0)
     assert (700, 700, 1) == (end.saved_bytes, file.size_bytes, len(offsets))
     end.commit(bytes(300), 300)
@@ -138,10 +138,10 @@ def test_segment_end_writes_a_run_that_belongs_there_and_no_other() -> None:
 def test_segment_end_of_a_failed_write_can_go_back() -> None:
     """Nothing reached the entries, and the stage is what it was."""
     end, file, offsets, _times = segment_end(Handle(500))
-    facts = RunFacts([(400, 0, 3, 50, 3)])
+    facts = BatchMetadata([(400, 0, 3, 50, 3)])
     end.append(bytes(400), facts, 0)
     with pytest.raises(OSError, match="no room"):
-        end.append(bytes(400), RunFacts([(400, 4, 7, 90, 7)]), 0)
+        end.append(bytes(400), BatchMetadata([(400, 4, 7, 90, 7)]), 0)
     assert (0, 0) == end.stage.restore()
     assert (400, 400, 0) == (end.saved_bytes, file.size_bytes, len(offsets))
     assert (50, 3) == (end.stage.max_timestamp, end.stage.offset_of_max_timestamp)
@@ -161,19 +161,21 @@ def test_limits_say_what_unbounded_numbers_say(
     after_ms: int,
     lower: int,
     upper: int,
-    needs_key: bool,
-    gives_time: bool,
+    is_key_required: bool,
+    is_log_append_time: bool,
     nulls: int,
 ) -> None:
     """Times and limits up to the ends of 64 bits, negative times too."""
-    limits = RunLimits(
+    limits = AppendLimits(
         batch_bytes=1,
         max_message_bytes=2,
         before_ms=before_ms,
         after_ms=after_ms,
-        needs_key=needs_key,
-        gives_time=gives_time,
+        is_key_required=is_key_required,
+        is_log_append_time=is_log_append_time,
     )
     is_out = now_ms - lower > before_ms or upper - now_ms > after_ms
-    expected = (needs_key and nulls > 0) or (not gives_time and lower != -1 and is_out)
-    assert expected == limits.may_fail(now_ms, nulls, lower, upper)
+    expected = (is_key_required and nulls > 0) or (
+        not is_log_append_time and lower != -1 and is_out
+    )
+    assert expected == limits.has_invalid_record(now_ms, nulls, lower, upper)

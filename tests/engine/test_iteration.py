@@ -164,8 +164,8 @@ def test_gated_records_end_where_the_gate_is_shut(taken: int) -> None:
     assert gate.is_open
     for iterator in iterators:
         assert taken == len([next(iterator) for _ in range(taken)])
-    gate.shut()
-    gate.shut()
+    gate.close()
+    gate.close()
     assert not gate.is_open
     assert [[], []] == [list(iterator) for iterator in iterators]
 

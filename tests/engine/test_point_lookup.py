@@ -94,7 +94,7 @@ def test_table_answers_by_time_for_segments_it_knows() -> None:
     assert TimestampOffset(20, 2, None) == points.find_time(11, ("segments", 200, 9, 2))
     assert None is points.find_time(11, ("others", 200, 9, 0))
     assert None is table().find_time(11, snapshot)
-    assert (0, 2) == (table().known_times, points.known_times)
+    assert (0, 2) == (table().cached_time_count, points.cached_time_count)
     assert None is table(-1, 30).find_time(11, snapshot)
 
 

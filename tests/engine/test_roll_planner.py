@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog._core.run_facts import BatchFacts, RunFacts
+from kafkalog._core.batch_metadata import BatchFacts, BatchMetadata
 from kafkalog._engine.roll_planner import RollPlanner
 from tests.support.examples import examples
 from tests.support.kernel_staging import KernelStaging
@@ -87,11 +87,11 @@ def test_stage_of_a_segment_that_has_batches_goes_on_from_there() -> None:
         rolling_timestamp=40,
     )
     stage.set_limits(segment_bytes=2000, interval_bytes=99, roll_after_ms=1000)
-    facts = RunFacts([(100, 130 + n, 130 + n, 60, 130 + n) for n in range(4)])
+    facts = BatchMetadata([(100, 130 + n, 130 + n, 60, 130 + n) for n in range(4)])
     # The second batch brings the fifth entry, and no more fit.
-    assert (2, 200) == stage.take(facts, 0, 800, 0)
+    assert (2, 200) == stage.plan(facts, 0, 800, 0)
     assert (struct.pack(">ii", 31, 900), struct.pack(">qi", 70, 20)) == stage.ready_entries()
-    assert (2, 0) == stage.take(facts, 2, 1000, 0)
+    assert (2, 0) == stage.plan(facts, 2, 1000, 0)
     assert "offset_count=5, time_count=3" in repr(stage)
 
 
@@ -109,10 +109,10 @@ def test_many_rows_are_taken_without_the_gil_alike() -> None:
 def test_stage_refuses_what_cannot_be() -> None:
     """Rows outside the run, a negative interval, a copy."""
     stage = RollPlanner(0, offset_entries_max=5, time_entries_max=5)
-    facts = RunFacts([(100, 0, 0, 1, 0)])
+    facts = BatchMetadata([(100, 0, 0, 1, 0)])
     for first, size_bytes in ((-1, 0), (2, 0), (0, -1)):
         with pytest.raises(ValueError, match="bytes"):
-            stage.take(facts, first, size_bytes, 0)
+            stage.plan(facts, first, size_bytes, 0)
     with pytest.raises(ValueError, match="interval_bytes"):
         stage.set_limits(segment_bytes=1, interval_bytes=-1, roll_after_ms=1)
     with pytest.raises(TypeError, match="copied"):

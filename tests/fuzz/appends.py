@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from kafkalog._core.own_run import own_run
-from kafkalog._core.packed_run import PackedRun
-from kafkalog._core.run_facts import BatchFacts
+from kafkalog._core.batch_metadata import BatchFacts
+from kafkalog._core.follower_fast_path import follower_fast_path
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog.errors import KafkaLogError, OffsetOverflowError, OffsetsOutOfOrderError
 from kafkalog.model import AppendOrigin
 from kafkalog.records.append_rules import AppendRules
@@ -28,7 +28,7 @@ from tests.support.reference_conversion import PlainRecord, decode_run, records_
 from tests.support.reference_records import Refused
 from tests.support.slow_staging import SlowStaging, StagingRules
 
-__all__ = ["append_as_leader", "append_own_run"]
+__all__ = ["append_as_follower", "append_as_leader"]
 
 CONTROL, APPEND_TIME = 0x20, 0x08
 EPOCHS_DIFFER = -2
@@ -44,7 +44,7 @@ CODECS = (None, codecs.NONE, codecs.GZIP, codecs.LZ4)
 # ---- as a follower ----------------------------------------------------------------------------
 
 
-def append_own_run(data: bytes) -> None:
+def append_as_follower(data: bytes) -> None:
     """Batches that keep their offsets: one look takes the ordinary, what is bad is refused."""
     choices = Choices(data)
     (mends,) = choices.flags(1)
@@ -53,11 +53,14 @@ def append_own_run(data: bytes) -> None:
     octets = mended(choices.rest) if mends else choices.rest
     walk = reference.scan_batches(octets)
     expected = _ordinary_facts(walk, segment_bytes)
-    runs = own_run(octets, segment_bytes), own_run(bytearray(octets), segment_bytes)
+    runs = (
+        follower_fast_path(octets, segment_bytes),
+        follower_fast_path(bytearray(octets), segment_bytes),
+    )
     for run in runs:
         assert (run is None) == (expected is None)
         if run is not None:
-            _assert_told(run, octets, walk, expected)
+            _assert_metadata(run, octets, walk, expected)
     try:
         slow = validate_as_follower(
             memoryview(octets), replace(_rules(2, None, 1 << 20), segment_bytes=segment_bytes)
@@ -103,7 +106,9 @@ def _ordinary_facts(walk: Scan, size_limit: int) -> list[BatchFacts] | None:
     return facts
 
 
-def _assert_told(run: PackedRun, octets: bytes, walk: Scan, facts: list[BatchFacts] | None) -> None:
+def _assert_metadata(
+    run: MemoryRecords, octets: bytes, walk: Scan, facts: list[BatchFacts] | None
+) -> None:
     """Assert that one look at ordinary batches tells what the headers do."""
     headers = [header for _, header in walk.batches]
     epochs = {header.partition_leader_epoch for header in headers}
@@ -115,11 +120,11 @@ def _assert_told(run: PackedRun, octets: bytes, walk: Scan, facts: list[BatchFac
     assert (used[-1:] or [0]) == [run.rewriting.target_codec]
 
 
-def _assert_stamped_alike(run: PackedRun, octets: bytes, end_offset: int) -> None:
+def _assert_stamped_alike(run: MemoryRecords, octets: bytes, end_offset: int) -> None:
     """Assert that a run goes behind the end of a log, and no further down."""
     facts = list(run.batches)
     try:
-        info = run.stamp(end_offset, 3)
+        info = run.assign_offsets(end_offset, 3)
     except OffsetsOutOfOrderError:
         assert facts[0].base_offset < end_offset
         return
@@ -136,13 +141,15 @@ def _assert_stamped_alike(run: PackedRun, octets: bytes, end_offset: int) -> Non
 def append_as_leader(data: bytes) -> None:
     """Batches that get their offsets: the reference's bytes, or its records where they change."""
     choices = Choices(data)
-    mends, gives_time, needs_key = choices.flags(3)
+    mends, is_log_append_time, is_key_required = choices.flags(3)
     magic, codec = choices.one_of([2, 2, 2, 1, 0]), choices.one_of(CODECS)
     origin, limit = choices.one_of(ORIGINS), choices.one_of(LIMITS)
     end_offset, epoch = choices.number(choices.one_of([1, 8])), choices.number(1)
     staging = _staging_rules(choices, 1 << 20)
     octets = mended(choices.rest) if mends else choices.rest
-    rules = _rules(magic, codec, limit, gives_time=gives_time, needs_key=needs_key)
+    rules = _rules(
+        magic, codec, limit, is_log_append_time=is_log_append_time, is_key_required=is_key_required
+    )
     walk = reference.scan_batches(octets, check_order=False)
     is_new = magic == 2 and all(header.magic == 2 for _, header in walk.batches)
     try:
@@ -157,7 +164,7 @@ def append_as_leader(data: bytes) -> None:
     if end_offset < 0:
         return
     try:
-        info = run.stamp(end_offset, epoch)
+        info = run.assign_offsets(end_offset, epoch)
     except OffsetOverflowError:
         assert end_offset + run.record_count > 2**63 - 1
         return
@@ -214,9 +221,11 @@ def _is_good_batch(
         return True
     late = NOW_MS + rules.after_ms
     return all(
-        (r.entry.key is not None or not rules.needs_key)
-        and (rules.gives_time or r.timestamp == -1 or NOW_MS - rules.before_ms <= r.timestamp)
-        and (rules.gives_time or r.timestamp <= late)
+        (r.entry.key is not None or not rules.is_key_required)
+        and (
+            rules.is_log_append_time or r.timestamp == -1 or NOW_MS - rules.before_ms <= r.timestamp
+        )
+        and (rules.is_log_append_time or r.timestamp <= late)
         for r in records
     )
 
@@ -241,12 +250,12 @@ def _stamped(octets: bytes, walk: Scan, rules: AppendRules, end_offset: int, epo
         sent = Header(**{**vars(header), "attributes": header.attributes & ~APPEND_TIME})
         times = [record.timestamp for record in reference_records.decode(payload, sent)]
         timed = [time for time in times if time != -1]
-        kind, largest = (1, NOW_MS) if rules.gives_time else (0, max([*timed, -1]))
+        kind, largest = (1, NOW_MS) if rules.is_log_append_time else (0, max([*timed, -1]))
         made += reference.set_max_timestamp(batch, kind, largest)
     return reference.assign_offsets(made, end_offset, epoch)[0]
 
 
-def _assert_whole(stored: bytes, run: PackedRun, end_offset: int, epoch: int) -> None:
+def _assert_whole(stored: bytes, run: MemoryRecords, end_offset: int, epoch: int) -> None:
     """Assert that what is to be written are good batches in order, and that the facts say so."""
     walk = reference.scan_batches(stored, next_offset=end_offset)
     assert ("OK", len(run.batches)) == (walk.status, len(walk.batches))
@@ -268,13 +277,13 @@ def _assert_same_records(octets: bytes, stored: bytes, rules: AppendRules, end_o
         sent = None
     found = [record for batch in decode_run(stored) for record in batch.records]
     assert list(range(end_offset, end_offset + len(found))) == [each.offset for each in found]
-    if rules.gives_time and rules.magic:
+    if rules.is_log_append_time and rules.magic:
         assert {NOW_MS} >= {each.timestamp for each in found}
     if sent is None:
         return
     wanted = records_in_format(sent, rules.magic)
     assert [_content(each) for each in wanted] == [_content(each) for each in found]
-    if not rules.gives_time and rules.magic:
+    if not rules.is_log_append_time and rules.magic:
         assert [max(each.timestamp, -1) for each in _as_sent(octets)] == [
             max(each.timestamp, -1) for each in found
         ]
@@ -307,7 +316,7 @@ def _staging_rules(choices: Choices, segment_bytes: int) -> StagingRules:
     )
 
 
-def _assert_staged_alike(run: PackedRun, rules: StagingRules) -> None:
+def _assert_staged_alike(run: MemoryRecords, rules: StagingRules) -> None:
     """Assert that the kernel shares a run out as asking for each batch does."""
     facts = list(run.batches)
     # A wrapper may say that it has more offsets than a segment: a log refuses it.
@@ -331,15 +340,15 @@ def _rules(
     codec: int | None,
     limit_bytes: int,
     *,
-    gives_time: bool = False,
-    needs_key: bool = False,
+    is_log_append_time: bool = False,
+    is_key_required: bool = False,
 ) -> AppendRules:
     """Return the rules of a log."""
     made = config(
         magic,
         codec,
-        message_timestamp_type="LogAppendTime" if gives_time else "CreateTime",
-        cleanup_policy=("compact" if needs_key else "delete",),
+        message_timestamp_type="LogAppendTime" if is_log_append_time else "CreateTime",
+        cleanup_policy=("compact" if is_key_required else "delete",),
     )
     return replace(
         AppendRules.of(made), max_message_bytes=limit_bytes, segment_bytes=max(limit_bytes, 200)

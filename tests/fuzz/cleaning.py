@@ -8,12 +8,12 @@ from typing_extensions import Buffer
 
 from kafkalog._core.columns import RecordColumns, decode_run
 from kafkalog._core.offset_map import ABSENT, KEYLESS, OffsetMap
-from kafkalog._core.retained import (
+from kafkalog._core.record_filter import (
     COPY,
     DROP,
     EMPTY,
     REWRITE,
-    room_for,
+    max_output_bytes,
     write_retained,
 )
 from kafkalog._core.status import STATUS_CODES
@@ -147,7 +147,7 @@ def _write(
         else:
             actions.append(DROP)
     count = len(parts)
-    room = bytearray(max(0, room_for(columns, memoryview(buffer).nbytes)))
+    room = bytearray(max(0, max_output_bytes(columns, memoryview(buffer).nbytes)))
     try:
         size = write_retained(
             buffer,

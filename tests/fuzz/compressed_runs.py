@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
 
+from kafkalog._core.arrow_decode import ArrowBatchRun
 from kafkalog._core.columns import RecordColumns
-from kafkalog._core.compressed_run import PayloadMemory, decode_compressed_run
+from kafkalog._core.compressed_decode import PayloadMemory, decode_compressed_run
 from kafkalog._core.row_builder import RowBuilder
-from kafkalog._core.row_run import BatchRun
 from kafkalog._core.status import STATUS_CODES, status_name
 from kafkalog._core.zstd_library import set_used
 from kafkalog.errors import KafkaLogError
@@ -126,9 +126,9 @@ def build_compressed_runs(data: bytes) -> None:
     limit_bytes, bytes_max = choices.one_of(LIMITS), choices.one_of([1 << 20, 1, 200])
     lie = choices.take(choices.byte()) if lies else None
     octets = _run_of(choices)
-    if not builder.takes_runs:
+    if not builder.can_add_runs:
         return
-    run = BatchRun(
+    run = ArrowBatchRun(
         exact(octets), 0, len(octets), check_crc=check_crc, offset_min=start, offset_end=end,
         compressed=True, limit_bytes=limit_bytes,
     )  # fmt: skip
@@ -169,7 +169,7 @@ def build_compressed_runs(data: bytes) -> None:
 
 
 def _rows_of_run(
-    run: BatchRun, builder: RowBuilder, octets: bytes, limit_bytes: int, bytes_max: int,
+    run: ArrowBatchRun, builder: RowBuilder, octets: bytes, limit_bytes: int, bytes_max: int,
     lie: bytes | None, given: Given,
 ) -> tuple[int, list[dict[str, list[object]]]]:  # fmt: skip
     """Return the last status and the batches of a run; note what was handed over."""
@@ -194,11 +194,11 @@ def _rows_of_run(
 
 
 def _give_records(
-    run: BatchRun, octets: bytes, limit_bytes: int, bytes_max: int,
+    run: ArrowBatchRun, octets: bytes, limit_bytes: int, bytes_max: int,
     decompressed: DecompressedBatches, given: Given,
 ) -> None:  # fmt: skip
     """Hand over the records of the next batches, which are what the slow codecs have."""
-    parts = run.to_decompress(bytes_max)
+    parts = run.list_compressed(bytes_max)
     count = decompressed.fill(memoryview(octets), parts, limit_bytes)
     if not count:
         return
@@ -212,12 +212,12 @@ def _give_records(
         else:
             assert expected == records
         given[start - 61] = records
-    run.give(parts, decompressed.memory, decompressed.ends)
+    run.add_decompressed(parts, decompressed.memory, decompressed.ends)
 
 
-def _give_lies(run: BatchRun, bytes_max: int, lie: bytes, given: Given) -> None:
+def _give_lies(run: ArrowBatchRun, bytes_max: int, lie: bytes, given: Given) -> None:
     """Hand over other bytes than were asked for, with ends that lie anywhere."""
-    parts = run.to_decompress(bytes_max)
+    parts = run.list_compressed(bytes_max)
     said = Choices(lie)
     ends, end = [], 0
     for _ in range(said.byte() % 5):
@@ -225,7 +225,7 @@ def _give_lies(run: BatchRun, bytes_max: int, lie: bytes, given: Given) -> None:
         ends.append(min(max(end, -INT64_MAX), INT64_MAX))
     memory = said.rest
     try:
-        run.give(parts, exact(memory), ends)
+        run.add_decompressed(parts, exact(memory), ends)
     except (ValueError, IndexError):
         whole = all(first <= stop <= len(memory) for first, stop in pairwise([0, *ends]))
         assert len(ends) > len(parts) or not whole

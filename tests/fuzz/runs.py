@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from kafkalog._core.arrow_decode import ArrowBatchRun
 from kafkalog._core.index import OffsetIndexView, TimeIndexView
 from kafkalog._core.point_read import PointReader
 from kafkalog._core.record import Record
-from kafkalog._core.row_run import BatchRun
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import KafkaLogError
 from tests.fuzz.inputs import Choices, mended
@@ -47,10 +47,10 @@ def build_runs(data: bytes) -> None:
     start = choices.number(2) if has_start else 0
     end = choices.number(2) if has_end else INT64_MAX
     octets = mended(choices.rest) if mends else choices.rest
-    run = BatchRun(
+    run = ArrowBatchRun(
         exact(octets), 0, len(octets), check_crc=check_crc, offset_min=start, offset_end=end
     )
-    if not builder.takes_runs:
+    if not builder.can_add_runs:
         return
     batches = []
     while (status := builder.add_run(run)) == STATUS_CODES["FULL"]:

@@ -37,7 +37,7 @@ TARGETS: Final[dict[str, Target]] = {
     "compressed-runs": compressed_runs.decode_compressed_runs,
     "look-ups": runs.look_up,
     "appends": appends.append_as_leader,
-    "own-runs": appends.append_own_run,
+    "own-runs": appends.append_as_follower,
     "arrow": arrow_input.append_arrow,
     "indexes": indexes.check_indexes,
     "index-entries": indexes.select_entries,

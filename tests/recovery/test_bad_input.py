@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafkalog import Log
-from kafkalog._core.stamp import assign_offsets
+from kafkalog._core.assign_offsets import assign_offsets
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, KafkaLogError
 from kafkalog.files.names import SegmentFiles
 from kafkalog.log.scanner import scan_segment

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from kafkalog import Log, Record
-from kafkalog._core.stamp import assign_offsets
+from kafkalog._core.assign_offsets import assign_offsets
 from kafkalog.errors import CorruptRecordError, KafkaLogError, UnsupportedCodecError
 from tests.support.damage import log_file
 from tests.support.golden import unchanged, vectors

@@ -28,13 +28,13 @@ def offset_map_of(entries: int) -> OffsetMap:
 class _PieceCollector(KeyCollector):
     """One that looks at every batch, also of ordinary runs."""
 
-    takes_runs = False
+    can_add_runs = False
 
 
 class _PieceFilter(RecordFilter):
     """One that looks at every batch, also of ordinary runs."""
 
-    takes_runs = False
+    can_add_runs = False
 
 
 @dataclass(frozen=True)

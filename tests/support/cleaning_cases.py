@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from kafkalog._core.assign_offsets import assign_offsets
 from kafkalog._core.builder import BatchBuilder
-from kafkalog._core.stamp import assign_offsets
 from kafkalog.indexes.transaction_index import AbortedTransaction
 from kafkalog.records.codecs import Codec, compress
 from kafkalog.records.control import encode_marker

@@ -10,7 +10,7 @@ from typing_extensions import Buffer
 
 from kafkalog._core import crc32c
 from kafkalog._core.builder import BatchBuilder
-from kafkalog._core.packed_run import PackedRun
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog.config import LogConfig
 from kafkalog.model import AppendOrigin
 from kafkalog.records.append_rules import AppendRules
@@ -53,11 +53,11 @@ def edited(data: bytes, position: int, layout: str, value: int) -> bytes:
 
 def validate_as_leader(
     data: Buffer, config: LogConfig, now_ms: int, origin: AppendOrigin = AppendOrigin.EMBEDDED
-) -> PackedRun:
+) -> MemoryRecords:
     """The leader's validation for a log with these settings."""
     return leader.validate_as_leader(data, AppendRules.of(config), now_ms, origin)
 
 
-def validate_as_follower(data: Buffer, config: LogConfig) -> PackedRun:
+def validate_as_follower(data: Buffer, config: LogConfig) -> MemoryRecords:
     """The follower's validation for a log with these settings."""
     return follower.validate_as_follower(data, AppendRules.of(config))

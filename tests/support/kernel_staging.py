@@ -5,7 +5,7 @@ To be held against `slow_staging`; each run is taken, taken back, and taken agai
 
 from __future__ import annotations
 
-from kafkalog._core.run_facts import BatchFacts, RunFacts
+from kafkalog._core.batch_metadata import BatchFacts, BatchMetadata
 from kafkalog._engine.roll_planner import RollPlanner
 from tests.support.slow_staging import SegmentFiles, StagingRules
 
@@ -52,14 +52,14 @@ class KernelStaging:
 
     def append(self, batches: list[BatchFacts], now_ms: int) -> None:
         """Append a run."""
-        facts, row = RunFacts(batches), 0
+        facts, row = BatchMetadata(batches), 0
         while True:
             size_bytes = self.segments[-1][1]
             waited = 0 if self.stage.rolling_timestamp >= 0 else now_ms - self.created_ms
             self.stage.save()
-            before = self.stage.take(facts, row, size_bytes, waited)
+            before = self.stage.plan(facts, row, size_bytes, waited)
             self.stage.restore()
-            assert before == self.stage.take(facts, row, size_bytes, waited)
+            assert before == self.stage.plan(facts, row, size_bytes, waited)
             is_tried = before[0] == row and facts[row].base_offset == self.segments[-1][0]
             assert size_bytes or not is_tried, "a batch that no segment takes"
             self.note(facts[row : before[0]], before[1])

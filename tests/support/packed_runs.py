@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog._core.packed_run import PackedRun
+from kafkalog._core.memory_records import MemoryRecords
 
 __all__ = ["run_contents"]
 
 
-def run_contents(run: PackedRun) -> tuple[Any, ...]:
+def run_contents(run: MemoryRecords) -> tuple[Any, ...]:
     """Everything that a run says, but for its leader epoch."""
     return (
         bytes(run.data),
         list(run.batches),
         run.record_count,
-        run.assign_offsets,
+        run.needs_offsets,
         run.rewriting,
         run.has_producers,
         run.log_append_time_ms,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kafkalog._core.assign_offsets import assign_offsets
 from kafkalog._core.builder import BatchBuilder
-from kafkalog._core.stamp import assign_offsets
 from kafkalog.records.control import encode_marker
 
 __all__ = ["Produced", "encoded"]

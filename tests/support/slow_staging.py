@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kafkalog._core.run_facts import BatchFacts
+from kafkalog._core.batch_metadata import BatchFacts
 
 __all__ = ["SegmentFiles", "SlowSegment", "SlowStaging", "StagingRules"]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog._core.stamp import assign_offsets
+from kafkalog._core.assign_offsets import assign_offsets
 from kafkalog.errors import CorruptRecordError
 from kafkalog.records.control import ControlRecord, ControlType, decode_control, encode_marker
 from tests.support.golden import CLEAN, GOLDEN, Manifest, RecordFact, all_partitions

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from kafkalog._core.batch import scan_batches
-from kafkalog._core.packed_run import PackedRun
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.record import Record
 from kafkalog.config import LogConfig
 from kafkalog.errors import RecordTooLargeError
@@ -23,12 +23,12 @@ NOW_MS = 1_761_000_000_000
 
 def packed(
     records: Iterable[Record], config: LogConfig, now_ms: int, timestamp_ms: int | None = None
-) -> PackedRun:
+) -> MemoryRecords:
     """What a log with these settings makes of the records."""
     return pack_records(records, AppendRules.of(config), now_ms, timestamp_ms)
 
 
-def views(run: PackedRun) -> list[BatchView]:
+def views(run: MemoryRecords) -> list[BatchView]:
     """The batches of a run, each checked."""
     found, position = [], 0
     for facts in run.batches:
@@ -58,7 +58,7 @@ def test_pack_records_every_codec_holds_the_records(codec: str) -> None:
     config = LogConfig(compression_type=codec, batch_bytes=4000)
     wanted = records(100)
     run = packed(wanted, config, NOW_MS)
-    info = run.stamp(500, 7)
+    info = run.assign_offsets(500, 7)
     found = views(run)
     expected_codec = Codec.of_config(codec) or Codec.NONE
     assert {expected_codec} == {view.codec for view in found}
@@ -111,7 +111,7 @@ def test_pack_records_default_timestamp_is_for_records_without_one(
     """The clock's time, the caller's, or none."""
     run = packed([Record(timestamp_ms=given_ms)], LogConfig(), NOW_MS, default_ms)
     assert [expected] == [record.timestamp_ms for record in views(run)[0].records()]
-    assert expected == run.stamp(0, 0).max_timestamp_ms
+    assert expected == run.assign_offsets(0, 0).max_timestamp_ms
 
 
 def test_pack_records_log_append_time_covers_every_record() -> None:
@@ -120,7 +120,7 @@ def test_pack_records_log_append_time_covers_every_record() -> None:
     run = packed(records(3), config, NOW_MS)
     found = views(run)[0].records()
     assert [(NOW_MS, 1)] * 3 == [(each.timestamp_ms, each.timestamp_type) for each in found]
-    info = run.stamp(0, 0)
+    info = run.assign_offsets(0, 0)
     assert (NOW_MS, NOW_MS) == (info.log_append_time_ms, info.max_timestamp_ms)
 
 
@@ -143,7 +143,7 @@ def test_pack_records_nothing_is_a_run_of_no_batches() -> None:
     """Of a generator too; the info says that nothing was appended."""
     kinds: list[Iterable[Record]] = [[], iter(())]
     for nothing in kinds:
-        info = packed(nothing, LogConfig(), NOW_MS).stamp(9, 0)
+        info = packed(nothing, LogConfig(), NOW_MS).assign_offsets(9, 0)
         assert (9, 8, 0, 0, -1) == (
             info.first_offset,
             info.last_offset,

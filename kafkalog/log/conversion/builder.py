@@ -18,8 +18,8 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._core.header import parse_header
-from kafkalog._core.run_facts import RunFacts
 from kafkalog.errors import CorruptRecordError
 from kafkalog.files.atomic_files import read_file, write_synced
 from kafkalog.log.local_log import LocalLog, Snapshot
@@ -55,7 +55,7 @@ class SegmentsBuilder:
         self._context = replace(context, config=config)
         self._local = self._empty_log(base_offset)
         self._waiting = bytearray()
-        self._batches = RunFacts()
+        self._batches = BatchMetadata()
         self._next_offset = base_offset
         self._begun = [(base_offset, modified_ms)]
 
@@ -142,7 +142,7 @@ class SegmentsBuilder:
     def _write(self) -> None:
         if self._batches:
             self._local.append(self._waiting, self._batches)
-            self._waiting, self._batches = bytearray(), RunFacts()
+            self._waiting, self._batches = bytearray(), BatchMetadata()
 
     def _empty_log(self, base_offset: int) -> LocalLog:
         context = self._context

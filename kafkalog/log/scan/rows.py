@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
+from kafkalog._core.arrow_decode import ArrowBatchRun
 from kafkalog._core.arrow_export import ArrowBatch
 from kafkalog._core.batch import check_batch, scan_batches
 from kafkalog._core.columns import RecordColumns, decode_run
-from kafkalog._core.compressed_run import PayloadMemory, decode_compressed_run
+from kafkalog._core.compressed_decode import PayloadMemory, decode_compressed_run
 from kafkalog._core.row_builder import RowBuilder
 from kafkalog._core.row_filter import BatchRuns
-from kafkalog._core.row_run import BatchRun
 from kafkalog._core.status import STATUS_CODES
 from kafkalog.errors import CorruptRecordError, KafkaLogError, UnsupportedCodecError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2
@@ -75,7 +75,7 @@ class RowReader:
         self._passes_over = self._as_asked if passes_over is None else passes_over
         self._filter = options.conditions.row_filter()
         self._builder: RowBuilder = options.builder()
-        self._takes_runs = self._builder.takes_runs and not self._filter.has_conditions
+        self._takes_runs = self._builder.can_add_runs and not self._filter.has_conditions
         self._runs = BatchRuns()
         self._before: BatchEnd | None = None
         # Offsets wanted of the log that is read, and its largest batch.
@@ -137,7 +137,7 @@ class RowReader:
 
     def _add_runs(self, stretch: Stretch) -> Iterator[ArrowBatch]:
         """Add batches without a step between; what the run leaves alone goes the other way."""
-        run = BatchRun(
+        run = ArrowBatchRun(
             stretch.data,
             stretch.start_position,
             stretch.end_position,
@@ -169,22 +169,22 @@ class RowReader:
                 yield from self._add_all(self._decode(stretch, row, stop))
                 if stretch.doubted is not None or stop == stretch.stop:
                     return
-                run.go_on(int(stretch.batches.position[stop]), stop - row, self._start)
+                run.resume_at(int(stretch.batches.position[stop]), stop - row, self._start)
                 row = stop
         finally:
             # An error's traceback keeps this frame, in a cycle as a rule: what clears that cannot
             # let a view go whose buffer somebody has.
             del run
 
-    def _decompress(self, stretch: Stretch, run: BatchRun) -> bool:
+    def _decompress(self, stretch: Stretch, run: ArrowBatchRun) -> bool:
         """Give a run the records of its next batches; False where the first has to go alone."""
         decompressed = self._decompressed
         if decompressed is None:
             decompressed = self._decompressed = DecompressedBatches()
-        parts = run.to_decompress(decompressed.compressed_bytes)
+        parts = run.list_compressed(decompressed.compressed_bytes)
         if not decompressed.fill(stretch.data, parts, self._limit_bytes):
             return False
-        run.give(parts, decompressed.memory, decompressed.ends)
+        run.add_decompressed(parts, decompressed.memory, decompressed.ends)
         return True
 
     def _add_all(self, several: Iterator[_Decoded]) -> Iterator[ArrowBatch]:
@@ -242,7 +242,7 @@ class RowReader:
                 row += 1
                 continue
             self._runs.clear()
-            if self._builder.wants_runs:
+            if self._builder.needs_batch_runs:
                 self._runs.add_batches(stretch.batches, row, row + count)
             row += count
             self._note_end(stretch, row - 1)
@@ -281,7 +281,7 @@ class RowReader:
         if not self._fits(view, columns):
             return
         self._runs.clear()
-        if self._builder.wants_runs:
+        if self._builder.needs_batch_runs:
             self._take_runs(view, columns)
         self._note_end(stretch, row)
         yield _Decoded(data, columns, stretch.is_plain)

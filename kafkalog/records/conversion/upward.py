@@ -23,7 +23,7 @@ from typing_extensions import Buffer
 
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.columns import RecordColumns
-from kafkalog._core.repack import replace_payload
+from kafkalog._core.recompress import replace_payload
 from kafkalog.layout import LOG_APPEND_TIME
 from kafkalog.records.batch_view import BatchView
 from kafkalog.records.codecs import Codec, compress_if_smaller

@@ -71,12 +71,12 @@ def claim_fault(header: BatchHeader, rules: AppendRules, now_ms: int) -> str | N
     """Return what is wrong with a batch that says it carries the time of an append."""
     if header.timestamp_type != LOG_APPEND_TIME:
         return None
-    if rules.gives_time:
+    if rules.is_log_append_time:
         return "its batch claims an append time, which only the log may give"
     if header.max_timestamp == NO_TIMESTAMP:
         return "its batch claims an append time and has none"
     # Kafka holds the claimed time against the bounds; the records' own are looked at as well.
-    if rules.may_fail(now_ms, 0, header.max_timestamp, header.max_timestamp):
+    if rules.has_invalid_record(now_ms, 0, header.max_timestamp, header.max_timestamp):
         return f"its batch claims {header.max_timestamp} as append time, which is out of bounds"
     return None
 

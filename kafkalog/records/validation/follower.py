@@ -1,9 +1,9 @@
 """Batches that keep their offsets, copied from another log: whole, rising, and no more is asked.
 
 What is in them somebody else has accepted. All formats are taken, mixed too, and stored as they
-are, whatever the log's own format is. Returns a `PackedRun` over the bytes given, or over a private
-copy of what can change. Ordinary batches are checked in one call; any other makes the whole run go
-the way of a batch at a time.
+are, whatever the log's own format is. Returns a `MemoryRecords` over the bytes given, or over a
+private copy of what can change. Ordinary batches are checked in one call; any other makes the whole
+run go the way of a batch at a time.
 
 A wrapper does not say where its offsets begin: it is looked into for that, and for the number of
 its records, but not refused where it cannot be read.
@@ -19,11 +19,11 @@ import numpy as np
 from typing_extensions import Buffer
 
 from kafkalog._core.batch import BatchColumns, scan_batches
+from kafkalog._core.batch_metadata import BatchMetadata
+from kafkalog._core.follower_fast_path import follower_fast_path
 from kafkalog._core.header import BatchHeader
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.message import summarize_messages
-from kafkalog._core.own_run import own_run
-from kafkalog._core.packed_run import PackedRun
-from kafkalog._core.run_facts import RunFacts
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog.errors import CorruptRecordError, InvalidRecordError, OffsetsOutOfOrderError
 from kafkalog.layout import CODEC_MASK, MAGIC_V2, NO_TIMESTAMP
@@ -50,7 +50,7 @@ _ENTRIES_AHEAD: Final = 16
 _ENTRIES_MAX: Final = 4096
 
 
-def validate_as_follower(data: Buffer, rules: AppendRules) -> PackedRun:
+def validate_as_follower(data: Buffer, rules: AppendRules) -> MemoryRecords:
     """
     Check batches that keep their offsets, as a follower takes them from its leader.
 
@@ -72,13 +72,13 @@ def validate_as_follower(data: Buffer, rules: AppendRules) -> PackedRun:
     """
     # Nothing is stamped into them: bytes that cannot change need not be copied.
     copy = data if type(data) is bytes else bytearray(data)
-    run = own_run(copy, rules.segment_bytes)
+    run = follower_fast_path(copy, rules.segment_bytes)
     return _run_of_any(copy, rules) if run is None else run
 
 
-def _run_of_any(copy: bytes | bytearray, rules: AppendRules) -> PackedRun:
+def _run_of_any(copy: bytes | bytearray, rules: AppendRules) -> MemoryRecords:
     """Check batch by batch: old formats, control batches, and what is wrong."""
-    batches = RunFacts()
+    batches = BatchMetadata()
     position = record_count = next_offset = codec = 0
     ahead = _ENTRIES_AHEAD
     has_producers = False
@@ -105,11 +105,11 @@ def _run_of_any(copy: bytes | bytearray, rules: AppendRules) -> PackedRun:
         next_offset = header.next_offset
         position = header.end_position
     rewriting = Rewriting(codec, codec) if codec else NOTHING_REWRITTEN
-    return PackedRun(
+    return MemoryRecords(
         copy,
         batches,
         record_count,
-        assign_offsets=False,
+        needs_offsets=False,
         rewriting=rewriting,
         has_producers=has_producers,
     )
@@ -117,7 +117,7 @@ def _run_of_any(copy: bytes | bytearray, rules: AppendRules) -> PackedRun:
 
 def _plain_messages(
     data: bytes | bytearray, position: int, next_offset: int, count: int, rules: AppendRules
-) -> RunFacts:
+) -> BatchMetadata:
     """
     Return the plain messages of old formats from `position` on, `count` at most.
 
@@ -130,7 +130,7 @@ def _plain_messages(
     is_good &= columns.size_bytes[rows] <= rules.segment_bytes
     is_good &= columns.max_timestamp[rows] >= NO_TIMESTAMP
     stop = len(is_good) if is_good.all() else int(is_good.argmin())
-    return RunFacts.of_messages(
+    return BatchMetadata.of_messages(
         np.concatenate(([0], np.cumsum(columns.size_bytes[:stop], dtype=np.int64))),
         columns.base_offset[:stop],
         columns.max_timestamp[:stop],

@@ -2,7 +2,8 @@
 
 The rules are those of Kafka's LogValidator, stricter where that lets through what no reader can
 read (offset deltas with gaps, record lengths that lie). Timestamps are set right in place; where
-`compression.type` wants another codec the records are compressed anew. Returns a `PackedRun` over a
+`compression.type` wants another codec the records are compressed anew. Returns a `MemoryRecords`
+over a
 private copy: nothing the caller does later to its buffer reaches the log. Offsets are stamped by
 the run, under the log's lock. Batches in which nothing has to be decompressed or set right are
 checked in one call; any other makes the whole run go the way of a batch at a time. One bad batch
@@ -21,14 +22,14 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+from kafkalog._core.assign_offsets import set_max_timestamp
 from kafkalog._core.batch import scan_batches
+from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._core.columns import RecordColumns, decode_columns
 from kafkalog._core.header import BatchHeader
-from kafkalog._core.leader_run import leader_run
-from kafkalog._core.packed_run import PackedRun
-from kafkalog._core.repack import replace_payload
-from kafkalog._core.run_facts import RunFacts
-from kafkalog._core.stamp import set_max_timestamp
+from kafkalog._core.leader_fast_path import leader_fast_path
+from kafkalog._core.memory_records import MemoryRecords
+from kafkalog._core.recompress import replace_payload
 from kafkalog._core.status import STATUS_CODES, check_status
 from kafkalog._core.summary import RecordSummary
 from kafkalog.layout import CREATE_TIME, LOG_APPEND_TIME, MAGIC_POSITION, MAGIC_V2, NO_TIMESTAMP
@@ -66,7 +67,7 @@ def validate_as_leader(
     rules: AppendRules,
     now_ms: int,
     origin: AppendOrigin = AppendOrigin.EMBEDDED,
-) -> PackedRun:
+) -> MemoryRecords:
     """
     Check encoded batches and prepare them for the offsets that the log will give.
 
@@ -95,10 +96,10 @@ def validate_as_leader(
     first_magic = copy[MAGIC_POSITION] if len(copy) > MAGIC_POSITION else MAGIC_V2
     if rules.magic < MAGIC_V2 or first_magic < MAGIC_V2:
         return OldFormatAppend(copy, rules, now_ms, origin).run()
-    run: PackedRun | None = None
+    run: MemoryRecords | None = None
     if not rules.wanted_codec and origin is not _COORDINATOR:
         of_client = origin is _CLIENT
-        run = leader_run(copy, rules.limits, rules.segment_bytes, now_ms, of_client=of_client)
+        run = leader_fast_path(copy, rules.limits, rules.segment_bytes, now_ms, of_client=of_client)
     return _LeaderAppend(copy, rules, now_ms, origin).run() if run is None else run
 
 
@@ -129,7 +130,7 @@ class _LeaderAppend:
         self._now_ms = now_ms
         self._origin = origin
         self._faults: RecordFaults | None = None
-        self._batches = RunFacts()
+        self._batches = BatchMetadata()
         self._record_count = 0
         self._has_producers = False
         # Parts of the result; until something was recompressed the copy itself is the result.
@@ -137,7 +138,7 @@ class _LeaderAppend:
         self._copied_end = 0
         self._source_codec = self._target_codec = self._recompressed_count = 0
 
-    def run(self) -> PackedRun:
+    def run(self) -> MemoryRecords:
         """Check everything and return the run."""
         data, rules = self._data, self._rules
         position = 0
@@ -151,11 +152,11 @@ class _LeaderAppend:
             position = header.end_position
         if self._faults is not None:
             self._faults.raise_if_any()
-        return PackedRun(
+        return MemoryRecords(
             self._result(),
             self._batches,
             self._record_count,
-            self._now_ms if rules.gives_time else None,
+            self._now_ms if rules.is_log_append_time else None,
             rewriting=self._describe_rewriting(),
             has_producers=self._has_producers,
         )
@@ -177,7 +178,7 @@ class _LeaderAppend:
         # A control batch stays as it is, as in Kafka: it is tiny, and found by its header.
         if wanted is not None and wanted != codec and not header.is_control:
             target, position, size, codec = self._with_codec(header, payload, wanted)
-        if self._rules.gives_time:
+        if self._rules.is_log_append_time:
             kind, largest = LOG_APPEND_TIME, self._now_ms
         else:
             # Timestamps below -1 are read as they are, but -1 is the least a header may say.
@@ -204,7 +205,7 @@ class _LeaderAppend:
     def _find_faults(self, header: BatchHeader, payload: Payload, summary: RecordSummary) -> None:
         """Hold the records against the settings; only where one fails are they looked at."""
         claim = claim_fault(header, self._rules, self._now_ms)
-        if claim is None and not self._rules.may_fail(
+        if claim is None and not self._rules.has_invalid_record(
             self._now_ms, summary.null_key_count, summary.min_timestamp, summary.max_timestamp
         ):
             return

@@ -24,14 +24,14 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from kafkalog._core.assign_offsets import assign_offsets, set_max_timestamp, set_max_timestamps
+from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog._core.builder import BatchBuilder
 from kafkalog._core.columns import RecordColumns, decode_columns, decode_run
 from kafkalog._core.header import BatchHeader, parse_header
+from kafkalog._core.memory_records import MemoryRecords
 from kafkalog._core.message import MessageSummary, decode_message_columns, summarize_messages
 from kafkalog._core.message_builder import MessageSetBuilder
-from kafkalog._core.packed_run import PackedRun
-from kafkalog._core.run_facts import RunFacts
-from kafkalog._core.stamp import assign_offsets, set_max_timestamp, set_max_timestamps
 from kafkalog._core.status import STATUS_CODES, status_meaning
 from kafkalog._core.summary import RecordSummary
 from kafkalog.errors import (
@@ -89,14 +89,14 @@ class OldFormatAppend:
         self._rules = rules
         self._now_ms = now_ms
         self._origin = origin
-        self._append_time = now_ms if rules.gives_time else None
+        self._append_time = now_ms if rules.is_log_append_time else None
         self._size_limit = min(rules.max_message_bytes, rules.segment_bytes)
         self._faults = RecordFaults(rules, now_ms)
         self._old_batches = OldFormatBatches(rules, self._append_time)
         self._source_codec = self._target_codec = 0
         self._recompressed_count = self._converted_count = 0
 
-    def run(self) -> PackedRun:
+    def run(self) -> MemoryRecords:
         """Check everything and return the run."""
         if self._data:
             entries = scan_entries(self._data)
@@ -166,14 +166,14 @@ class OldFormatAppend:
 
     def _find_message_faults(self, columns: RecordColumns, claims: _Mask) -> None:
         times = columns.timestamp[: len(columns)]
-        claimed = claims if self._rules.gives_time else claims & (times == NO_TIMESTAMP)
+        claimed = claims if self._rules.is_log_append_time else claims & (times == NO_TIMESTAMP)
         timed = times[times != NO_TIMESTAMP]
         lower, upper = (
             (int(timed.min()), int(timed.max())) if len(timed) else (NO_TIMESTAMP, NO_TIMESTAMP)
         )
         null_keys = int(np.count_nonzero(columns.key_size[: len(columns)] < 0))
-        if claimed.any() or self._rules.may_fail(self._now_ms, null_keys, lower, upper):
-            why = "only the log may give" if self._rules.gives_time else "it has not"
+        if claimed.any() or self._rules.has_invalid_record(self._now_ms, null_keys, lower, upper):
+            why = "only the log may give" if self._rules.is_log_append_time else "it has not"
             claim = f"it claims an append time, which {why}"
             self._faults.add(columns, self._old_batches.record_count, claim, claimed=claimed)
 
@@ -296,10 +296,10 @@ class OldFormatAppend:
     ) -> None:
         """Hold the records of one batch against the settings."""
         claim = claim_fault(header, self._rules, self._now_ms)
-        may_fail = self._rules.may_fail(
+        has_invalid_record = self._rules.has_invalid_record(
             self._now_ms, summary.null_key_count, summary.min_timestamp, summary.max_timestamp
         )
-        if may_fail or claim is not None or foreign is not None:
+        if has_invalid_record or claim is not None or foreign is not None:
             self._faults.add(columns, self._old_batches.record_count, claim, foreign=foreign)
 
     def _keep_wrapper(self, header: BatchHeader, summary: MessageSummary) -> None:
@@ -311,7 +311,7 @@ class OldFormatAppend:
         set_max_timestamp(data, 0, timestamp_type=kind, max_timestamp=largest)
         last = summary.record_count - 1
         # As Kafka's leader: a wrapper that stays has an offset here whatever its times.
-        facts = RunFacts([(len(data), 0, last, largest, last)])
+        facts = BatchMetadata([(len(data), 0, last, largest, last)])
         self._old_batches.keep(EncodedBatches(data, facts), summary.record_count)
         self._target_codec = header.codec
 
@@ -332,7 +332,7 @@ class OldFormatAppend:
             with add_offset_to_error(header):
                 start += builder.extend_decoded(buffer, columns, start, size_limit=size_limit)
             encoded = self._close_builder(builder, codec)
-            for facts in encoded.batches.rows_above(self._size_limit):
+            for facts in encoded.batches.batches_above(self._size_limit):
                 check_sizes(header, facts.size_bytes, self._rules)
             written = parse_header(encoded.data).codec
             self._target_codec = written or self._target_codec
@@ -357,7 +357,7 @@ class OldFormatAppend:
         largest = builder.max_timestamp if self._append_time is None else self._append_time
         last = builder.last_offset_delta
         shallow = last if largest >= 0 else -1
-        encoded = EncodedBatches(batch, RunFacts([(len(batch), 0, last, largest, shallow)]))
+        encoded = EncodedBatches(batch, BatchMetadata([(len(batch), 0, last, largest, shallow)]))
         self._old_batches.keep(encoded, builder.count)
         return encoded
 

@@ -107,7 +107,7 @@ def ensure_acceptable(manager: LogManager, files: Sequence[StagedFile], now_ms: 
     for file in files:
         rules = AppendRules.of(manager.log(*file.topic_partition).config)
         facts = {"topic": file.topic, "partition": file.partition}
-        if rules.magic < MAGIC_V2 or rules.gives_time:
+        if rules.magic < MAGIC_V2 or rules.is_log_append_time:
             what = "an old message.format.version" if rules.magic < MAGIC_V2 else "LogAppendTime"
             raise KafkaLogSparkError(
                 ErrorCode.UNSUPPORTED,
@@ -123,7 +123,9 @@ def ensure_acceptable(manager: LogManager, files: Sequence[StagedFile], now_ms: 
                 " the setting",
                 **facts,
             )
-        if rules.may_fail(now_ms, file.null_key_count, file.min_timestamp, file.max_timestamp):
+        if rules.has_invalid_record(
+            now_ms, file.null_key_count, file.min_timestamp, file.max_timestamp
+        ):
             raise KafkaLogSparkError(
                 ErrorCode.RECORD_INVALID,
                 f"topic {file.topic}: {file.null_key_count} records without a key, timestamps from"

@@ -33,9 +33,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from kafkalog._core.assign_offsets import assign_offsets
 from kafkalog._core.header import BatchHeader
 from kafkalog._core.record import Record
-from kafkalog._core.stamp import assign_offsets
 from kafkalog.files.errors import storage_errors
 from kafkalog.files.filesystem import FileSystem
 from kafkalog.log.adopting import FileBatch, file_batches

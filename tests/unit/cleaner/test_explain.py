@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkalog import CleanerConfig, Codec, Log, OffsetOutOfRangeError
-from kafkalog._core.retained import wrap_retained
+from kafkalog._core.record_filter import wrap_retained
 from kafkalog.cleaner.explain import CompactionExplanation, CompactionRule, explain_compaction
 from kafkalog.cleaner.log_to_clean import log_to_clean
 from kafkalog.layout import NO_TIMESTAMP

@@ -1,6 +1,6 @@
 """What lists, columns and Arrow's tables may be, and what of them is refused.
 
-That each way writes what `append` writes is shown in `tests/properties/test_ways_in.py`.
+That each way writes what `append` writes is shown in `tests/properties/test_write_paths.py`.
 """
 
 from __future__ import annotations

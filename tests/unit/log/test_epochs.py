@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog._core.stamp import assign_offsets
+from kafkalog._core.assign_offsets import assign_offsets
 from kafkalog.errors import LogStorageError
 from kafkalog.files.names import LEADER_EPOCH_CHECKPOINT
 from kafkalog.log.epochs import LogEpochs

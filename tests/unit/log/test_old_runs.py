@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog import AppendInfo, CorruptRecordError, KafkaLogError, Log, Record
-from kafkalog._core.run_facts import RunFacts
+from kafkalog._core.batch_metadata import BatchMetadata
 from kafkalog.log import reader, reading
 from kafkalog.log.local_log import LocalLog, Snapshot
 from kafkalog.records.message_run import MessageRun
@@ -204,17 +204,17 @@ def fill(
     return infos
 
 
-def append_one_by_one(local: LocalLog, data: Any, batches: RunFacts) -> bool:
+def append_one_by_one(local: LocalLog, data: Any, batches: BatchMetadata) -> bool:
     """Stage and write each batch for itself: what a log does with as many as fit."""
     segments, start_offset = local.snapshot.segments, local.snapshot.start_offset
     segment, full, position = segments.active, [], 0
     for facts in batches:
-        row, size = segment.stage(RunFacts([facts]), 0)
+        row, size = segment.stage(BatchMetadata([facts]), 0)
         if not row:
             full.append(segment)
             segment = local.create_segment(facts.base_offset)
             segments = segments.with_segment(segment)
-            row, size = segment.stage(RunFacts([facts]), 0)
+            row, size = segment.stage(BatchMetadata([facts]), 0)
         assert (1, facts.size_bytes) == (row, size)
         segment.commit(memoryview(data)[position : position + size], size)
         position += size

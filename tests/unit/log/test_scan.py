@@ -1,6 +1,6 @@
 """Scans of logs: damage, arrays, filters, what is refused, how long a scan lives.
 
-That any scan of any log gives its rows is shown in `tests/properties/test_ways_out.py`.
+That any scan of any log gives its rows is shown in `tests/properties/test_read_paths.py`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from kafkalog import (
     TopicPartition,
     scan,
 )
+from kafkalog._core.arrow_decode import ArrowBatchRun
 from kafkalog._core.crc32c import value
-from kafkalog._core.row_run import BatchRun
 from kafkalog.log.scan.arrays import BytesArray
 from kafkalog.log.scan.conditions import Filter
 from kafkalog.log.scan.options import DEFAULT_COLUMNS
@@ -111,7 +111,7 @@ def test_scan_ended_by_an_error_holds_no_buffer(tmp_path: Path) -> None:
     ):
         list(log.scan(columns=["offset"]))
     assert "_add_runs" in {entry.name for entry in caught.traceback}
-    assert [] == [each for each in gc.get_objects() if isinstance(each, BatchRun)]
+    assert [] == [each for each in gc.get_objects() if isinstance(each, ArrowBatchRun)]
 
 
 def cells_of_bytes(array: BytesArray) -> list[bytes | None]:

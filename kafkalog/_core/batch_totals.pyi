@@ -1,0 +1,23 @@
+"""Types of the tally of batches."""
+
+from typing import final
+
+from kafkalog._core.batch import BatchColumns
+
+__all__ = ["BatchTotals"]
+
+@final
+class BatchTotals:
+    @property
+    def batch_count(self) -> int: ...
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def first_max_timestamp(self) -> int: ...
+    @property
+    def has_producers(self) -> bool: ...
+    @property
+    def has_markers(self) -> bool: ...
+    @property
+    def leader_epochs(self) -> list[tuple[int, int]]: ...
+    def add(self, columns: BatchColumns, count: int) -> None: ...

@@ -1,0 +1,65 @@
+"""What stays of one batch, for kernels that go over many."""
+
+from libc.stdint cimport int64_t, uint8_t
+
+from kafkalog._core.columns cimport ColumnPointers
+from kafkalog._core.header cimport BatchFields
+
+
+cdef enum:
+    # What becomes of a batch.
+    ACTION_DROP = 0
+    ACTION_COPY = 1
+    ACTION_EMPTY = 2                   # the header stays, without records
+    ACTION_REWRITE = 3                 # records that stay, with the horizon given or none
+
+    # A longer delta, and so a longer size of the record, take so many bytes more at most.
+    RECORD_GROWTH_MAX = 10
+
+
+# Where to write, and the end of it.
+cdef struct OutputSpace:
+    uint8_t* position
+    uint8_t* end
+
+
+# Rows of one batch, where its records begin, and what they are now to count from.
+cdef struct RowRange:
+    int64_t start
+    int64_t end
+    int64_t position
+    int64_t base_timestamp
+    int64_t max_timestamp              # of the records that stay, found on the way
+    int64_t count
+
+
+cdef inline int64_t space_left(const OutputSpace* target) noexcept nogil:
+    return <int64_t>(target.end - target.position)
+
+
+cdef int records_kernel(
+    const uint8_t* data,
+    int64_t data_size,
+    const ColumnPointers* columns,
+    const uint8_t* keep,
+    RowRange* rows,
+    OutputSpace* target,
+) noexcept nogil
+cdef int64_t first_timestamp(
+    const ColumnPointers* columns, const uint8_t* keep, int64_t start, int64_t end
+) noexcept nogil
+cdef void change_header(
+    BatchFields* fields, const RowRange* rows, bint has_horizon, int codec
+) noexcept nogil
+cdef int retained_batch_kernel(
+    const uint8_t* data,
+    int64_t data_size,
+    const uint8_t* batch,
+    BatchFields* fields,
+    const ColumnPointers* columns,
+    const uint8_t* keep,
+    RowRange* rows,
+    int action,
+    bint has_horizon,
+    OutputSpace* target,
+) noexcept nogil
